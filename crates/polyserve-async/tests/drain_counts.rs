@@ -21,7 +21,7 @@ impl Service for Blocking {
     }
 }
 
-/// The request of a stuck thread was counted twice: as stuck and as cut.
+/// Regression test: the request of a stuck thread was counted twice: as stuck and as cut.
 #[test]
 fn a_stuck_request_is_not_cut_too() {
     let config = ServerConfig::default().with(|config| config.workers = Some(2));

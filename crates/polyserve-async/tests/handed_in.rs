@@ -66,7 +66,7 @@ fn on_a_runtime_of_two_threads_the_drain_is_awaited() {
     assert_eq!(runtime.block_on(serve_and_drain()), ALL);
 }
 
-/// The server's main thread waited for tasks that had been dropped with their runtime.
+/// Regression test: the server's main thread waited for tasks that had been dropped with their runtime.
 #[test]
 fn a_server_ends_with_its_runtime() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap();
@@ -86,7 +86,7 @@ fn a_number_of_workers_is_the_runtimes_own() {
     assert!(error.to_string().starts_with("workers"), "{error}");
 }
 
-/// On a runtime without I/O, tokio panicked inside `serve`. Now `serve` returns an error.
+/// Regression test: on a runtime without I/O, tokio panicked inside `serve`. Now `serve` returns an error.
 #[test]
 fn a_runtime_without_io_is_an_error() {
     for runtime in [Builder::new_current_thread().build(), Builder::new_multi_thread().worker_threads(1).build()] {

@@ -155,8 +155,8 @@ fn a_hundred_streams_at_once_and_a_large_body() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
-/// The scanner for HTTP/1 read the frames of HTTP/2 too. It refused a body that looked like a malformed chunked body, and
-/// the connection was closed.
+/// Regression test: the scanner for HTTP/1 read the frames of HTTP/2 too. It refused a body that looked like a
+/// malformed chunked body, and the connection was closed.
 #[test]
 fn a_body_may_look_like_http1() {
     let running = serve(Arc::new(Echo), |_| ());
@@ -266,7 +266,7 @@ async fn connect_with(addr: SocketAddr, window: u32) -> (Sender, JoinHandle<hype
     (sender, tokio::spawn(connection))
 }
 
-/// A client with a window of 0 bytes kept its answers waiting, and its connection open, for ever.
+/// Regression test: a client with a window of 0 bytes kept its answers waiting, and its connection open, for ever.
 #[test]
 fn a_client_that_takes_no_answer_is_cut() {
     let running = serve(Arc::new(Echo), |config| config.write_timeout = Duration::from_millis(50));
@@ -287,7 +287,7 @@ fn a_client_that_takes_no_answer_is_cut() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 0, cut: 0, stuck: 0 });
 }
 
-/// A client that read a large answer slowly was cut as idle once hyper's codec had the whole answer.
+/// Regression test: a client that read a large answer slowly was cut as idle once hyper's codec had the whole answer.
 #[test]
 fn a_client_that_takes_its_time_is_not_idle() {
     let running = serve(Arc::new(Echo), |config| {

@@ -164,7 +164,8 @@ fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
     }
 }
 
-/// hyper skipped any number of empty lines before a request. A body that hyper could not count was a 400 or a 431.
+/// Regression test: hyper skipped any number of empty lines before a request. A body that hyper could not count was a
+/// 400 or a 431.
 #[test]
 fn answers_are_those_of_the_codec() {
     compare(alike(), |hyper, codec, input| assert_eq!(hyper, codec, "{input}"));

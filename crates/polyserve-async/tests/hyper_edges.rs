@@ -39,7 +39,8 @@ fn a_status_has_its_present_name() {
     }
 }
 
-/// If a client left in the middle of a body, a 400 was sent and counted as an answer. The client could not receive it.
+/// Regression test: if a client left in the middle of a body, a 400 was sent and counted as an answer. The client could
+/// not receive it.
 #[test]
 fn half_a_body_is_not_answered() {
     let running = serve(|_| ());
@@ -56,7 +57,7 @@ fn half_a_body_is_not_answered() {
     assert_eq!(running.shutdown().expect("it ends well").answered, 2);
 }
 
-/// A client that sent only empty lines was sent a 408. No request had begun.
+/// Regression test: a client that sent only empty lines was sent a 408. No request had begun.
 #[test]
 fn empty_lines_are_no_request() {
     let running = serve(|config| config.head_timeout = Duration::from_millis(50));
@@ -68,8 +69,8 @@ fn empty_lines_are_no_request() {
     }
 }
 
-/// hyper read the bytes after a malformed chunked body as trailers, so the next request was lost. It also accepted control
-/// bytes in chunk extensions and white space after a chunk's size.
+/// Regression test: hyper read the bytes after a malformed chunked body as trailers, so the next request was lost. It
+/// also accepted control bytes in chunk extensions and white space after a chunk's size.
 #[test]
 fn a_malformed_chunked_body_is_refused_and_ends_the_connection() {
     let running = serve(|_| ());

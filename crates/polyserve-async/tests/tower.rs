@@ -139,7 +139,8 @@ impl Service for Sends {
     }
 }
 
-/// A service that was nested under a path sent a wrong `Location`: it lacked the path that the router strips.
+/// Regression test: a service that was nested under a path sent a wrong `Location`: it lacked the path that the router
+/// strips.
 #[test]
 fn a_nested_service_sends_the_full_location() {
     let entities = || AsTower::new(EntityService::shared(StdMutex::default()));
@@ -256,8 +257,8 @@ fn a_body_past_the_limit_is_too_large() {
     assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
 }
 
-/// A handler echoed a chunked body, and the first chunk was past the limit. The connection was closed without a byte of an
-/// answer.
+/// Regression test: a handler echoed a chunked body, and the first chunk was past the limit. The connection was closed
+/// without a byte of an answer.
 #[test]
 fn an_echo_past_the_limit_is_too_large() {
     let echo = |body: Body| async move { body };

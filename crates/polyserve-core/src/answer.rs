@@ -55,7 +55,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Calls `f` with the value when it comes, and answers with the answer of `f`.
+    /// Calls `f` with the value when it is ready. The result is the answer that `f` returns.
     pub fn then<U>(self, f: impl FnOnce(T) -> Answer<U> + Send + 'static) -> Answer<U>
     where
         T: Send + 'static,

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-/// The limits of a server. All servers take the same type. A server refuses at construction what it cannot honour.
+/// The limits of a server. All servers take the same type. A server's constructor refuses a setting that it cannot honour.
 ///
 /// ```
 /// use polyserve_core::ServerConfig;
@@ -20,10 +20,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Threads that serve. `None` is the server's default: the available cores, or four times that in pools.
+    /// Number of threads that serve. `None` is the server's default: the available cores, or four times that in pools.
     pub workers: Option<usize>,
-    /// Max number of jobs that wait for a worker. Beyond it: 503. `None` is the default: [`DEFAULT_QUEUE`] for a server with a
-    /// queue. A server without a queue refuses a value.
+    /// Max number of jobs that wait for a worker. Beyond it: 503. `None` is the default: [`DEFAULT_QUEUE`] for a server
+    /// with a queue. A server without a queue refuses a value.
     pub queue: Option<usize>,
     /// Max number of open connections. Beyond it: 503 and close. Default 10 000.
     pub max_connections: usize,

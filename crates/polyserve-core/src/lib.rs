@@ -3,13 +3,14 @@
 //!
 //! # Layout
 //!
-//! A request passes the modules in this order. Each module knows the next by its trait alone, and no module calls an
-//! earlier one:
+//! A request passes the following parts in this order. No part calls an earlier one:
 //!
-//! 1. a [`Server`], which sibling crates implement with [`net`] and [`serving`], moves bytes between a socket and
-//! 2. [`http1::Session`], the sans-io HTTP/1.1 connection: [`http1::decode`] in, [`http1::encode`] out; it calls
-//! 3. a [`Service`] such as [`service::EntityService`], which asks
-//! 4. an [`EntityRepo`] and answers with a [`Reply`].
+//! 1. A [`Server`] moves bytes between a socket and the session. Sibling crates implement servers with [`net`] and
+//!    [`serving`].
+//! 2. [`http1::Session`] is the sans-io HTTP/1.1 connection. It decodes requests ([`http1::decode`]), calls the service, and
+//!    encodes the replies ([`http1::encode`]).
+//! 3. A [`Service`], for example [`service::EntityService`], turns a request into a [`Reply`].
+//! 4. An [`EntityRepo`] stores the entities of that service.
 //!
 //! [`timer`] completes promises in time, [`config`] holds every limit, [`shutdown`] begins a drain, [`panics`] isolates
 //! foreign code. [`serving`] is the toolkit for authors of servers; it is unstable.

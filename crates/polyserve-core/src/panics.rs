@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// A payload that panicked as it was dropped ended the thread that had caught the panic.
+    /// Regression test: a payload that panicked as it was dropped ended the thread that had caught the panic.
     #[test]
     fn a_payload_that_panics_as_it_is_dropped_ends_nothing() {
         assert_eq!(isolate(|| panic_any(Bomb(3))), Err::<(), _>(String::from("a panic without a text")));

@@ -246,7 +246,7 @@ mod tests {
         assert!(lock(&shutdown.shared.state).threads.is_empty());
     }
 
-    /// A hook or a waker that panicked kept the others from being called.
+    /// Regression test: a hook or a waker that panicked kept the others from being called.
     #[test]
     fn a_hook_or_waker_that_panics_does_not_keep_the_others() {
         struct Panics;

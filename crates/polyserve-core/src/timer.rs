@@ -175,7 +175,7 @@ mod tests {
         assert!(lock(&timer().heap).waits.len() <= 2 * SWEEP_FLOOR);
     }
 
-    /// A waker that panicked once ended the timer thread. No later wait in the process ended.
+    /// Regression test: a waker that panicked ended the timer thread. No later wait in the process ended.
     #[test]
     fn a_waker_that_panics_does_not_end_the_thread() {
         struct Panics;

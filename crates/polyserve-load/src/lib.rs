@@ -3,8 +3,8 @@
 //! [`run`](run()) sends a [`Load`] to a server and returns a [`Report`]. A load is a closed loop or has a fixed rate. It
 //! uses kept connections, pipelined connections, or a connection for every request.
 //!
-//! Strategies are compared by means of this crate, so its own cost is low. A batch of requests costs one write, one read,
-//! a share of one `epoll_wait`, one clock reading, and comparisons of bytes.
+//! The load generator shares the machine with the server that it measures, so its own cost is low. A batch of requests
+//! costs one write, one read, a share of one `epoll_wait`, one clock reading, and comparisons of bytes.
 //!
 //! # Layout
 //!

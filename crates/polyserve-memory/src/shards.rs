@@ -67,9 +67,11 @@ impl<T> Shards<T> {
     }
 }
 
-/// Returns the new capacity of a table with `slots` slots after a removal: one and a half times `len`, if less than an
-/// eighth of the slots is in use. Returns `None` if the table keeps its size. Rebuilding is O(slots). At least a quarter
-/// of `slots` removals come before it, so the cost of each removal is O(1).
+/// Returns the new capacity of a table after a removal, or `None` if the table keeps its size. A table shrinks if less
+/// than an eighth of its `slots` is in use; the new capacity is one and a half times `len`.
+///
+/// Cost: rebuilding the table is O(slots), and happens at most once in `slots / 4` removals. So a removal is O(1)
+/// amortised.
 pub(crate) fn shrunk(len: usize, slots: usize) -> Option<usize> {
     (slots > SMALLEST && len < slots / 8).then_some(len * 3 / 2)
 }

@@ -127,7 +127,7 @@ fn blocked_requests_have_a_thread_each() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// A thread was started for each connection, at three times the cost of the request.
+/// Regression test: a thread was started for each connection, at three times the cost of the request.
 #[test]
 fn threads_are_reused() {
     let (running, latch) = start();

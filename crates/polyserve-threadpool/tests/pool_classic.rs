@@ -90,8 +90,8 @@ fn ask_ten(time: DropTime) -> (Vec<String>, Drain) {
     (unserved, drain)
 }
 
-/// If a shared executor dropped a connection's job within `execute`, the connection stayed queued, and each later job served
-/// an earlier connection than its own.
+/// Regression test: if a shared executor dropped a connection's job within `execute`, the connection stayed queued, and
+/// each later job served an earlier connection than its own.
 #[test]
 fn a_job_dropped_within_execute_rejects_its_connection() {
     let (unserved, drain) = ask_ten(DropTime::AtOnce);

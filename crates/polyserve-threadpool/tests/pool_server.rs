@@ -38,8 +38,8 @@ fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
     Ok(answers)
 }
 
-/// If its queue was full, a pool ran a connection's job on the submitter, inside the job that had just queued it.
-/// The worker waited for a lock that it held itself, and the shutdown waited for the worker.
+/// Regression test: if its queue was full, a pool ran a connection's job on the submitter, inside the job that had just
+/// queued it. The worker waited for a lock that it held itself, and the shutdown waited for the worker.
 #[test]
 fn a_server_over_caller_runs_does_not_deadlock() {
     let server = over_caller_runs(ServerConfig::default()).unwrap();
@@ -93,8 +93,8 @@ fn a_pool_that_waits_is_refused() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
-/// If more than a thousand clients were refused in a second, the clients after the first thousand were reset without an
-/// answer.
+/// Regression test: if more than a thousand clients were refused in a second, the clients after the first thousand were
+/// reset without an answer.
 #[test]
 fn clients_past_the_limit_read_a_503() {
     let limits = ServerConfig::default().with(|config| config.max_connections = 4);
@@ -173,7 +173,7 @@ fn read_all(mut stream: TcpStream) -> String {
     answers
 }
 
-/// A worker that accepted connections was blocked by one of them, and no other thread accepted.
+/// Regression test: a worker that accepted connections was blocked by one of them, and no other thread accepted.
 #[test]
 fn a_blocked_accepting_worker_blocks_no_other_connection() {
     let (running, service) = holding(3);
@@ -197,7 +197,7 @@ fn a_blocked_accepting_worker_blocks_no_other_connection() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// A silent connection was watched by a worker that another connection then blocked.
+/// Regression test: a silent connection was watched by a worker that another connection then blocked.
 #[test]
 fn a_silent_connection_is_not_held_up_with_its_worker() {
     let (running, service) = holding(2);
@@ -218,7 +218,8 @@ fn a_silent_connection_is_not_held_up_with_its_worker() {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (42, 0, 0));
 }
 
-/// The worker of a pool of one waited for new connections, and the request of a kept connection waited as long.
+/// Regression test: the worker of a pool of one waited for new connections, and the request of a kept connection waited
+/// as long.
 #[test]
 fn a_pool_of_one_serves_kept_and_new_connections() {
     let (running, _) = holding(1);
@@ -250,7 +251,8 @@ fn a_pool_of_one_serves_kept_and_new_connections() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// While the queue was full, a client that pipelined without a pause kept its worker. Each other client got a 503.
+/// Regression test: while the queue was full, a client that pipelined without a pause kept its worker. Each other
+/// client got a 503.
 #[test]
 fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
     let (running, _) = holding_with(|config| {
@@ -294,8 +296,8 @@ fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// A worker served all pipelined requests of a connection before it took the next connection, though each answer was
-/// deferred: a third client waited for the sum of all waits.
+/// Regression test: a worker served all pipelined requests of a connection before it took the next connection, though
+/// each answer was deferred: a third client waited for the sum of all waits.
 #[test]
 fn a_pipeline_of_deferred_answers_does_not_hold_a_worker() {
     const REQUESTS: usize = 100;
@@ -321,7 +323,7 @@ fn a_pipeline_of_deferred_answers_does_not_hold_a_worker() {
     running.shutdown().unwrap();
 }
 
-/// No timeout was enforced while a connection waited for a worker.
+/// Regression test: no timeout was enforced while a connection waited for a worker.
 #[test]
 fn a_request_that_waits_for_a_worker_has_a_timeout() {
     let (running, service) = holding_with(|config| {
@@ -346,7 +348,8 @@ fn a_request_that_waits_for_a_worker_has_a_timeout() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// A half-written answer lost its write timeout once the client had read a little and the connection waited for a worker.
+/// Regression test: a half-written answer lost its write timeout once the client had read a little and the connection
+/// waited for a worker.
 #[test]
 fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
     let (running, service) = holding_with(|config| {
@@ -411,7 +414,8 @@ impl Executor for Dropping {
     }
 }
 
-/// If a shared executor dropped a connection's job without running it, the connection stayed queued for ever.
+/// Regression test: if a shared executor dropped a connection's job without running it, the connection stayed queued
+/// for ever.
 #[test]
 fn a_job_that_a_shared_executor_drops_leaves_no_connection_behind() {
     let pool = MpscPool::new(PoolConfig::new(2)).unwrap();

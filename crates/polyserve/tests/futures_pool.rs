@@ -1,4 +1,4 @@
-//! `futures_pool`, if its pool is smaller than the number of connections. The server kit is in `kit.rs`.
+//! `futures_pool` with a pool that has fewer threads than there are connections. The server kit is in `kit.rs`.
 #![cfg(feature = "futures")]
 
 use std::fs;
@@ -139,9 +139,9 @@ impl Service for Held {
     }
 }
 
-/// The last connection of a drain ended between two checks of the main thread: for connections that linger, and for
-/// connections that are open. It was closed with unread bytes, and the reset destroyed its answer, in one of some hundred
-/// shutdowns.
+/// Regression test: the last connection of a drain ended between two checks of the main thread: for connections that
+/// linger, and for connections that are open. It was closed with unread bytes, and the reset destroyed its answer, in
+/// one of some hundred shutdowns.
 #[test]
 fn the_last_connection_of_a_drain_lingers() {
     let _alone = lock(&ALONE);

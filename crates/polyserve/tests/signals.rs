@@ -6,7 +6,7 @@ use std::sync::Arc;
 use polyserve::prelude::*;
 use polyserve::service::Echo;
 
-/// A SIGTERM during the start of a server was lost, and the process never ended.
+/// Regression test: a SIGTERM during the start of a server was lost, and the process never ended.
 #[test]
 fn a_signal_before_the_drain_is_not_lost() {
     let signals = Signals::register().unwrap();

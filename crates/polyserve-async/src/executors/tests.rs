@@ -48,7 +48,8 @@ fn held_up<R: Backend>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
     bars
 }
 
-/// The watch stayed off when one job waited and both threads were held by tasks that are not jobs: it counted jobs only.
+/// Regression test: the watch stayed off when one job waited and both threads were held by tasks that are not jobs: it
+/// counted jobs only.
 #[test]
 fn a_job_that_waits_behind_other_tasks_is_watched() {
     let tasks = TokioTasks::new(TasksConfig::new(2).with(|c| c.queue = 4)).unwrap().0;
@@ -73,7 +74,7 @@ fn a_job_that_waits_behind_other_tasks_is_watched() {
     assert_eq!(tasks.close(None), 0);
 }
 
-/// tokio may overlook a job that is submitted while others run. With more than one worker there is a watch.
+/// tokio may leave a submitted job in its queue while other jobs run. So a pool of more than one worker has a watch thread.
 #[test]
 fn a_job_that_waits_for_tokio_is_watched() {
     let config = TasksConfig::new(2).with(|c| c.queue = 4);

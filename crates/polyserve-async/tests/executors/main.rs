@@ -49,8 +49,8 @@ fn threads_are_named() {
     }
 }
 
-/// A job that waited for a job of its own waited for ever, although another thread was idle: tokio reserves a task for the
-/// thread that spawned it.
+/// Regression test: a job that waited for a job of its own waited for ever, although another thread was idle: tokio
+/// reserves a task for the thread that spawned it.
 #[test]
 fn a_job_may_wait_for_a_job_of_its_own_if_another_worker_is_idle() {
     for executor in executors(&bounded(2, 8)) {

@@ -5,7 +5,8 @@ use super::probe::{Probe, ask, brief, first_line, get, has_status, put, request}
 const ENTITY: &str = r#"{"id":-7001,"description":"a \"b\" c","value":60.750847}"#;
 const PATH: &str = "/-7001";
 
-/// A PUT of a new entity is 201 with its `Location`, and of a known entity 200. The id may have any sign.
+/// A PUT of a new entity is answered with 201 and its `Location`; a PUT of a known entity is answered with 200. The id may be
+/// negative.
 pub(super) fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
     // An earlier run may have stored the entity.
     let body = |id: u64| format!(r#"{{"id":-{id},"description":"d","value":1.5}}"#);

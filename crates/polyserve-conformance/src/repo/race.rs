@@ -12,7 +12,7 @@ use crate::history;
 /// The number of racing threads, unless a property sets another.
 pub(super) const RACERS: usize = 4;
 
-/// A race ends after this time, once it has taken [`LEAST`] steps.
+/// A race ends when this time has passed and at least [`LEAST`] steps were taken.
 const LONGEST: Duration = Duration::from_secs(1);
 const LEAST: usize = 32;
 

@@ -190,7 +190,7 @@ pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Invalid versions and the preface of HTTP/2 are 400, and the connection ends.
+/// Invalid versions and the preface of HTTP/2 are answered with 400, and the connection is closed.
 pub fn nonsense_versions_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for version in [

@@ -3,9 +3,9 @@
 //! # Layout
 //!
 //! * [`session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
-//! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module judges them, with
-//!   `connection_fields` (framing, persistence, expectations), `authority` (hosts) and `syntax` (classes of bytes).
-//!   `refusal` is the result of a failed check.
+//! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module validates
+//!   them, with `connection_fields` (framing, persistence, expectations), `authority` (hosts) and `syntax` (classes of
+//!   bytes). `refusal` is the result of a failed check.
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.

@@ -1,4 +1,4 @@
-//! The promise: complete, drop, poll, wake, wait and park, each concurrent with each.
+//! Models of the promise: two of the operations complete, drop, poll, wait and park run at the same time.
 
 use std::future::IntoFuture;
 use std::pin::Pin;

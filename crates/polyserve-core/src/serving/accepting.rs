@@ -16,8 +16,8 @@ pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Accepts the connections that wait when a drain begins, passes each to `serve`, and closes the listener.
 ///
-/// If the process has no descriptor left, it pauses and retries until the shutdown's deadline, because connections close
-/// during a drain. So `serve` must not keep this thread from ending them, and idle connections should be closed before.
+/// If the process has no descriptor left, it pauses and retries until the shutdown's deadline: connections that close during
+/// the drain free descriptors. So other threads must close them, and idle connections should be closed before this call.
 #[allow(clippy::needless_pass_by_value, reason = "it is closed here")]
 pub fn drain_backlog(listener: TcpListener, server: &ServerState, mut serve: impl FnMut(TcpStream)) {
     let mut backlog = Backlog::new(&server.config);
@@ -112,7 +112,7 @@ impl LogThrottle {
 mod tests {
     use super::*;
 
-    /// While the process had no descriptor left, each of twenty attempts a second was logged.
+    /// Regression test: while the process had no descriptor left, each of twenty attempts a second was logged.
     #[test]
     fn a_message_is_logged_once_a_second() {
         let log_throttle = LogThrottle::new();
@@ -120,7 +120,8 @@ mod tests {
         assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
     }
 
-    /// A drain that began while the process had no descriptor left closed the listener, which reset the waiting connections.
+    /// Regression test: a drain that began while the process had no descriptor left closed the listener, which reset
+    /// the waiting connections.
     #[test]
     fn a_drain_without_descriptors_retries() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

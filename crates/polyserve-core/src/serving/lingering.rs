@@ -99,7 +99,7 @@ impl LingeringSet {
             let is_ready = ready.next().copied().unwrap_or(false);
             (!is_ready || discard_input(&*stream, &mut waste, reads)) && *deadline > now
         });
-        // From the end of this sweep, so that sweeps do not fill the time of their thread.
+        // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
     }
 
@@ -169,8 +169,8 @@ mod tests {
     use crate::ServerConfig;
     use crate::service::Echo;
 
-    /// At most 256 connections lingered at a time. If more clients were rejected at once, the first were reset before they
-    /// read their 503.
+    /// Regression test: at most 256 connections lingered at a time. If more clients were rejected at once, the first
+    /// were reset before they read their 503.
     #[test]
     fn more_than_a_thousand_rejected_clients_read_their_503() {
         const CLIENTS: usize = 1100;
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(server.drained(0).answered, CLIENTS as u64);
     }
 
-    /// Every rejection read from every lingering socket.
+    /// Regression test: every rejection read from every lingering socket.
     #[test]
     fn a_rejection_does_not_sweep() {
         let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());

@@ -21,6 +21,7 @@ mod bind;
 pub mod blocking;
 mod incoming;
 mod lingering;
+mod open_connection;
 mod open_connections;
 mod server_state;
 mod thread_buffers;
@@ -32,13 +33,14 @@ pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, LogThrottle, drain_bac
 pub use bind::{Bound, bind};
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
-pub use open_connections::{OpenConnection, OpenConnections};
+pub use open_connection::OpenConnection;
+pub use open_connections::OpenConnections;
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::wait;
 
-/// For this long after more connections were active than fit, answers say `Connection: close`. The next connection is often
-/// on its way when an answer is written.
+/// How long answers say `Connection: close` after there were more active connections than threads or than the limit. The next
+/// connection is often on its way when an answer is written.
 pub const CROWDED_AFTER: Duration = Duration::from_millis(100);
 
 /// A connection that is evicted goes on waiting until it has been idle for this long. A client that sends its next request at

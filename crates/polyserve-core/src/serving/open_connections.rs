@@ -1,22 +1,28 @@
 //! The open connections of a server in which a connection holds a thread, and the eviction of idle ones.
 //!
-//! The thread of an evicted connection is woken in one of three ways. A thread of a pool has a pipe, and its connection can
-//! linger: the socket is whole. If each connection has a thread of its own, a pipe for each would cost two descriptors. Then
-//! the thread itself looks for an eviction at the end of a grace. Only after that does an eviction close the reading side of
-//! the socket. In all cases, bytes that have arrived can still be read, so no request that arrived is lost.
+//! # How the thread of an evicted connection is woken
+//!
+//! * A thread of a pool: by a pipe. The socket stays open in both directions, so the connection can linger.
+//! * A thread that serves one connection only, during the [grace](super::EVICTION_GRACE) after the connection became idle: it
+//!   checks for an eviction itself at the end of the grace. A pipe for each connection would cost two descriptors.
+//! * Such a thread after the grace: the eviction closes the reading side of the socket, which ends the thread's wait.
+//!
+//! In all cases, bytes that have arrived can still be read, so no request that arrived is lost.
 //!
 //! # Connections of a pool
 //!
-//! A connection waits for a thread, then has one and is open, and may be silent after that: it has not sent a byte, and
-//! waits for its first one without a thread. Each of these counts towards the limit on connections.
+//! A connection of a pool is in one of three states. It *waits* for a thread. It is *open*: it has a thread. It is *silent*:
+//! it has not sent a byte, and waits for its first byte without a thread. All of them count towards the limit on
+//! connections.
 //!
 //! # No lost wake-up
 //!
-//! A connection that becomes idle stores that and then loads whether others wait. A thread that makes others wait stores
-//! that and then looks for idle connections. All four are sequentially consistent: one of the two sees the other.
+//! A connection that becomes idle stores that, and then loads `short`, the number of connections that lack a thread. A
+//! thread that needs an eviction stores `short`, and then reads the states of the connections. All four operations are
+//! sequentially consistent, so at least one of the two threads sees the store of the other.
 //!
-//! A thread at the end of its grace stores that it has to be woken and then loads whether it was evicted. An eviction stores
-//! that and then loads whether the thread has to be woken. Again, one of the two sees the other.
+//! The same holds for the wake-up. A thread at the end of its grace stores that it must be woken, and then loads whether its
+//! connection was evicted. An eviction stores that, and then loads whether the thread must be woken.
 //!
 //! The same holds for `tracks`. A search sets `tracks` and then reads the states. A connection stores its state and then
 //! loads `tracks`.
@@ -28,13 +34,12 @@
 //! that become idle report themselves, under the lock, until evictions are rare again.
 
 use std::collections::VecDeque;
-use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::open_connection::{BUSY, LEAVING, OpenConnection, WakePipe};
 use super::{CROWDED_AFTER, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use crate::net;
 use crate::sync::{Condvar, Mutex, lock};
@@ -45,100 +50,10 @@ const SEARCH: usize = 64;
 /// Pipes that a pool has from its start, at most.
 const MAX_FIRST_PIPES: usize = 256;
 
-/// A connection serves a request.
-const BUSY: u64 = 0;
-/// A connection was idle, and has to close.
-const LEAVING: u64 = u64::MAX;
-
-/// A connection that holds a thread. The socket closes when the last handle is dropped.
-#[derive(Debug)]
-pub struct OpenConnection {
-    stream: TcpStream,
-    /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one.
-    state: AtomicU64,
-    evicted: AtomicBool,
-    /// The thread of the connection does not look for an eviction itself any more.
-    must_be_woken: AtomicBool,
-    /// An eviction closed the reading side.
-    read_closed: AtomicBool,
-    /// Readable once the connection was evicted.
-    wake: Option<WakePipe>,
-    /// The position in the set. Changed under the set's lock.
-    index: AtomicUsize,
-    /// Whether the connection counts as leaving. Changed under the set's lock.
-    counted: AtomicBool,
-    /// Whether the connection counts as lingering. Changed under the set's lock.
-    lingers: AtomicBool,
-}
-
-impl OpenConnection {
-    /// The socket.
-    pub fn stream(&self) -> &TcpStream {
-        &self.stream
-    }
-
-    /// Whether the connection was evicted. It has to leave once it is idle.
-    pub fn is_evicted(&self) -> bool {
-        self.evicted.load(Ordering::SeqCst)
-    }
-
-    /// Whether an eviction closed the reading side, so that an end of the input may not be the client's.
-    pub fn is_read_closed(&self) -> bool {
-        self.read_closed.load(Ordering::SeqCst)
-    }
-
-    /// A descriptor that is readable once the connection was evicted. `None` if the connection has none: see
-    /// [`must_be_woken`](Self::must_be_woken).
-    pub fn eviction(&self) -> Option<BorrowedFd<'_>> {
-        self.wake.as_ref().map(|wake| wake.reader.as_fd())
-    }
-
-    /// Notes that the thread of an idle connection waits until it is woken. From now on, an eviction of a connection without
-    /// a descriptor closes the reading side, which makes the socket readable. To be called before a check of
-    /// [`is_evicted`](Self::is_evicted).
-    pub fn must_be_woken(&self) {
-        self.must_be_woken.store(true, Ordering::SeqCst);
-    }
-
-    /// Evicts the connection if it has been idle since `since`. Returns false if it is not idle any more.
-    fn evict(&self, since: u64) -> bool {
-        let evicted = self.state.compare_exchange(since, LEAVING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if evicted && !self.evicted.swap(true, Ordering::SeqCst) {
-            match &self.wake {
-                Some(wake) => drop((&wake.writer).write(&[1])),
-                None if self.must_be_woken.load(Ordering::SeqCst) => self.close_reading(),
-                None => {} // its thread looks for the eviction at the end of the grace
-            }
-        }
-        evicted
-    }
-
-    fn close_reading(&self) {
-        self.read_closed.store(true, Ordering::SeqCst);
-        let _ = net::shut(&self.stream, Shutdown::Read); // an error: the client is gone
-    }
-}
-
-/// The pipe that wakes a thread of a pool. One connection at a time has it.
-#[derive(Debug)]
-struct WakePipe {
-    /// It does not block.
-    reader: PipeReader,
-    writer: PipeWriter,
-}
-
-impl WakePipe {
-    fn new() -> io::Result<Self> {
-        let (reader, writer) = io::pipe()?;
-        rustix::io::ioctl_fionbio(&reader, true)?;
-        Ok(Self { reader, writer })
-    }
-}
-
 /// The open connections of a server in which a connection holds a thread.
 ///
-/// If more connections want a thread than there are threads, the connections that have been idle for longest are evicted,
-/// and then those that become idle next.
+/// If more connections need a thread than there are threads, connections are evicted: first those that have been idle for
+/// longest, then those that become idle next.
 #[derive(Debug)]
 pub struct OpenConnections {
     threads: usize,
@@ -146,11 +61,11 @@ pub struct OpenConnections {
     max: usize,
     state: Mutex<ConnectionSets>,
     empty: Condvar,
-    /// The number of connections that want a thread, and for which none is free or about to be.
+    /// The number of connections that lack a thread: no thread is free for them, or about to be free.
     short: AtomicUsize,
-    /// Until this time answers say `Connection: close`: nanoseconds since the start; 0 if that is over.
+    /// Answers say `Connection: close` until this time, in nanoseconds since the start; 0 if the time has passed.
     crowded_until: AtomicU64,
-    /// Connections that become idle report themselves in `ConnectionSets::idle`.
+    /// Whether connections that become idle add themselves to `ConnectionSets::idle`.
     tracks: AtomicBool,
     start: Instant,
 }
@@ -162,12 +77,13 @@ struct ConnectionSets {
     waiting: usize,
     /// Connections of a pool that have no thread and have not sent a byte.
     silent: usize,
-    /// Open connections that do not count towards the limit: those that were evicted and have not come back with a request,
+    /// Open connections that do not count towards the limit: those that were evicted and have received no request since,
     /// and those that linger.
     leaving: usize,
     /// The number of connections that linger on their threads.
     lingering: usize,
-    /// Connections to evict, in this order. An entry is skipped if its connection is no longer idle since the same time.
+    /// Connections to evict, in this order, and the time since which each is idle. An entry is skipped if its connection was
+    /// active after that time.
     idle: VecDeque<(u64, Weak<OpenConnection>)>,
     /// The pipes that no connection has.
     wake_pipes: Vec<WakePipe>,
@@ -191,7 +107,7 @@ impl OpenConnections {
     /// An empty set for a server with a pool of this number of threads, and with at most `max` connections. An evicted
     /// connection does not count any more. Each thread has a pipe, which costs two descriptors.
     pub fn pooled(threads: usize, max: usize) -> Self {
-        // If the number of threads is not known, the other pipes are made when they are needed.
+        // A large pool starts with some of its pipes. The others are made when they are needed.
         let pipes = (0..threads.min(MAX_FIRST_PIPES)).map_while(|_| WakePipe::new().ok()).collect();
         let connections = Self { max, ..Self::new(threads) };
         lock(&connections.state).wake_pipes = pipes;
@@ -213,12 +129,12 @@ impl OpenConnections {
         Ok(insert(&mut state, stream, None))
     }
 
-    /// Notes that a new connection waits for a thread. If none is free or about to be, the connection that has been idle for
-    /// longest is evicted, or the next one that becomes idle. [`enter_waiting`](Self::enter_waiting) or
-    /// [`cancel_waiting`](Self::cancel_waiting) is to follow.
+    /// Notes that a new connection waits for a thread. If no thread is free or about to be free, the connection that has been
+    /// idle for longest is evicted; if none is idle, the next one that becomes idle. A call of
+    /// [`enter_waiting`](Self::enter_waiting) or [`cancel_waiting`](Self::cancel_waiting) must follow.
     ///
-    /// Returns false if the limit on connections is reached and no connection is idle. Then the new connection does not
-    /// count, and is to be rejected.
+    /// Returns false if the limit on connections is reached and no connection is idle. Then the new connection is not
+    /// counted, and the caller must reject it.
     pub fn wait_for_thread(&self) -> bool {
         let mut state = lock(&self.state);
         let total = state.open.len() + state.waiting + state.silent;
@@ -282,7 +198,8 @@ impl OpenConnections {
     }
 
     /// Notes that a connection with a thread of its own has sent its last answer, and lingers. It does not count towards the
-    /// limit any more. If as many connections linger as the limit allows to be open, or [`MAX_LINGERING`], it counts on.
+    /// limit any more. It still counts if the number of lingering connections has reached the limit on open connections, or
+    /// [`MAX_LINGERING`].
     pub fn set_lingering(&self, connection: &OpenConnection) {
         let mut state = lock(&self.state);
         if state.lingering < self.threads.min(MAX_LINGERING) && !connection.lingers.swap(true, Ordering::Relaxed) {
@@ -309,22 +226,17 @@ impl OpenConnections {
             self.settle(state);
             self.notify_if_empty(state);
         }
-        // Under the lock, because only there others have a handle for a moment.
-        let connection = Arc::into_inner(connection)?;
-        if let Some(mut wake) = connection.wake {
-            let _ = wake.reader.read(&mut [0]); // the byte of an eviction, if there was one
-            state.wake_pipes.push(wake);
-        }
-        Some(connection.stream)
+        // Under the lock: other threads clone handles only under the lock, and drop them before they release it.
+        let (wake, stream) = Arc::into_inner(connection)?.into_parts();
+        state.wake_pipes.extend(wake);
+        Some(stream)
     }
 
     /// Notes that a connection waits for its next request. It may be evicted at once. Its thread must look for an eviction
     /// until it calls [`must_be_woken`](OpenConnection::must_be_woken).
     pub fn set_idle(&self, connection: &Arc<OpenConnection>) {
         let since = self.now();
-        connection.must_be_woken.store(false, Ordering::SeqCst);
-        // A connection that is idle already keeps its time. A connection that was evicted stays evicted.
-        if connection.state.compare_exchange(BUSY, since, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        if !connection.set_idle(since) {
             return;
         }
         let (short, tracks) = (self.short.load(Ordering::SeqCst), self.tracks.load(Ordering::SeqCst));
@@ -352,23 +264,26 @@ impl OpenConnections {
         self.settle(&mut state);
     }
 
-    /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, others wait for a thread, or in
-    /// the last 100 ms several connections of a pool waited and none was idle, one was rejected, or an eviction hit an active
-    /// connection that has a thread of its own.
+    /// Whether the next answer on `connection` must say `Connection: close`. It must in three cases:
+    ///
+    /// * The connection was evicted.
+    /// * A connection lacks a thread.
+    /// * In the last 100 ms there were more active connections than threads: one was rejected, several connections of a pool
+    ///   waited while none was idle, or an eviction hit an active connection that has a thread of its own.
     ///
     /// # Cost
     ///
-    /// Three loads; a clock too after others had to wait.
+    /// Three loads. In the third case also a clock read.
     pub fn must_announce_close(&self, connection: &OpenConnection) -> bool {
         self.lacks_threads() || connection.is_evicted() || self.is_crowded()
     }
 
-    /// Whether a connection waits for a thread, and none is free or about to be.
+    /// Whether a connection lacks a thread: none is free, or about to be free.
     pub fn lacks_threads(&self) -> bool {
         self.short.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether, a short time ago, more connections were active than fit.
+    /// Whether there were more active connections than threads in the last [`CROWDED_AFTER`].
     fn is_crowded(&self) -> bool {
         let until = self.crowded_until.load(Ordering::Relaxed);
         if until == 0 {
@@ -406,7 +321,7 @@ impl OpenConnections {
     /// Shuts all connections down, in any state.
     pub fn cut(&self) {
         for connection in &lock(&self.state).open {
-            let _ = net::shut(&connection.stream, Shutdown::Both); // an error: the client is gone
+            let _ = net::shut(connection.stream(), Shutdown::Both); // an error: the client is gone
         }
     }
 
@@ -451,7 +366,7 @@ impl OpenConnections {
         self.len()
     }
 
-    /// Evicts as many connections as want a thread that is neither free nor about to be.
+    /// Counts the connections that lack a thread, and evicts one idle connection for each of them.
     fn settle(&self, state: &mut ConnectionSets) {
         loop {
             let short = (state.waiting + state.open.len()).saturating_sub(self.threads + state.leaving);
@@ -462,7 +377,7 @@ impl OpenConnections {
                 return;
             }
             if !self.evict_one(state) {
-                // A single connection may wait for one that is about to close.
+                // A single waiting connection is no sign of a crowd: another connection may be about to close.
                 if short > 1 {
                     self.set_crowded();
                 }
@@ -484,7 +399,7 @@ impl OpenConnections {
                     return true;
                 }
             }
-            // While connections report themselves, the queue has all that are idle.
+            // While connections that become idle are tracked, the queue has all idle connections.
             if searched || self.tracks.load(Ordering::SeqCst) {
                 return false;
             }
@@ -521,23 +436,13 @@ impl OpenConnections {
     }
 }
 
-/// The nanoseconds of `duration`, at most a number that is neither [`LEAVING`] nor before it.
+/// The nanoseconds of `duration`, capped so that the result plus one is less than [`LEAVING`].
 fn as_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(LEAVING - 2)
 }
 
 fn insert(state: &mut ConnectionSets, stream: TcpStream, wake: Option<WakePipe>) -> Arc<OpenConnection> {
-    let connection = Arc::new(OpenConnection {
-        stream,
-        state: AtomicU64::new(BUSY),
-        evicted: AtomicBool::new(false),
-        must_be_woken: AtomicBool::new(false),
-        read_closed: AtomicBool::new(false),
-        wake,
-        index: AtomicUsize::new(state.open.len()),
-        counted: AtomicBool::new(false),
-        lingers: AtomicBool::new(false),
-    });
+    let connection = Arc::new(OpenConnection::new(stream, wake, state.open.len()));
     state.open.push(Arc::clone(&connection));
     connection
 }

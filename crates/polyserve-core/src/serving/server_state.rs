@@ -69,7 +69,7 @@ impl ServerState {
         self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the result of a run of which this number of threads is stuck.
+    /// Returns the result of a run, of which `stuck` threads are stuck in the service's code.
     pub fn drained(&self, stuck: usize) -> Drain {
         Drain {
             answered: self.answered.load(Ordering::Relaxed),
@@ -129,7 +129,7 @@ pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutco
         let deadline = server.within(timeout);
         let woken = park_until(Some(deadline), |cx| match session.poll_answer(cx) {
             Poll::Ready(()) => Poll::Ready(true),
-            // This park does not know the deadline of a drain that has begun since, so the loop starts again. A drain that
+            // A drain may have begun since its deadline was read, so the loop starts again. A drain that
             // begins after this check unparks the thread.
             Poll::Pending if !draining && server.shutdown.is_begun() => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
@@ -175,7 +175,7 @@ mod tests {
         wait_for_answer(&mut session, server)
     }
 
-    /// Each wait took a lock that all threads share, twice.
+    /// Regression test: each wait took a lock that all threads share, twice.
     #[test]
     fn a_wait_takes_no_lock_of_the_shutdown() {
         let (sender, completers) = channel();

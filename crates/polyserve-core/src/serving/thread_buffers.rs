@@ -135,7 +135,7 @@ mod tests {
         session.written(length, &mut buffers.scratch);
     }
 
-    /// Every thread kept up to 512 KiB: 4 GB for 10 000 idle connections.
+    /// Regression test: every thread kept up to 512 KiB: 4 GB for 10 000 idle connections.
     #[test]
     fn a_thread_at_rest_keeps_at_most_16_kib() {
         let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());

@@ -40,7 +40,8 @@ fn timespec(timeout: Duration) -> Timespec {
 mod tests {
     use super::*;
 
-    /// A poll that should not have waited took a millisecond, for each answer of the sequential server.
+    /// Regression test: a poll with a deadline that has passed waited for a millisecond. This happened for each answer of the
+    /// sequential server.
     #[test]
     fn a_deadline_that_has_passed_is_a_timeout_of_zero() {
         let passed = Instant::now().saturating_duration_since(Instant::now() + Duration::from_secs(1));

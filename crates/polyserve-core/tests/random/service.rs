@@ -88,7 +88,7 @@ impl Service for Recorder {
     }
 }
 
-/// Returns the refusal of `target`, or panics without a message of the panic hook.
+/// Returns the refusal of `target`, or panics without calling the panic hook, which would print a message.
 fn early(target: &str) -> Reply {
     if target.starts_with("/panic") {
         resume_unwind(Box::new("an early panic"));

@@ -111,8 +111,8 @@ fn an_early_refusal_then_the_next_request() {
     }
 }
 
-/// The rest of a refused body and the next request's body had the same stage: if they met in one read, the second
-/// inherited what was left of the first one's deadline.
+/// Regression test: the rest of a refused body and the next request's body had the same stage: if they met in one read,
+/// the second inherited what was left of the first one's deadline.
 #[test]
 fn the_body_after_a_refused_body_has_a_deadline_of_its_own() {
     let env = choosy();

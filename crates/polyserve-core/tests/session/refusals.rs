@@ -117,7 +117,7 @@ fn targets() {
     served(&line("OPTIONS * HTTP/1.1"));
 }
 
-/// Such targets used to reach the service: all printable bytes but `#` were accepted.
+/// Regression test: targets with bytes that no URI may hold reached the service: all printable bytes but `#` were accepted.
 #[test]
 fn bytes_that_no_uri_may_hold() {
     for byte in [b'"', b'<', b'>', b'\\', b'^', b'`', b'{', b'|', b'}', b'#', 0x7f, 0x80, 0xff] {

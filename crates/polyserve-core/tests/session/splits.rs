@@ -83,8 +83,8 @@ fn up_to_a_refusal() {
     }
 }
 
-/// A head that arrived slowly used to be decoded only when its length had doubled. So the split decided whether a fault
-/// was reported.
+/// Regression test: a head that arrived slowly was decoded only when its length had doubled. So the split decided
+/// whether a fault was reported.
 #[test]
 fn a_fault_in_a_head_that_never_ends() {
     for (bytes, is_refused) in [

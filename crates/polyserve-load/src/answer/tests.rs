@@ -160,7 +160,7 @@ fn a_reader_with_cached_heads_reads_mutated_answers_the_same() {
     }
 }
 
-/// A server that repeated `100 Continue` kept its client reading for ever.
+/// Regression test: a server that repeated `100 Continue` kept its client reading for ever.
 #[test]
 fn interim_heads_are_bounded() {
     let get = encoded("GET", &[200], &[BODY]);

@@ -267,7 +267,7 @@ impl WorkerState {
         }
     }
 
-    /// Counts a missing close at the end of the load, for spans shorter than the client's patience.
+    /// Counts a missing close at the end of the load. It is counted also if the run was shorter than the client's patience.
     pub(super) fn expect_closed(&mut self, connection: &Connection) {
         let waited = self.now.saturating_sub(connection.since);
         if connection.state == State::Closing && self.is_late_to_close(connection) {

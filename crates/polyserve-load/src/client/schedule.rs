@@ -2,7 +2,7 @@
 //!
 //! Invariant: in an open loop, request `k` of all threads is due at `start + k / rate`. The time is computed from `k`
 //! alone, so errors do not add up, and nothing is queued however slow the server is. A request that was due before the end
-//! may be sent until the client gives up, a bounded time later. Cost: a few additions and comparisons a request.
+//! of the measured period may be sent for a bounded time after it. Cost: a few additions and comparisons a request.
 
 use crate::clock;
 use crate::load::{Load, Pace, RunLength};
@@ -21,9 +21,9 @@ pub(crate) struct Times {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) times: Times,
-    /// The time after the end in which answers are awaited.
+    /// How long the client waits for answers after the end of the measured period.
     pub(crate) grace: u64,
-    /// No request is sent from this time on: the end, or in an open loop the end of the grace.
+    /// No request is sent from this time on: the end of the measured period, or in an open loop the end of the grace.
     until: u64,
     /// Open loop: the time of the last send.
     pub(crate) last_sent: u64,
@@ -44,7 +44,7 @@ struct Open {
     due: u64,
 }
 
-/// The max grace after the end.
+/// The max value of [`Schedule::grace`]: two seconds.
 const LONGEST_GRACE: u64 = 2_000_000_000;
 /// The max number of groups of waits of unsent requests.
 const MAX_GROUPS: u64 = 1024;

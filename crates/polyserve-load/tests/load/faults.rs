@@ -200,7 +200,7 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
     assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (8, 8, 0));
 }
 
-/// A request without an answer counted as unfinished, and the load as clean.
+/// Regression test: a request without an answer counted as unfinished, and the load as clean.
 #[test]
 fn a_swallowed_request_and_a_short_body_are_timeouts() {
     let swallow = |_: &mut std::net::TcpStream| true;

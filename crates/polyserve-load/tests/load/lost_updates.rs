@@ -44,7 +44,8 @@ fn serve(repo: impl EntityRepo) -> Running {
     server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).unwrap()
 }
 
-/// Every answer of such a server is possible in some order of the operations, so the load was clean.
+/// Regression test: each answer of such a server alone is possible in some order of the operations. So the load once
+/// reported no failure.
 #[test]
 fn an_acknowledged_put_that_is_thrown_away_is_found() {
     let running = serve(KeepsTheFirst(StdRwlock::new()));

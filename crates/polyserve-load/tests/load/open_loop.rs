@@ -75,8 +75,9 @@ fn requests_due_and_never_sent_are_reported() {
     drop(release);
 }
 
-/// A slow server that answers every request: the last requests have their time too, after the end. At 10 ms or more each,
-/// it answers at most 230 of 300 in the measured period and the 2 s after it.
+/// A slow server that answers every request has no failures: the client waits for the last answers after the end. An
+/// answer takes at least 10 ms, so the server answers at most 230 of 300 requests in the measured period and the 2 s after
+/// it.
 #[test]
 fn a_server_that_is_behind_has_not_failed() {
     let (over, latch) = mpsc::channel::<()>();

@@ -98,7 +98,7 @@ fn a_slab_that_was_large_shrinks() {
         assert!(room <= KEPT.max(8 * left as usize + 8), "room for {room} pages, and {left} are there");
     }
     tried.check();
-    // In this order the last page stays until the end, so the room of the pages before it cannot be freed earlier.
+    // Removed in this order, the last page stays until the end. So the slab of pages can shrink only then.
     fill(&mut tried);
     for id in 0..IDS {
         tried.remove(id);

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the number of admitted jobs minus the number of taken jobs is at most the bound. After [`Admission::close`]
 //! returns, no more jobs are admitted. So the queue is empty for good once as many jobs were taken as were admitted.
-//! One word contains both the count and the closed flag, so no job slips in between a check of one and a change of the
+//! One word contains both the count and the closed flag, so no job is admitted between a check of one and a change of the
 //! other.
 //!
 //! Cost: one compare-and-swap for each job, on a cache line that submitters write and workers do not. Workers count the

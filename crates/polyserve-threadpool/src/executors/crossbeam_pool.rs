@@ -34,7 +34,7 @@ use super::queued_job::QueuedJob;
 use super::stats::PoolStats;
 use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 
-/// A fixed number of threads around one crossbeam channel.
+/// A pool with a fixed number of threads, which receive jobs from one crossbeam channel.
 ///
 /// The module's source explains how it works. [`executors`](crate::executors) lists what it promises.
 pub struct CrossbeamPool {

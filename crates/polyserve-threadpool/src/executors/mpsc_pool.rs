@@ -38,7 +38,7 @@ use super::queued_job::QueuedJob;
 use super::stats::PoolStats;
 use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 
-/// A fixed number of threads around one std channel.
+/// A pool with a fixed number of threads, which receive jobs from one std channel.
 ///
 /// The module's source explains how it works. [`executors`](crate::executors) lists what it promises.
 pub struct MpscPool {

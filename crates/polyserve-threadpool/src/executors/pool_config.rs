@@ -43,8 +43,8 @@ pub enum Queue {
 pub enum OnFull {
     /// Hands the job back at once.
     Reject,
-    /// Waits for space, at most this long, and then hands the job back. Costs the workers a fence for each job. A job
-    /// that submits to its own pool waits too, and occupies its worker meanwhile.
+    /// Waits for space for at most this time. If there is still no space, hands the job back. Costs the workers a fence
+    /// for each job. A job that submits to its own pool also waits, and occupies its worker during the wait.
     Wait(Duration),
     /// Runs the job on the submitter's thread, so that more than `workers` jobs may run at a time. A panic is caught and
     /// counted as on a worker. Jobs that submit jobs nest on the submitter's stack.

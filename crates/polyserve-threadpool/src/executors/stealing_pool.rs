@@ -62,7 +62,7 @@ use super::sleep::Sleep;
 use super::stats::PoolStats;
 use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 
-/// A fixed number of threads with a queue each, which steal from each other.
+/// A pool with a fixed number of threads. Each has a queue, and steals from the others' queues.
 ///
 /// Jobs from one submitter outside the pool start in order. Jobs that one job submits do too, unless they are stolen. The
 /// module's source explains how it works. [`executors`](crate::executors) lists what it promises.

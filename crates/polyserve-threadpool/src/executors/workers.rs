@@ -54,7 +54,7 @@ impl Workers {
             let _end_guard = EndGuard { registry, index };
             main();
         })?;
-        // The thread's end guard waits for this lock, so it finds its entry.
+        // The end guard of the new thread waits for this lock. So the entry is in the registry before the guard looks for it.
         let id = Some(handle.thread().id());
         state.threads.push(ThreadEntry { id, handle: Some(handle), ..ThreadEntry::default() });
         Ok(())

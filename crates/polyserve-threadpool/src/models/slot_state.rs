@@ -61,7 +61,7 @@ impl ModelConnection {
         assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (read, state));
     }
 
-    /// Models a turn, as `run` and `settle` of `PoolServerState` do it. `rest` is the state that the session asks for. After
+    /// Models a turn: `run` and `settle` of `PoolServerState`. `rest` is the state that the session asks for. After
     /// `turn` events in a row the connection is queued again. Returns whether it was queued.
     fn run(&self, rest: u8, turn: usize) -> bool {
         if !self.state.advance(QUEUED, RUNNING) {

@@ -17,7 +17,7 @@ fn done_by(done: Completer<bool>) -> impl FnOnce() + Send + 'static {
     }
 }
 
-/// One job after another, each waited for. Between them the workers fall asleep.
+/// Submits one job after another, and waits for each. The workers go to sleep in between.
 fn one_by_one<P: ModelPool>() {
     let pool = P::make(PoolConfig::new(WORKERS));
     let ran = Ran::default();

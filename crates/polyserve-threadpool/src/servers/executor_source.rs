@@ -1,4 +1,4 @@
-//! The executor that a server on an executor runs on: created for each run, or shared with other work.
+//! The executor of a server: created for each run, or shared with other work.
 
 use std::fmt;
 use std::io;

@@ -73,7 +73,7 @@ impl PoolClassic {
         factory: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        // The default of another kind of executor may be a thread for each core, too few for jobs as long as connections.
+        // Other executors may have one thread for each core by default. That is too few if each job is a connection.
         let workers = PoolConfig::from(&config).workers;
         let config = config.with(|config| config.workers = Some(workers));
         Ok(Self { config, executor: ExecutorSource::new(factory) })
@@ -186,7 +186,7 @@ thread_local! {
     static LOST_JOBS: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Counts a lost job if this thread is in a call of `execute`. Returns whether it is.
+/// Returns whether this thread is in a call of `execute`. If so, counts a lost job.
 fn count_if_lost() -> bool {
     let lost = LOST_JOBS.get().map(|count| count + 1);
     LOST_JOBS.set(lost);
@@ -259,7 +259,7 @@ impl ClassicMainThread {
     fn accept(&mut self, stream: TcpStream) {
         let ClassicState { server, connections, silent, .. } = &*self.shared;
         while !connections.wait_for_thread() {
-            // A connection that has been silent for this long makes room as an idle one does.
+            // A connection that has been silent for this long is closed for a new one, as an idle connection is.
             let Some(oldest) = silent.take_older(server.config.head_timeout) else {
                 return self.incoming.reject(stream);
             };
@@ -275,8 +275,8 @@ impl ClassicMainThread {
         self.queue(stream);
     }
 
-    /// Queues a connection, which counts as waiting, for a worker. Rejects a connection for each job that is lost meanwhile:
-    /// this one's job if the executor's queue is full.
+    /// Queues a connection, which counts as waiting already. Rejects one connection for each job that the executor
+    /// loses during the call. If the executor's queue is full, it loses the job of this connection.
     fn queue(&mut self, stream: TcpStream) {
         let ClassicState { connections, pending, .. } = &*self.shared;
         lock(pending).push_back((stream, Instant::now()));

@@ -359,7 +359,7 @@ enum Others {
     None,
 }
 
-/// The sockets that were ready, other than the connection's own.
+/// What became ready during a wait, apart from the connection's own socket.
 struct Ready {
     others: bool,
     wake: bool,

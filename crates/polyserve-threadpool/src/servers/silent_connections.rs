@@ -135,7 +135,7 @@ mod tests {
         ready == [true]
     }
 
-    /// Each look at the sockets of 4 000 silent connections took 3 to 7 ms, for each new connection.
+    /// Regression test: for each new connection, all sockets of 4 000 silent connections were polled, which took 3 to 7 ms.
     #[test]
     fn one_descriptor_reports_all_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -5,8 +5,8 @@
 pub struct BuildCode {
     /// The feature of this crate that the code needs in addition to the default features.
     pub feature: Option<&'static str>,
-    /// An expression of the strategy's type. It may end with `?`, and then stands in a function that returns an error of any
-    /// kind. A server's expression contains [`CONFIG`](Self::CONFIG) once. An executor's expression reads the configuration
+    /// An expression of the strategy's type. If it ends with `?`, the function around it must accept any error type. A
+    /// server's expression contains [`CONFIG`](Self::CONFIG) once. An executor's expression reads the configuration
     /// from the variable `c`.
     pub expression: String,
 }

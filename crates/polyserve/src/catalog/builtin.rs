@@ -30,7 +30,7 @@ macro_rules! executor {
     };
 }
 
-/// Creates the entry of a repo, which an expression makes. The default features have every repo.
+/// Creates the entry of a repo from the expression that makes it. No repo needs a feature beyond the default ones.
 #[cfg(feature = "memory")]
 macro_rules! repo {
     ($name:literal, $summary:literal, $promises:expr, $repo:expr) => {

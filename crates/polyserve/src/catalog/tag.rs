@@ -17,7 +17,7 @@ pub enum Tag {
     QuickScale,
     /// `recommend` measures this server.
     Recommended,
-    /// `recommend` measures this repo if requests wait. Then they do not wait for a lock.
+    /// `recommend` measures this repo if the requests of the workload wait for something else than a lock.
     RecommendedWithWaits,
     /// `recommend` measures this repo on one core, on which threads seldom wait for a lock.
     RecommendedOnOneCore,

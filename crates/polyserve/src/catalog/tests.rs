@@ -84,7 +84,7 @@ mod threadpool {
         }
     }
 
-    /// `--queue` was ignored by every server without a queue.
+    /// Regression test: `--queue` was ignored by every server without a queue.
     #[test]
     fn a_queue_is_promised_or_refused() {
         let config = ServerConfig::default().with(|config| config.queue = Some(1));

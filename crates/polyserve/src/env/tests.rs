@@ -136,7 +136,8 @@ fn the_published_pool_size_is_a_hint() {
     assert!(flag.make(single).is_err(), "what was asked for by a flag is refused, not ignored");
 }
 
-/// A value that the server refuses was dropped without a word, and the server ran with its own number of workers.
+/// Regression test: a value that the server refuses was dropped without a word, and the server ran with its own number
+/// of workers.
 #[test]
 fn a_refused_pool_size_is_an_error() {
     let settings = read(&[], &[("THREAD_POOL_SIZE", "3")]).unwrap();
@@ -158,7 +159,7 @@ fn a_flag_that_a_server_does_not_have_is_refused_and_a_variable_is_left_out() {
     assert_eq!(error.unsupported_setting(), Some("queue"), "{error}");
 }
 
-/// A flag for several servers was refused by the first that does not have the setting.
+/// Regression test: a flag for several servers was refused by the first that does not have the setting.
 #[cfg(feature = "threadpool")]
 #[test]
 fn a_flag_applies_to_the_servers_that_have_it_and_is_refused_if_none_has() {

@@ -38,8 +38,8 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
     Pair { registry, entry: Arc::clone(&connection.entry), connection, client }
 }
 
-/// The linger deadline was checked only if the socket was empty. A refused client that kept sending kept its connection
-/// open without limit, and a drain waited for it.
+/// Regression test: the linger deadline was checked only if the socket was empty. A refused client that kept sending
+/// kept its connection open without limit, and a drain waited for it.
 #[test]
 fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     let config = ServerConfig::default().with(|config| config.linger_timeout = Duration::ZERO);
@@ -57,7 +57,8 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     assert!(rest.is_ok_and(|count| count > 0), "all that was sent was read");
 }
 
-/// The main thread counted a request as cut. If the request's task ran after that, it counted the request again.
+/// Regression test: the main thread counted a request as cut. If the request's task ran after that, it counted the
+/// request again.
 #[test]
 fn a_request_is_cut_once() {
     let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Silent), &ServerConfig::default());
@@ -77,8 +78,8 @@ fn a_request_is_cut_once() {
     assert_eq!(registry.server.drained(0).cut, 1);
 }
 
-/// The process was stopped for longer than a timeout. A request that had arrived in time was not served: the task was woken
-/// for its deadline before the runtime had looked at the socket.
+/// Regression test: the process was stopped for longer than a timeout. A request that had arrived in time was not
+/// served: the task was woken for its deadline before the runtime had looked at the socket.
 #[test]
 fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
     let config = ServerConfig::default().with(|config| config.idle_timeout = Duration::ZERO);

@@ -1,4 +1,4 @@
-//! A listener that a task awaits connections from.
+//! An async listener: a task awaits the next connection.
 //!
 //! Invariant: it neither fails nor spins, whatever `accept(2)` returns.
 //!

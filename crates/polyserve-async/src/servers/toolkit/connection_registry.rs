@@ -179,9 +179,10 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
 
     /// Sets the time at which the task of `entry` is woken: `deadline`, or the shutdown's deadline if that is earlier.
     ///
-    /// No deadline is missed by a concurrent sweep. A sweep first resets `next_sweep`, and then loads the deadlines. This call
-    /// first stores the deadline, and then loads `next_sweep`. All four operations are sequentially consistent. So the sweep
-    /// loads the new deadline, or this call finds `next_sweep` reset, lowers it and wakes the main thread.
+    /// No deadline is missed by a concurrent sweep. A sweep first resets `next_sweep`, and then loads the deadlines.
+    /// This call first stores the deadline, and then loads `next_sweep`. All four operations are sequentially
+    /// consistent. So the sweep loads the new deadline, or this call finds `next_sweep` reset, lowers it and wakes the
+    /// main thread.
     pub(crate) fn set_deadline(&self, entry: &ConnectionEntry<S>, deadline: Instant) {
         let tick = self.tick(self.server.within(deadline));
         if entry.deadline() == tick {
@@ -293,8 +294,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// A rejected connection was in the count for a moment. If a connection ended in that moment, the next one was rejected
-    /// as well, although there was room.
+    /// Regression test: a rejected connection was in the count for a moment. If a connection ended in that moment, the
+    /// next one was rejected as well, although there was room.
     #[test]
     fn a_rejected_connection_takes_no_place() {
         let (count, done) = (AtomicUsize::new(0), AtomicBool::new(false));

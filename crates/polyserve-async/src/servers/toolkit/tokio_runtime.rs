@@ -79,8 +79,8 @@ pub(crate) fn listen_on(
 mod tests {
     use super::*;
 
-    /// A server failed after it had built its runtime, and dropped the runtime on the thread of its caller. If that thread
-    /// was in another runtime, tokio panicked, and the error was lost.
+    /// Regression test: a server failed after it had built its runtime, and dropped the runtime on the thread of its
+    /// caller. If that thread was in another runtime, tokio panicked, and the error was lost.
     #[test]
     fn an_own_runtime_may_be_dropped_inside_another() {
         let outer = Builder::new_current_thread().build().unwrap();

@@ -24,8 +24,8 @@ impl BufferedInput {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Removes `count` bytes from the front. The rest is moved only once at least as many bytes are used up: moving it
-    /// for each request would cost the square of a batch's length.
+    /// Removes `count` bytes from the front. The remaining bytes are moved only when at least the same number of bytes has
+    /// been removed. Moving them for each request would cost the square of a batch's length.
     pub(super) fn remove(&mut self, count: usize) {
         self.used = self.used.saturating_add(count);
         let rest = self.unused();
@@ -39,7 +39,7 @@ impl BufferedInput {
 mod tests {
     use super::*;
 
-    /// In a batch of requests with deferred answers, all remaining bytes were once moved after each answer.
+    /// Regression test: in a batch of requests with deferred answers, all remaining bytes were moved after each answer.
     #[test]
     fn removing_many_small_pieces_moves_each_byte_once() {
         let mut buffered = BufferedInput::default();

@@ -1,8 +1,8 @@
 //! One HTTP/1.1 connection without its socket: bytes go in, answers come out.
 //!
 //! A server reads bytes and passes them to [`Session::receive`]. It writes the bytes of [`Scratch::out`], reports the
-//! number of bytes written to [`Session::written`], and then does what the returned [`Want`] asks for. Servers differ
-//! in the thread and in the time at which they do so.
+//! number of bytes written to [`Session::written`], and then takes the step that the returned [`Want`] names. Servers
+//! differ in when they take that step, and on which thread.
 //!
 //! Invariants:
 //!
@@ -136,9 +136,9 @@ enum SessionState {
 enum Following {
     /// Nothing but empty lines.
     Nothing,
-    /// A part of a request, or requests that are not answered if other connections wait.
+    /// While other connections wait: a part of a request, or any bytes after a deferred answer. They are not served.
     Part,
-    /// A request. Unless other connections wait, it may be incomplete.
+    /// A request, which is served. It may be incomplete if no other connection waits.
     Request,
 }
 

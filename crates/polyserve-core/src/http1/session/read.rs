@@ -89,7 +89,7 @@ impl Session {
         skipped
     }
 
-    /// Asks for more bytes, or closes if the client has sent its last byte.
+    /// Sets the next step: read more bytes, or close if the input has ended.
     fn wait(&mut self, phase: Phase) {
         self.want = Want::Read(phase);
         if self.input_ended {
@@ -213,8 +213,8 @@ fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
     }
 }
 
-/// Classifies the bytes after a request with a deferred answer. If other connections wait, they do not also wait for the
-/// answers to the next requests.
+/// Classifies the bytes after a request with a deferred answer. If other connections wait, the bytes are not served: the
+/// other connections would have to wait for these answers too.
 fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
     match (is_blank(rest), scratch.others_wait) {
         (true, _) => Following::Nothing,
@@ -223,7 +223,7 @@ fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
     }
 }
 
-/// Whether `rest` begins with a complete request. Cost: it is decoded, and decoded again when it is served.
+/// Whether `rest` begins with a complete request. Cost: the request is decoded here, and again when it is served.
 fn begins_with_request(rest: &[u8], limits: &Limits) -> bool {
     let empty = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = rest.get(empty..).unwrap_or_default();

@@ -63,7 +63,8 @@ fn head(client: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// After a pause of the process longer than the timeouts, such a request was answered 408 or reset.
+/// Regression test: a request had arrived in time, and then the process paused for longer than the timeouts. The request was
+/// answered 408, or its connection was reset.
 #[test]
 fn a_request_that_is_there_is_served_however_late() {
     let fixture = Fixture::new(|c| c.requests_per_connection = 1);
@@ -109,7 +110,8 @@ fn an_idle_connection_is_closed_silently_if_another_waits() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
-/// Such a connection was closed at once, and the request that was on its way met the end of the connection.
+/// Regression test: a connection that was evicted between two requests was closed at once. A request that was on its way then
+/// got no answer.
 #[test]
 fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
     let fixture = Fixture::new(|_| {});
@@ -131,7 +133,8 @@ fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
     }
 }
 
-/// A connection that was evicted from a pool was closed at once. What its client sent then reset the connection.
+/// Regression test: a connection that was evicted from a pool was closed at once. Bytes that its client sent later reset the
+/// connection before the last answer was read.
 #[test]
 fn a_connection_that_is_evicted_from_a_pool_lingers() {
     let fixture = Fixture::new(|_| {});

@@ -1,4 +1,5 @@
 use super::*;
+use std::io::{self, Read as _};
 use std::net::TcpListener;
 
 struct Clients {
@@ -47,7 +48,7 @@ fn the_connection_that_has_been_idle_for_longest_makes_room() {
     assert!(connections.wait_until_empty(Instant::now()));
 }
 
-/// Each refusal at the limit looked at every connection, with a clock read each.
+/// Regression test: each refusal at the limit looked at every connection, and read the clock for each.
 #[test]
 fn a_refusal_does_not_search() {
     let mut clients = Clients::new();
@@ -100,7 +101,7 @@ fn a_request_that_comes_with_the_eviction_is_served() {
     assert!(second.is_evicted());
 }
 
-/// Connections on their way from a worker to the accept loop did not count: 139 were open at a limit of 100.
+/// Regression test: connections on their way from a worker to the accept loop did not count: 139 were open at a limit of 100.
 #[test]
 fn silent_connections_count_towards_the_limit() {
     let mut clients = Clients::new();
@@ -125,7 +126,8 @@ fn silent_connections_count_towards_the_limit() {
     assert!(connections.wait_for_thread() && first.is_evicted());
 }
 
-/// An eviction closed the reading side. The kernel resets such a connection if bytes come after its writing side is closed.
+/// Regression test: an eviction closed the reading side. The kernel then resets the connection if bytes arrive after
+/// its writing side is closed.
 #[test]
 fn an_eviction_leaves_the_socket_of_a_pool_whole() {
     let mut clients = Clients::new();
@@ -150,8 +152,8 @@ fn an_eviction_leaves_the_socket_of_a_pool_whole() {
     }
 }
 
-/// Answers announced the close only while a connection waited. A moment later they did not, although the next connection was
-/// on its way.
+/// Regression test: answers announced the close only while a connection waited. A moment later they did not, although
+/// the next connection was on its way.
 #[test]
 fn answers_announce_the_close_for_a_while_after_others_waited() {
     let mut clients = Clients::new();
@@ -169,7 +171,7 @@ fn answers_announce_the_close_for_a_while_after_others_waited() {
     assert!(!connections.must_announce_close(&second), "it is over");
 }
 
-/// A connection was closed between two requests of its client, and no answer announced the close.
+/// Regression test: a connection was closed between two requests of its client, and no answer announced the close.
 #[test]
 fn an_eviction_of_an_active_connection_is_announced_by_all() {
     let mut clients = Clients::new();

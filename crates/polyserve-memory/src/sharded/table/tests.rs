@@ -63,8 +63,8 @@ fn it_is_a_map() {
     }
 }
 
-/// Even with a bad hash: many ids have the same bucket and the same tag, more than a count can hold. They overflow into the
-/// next buckets, and are all found and removed.
+/// Ids that all have the same hash, and so the same bucket and the same tag. They are more than a bucket's overflow count
+/// can hold. They overflow into the next buckets, and are all found and removed.
 #[test]
 fn ids_of_one_hash_are_kept_apart() {
     let (mut table, ids) = (Table::default(), 0..1000);

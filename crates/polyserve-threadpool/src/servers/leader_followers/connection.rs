@@ -20,8 +20,8 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::connection_slot::ConnectionSlot;
 
-/// How long a leader waits for the first byte of a new connection before it steps back. The kernel may round it up to a
-/// tick.
+/// How long a leader waits for the first byte of a new connection before it makes another thread the leader. The kernel
+/// may round it up to a tick.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 
 /// Whether connections inherit the timeouts of their listener.
@@ -134,12 +134,12 @@ impl<'a> BlockingIo<'a> {
 
     /// Sets the read timeout to what is left of `whole` before `deadline`. Returns false if nothing is left.
     ///
-    /// `is_first`: this is the first wait of a read. It ends after [`EVICTION_GRACE`], so that the thread looks for an eviction.
-    /// A connection that is rarely idle for so long keeps this timeout.
+    /// `is_first`: this is the first wait of a read. It ends after [`EVICTION_GRACE`], so that the thread looks for an
+    /// eviction. A connection that is rarely idle for so long keeps this timeout.
     ///
     /// The first wait for a new connection is short, because its first byte usually follows. It is not short while new
-    /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, a
-    /// leader steps back.
+    /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, the
+    /// leader makes another thread the leader.
     fn prepare_read(&mut self, deadline: Instant, whole: Duration, is_first: bool) -> io::Result<bool> {
         let left = self.server.within(deadline).saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -166,7 +166,7 @@ impl<'a> BlockingIo<'a> {
         if !self.role.leads() {
             return read();
         }
-        // Before any other wait, this thread has stepped back.
+        // Before any other wait, this thread has made another thread the leader.
         self.status.set(Leader::AwaitingFirstByte);
         let result = read();
         self.status.set(Leader::Busy);
@@ -306,8 +306,8 @@ mod tests {
         fn promote_new_leader(&self) {}
     }
 
-    /// An evicted connection does not count any more. It was served on for as long as its client pipelined, and then closed
-    /// without an announcement.
+    /// Regression test: an evicted connection, which does not count any more, was served for as long as its client
+    /// pipelined. It was then closed without an announcement.
     #[test]
     #[cfg_attr(
         not(target_os = "linux"),
@@ -345,7 +345,7 @@ mod tests {
         assert!(answers.last().is_some_and(|last| last.contains("\r\nConnection: close\r\n")), "{:?}", answers.last());
     }
 
-    /// Each connection cost two system calls for timeouts that it can inherit from its listener.
+    /// Regression test: each connection cost two system calls for timeouts that it can inherit from its listener.
     #[test]
     #[cfg_attr(not(target_os = "linux"), ignore = "only Linux hands a listener's timeouts on")]
     fn connections_inherit_the_timeouts() {

@@ -1,4 +1,4 @@
-//! A connection as the other threads see it: through its slot they evict it, close it if it is idle, or cut it.
+//! The slot of a connection, through which other threads evict the connection, close it if it is idle, or cut it.
 //!
 //! Invariant: another thread uses a connection only under the lock of the connection's slot, and the connection is removed
 //! from the slot before it is closed. So a shutdown never hits a file descriptor that was reused. Cost: two uncontended
@@ -19,8 +19,8 @@ use polyserve_core::sync::lock;
 /// Max attempts to evict a connection. An attempt fails if a request arrives on the connection that was found.
 const EVICTION_ATTEMPTS: u32 = 8;
 
-/// The clock of the idle connections, whether a search for one to evict can succeed, and whether more connections are active
-/// than fit.
+/// The clock of the idle connections. Also stores whether a search for a connection to evict can succeed, and whether there
+/// were more active connections than the limit a short time ago.
 ///
 /// No idle connection is overlooked. A search stores that there is none before it reads the connections. A connection stores
 /// that it is idle before it loads the result of the search. All four are sequentially consistent: one of the two sees the
@@ -28,9 +28,9 @@ const EVICTION_ATTEMPTS: u32 = 8;
 pub(super) struct IdleClock {
     /// The server's start.
     start: Instant,
-    /// No connection can be evicted before this time; 0 if that is not known.
+    /// No connection can be evicted before this time; 0 if the time is not known.
     none_before: AtomicU64,
-    /// Until this time answers say `Connection: close`; 0 if that is over.
+    /// Answers say `Connection: close` until this time; 0 if the time has passed.
     crowded_until: AtomicU64,
 }
 
@@ -39,12 +39,13 @@ impl IdleClock {
         Self { start: Instant::now(), none_before: AtomicU64::new(0), crowded_until: AtomicU64::new(0) }
     }
 
-    /// Notes that more connections are active than fit: one was rejected, or an eviction hit an active connection.
+    /// Notes that there are more active connections than the limit: one was rejected, or an eviction hit an active
+    /// connection.
     pub(super) fn set_crowded(&self) {
         self.crowded_until.store(self.now().saturating_add(as_millis(CROWDED_AFTER)), Ordering::Relaxed);
     }
 
-    /// Whether, a short time ago, more connections were active than fit.
+    /// Whether there were more active connections than the limit a short time ago.
     fn is_crowded(&self) -> bool {
         let until = self.crowded_until.load(Ordering::Relaxed);
         if until == 0 {
@@ -73,9 +74,10 @@ impl IdleClock {
         self.none_before.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Called after a search that found no connection. `earliest`: when one can be evicted, if none becomes idle meanwhile.
+    /// Called after a search that found no connection. `earliest`: the time at which a connection can be evicted, if no other
+    /// connection becomes idle before.
     fn found_none(&self, earliest: u64) {
-        // It fails if a connection became idle since the search began.
+        // The exchange fails if a connection became idle since the search began.
         let _ = self.none_before.compare_exchange(u64::MAX, earliest, Ordering::SeqCst, Ordering::SeqCst);
     }
 
@@ -87,7 +89,7 @@ impl IdleClock {
     }
 }
 
-/// The connection that a thread serves, as the other threads see it.
+/// The slot of the connection that a thread serves, for the other threads.
 pub(super) struct ConnectionSlot {
     stream: Mutex<Option<Arc<TcpStream>>>,
     clock: Arc<IdleClock>,
@@ -129,8 +131,8 @@ impl ConnectionSlot {
         attached.take().is_some() && !self.evicted.load(Ordering::SeqCst)
     }
 
-    /// Notes that the connection is idle, so that it may be evicted. If it is idle already, it keeps its time. Its thread must
-    /// look for an eviction until it calls [`must_be_woken`](Self::must_be_woken).
+    /// Notes that the connection is idle, so that it may be evicted. If it is idle already, it keeps its time. Its
+    /// thread must look for an eviction until it calls [`must_be_woken`](Self::must_be_woken).
     pub(super) fn set_idle(&self) {
         if self.idle_since.load(Ordering::Relaxed) == 0 {
             self.must_be_woken.store(false, Ordering::SeqCst);
@@ -139,7 +141,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Notes that the connection is not idle. If it was evicted, more connections are active than fit.
+    /// Notes that the connection is not idle. If it was evicted, there are more active connections than the limit.
     pub(super) fn set_busy(&self) {
         self.idle_since.store(0, Ordering::SeqCst);
         if self.is_evicted() {
@@ -153,8 +155,8 @@ impl ConnectionSlot {
         self.must_be_woken.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the next answer is to say `Connection: close`: the connection was evicted, or a short time ago more
-    /// connections were active than fit.
+    /// Whether the next answer is to say `Connection: close`: the connection was evicted, or there were more active
+    /// connections than the limit a short time ago.
     pub(super) fn must_announce_close(&self) -> bool {
         self.is_evicted() || self.clock.is_crowded()
     }
@@ -176,8 +178,9 @@ impl ConnectionSlot {
         self.read_closed.load(Ordering::SeqCst)
     }
 
-    /// Returns since when the connection has been idle, and from when it may be evicted; `None` if it is not idle. A
-    /// connection that has sent nothing may be evicted after `head_timeout` only: its first byte may be on its way.
+    /// Returns the time since which the connection is idle, and the time from which it may be evicted; `None` if it is
+    /// not idle. A connection that has sent nothing may be evicted after `head_timeout` only: its first byte may be on
+    /// its way.
     fn idle_since(&self, head_timeout: Duration) -> Option<(u64, u64)> {
         let since = self.idle_since.load(Ordering::SeqCst);
         if since == 0 || self.evicted.load(Ordering::SeqCst) {
@@ -270,7 +273,8 @@ fn as_millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Each connection rejected at the limit cost a walk over all threads, under their lock, while none was idle.
+    /// Regression test: each connection rejected at the limit cost a walk over all threads, under their lock, while
+    /// none was idle.
     #[test]
     fn no_search_while_no_connection_becomes_idle() {
         let clock = Arc::new(IdleClock::new());
@@ -293,8 +297,8 @@ mod tests {
         assert!(clock.can_evict());
     }
 
-    /// Such a connection was closed at once, and its client's next request met the end of the connection. Other answers did
-    /// not say that the connection closes.
+    /// Regression test: a connection that was evicted while active was closed at once, and its client's next request got no
+    /// answer. Other connections' answers did not announce a close.
     #[test]
     fn an_eviction_of_an_active_connection_is_announced_by_all() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

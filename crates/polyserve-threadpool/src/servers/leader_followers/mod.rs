@@ -9,17 +9,18 @@
 //!  supervisor: hands waiting connections to other threads if the leader is held up; joins threads; drains
 //! ```
 //!
-//! A connection goes from accept to close in two files: `threads.rs` accepts and closes it, and `connection.rs` waits, reads
-//! and writes. The loop between them, which also calls the service, is shared: `blocking::drive`. `connection_slot.rs` is a connection as the other threads see it. This file has the
-//! supervisor.
+//! A connection goes from accept to close in two files: `threads.rs` accepts and closes it, and `connection.rs` waits,
+//! reads and writes. The loop between them, which also calls the service, is shared: `blocking::drive`.
+//! `connection_slot.rs` is a connection as the other threads see it. This file has the supervisor.
 //!
 //! At most `max_connections` are open. At the limit, the connection that has been idle for longest is evicted for the new
 //! one. If none is idle, the new one is answered 503. An eviction costs a walk over all threads. A rejection costs that
 //! only if a connection has become idle since the last walk.
 //!
 //! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
-//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`, so that
-//! active clients take turns. A connection that lingers after its last answer does not count, and holds no thread.
+//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`,
+//! so that active clients take turns. A connection that lingers after its last answer does not count, and holds no
+//! thread.
 //!
 //! To wake a thread that waits for a request, another thread closes the reading side of its socket. A drain does so, and an
 //! eviction of a connection that has been idle for 50 ms. Bytes that have arrived are still read, so no request that has
@@ -55,19 +56,20 @@
 //! the listener and whether anything was accepted. A thread that has accepted counts that and then loads whether the
 //! supervisor sleeps. All four are sequentially consistent: one of the two sees the other.
 //!
-//! *The drain reaches every thread.* A leader that waits is woken by a pipe that stays readable. Idle threads are woken by the
-//! supervisor under the table's lock, which also keeps others from becoming idle after it. A connection stores that it is
-//! idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
+//! *The drain reaches every thread.* A leader that waits is woken by a pipe that stays readable. Idle threads are woken
+//! by the supervisor under the table's lock, which also keeps others from becoming idle after it. A connection stores
+//! that it is idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
-//! and a write for each request; a `setsockopt` or two and a second read after a pause of 50 ms; for a thread at most 16 KiB of buffers at rest and 128 KiB of address space for a stack.
+//! and a write for each request; a `setsockopt` or two and a second read after a pause of 50 ms; for a thread at most
+//! 16 KiB of buffers at rest and 128 KiB of address space for a stack.
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
-//! *Wins when* the server is saturated with connections of one request each: 1.3 times the requests of `tokio_tcp` for each ms
-//! of processor time (`close`). *Loses when* connections are kept, because each request then costs a switch of threads: 0.6 of
-//! `tokio_tcp` (`full`); and if it is half idle: 0.8 (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below saturation". If a
-//! service blocks, other connections wait for up to 10 ms.
+//! *Wins when* the server is saturated with connections of one request each: 1.3 times the requests of `tokio_tcp` for
+//! each ms of processor time (`close`). *Loses when* connections are kept, because each request then costs a switch of
+//! threads: 0.6 of `tokio_tcp` (`full`); and if it is half idle: 0.8 (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below
+//! saturation". If a service blocks, other connections wait for up to 10 ms.
 
 mod connection;
 mod connection_slot;
@@ -99,7 +101,7 @@ const STALLED_CHECKS: u32 = 2;
 /// A leader that accepts this number of connections between two checks is fast: the service does not block.
 const FAST: u64 = 32;
 
-/// The server with a thread for each connection that accepts and serves.
+/// The server in which each connection has a thread, and the threads take turns to accept.
 #[derive(Clone, Debug)]
 pub struct LeaderFollowers {
     config: ServerConfig,
@@ -196,7 +198,7 @@ impl LeaderSupervisor {
             return self.shared.server.config.backlog as usize;
         }
         if self.shared.leader.is(Leader::AwaitingFirstByte) {
-            return 0; // it steps back after the wait
+            return 0; // it makes another thread the leader after the wait
         }
         let unblocked = self.shared.unblocked.load(Ordering::Relaxed);
         if accepted < FAST { self.cores } else { self.cores.saturating_sub(unblocked) }

@@ -166,7 +166,8 @@ impl RunState {
         }
     }
 
-    /// Returns the next connection that waits and is below the limit, or `None` if none waits.
+    /// Accepts the next connection of the backlog, and rejects connections above the limit. Returns `None` if the
+    /// backlog is empty.
     pub(super) fn accept(&self) -> io::Result<Option<TcpStream>> {
         loop {
             let accepted = match &*read(&self.listener) {
@@ -181,7 +182,7 @@ impl RunState {
                     if let Some(stream) = self.admit(stream) {
                         return Ok(Some(stream));
                     }
-                    // Rejected clients that keep coming must not delay the drain.
+                    // Rejected clients that reconnect again and again must not delay the drain.
                     if self.server.shutdown.is_begun() {
                         return Ok(None);
                     }
@@ -312,7 +313,7 @@ impl ConnectionThread {
         tracing::trace!(thread = self.thread_slot.number, "closed");
     }
 
-    /// Returns a connection that waits. If none waits, the leader waits for one, and another thread returns `None`.
+    /// Accepts a connection. If the backlog is empty, the leader waits for a connection; any other thread returns `None`.
     fn next_connection(&self) -> Option<TcpStream> {
         while !self.shared.server.shutdown.is_begun() {
             match self.shared.accept() {

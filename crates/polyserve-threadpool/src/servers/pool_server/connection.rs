@@ -20,10 +20,10 @@ use rustix::io::Errno;
 
 use super::timing::millis;
 
-/// While other connections wait, a turn ends after this many requests. The requests of one read are not divided.
+/// While other connections wait, a turn ends after this number of requests. All requests of one read are served in one turn.
 const REQUESTS: u64 = 16;
 
-/// A turn ends after this many reads that filled the buffer.
+/// A turn ends after this number of reads that filled the buffer.
 pub(super) const FULL_READS: usize = 2;
 
 /// The part of a connection that only its owner uses.

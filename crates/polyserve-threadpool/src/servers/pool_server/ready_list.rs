@@ -155,7 +155,8 @@ impl ReadyList {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         state.role = Role::Free;
-        // The supervisor watches workers that serve, and has to be woken if it does not do so yet. In a drain it polls.
+        // While workers serve, the supervisor checks their progress. If it does not do so yet, it must be woken. In a
+        // drain it polls, so it must be woken too.
         let wake = (!state.is_watched && !state.list.is_empty()) || state.is_draining;
         state.is_watched |= wake;
         let (next, mut actions) = self.step(&mut state, false, policy);

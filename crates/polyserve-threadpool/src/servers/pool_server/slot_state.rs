@@ -40,7 +40,7 @@ pub(super) enum Event {
     Ready,
     /// The connection lingers: discard what has arrived.
     Discard,
-    /// Nothing: the owner of the connection looks again, or the connection is gone.
+    /// Nothing: the owner of the connection reads again, or the connection is gone.
     Nothing,
 }
 

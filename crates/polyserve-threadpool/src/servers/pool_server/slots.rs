@@ -32,7 +32,7 @@ pub(super) struct Slot {
     lingers: AtomicBool,
     /// Locked by the owner of the connection.
     pub(super) connection: Mutex<Option<Connection>>,
-    /// The same socket, so that the supervisor can cut it while a worker serves it.
+    /// The connection's socket, for the supervisor: it can cut the socket while a worker serves the connection.
     socket: Mutex<Option<Arc<TcpStream>>>,
 }
 

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 /// The service is slow if turns take longer than this on average, in microseconds.
 const SLOW: u64 = 200;
 
-/// A longer turn counts as this many microseconds: its thread may only have been kept from running.
+/// A longer turn counts as this number of microseconds: its thread may have been preempted.
 const MAX_SAMPLE: u64 = 1_000;
 
-/// A worker asks another for help if the connections that wait would take it longer than this, in microseconds.
+/// A worker submits another job if it would take longer than this to serve the connections that wait, in microseconds.
 const HELP_AFTER: u64 = 100;
 
 /// The time since the server's start, and the earliest deadline.
@@ -82,7 +82,7 @@ pub(super) struct TurnTime(AtomicU64);
 pub(super) struct DispatchPolicy {
     /// The service is slow: the supervisor polls, and each connection is a job.
     pub(super) dispatch: bool,
-    /// A worker asks for help if more connections wait than this.
+    /// A worker submits another job if more than this number of connections wait.
     pub(super) help_beyond: usize,
 }
 

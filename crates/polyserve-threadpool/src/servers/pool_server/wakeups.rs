@@ -17,7 +17,7 @@ pub(super) struct Wakeups {
     waker: Waker,
     /// The supervisor's thread.
     supervisor: OnceLock<Thread>,
-    /// The supervisor is to look at the ready list before it waits again.
+    /// The supervisor must read the ready list before it waits again.
     is_woken: AtomicBool,
     /// The supervisor polls, or is about to.
     supervisor_polls: AtomicBool,

@@ -38,7 +38,7 @@ const WAKE: Token = Token(usize::MAX - 2);
 /// Max connections that are accepted in one poll, so that the others are served soon.
 const ACCEPT_BATCH: usize = 64;
 
-/// On a shared executor, a job serves this many connections before the executor's other jobs have their turn.
+/// On a shared executor, a job serves at most this number of connections. Then the executor's other jobs have their turn.
 const SHARED_TURN: usize = 4;
 
 /// The state that all threads of one run share.
@@ -68,7 +68,7 @@ pub(super) struct Poller {
     pub(super) batch: Vec<ReadyEntry>,
 }
 
-/// What became of a connection that was [settled](PoolServerState::settle).
+/// The result of [`PoolServerState::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// It is parked, lingers or is closed.
@@ -152,7 +152,7 @@ impl JobOwner for PoolServerState {
 }
 
 impl PoolServerState {
-    /// Does what the ready list asks for: submits jobs, and wakes threads.
+    /// Carries out the actions that the ready list returned: submits jobs, and wakes threads.
     pub(super) fn carry_out(&self, actions: Actions) {
         for _ in 0..actions.submit_jobs {
             submit(&*self.executor, self.this.clone()); // the ready list counts it already
@@ -306,7 +306,8 @@ impl PoolServerState {
         })
     }
 
-    /// Moves a connection that was run to the state that `outcome` calls for. Its deadline is set if it is parked.
+    /// Parks, queues, or closes a connection after a turn, or lets it linger, as `outcome` requires. Sets its deadline
+    /// if it is parked.
     pub(super) fn settle(
         &self,
         id: usize,
@@ -408,14 +409,14 @@ impl PoolServerState {
         open.update_deadline(self.clock.now(), slot.queued_at.load(Ordering::Relaxed), &self.server.config)
     }
 
-    /// Stores the deadline of a connection that waits. No sweep overlooks it: the supervisor forgets the earliest deadline and
-    /// then reads the slots; this thread stores the slot's deadline and then reads the earliest one. All four are
-    /// sequentially consistent, so one of the two sees the other.
+    /// Stores the deadline of a connection that waits. No sweep overlooks it: the supervisor forgets the earliest
+    /// deadline and then reads the slots; this thread stores the slot's deadline and then reads the earliest one. All
+    /// four are sequentially consistent, so one of the two sees the other.
     ///
-    /// A sweep skips a slot that is free. A new connection has its deadline before its state, which is not free any more, is
-    /// stored; only then does [`accept`](Self::accept) read the earliest deadline. The state is sequentially consistent too. So
-    /// either the sweep sees the new state, and with it the deadline, or `accept` sees that the earliest deadline is
-    /// forgotten.
+    /// A sweep skips a slot that is free. A new connection has its deadline before its state, which is not free any
+    /// more, is stored; only then does [`accept`](Self::accept) read the earliest deadline. The state is sequentially
+    /// consistent too. So either the sweep sees the new state, and with it the deadline, or `accept` sees that the
+    /// earliest deadline is forgotten.
     fn set_deadline(&self, slot: &Slot, deadline: u64) {
         slot.deadline.store(deadline, Ordering::SeqCst);
         self.note_deadline(deadline);
