@@ -86,7 +86,7 @@ fn a_number_of_workers_is_the_runtimes_own() {
     assert!(error.to_string().starts_with("workers"), "{error}");
 }
 
-/// Regression test: on a runtime without I/O, tokio panicked inside `serve`. Now `serve` returns an error.
+/// Regression test: on a runtime without I/O, tokio panicked inside `serve`. `serve` must return an error.
 #[test]
 fn a_runtime_without_io_is_an_error() {
     for runtime in [Builder::new_current_thread().build(), Builder::new_multi_thread().worker_threads(1).build()] {

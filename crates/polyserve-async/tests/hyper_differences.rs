@@ -164,15 +164,16 @@ fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
     }
 }
 
-/// Regression test: hyper skipped any number of empty lines before a request. A body that hyper could not count was a
-/// 400 or a 431.
+/// Regression test: hyper skipped any number of empty lines before a request. A body that hyper could not count was
+/// answered with 400 or 431.
 #[test]
 fn answers_are_those_of_the_codec() {
     compare(alike(), |hyper, codec, input| assert_eq!(hyper, codec, "{input}"));
 }
 
-/// A malformed chunked body was a 400 although the service refuses its head. The difference that is left is declared: the
-/// connection closes after the refusal, while the servers on the codec skip the body if they can.
+/// Regression test: a malformed chunked body was answered with 400 although the service refuses its head. The
+/// difference that is left is declared: the connection closes after the refusal, while the servers on the codec skip
+/// the body if they can.
 #[test]
 fn a_refused_head_closes_the_connection_if_its_body_is_incomplete() {
     compare(refused_by_their_head(), |hyper, codec, input| {

@@ -21,7 +21,7 @@ fn client(running: &Running) -> Client {
     Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
 }
 
-/// 413 and 422 had the names of older RFCs, which the `http` crate has.
+/// Regression test: 413 and 422 had the reason phrases of older RFCs, which the `http` crate still has.
 #[test]
 fn a_status_has_its_present_name() {
     let running = serve(|config| config.max_body = 10);

@@ -238,7 +238,7 @@ fn bodies_stream_both_ways() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 3, cut: 0, stuck: 0 });
 }
 
-/// A body past the limit is a 413: at once if its length is known, else while no byte of the answer was sent.
+/// A body past the limit is answered with 413: at once if its length is known, else while no byte of the answer was sent.
 #[test]
 fn a_body_past_the_limit_is_too_large() {
     let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
@@ -340,7 +340,7 @@ fn an_upgrade_is_refused() {
     client.expect_last(501);
 }
 
-/// If a handler panics, the answer is a 500. If an answer's body panics, the answer is cut short.
+/// If a handler panics, the answer is 500. If an answer's body panics, the answer is cut short.
 #[test]
 fn a_panic_costs_one_client_one_answer() {
     let (router, sender) = by_hand();

@@ -125,7 +125,7 @@ mod tests {
         counts
     }
 
-    /// Exact counts of one seed, each within five standard deviations of what the law says.
+    /// Exact counts of one seed, each within five standard deviations of the expected count.
     #[test]
     fn shares_follow_the_law() {
         let (keys, draws) = (100_u32, 1_000_000_u32);

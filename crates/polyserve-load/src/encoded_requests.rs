@@ -11,7 +11,7 @@ use crate::request_stream::PlannedRequest;
 use crate::rows::{Entities, Rows};
 use crate::traffic::{Exchange, Plan, Traffic};
 
-/// The requests of a traffic, encoded for a host.
+/// The requests of a [`Traffic`], encoded for a host.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedRequests {
     traffic: Traffic,

@@ -25,7 +25,7 @@ pub struct Load {
     pub cores: Vec<usize>,
     /// When requests are sent. Default: closed loop.
     pub pace: Pace,
-    /// How connections are used. Default: kept, one request at a time.
+    /// How connections are used. Default: kept connections, one request at a time.
     pub usage: Usage,
     /// Whether the answer to `Connection: close` must announce the close, and the server must close. An answer without the
     /// announcement then counts as wrong. Default false: the client closes.
@@ -38,8 +38,8 @@ pub struct Load {
     pub length: RunLength,
     /// The max time for a connect, an answer or a server's close. After it the request fails and the connection is replaced.
     ///
-    /// After the end of the measured period, the client waits as long for answers, but at most 2 s. In an open loop it
-    /// first waits as long for the requests that are not sent yet. Default 10 s.
+    /// After the end of the measured period, the client waits for answers for the same time, but at most 2 s. In an open
+    /// loop, it first sends the remaining due requests for that time. Default 10 s.
     pub patience: Duration,
     /// The source of the server's processor time. Default unknown.
     pub cpu: CpuSource,

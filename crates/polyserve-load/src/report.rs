@@ -31,7 +31,7 @@ pub struct Progress {
 #[non_exhaustive]
 pub struct Report {
     /// The number of right answers. If the run length is a time: all that arrived within the measured period. If it is a
-    /// number of requests: those to the requests of the measured period.
+    /// number of requests: the right answers to these requests.
     pub answered: u64,
     /// If the run length is a time: the number of right answers to requests begun in the measured period that arrived after
     /// its end. Their latency counts.
@@ -97,7 +97,7 @@ pub struct RequestPhases {
     /// the request.
     #[serde(serialize_with = "quantiles")]
     pub connect: Histogram<u64>,
-    /// From that moment until the last byte of the answer is read.
+    /// From then until the last byte of the answer is read.
     #[serde(serialize_with = "quantiles")]
     pub processing: Histogram<u64>,
 }

@@ -8,7 +8,7 @@ use crate::data::{Data, EntityVersion};
 use crate::dist::Picker;
 use crate::mix::Mix;
 
-/// The rows of all entities, and how keys are drawn.
+/// The rows of all entities, and the distribution of keys.
 #[derive(Debug)]
 pub(crate) struct Entities {
     pub(crate) rows: Rows,

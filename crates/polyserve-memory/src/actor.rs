@@ -241,7 +241,7 @@ impl EntityRepo for Actor {
 }
 
 impl fmt::Debug for Actor {
-    /// Sends no message, so a repo can be printed anywhere.
+    /// Sends no message, so printing a repo never waits for an owner.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Actor").finish_non_exhaustive()
     }

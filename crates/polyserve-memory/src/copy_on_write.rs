@@ -115,7 +115,7 @@ impl EntityRepo for CopyOnWrite {
 }
 
 impl fmt::Debug for CopyOnWrite {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyOnWrite").finish_non_exhaustive()
     }

@@ -11,12 +11,12 @@
 //!
 //! Source: the `dashmap` crate.
 //!
-//! *Wins when* one thread reads and writes different ids, but never as the first: 32.4 M gets a second, `std_rwlock`
-//! 34.3, `sharded` 28.0. *Loses when* two threads share it: it does 0.70 of `sharded`'s gets (21.2 M a second), 0.82 of
-//! its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It loses when one id
-//! takes all reads, because one id is one lock: 10.4 M gets a second, `papaya` 144 (`stores-skew.jsonl`). It keeps
-//! memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 4.9 (`stores-memory.jsonl`). Records:
-//! `docs/results/2026-11-22`, two cores.
+//! *Wins when* one thread reads and writes different ids, although another store is always faster: 32.4 M gets a
+//! second, `std_rwlock` 34.3, `sharded` 28.0. *Loses when* two threads share it: it does 0.70 of `sharded`'s gets (21.2
+//! M a second), 0.82 of its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It
+//! loses when one id takes all reads, because one id is one lock: 10.4 M gets a second, `papaya` 144
+//! (`stores-skew.jsonl`). It keeps memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 4.9
+//! (`stores-memory.jsonl`). Records: `docs/results/2026-11-22`, two cores.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ impl EntityRepo for Dashmap {
 }
 
 impl fmt::Debug for Dashmap {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dashmap").finish_non_exhaustive()
     }

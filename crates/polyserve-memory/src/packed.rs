@@ -100,7 +100,7 @@ impl EntityRepo for Packed {
 }
 
 impl fmt::Debug for Packed {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packed").finish_non_exhaustive()
     }
@@ -158,8 +158,8 @@ impl PackedShard {
         (Removed::Removed, removed)
     }
 
-    /// Moves the live records out of full pages that are less than half alive. It ends, because a move makes no dead
-    /// bytes in other pages.
+    /// Moves the live records out of full pages that are less than half live. The loop ends, because a move makes no
+    /// dead bytes in other pages.
     fn compact(&mut self, hash_of: impl Fn(i64) -> u64) {
         while let Some(emptied) = self.pages.next_to_empty() {
             for (old, id, record) in emptied.live() {

@@ -73,7 +73,7 @@ impl EntityRepo for Papaya {
 }
 
 impl fmt::Debug for Papaya {
-    /// Takes no pin, so a repo can be printed anywhere.
+    /// Takes no pin, so printing a repo does not delay the freeing of memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Papaya").finish_non_exhaustive()
     }

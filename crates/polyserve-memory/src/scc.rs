@@ -67,7 +67,7 @@ impl EntityRepo for Scc {
 }
 
 impl fmt::Debug for Scc {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scc").finish_non_exhaustive()
     }

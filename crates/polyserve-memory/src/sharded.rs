@@ -89,7 +89,7 @@ impl EntityRepo for Sharded {
 }
 
 impl fmt::Debug for Sharded {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharded").finish_non_exhaustive()
     }

@@ -71,7 +71,7 @@ impl EntityRepo for StdMutex {
 }
 
 impl fmt::Debug for StdMutex {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StdMutex").finish_non_exhaustive()
     }

@@ -73,7 +73,7 @@ impl EntityRepo for StdRwlock {
 }
 
 impl fmt::Debug for StdRwlock {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StdRwlock").finish_non_exhaustive()
     }

@@ -101,7 +101,7 @@ impl EntityRepo for TwoLevel {
 }
 
 impl fmt::Debug for TwoLevel {
-    /// Takes no lock, so a repo can be printed anywhere.
+    /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TwoLevel").finish_non_exhaustive()
     }

@@ -22,7 +22,7 @@ enum DropTime {
     Queued,
 }
 
-/// An executor that drops a job unrun if it is told to.
+/// An executor that drops the next job without running it, on request.
 #[derive(Debug)]
 struct Dropping {
     pool: MpscPool,

@@ -81,7 +81,8 @@ fn a_server_over_caller_runs_keeps_the_contract_of_drains() {
     }
 }
 
-/// A pool that waits for room blocked the thread that accepts and enforces timeouts, for a minute at a time.
+/// Regression test: an executor that waits for space in its queue blocked the thread that accepts and enforces
+/// timeouts, for a minute at a time.
 #[test]
 fn a_pool_that_waits_is_refused() {
     let waiting = || CrossbeamPool::new(config(1, 1, OnFull::Wait(PATIENCE)));
@@ -385,7 +386,7 @@ fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// An executor that drops every other job unrun.
+/// An executor that drops every other job without running it.
 #[derive(Debug)]
 struct Dropping {
     pool: MpscPool,

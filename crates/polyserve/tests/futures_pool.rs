@@ -15,7 +15,7 @@ use polyserve::{Answer, Completer, Reply, Request, Running, Server, ServerConfig
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Threads are counted: these tests run one at a time.
+/// The tests count threads, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A service that blocks its thread on `/block` at two barriers: when the request has arrived, and before it is answered.
@@ -97,8 +97,8 @@ fn a_full_queue_rejects_connections() {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (6, 0, 0), "{drain}");
 }
 
-/// The pool ends its threads when its last handle is dropped. A stuck task has a handle. The other threads once stayed until
-/// that task ended.
+/// Regression test: the pool ends its threads when its last handle is dropped. A stuck task has a handle, so the other
+/// threads stayed until that task ended.
 #[test]
 fn threads_that_are_not_stuck_end() {
     let _alone = lock(&ALONE);

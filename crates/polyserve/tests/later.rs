@@ -1,6 +1,7 @@
 //! The cost of a deferred answer: no thread on a server that promises so, a worker on a pool.
 //!
-//! The test does not depend on time: a service keeps its promises until the test releases them, and counts them.
+//! The test does not depend on time: the service completes no answer until the test releases it, and counts the pending
+//! answers.
 #![cfg(all(feature = "threadpool", feature = "async"))]
 
 use std::io::{Read, Write};

@@ -1,8 +1,8 @@
 //! The count of a backend's threads. Most runtimes own their threads, and call a hook at a thread's start and another at its
 //! end.
 //!
-//! Invariant: a value that a close waits for is changed under the lock of `state`, or before that lock is taken once. Then
-//! `changed` is notified. So no close misses the change.
+//! Invariant: a value that a close waits for is changed while the lock of `state` is held, or before that lock is taken and
+//! released. Then `changed` is notified. So no close misses the change.
 //!
 //! A thread-local marks the threads of an executor. The mark stays while a thread destroys its other thread-locals. A marked
 //! thread does not wait for its own executor's threads, because they may wait for it.

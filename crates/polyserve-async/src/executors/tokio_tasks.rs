@@ -4,8 +4,8 @@
 //! queue. A job that a job submits goes to its thread's queue, from which idle threads steal. Time and I/O drivers are
 //! off: idle threads are parked.
 //!
-//! Invariant: while a thread is idle, no job waits for another job to end, or at most as long as [`WatchThread`] needs to
-//! notice. tokio expects tasks to yield soon and does not promise this. There are three places in which a job could wait:
+//! Invariant: while a thread is idle, no job waits for another job to end, except until [`WatchThread`] detects
+//! it. tokio expects tasks to yield soon and does not promise this. There are three places in which a job could wait:
 //!
 //! * A thread's slot for its next task, which no other thread steals from. A job that a job submits goes there. An empty
 //!   task that is spawned after it moves it to the thread's queue.

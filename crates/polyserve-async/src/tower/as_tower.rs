@@ -1,6 +1,6 @@
 //! [`AsTower`]: a [`Service`] as a `tower::Service`.
 //!
-//! Invariant: it never fails, and a panic in the service is a 500.
+//! Invariant: it never fails, and a panic in the service is answered with 500.
 //!
 //! Cost: an allocation for the future, one for a request's body, one for the answer's body.
 

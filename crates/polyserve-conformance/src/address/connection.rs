@@ -13,7 +13,7 @@ fn stored(probe: &Probe) -> Result<(), String> {
     probe.expect(&put(ENTITY), &[200, 201]).map(drop)
 }
 
-/// Requests of HTTP/1.1 follow each other on a connection.
+/// A connection of HTTP/1.1 is kept: it serves several requests.
 pub(super) fn a_connection_is_kept_by_default(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     let mut client = probe.client()?;

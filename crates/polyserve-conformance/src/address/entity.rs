@@ -27,7 +27,7 @@ pub(super) fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
     Err(String::from("every entity from -7100 to -7199 is there already"))
 }
 
-/// A GET answers with the entity's JSON, to the byte.
+/// A GET answers with the entity's JSON, byte for byte.
 pub(super) fn get_shows_the_entity(probe: &Probe) -> Result<(), String> {
     probe.expect(&put(ENTITY), &[200, 201])?;
     let response = probe.expect(&get(PATH), &[200])?;
@@ -38,12 +38,12 @@ pub(super) fn get_shows_the_entity(probe: &Probe) -> Result<(), String> {
     }
 }
 
-/// An absent entity is 404.
+/// An absent entity is answered with 404.
 pub(super) fn absent_entities_are_not_found(probe: &Probe) -> Result<(), String> {
     probe.expect(&get("/-7998"), &[404]).map(drop)
 }
 
-/// A HEAD has the status and the length of the GET, and no body.
+/// The answer to HEAD has the status and the length of the answer to GET, and no body.
 pub(super) fn head_is_get_without_the_body(probe: &Probe) -> Result<(), String> {
     probe.expect(&put(ENTITY), &[200, 201])?;
     let mut client = probe.client()?;
@@ -59,12 +59,12 @@ pub(super) fn head_is_get_without_the_body(probe: &Probe) -> Result<(), String> 
     has_status(&get(PATH), &ask(&mut client, &get(PATH))?, &[200])
 }
 
-/// A segment that is no i64 is 400.
+/// A segment that is no i64 is answered with 400.
 pub(super) fn a_path_that_is_no_id_is_a_bad_request(probe: &Probe) -> Result<(), String> {
     ["/x", "/1.5", "/9223372036854775808"].iter().try_for_each(|path| probe.expect(&get(path), &[400]).map(drop))
 }
 
-/// Another method on these paths is 405, with `Allow`.
+/// Another method on these paths is answered with 405, with `Allow`.
 pub(super) fn other_methods_are_not_allowed(probe: &Probe) -> Result<(), String> {
     for path in ["/", PATH] {
         let post = request("POST", path, "Content-Length: 0\r\n");
@@ -76,12 +76,12 @@ pub(super) fn other_methods_are_not_allowed(probe: &Probe) -> Result<(), String>
     Ok(())
 }
 
-/// A body that is not JSON is 400.
+/// A body that is not JSON is answered with 400.
 pub(super) fn a_body_that_is_not_json_is_a_bad_request(probe: &Probe) -> Result<(), String> {
     ["{", "nonsense", ""].iter().try_for_each(|body| probe.expect(&put(body), &[400]).map(drop))
 }
 
-/// A body that is JSON and no entity is 422.
+/// A body that is JSON and no entity is answered with 422.
 pub(super) fn json_that_is_no_entity_is_unprocessable(probe: &Probe) -> Result<(), String> {
     let bodies = [r#"{"id":-7001,"value":2}"#, "[]", r#"{"id":"-7001","description":"d","value":2}"#];
     bodies.iter().try_for_each(|body| probe.expect(&put(body), &[422]).map(drop))

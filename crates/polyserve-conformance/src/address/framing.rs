@@ -4,7 +4,7 @@
 use super::probe::{Probe, ProbeResult, brief, get, put_with, request};
 use crate::client::Ending;
 
-/// The entity of a property. Each property has its own, so that it does not find another one's entity.
+/// The entity of a property. Each property uses an id of its own, so that it does not see the entities of other properties.
 struct TestEntity {
     id: i64,
     entity: String,
@@ -96,7 +96,7 @@ pub(super) fn broken_chunks_are_refused(probe: &Probe) -> Result<(), String> {
     put.refused(probe, bodies.chain(torn).map(|body| put_with("Transfer-Encoding: chunked\r\n", &body)))
 }
 
-/// If both are there, the data of a chunk is not a request, whatever the length is.
+/// If a message has both fields, chunk data is never read as a request, whatever the length is.
 pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), String> {
     let hidden = "GET /-7999 HTTP/1.1\r\nHost: a\r\n\r\n";
     let size = format!("{:x}\r\n", hidden.len());
@@ -123,8 +123,8 @@ pub(super) fn a_folded_line_makes_no_field(probe: &Probe) -> Result<(), String> 
     makes_no_field(probe, "X: y\r\n ")
 }
 
-/// After `before`, a length would swallow a GET. It is not a field, so either the message is refused or the GET is
-/// answered.
+/// Sends a message in which a `Content-Length` follows `before`, and then a GET. If the length counted as a field, the GET
+/// would be read as the body. So the message must be refused, or the GET answered.
 fn makes_no_field(probe: &Probe, before: &str) -> Result<(), String> {
     let next = request("GET", "/-7999", "Connection: close\r\n");
     let message = request("GET", "/-7998", &format!("{before}Content-Length: {}\r\n", next.len()));

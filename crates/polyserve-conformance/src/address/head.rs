@@ -23,33 +23,33 @@ pub(super) fn the_date_is_the_time(probe: &Probe) -> Result<(), String> {
     Ok(())
 }
 
-/// HTTP/1.1 without a `Host` is 400.
+/// HTTP/1.1 without a `Host` is answered with 400.
 pub(super) fn a_request_without_a_host_is_refused(probe: &Probe) -> Result<(), String> {
     probe.expect(format!("GET {PATH} HTTP/1.1\r\n\r\n").as_bytes(), &[400]).map(drop)
 }
 
-/// Two `Host` fields are 400, equal or not.
+/// Two `Host` fields are answered with 400, equal or not.
 pub(super) fn two_hosts_are_refused(probe: &Probe) -> Result<(), String> {
     ["Host: a\r\n", "host: b\r\n"]
         .iter()
         .try_for_each(|second| probe.expect(&request("GET", PATH, second), &[400]).map(drop))
 }
 
-/// An invalid `Host` is 400.
+/// An invalid `Host` is answered with 400.
 pub(super) fn an_invalid_host_is_refused(probe: &Probe) -> Result<(), String> {
     ["a b", "a/b", "user@a", "a:b", "<a>"].iter().try_for_each(|host| {
         probe.expect(format!("GET {PATH} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(), &[400]).map(drop)
     })
 }
 
-/// A head of a million bytes is 431.
+/// A head of a million bytes is answered with 431.
 pub(super) fn a_head_that_is_too_large_is_refused(probe: &Probe) -> Result<(), String> {
     let field = format!("X: {}\r\n", "x".repeat(1_000));
     let message = request("GET", PATH, &field.repeat(1_000));
     refused(&probe.all(&message)?, &[431], "a head of a million bytes")
 }
 
-/// An unknown method is 501.
+/// An unknown method is answered with 501.
 pub(super) fn unknown_methods_are_not_implemented(probe: &Probe) -> Result<(), String> {
     probe.expect(&request("BREW", PATH, ""), &[501]).map(drop)
 }
@@ -61,7 +61,7 @@ pub(super) fn the_preface_of_http_2_is_refused(probe: &Probe) -> Result<(), Stri
     refused(&probe.all(preface)?, &[400, 505], "the preface of HTTP/2")
 }
 
-/// Bytes that are not HTTP are 400, and not silence.
+/// Bytes that are not HTTP are answered with 400.
 pub(super) fn garbage_is_answered_with_400(probe: &Probe) -> Result<(), String> {
     [&b"hello\r\n\r\n"[..], b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\r\n\r\n", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n"]
         .iter()

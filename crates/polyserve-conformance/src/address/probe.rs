@@ -13,7 +13,7 @@ pub(super) struct Probe {
     until: Instant,
 }
 
-/// The time of a property with many cases, in patiences.
+/// The time limit of a property with many cases, as a multiple of the patience.
 const PATIENCES: u32 = 2;
 
 /// The answers on a connection until its end.

@@ -110,7 +110,7 @@ impl Fault {
     ];
 }
 
-/// A small pool, sound or with one fault. Keeps the order with one worker.
+/// A small pool, correct or with one fault. With one worker, it runs jobs in order.
 pub struct Faulty {
     shared: Arc<Shared>,
 }

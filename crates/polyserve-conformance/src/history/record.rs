@@ -144,14 +144,14 @@ impl Losses {
 /// that starts late still overlaps with the others.
 const BURST: u64 = 512;
 
-/// One operation in this many yields the processor between its stamp and its call. So operations of a fast store
+/// One of this number of operations yields the processor between its stamp and its call. So operations of a fast store
 /// overlap also if the clients share a processor.
 const YIELD_EVERY: u64 = 64;
 
 /// Records the clients of a repo, on a thread each.
 ///
-/// They meet every few hundred operations, and go on together. Without that, clients on few cores would run one after
-/// the other.
+/// The clients wait for each other every few hundred operations. Otherwise clients on few cores would run one after the
+/// other.
 ///
 /// # Panics
 ///

@@ -388,7 +388,7 @@ fn first(queue: &[u8], configuration: &Configuration) -> Option<u8> {
     queue.iter().copied().find(|slot| configuration.done & (1 << slot) == 0)
 }
 
-/// Removes duplicates, and configurations that have used more than an equal one.
+/// Removes duplicates, and configurations that have used more puts or removes than one that is equal otherwise.
 fn reduce(configurations: &mut Vec<Configuration>) {
     if configurations.len() < 2 {
         return;

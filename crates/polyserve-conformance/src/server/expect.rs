@@ -86,7 +86,7 @@ pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Any other expectation is 417.
+/// Any other expectation is answered with 417.
 pub fn other_expectations_fail(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for expectation in ["200-ok", "100-continues", "100-continue, x", "x=y"] {

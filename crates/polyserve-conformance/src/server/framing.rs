@@ -47,8 +47,8 @@ pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body of exactly `max_body` is accepted. A body with one more byte is 413, and the connection ends. Tested with a length
-/// and in chunks.
+/// A body of exactly `max_body` is accepted. A body with one more byte is answered with 413, and the connection ends.
+/// Tested with a length and in chunks.
 pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_body = 20_000);
     let (most, more) = (pattern(20_000), pattern(20_001));
@@ -65,7 +65,7 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
         let fields = format!("Content-Length: {length}\r\n");
         subject.refused_for_good(&live, &request("POST", "/", &fields), &[413]);
     }
-    // A length beyond 64 bits may be 400, as a number that the server cannot read.
+    // A length beyond 64 bits may be answered with 400, as a number that the server cannot read.
     let beyond = "Content-Length: 99999999999999999999999999\r\n";
     subject.refused_for_good(&live, &request("POST", "/", beyond), &[413, 400]);
     let none = subject.live(Arc::new(Echo), |config| config.max_body = 0);
@@ -75,7 +75,7 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A `Content-Length` with anything but digits is 400, and the connection ends.
+/// A `Content-Length` with anything but digits is answered with 400, and the connection ends.
 pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for length in ["+5", "-5", "0x5", "5, 5", "5,6", "", "5 5", "5a", "a", "5.0", "1e1", "\"5\"", "5;", "-0", "\u{b2}"]
@@ -86,7 +86,7 @@ pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A repeated `Content-Length` is accepted if the values are equal, and is 400 if they differ.
+/// A repeated `Content-Length` is accepted if the values are equal, and is answered with 400 if they differ.
 pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let two = |a, b| {
@@ -99,8 +99,8 @@ pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A `Content-Length` together with `Transfer-Encoding` is 400, and the connection ends: such a request may smuggle another
-/// request.
+/// A `Content-Length` together with `Transfer-Encoding` is answered with 400, and the connection ends: such a request
+/// may smuggle another request.
 pub fn length_with_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for fields in [
@@ -119,8 +119,8 @@ pub fn length_with_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `chunked` must be the only coding. Another coding before `chunked` is 501. Any coding after `chunked`, also a second
-/// `chunked`, is 400.
+/// `chunked` must be the only coding. Another coding before `chunked` is answered with 501. Any coding after `chunked`,
+/// also a second `chunked`, is answered with 400.
 pub fn chunked_is_the_only_coding(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let unknown: &[u16] = if subject.deviations.unknown_coding_is_400 { &[400] } else { &[501] };
@@ -150,7 +150,7 @@ pub fn chunked_is_the_only_coding(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A transfer coding in HTTP/1.0 is 400, and the connection ends.
+/// A transfer coding in HTTP/1.0 is answered with 400, and the connection ends.
 pub fn chunked_is_unknown_to_1_0(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for keep in ["", "Connection: keep-alive\r\n"] {
@@ -186,7 +186,7 @@ pub fn chunks_may_carry_more_than_data(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// An invalid chunked body is 400, and the connection ends. A size that is too large may be 413.
+/// An invalid chunked body is answered with 400, and the connection ends. A size that is too large may be answered with 413.
 pub fn broken_chunks_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (body, statuses) in [

@@ -36,7 +36,7 @@ pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A request with no `Host`, two `Host` fields or an invalid `Host` is 400.
+/// A request with no `Host`, two `Host` fields or an invalid `Host` is answered with 400.
 pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for hosts in [
@@ -70,7 +70,7 @@ pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// HTTP/1.0 needs no `Host`. Two `Host` fields are 400 in HTTP/1.0 as well.
+/// HTTP/1.0 needs no `Host`. Two `Host` fields are answered with 400 in HTTP/1.0 as well.
 pub fn a_request_of_1_0_needs_no_host(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     live.ask(b"GET / HTTP/1.0\r\n\r\n", 200);
@@ -101,7 +101,8 @@ pub fn any_valid_field_is_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Invalid field lines are 400, and the connection ends: control bytes, bare CR, space before the colon, folding.
+/// Invalid field lines are answered with 400, and the connection ends: control bytes, bare CR, space before the colon,
+/// folding.
 pub fn broken_fields_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for field in [
@@ -139,7 +140,7 @@ pub fn broken_fields_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A bare LF at the end of a line is 400, and the connection ends, unless the server declares otherwise.
+/// A bare LF at the end of a line is answered with 400, and the connection ends, unless the server declares otherwise.
 pub fn a_bare_lf_ends_no_line(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for bytes in [
@@ -157,7 +158,7 @@ pub fn a_bare_lf_ends_no_line(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Invalid request lines are 400, and the connection ends.
+/// Invalid request lines are answered with 400, and the connection ends.
 pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for line in [
@@ -217,7 +218,7 @@ pub fn nonsense_versions_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Versions after 1.1 are 505. Versions before 1.0 are 400 or 505.
+/// Versions after 1.1 are answered with 505. Versions before 1.0 are answered with 400 or 505.
 pub fn later_versions_are_not_supported(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let statuses: &[u16] = if subject.deviations.later_version_is_400 { &[400] } else { &[505] };
@@ -228,7 +229,7 @@ pub fn later_versions_are_not_supported(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A HEAD that is refused before the service is called has no body in its answer.
+/// A HEAD request that is refused before the service is called has no body in its answer.
 pub fn a_refused_head_gets_no_body(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (bytes, status) in [
@@ -249,7 +250,7 @@ pub fn a_refused_head_gets_no_body(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Bytes that are not HTTP are 400, and the connection ends.
+/// Bytes that are not HTTP are answered with 400, and the connection ends.
 pub fn garbage_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for garbage in [
@@ -268,7 +269,7 @@ pub fn garbage_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Unknown methods, CONNECT and TRACE are 501. Method names are case-sensitive.
+/// Unknown methods, CONNECT and TRACE are answered with 501. Method names are case-sensitive.
 pub fn unknown_methods_are_not_implemented(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let statuses: &[u16] = if subject.deviations.unknown_method_is_400 { &[400] } else { &[501] };
@@ -316,7 +317,7 @@ pub fn a_head_past_its_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// By default a head of 15 KiB is read and a head of 17 KiB is 431.
+/// By default a head of 15 KiB is read and a head of 17 KiB is answered with 431.
 pub fn the_default_head_is_16_kib(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let sized = |kib: usize| request("GET", "/", &format!("X: {}\r\n", "x".repeat(kib * 1024)));
@@ -325,7 +326,7 @@ pub fn the_default_head_is_16_kib(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// More fields than `max_headers` are 431.
+/// More fields than `max_headers` are answered with 431.
 pub fn more_fields_than_the_limit_are_too_many(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_headers = 10);
     live.ask(&request("GET", "/", &"X: y\r\n".repeat(9)), 200);

@@ -11,7 +11,7 @@ use super::wire::{check_problem, chunked, get, put, with_body};
 use crate::client::shown;
 use crate::property::Outcome;
 
-/// A body that is not JSON by RFC 8259 is 400, with a problem.
+/// A body that is not JSON by RFC 8259 is answered with 400, with a problem.
 pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let member = |value: &str| format!(r#"{{"id":1,"description":"d","value":2,"x":{value}}}"#).into_bytes();
@@ -95,8 +95,8 @@ pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outc
     Outcome::Held
 }
 
-/// A body that is valid JSON but no entity is 422, with a problem. In such a body a field is missing, repeated or of another
-/// type, or a number does not fit.
+/// A body that is valid JSON but no entity is answered with 422, with a problem. In such a body a field is missing,
+/// repeated or of another type, or a number does not fit.
 pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for body in [
@@ -165,7 +165,7 @@ pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// A million nested brackets are 400, and do not overflow the stack, however they arrive.
+/// A million nested brackets are answered with 400, and do not overflow the stack, however they arrive.
 pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let open = "[".repeat(1_000_000);
@@ -271,7 +271,7 @@ pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body of exactly the limit is accepted. One more byte is 413, by length and chunked.
+/// A body of exactly the limit is accepted. One more byte is answered with 413, by length and chunked.
 pub fn a_body_past_the_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(EntityService::new(MapRepo::default()));
     let live = subject.live(service, |config| config.max_body = 1000);

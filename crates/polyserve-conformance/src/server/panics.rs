@@ -14,7 +14,7 @@ fn panicky(subject: &ServerSubject) -> Live {
     subject.live(PanickingService::shared(), |config| config.workers = workers)
 }
 
-/// Sends a request that makes the service panic, on a used connection. The answer is a 500, and other clients are still
+/// Sends a request that makes the service panic, on a used connection. The answer is 500, and other clients are still
 /// served.
 #[track_caller]
 fn check(live: &Live, bytes: &[u8]) {
@@ -31,7 +31,7 @@ fn check(live: &Live, bytes: &[u8]) {
     assert_eq!(live.ask(&with_body("POST", "/", "", b"other"), 200).text(), "other");
 }
 
-/// A panic in `call` is a 500. The part of an answer that the service had written is dropped.
+/// A panic in `call` is answered with 500. The part of an answer that the service had written is dropped.
 pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/call"));
@@ -40,13 +40,13 @@ pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A panic in `head` is a 500.
+/// A panic in `head` is answered with 500.
 pub fn a_panic_in_head_is_a_500(subject: &ServerSubject) -> Outcome {
     check(&panicky(subject), &request("POST", "/head", "Expect: 100-continue\r\nContent-Length: 5\r\n"));
     Outcome::Held
 }
 
-/// A deferred answer that panics is a 500, on its first poll and after a wake.
+/// A deferred answer that panics is replaced by a 500, on its first poll and after a wake.
 pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/later"));
@@ -54,7 +54,7 @@ pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A deferred answer that times out and panics when it is dropped is still a 503.
+/// A deferred answer that times out and panics when it is dropped is still replaced by a 503.
 pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome {
     let live = subject.live(PanickingService::shared(), |config| config.answer_timeout = Duration::from_millis(100));
     for _ in 0..3 {
@@ -66,7 +66,7 @@ pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// A visit that panics under the repo's lock is a 500. The repo goes on.
+/// A visit that panics under the repo's lock is answered with 500. The repo goes on.
 pub fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/visit"));
@@ -74,7 +74,7 @@ pub fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A panic on the repo's own thread is a 503 with `Retry-After`.
+/// A panic on the repo's own thread is answered with 503 and `Retry-After`.
 pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome {
     let live = over(subject, LaterRepo::new());
     live.ask(&put("/", ONE), 201);
@@ -118,7 +118,7 @@ pub fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) 
     Outcome::Held
 }
 
-/// If the payload of a panic panics when it is dropped, the answer is a 500, and other clients are still served.
+/// If the payload of a panic panics when it is dropped, the answer is 500, and other clients are still served.
 pub fn a_panic_payload_that_panics_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for path in ["/payload", "/payload-later", "/payload", "/payload-later"] {

@@ -47,14 +47,14 @@ fn check_empty(response: &Response) {
     assert_eq!(response.header("Content-Length"), Some("0"), "of a {}", response.status);
 }
 
-/// `GET /{id}` of an entity is 200, `application/json`, in the published form.
+/// `GET /{id}` of an entity is answered with 200, `application/json`, in the published form.
 pub fn get_shows_the_entity(subject: &ServerSubject) -> Outcome {
     let response = with_one(subject).ask(&get("/1"), 200);
     assert_eq!((response.header("Content-Type"), response.text().as_str()), (Some("application/json"), ONE));
     Outcome::Held
 }
 
-/// GET, HEAD and DELETE of an id that is not stored are 404, with a problem body.
+/// GET, HEAD and DELETE of an id that is not stored are answered with 404, with a problem body.
 pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/2", "/-1", "/0", "/9223372036854775807", "/-9223372036854775808"] {
@@ -67,7 +67,7 @@ pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A path segment that is not an i64 is 400, with a problem body, whatever the method.
+/// A path segment that is not an i64 is answered with 400, with a problem body, whatever the method.
 pub fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in
@@ -96,7 +96,7 @@ pub fn an_id_may_be_spelled_differently(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Paths of more than one segment are 404.
+/// Paths of more than one segment are answered with 404.
 pub fn deeper_paths_are_not_found(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/1/", "/1/1", "//1", "//", "/a/b", "/1/?x"] {
@@ -130,7 +130,8 @@ pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// PUT is 201 with `Location` if the entity is new, and 200 if it replaced one. Both have `Content-Length: 0`.
+/// PUT is answered with 201 and `Location` if the entity is new, and with 200 if it replaced one. Both have
+/// `Content-Length: 0`.
 pub fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (target, id) in [("/", 1), ("/2", 2), ("/-3?x", -3), ("/%34", 4), ("http://a/", 5)] {
@@ -146,7 +147,7 @@ pub fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `PUT /{id}` of an entity with another id is 400, and stores nothing.
+/// `PUT /{id}` of an entity with another id is answered with 400, and stores nothing.
 pub fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     check_problem(&live.ask(&put("/2", ONE), 400));
@@ -156,7 +157,7 @@ pub fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// DELETE is 204 the first time, without a body, and 404 after it.
+/// DELETE is answered with 204 the first time, without a body, and 404 after it.
 pub fn delete_removes_once(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     assert_eq!(live.ask(&request("DELETE", "/1", ""), 204).text(), "");
@@ -165,7 +166,7 @@ pub fn delete_removes_once(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// OPTIONS is 204 with `Allow`, on an entity, on the root and on `*`.
+/// OPTIONS is answered with 204 and `Allow`, on an entity, on the root and on `*`.
 pub fn options_say_what_is_allowed(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/1", "/2", "*"] {
@@ -175,7 +176,7 @@ pub fn options_say_what_is_allowed(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Another method on these paths is 405 with `Allow`, and a problem.
+/// Another method on these paths is answered with 405, `Allow` and a problem body.
 pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for method in ["POST", "PATCH"] {
@@ -192,7 +193,7 @@ pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
 }
 
 /// A PUT may have any `Content-Type`: only the body decides whether it is an entity. A `Content-Encoding` other than
-/// identity is 415.
+/// identity is answered with 415.
 pub fn put_takes_any_content_type(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let gzip = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";

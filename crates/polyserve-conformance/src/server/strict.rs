@@ -17,7 +17,7 @@ fn with_chunks(body: &[u8]) -> Vec<u8> {
 }
 
 impl ServerSubject {
-    /// A chunked body that is not valid is 400, and the connection ends.
+    /// A chunked body that is not valid is answered with 400, and the connection ends.
     ///
     /// A server that is declared to skip such bytes may answer instead. Then it closes as well, and answers nothing that
     /// follows.
@@ -35,7 +35,7 @@ impl ServerSubject {
     }
 }
 
-/// Chunk extensions that match the grammar of RFC 9112, section 7.1.1, are skipped. All others are 400.
+/// Chunk extensions that match the grammar of RFC 9112, section 7.1.1, are skipped. All others are answered with 400.
 pub fn chunk_extensions_follow_the_grammar(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for extension in [
@@ -114,7 +114,7 @@ pub fn the_end_of_a_chunked_body_is_strict(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A target with a byte that no URI may contain is 400, and the connection ends.
+/// A target with a byte that no URI may contain is answered with 400, and the connection ends.
 pub fn a_target_holds_only_uri_bytes(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for byte in ["\"", "<", ">", "\\", "^", "`", "{", "|", "}", "#", "%", "%g1", "%1", "%1g", "%%41", "%zz"] {
@@ -128,7 +128,7 @@ pub fn a_target_holds_only_uri_bytes(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A method longer than the largest head is 501, like any unknown method. The server does not wait for its end.
+/// A method longer than the largest head is answered with 501, like any unknown method. The server does not wait for its end.
 pub fn a_long_method_is_not_implemented(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_head = 1024);
     let statuses: &[u16] = if subject.deviations.unknown_method_is_400 { &[400, 501] } else { &[501] };

@@ -102,11 +102,11 @@ pub struct Deviations {
     pub chunk_sizes_are_believed: bool,
     /// A control byte in a chunk extension is skipped. The contract requires 400.
     pub chunk_extensions_hold_anything: bool,
-    /// An unknown transfer coding is 400. The contract requires 501.
+    /// An unknown transfer coding is answered with 400. The contract requires 501.
     pub unknown_coding_is_400: bool,
-    /// An unknown method is 400. The contract requires 501.
+    /// An unknown method is answered with 400. The contract requires 501.
     pub unknown_method_is_400: bool,
-    /// A later version of HTTP is 400. The contract requires 505.
+    /// A later version of HTTP is answered with 400. The contract requires 505.
     pub later_version_is_400: bool,
     /// The connection is closed without an answer if a head or a body takes too long. The contract requires 408.
     pub timeouts_close_silently: bool,

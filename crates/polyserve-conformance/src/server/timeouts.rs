@@ -38,8 +38,8 @@ impl ServerSubject {
     }
 }
 
-/// A head that is not complete in time is 408, and the connection ends. Tested with the first and with a later request of a
-/// connection.
+/// A head that is not complete in time is answered with 408, and the connection ends. Tested with the first and with a
+/// later request of a connection.
 pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {
@@ -54,7 +54,7 @@ pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body that is not complete in time is 408, and the connection ends.
+/// A body that is not complete in time is answered with 408, and the connection ends.
 pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let length = request("POST", "/", "Content-Length: 10\r\n");
@@ -67,7 +67,7 @@ pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A head that arrives one byte at a time is 408 at the head timeout.
+/// A head that arrives one byte at a time is answered with 408 at the head timeout.
 pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     let mut client = live.client();
@@ -77,7 +77,7 @@ pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body that arrives one byte at a time is 408 at the body timeout.
+/// A body that arrives one byte at a time is answered with 408 at the body timeout.
 pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let mut client = live.client();
@@ -109,7 +109,7 @@ pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome
     panic!("of 20 connections each was idle for {SHORT:?} before its first request");
 }
 
-/// An answer that does not come in time is 503, the connection ends, and the server drops the service's answer.
+/// An answer that does not come in time is replaced by a 503, the connection ends, and the server drops the service's answer.
 pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.answer_timeout = SHORT);

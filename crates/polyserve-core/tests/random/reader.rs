@@ -10,19 +10,21 @@
 //! 3. The first of several faults counts. Faults of lines come first, in the order of the lines. Then come `Host` and
 //!    `Content-Length`, framing, method, target and expectation. Within a field line the order is form, number, line
 //!    end.
-//! 4. A head that exceeds the limit is 431. If the request line exceeds it, the answer is 414, or 501 if the method alone
-//!    does.
+//! 4. A head that exceeds the limit is answered with 431. If the request line exceeds it, the answer is 414, or 501 if
+//!    the method alone does.
 //! 5. A target has the bytes of a URI without a fragment; brackets may stand anywhere. The codec does not interpret the
 //!    path.
-//! 6. `Content-Length: 5, 5` on one line is 400, although RFC 9110, 8.6, allows both. Leading zeros are valid, and
-//!    lengths are equal if their values are.
-//! 7. An empty element in Transfer-Encoding is 400. Unknown codings before a single final chunked are 501. All else is
-//!    400.
-//! 8. Empty elements of `Expect` are ignored. Any element but `100-continue` is 417. In HTTP/1.0 the field is ignored.
+//! 6. `Content-Length: 5, 5` on one line is answered with 400, although RFC 9110, 8.6, allows both. Leading zeros are
+//!    valid, and lengths are equal if their values are.
+//! 7. An empty element in Transfer-Encoding is answered with 400. Unknown codings before a single final chunked are
+//!    answered with 501. All else is 400.
+//! 8. Empty elements of `Expect` are ignored. Any element but `100-continue` is answered with 417. In HTTP/1.0 the
+//!    field is ignored.
 //! 9. A port has any number of digits, as in the grammar. Nothing else may follow a host.
-//! 10. A chunk size has at most 16 digits, including zeros. It is 413 at the digit that makes it too large.
+//! 10. A chunk size has at most 16 digits, including zeros. It is answered with 413 at the digit that makes it too large.
 //! 11. Extensions without their semicolons, white space and trailers are bounded together by the limit of a head: 431.
-//! 12. `PRI * HTTP/2.0` is 400. Other versions of the form digit, dot, digit are 505 from 1.2 up, and nothing else is.
+//! 12. `PRI * HTTP/2.0` is answered with 400. Other versions of the form digit, dot, digit are answered with 505 from
+//!     1.2 up, and nothing else is.
 
 use super::grammar::{authority, is_absolute, is_space, is_tchar, is_text, is_uri, trim};
 

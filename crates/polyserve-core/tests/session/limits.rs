@@ -42,7 +42,8 @@ fn a_request_line_alone_past_the_limit() {
     check(&env, target(100 - 16).as_bytes(), 431);
     check(&env, target(100 - 16 + 1).as_bytes(), 414);
     check(&env, target(10_000).as_bytes(), 414);
-    // RFC 9112, 3: a method longer than any that is implemented is 501. It used to be 414, as if it were a target.
+    // RFC 9112, 3: a method longer than any that is implemented is answered with 501. It was answered with 414 before,
+    // like a target.
     check(&env, &b"G".repeat(101), 501);
     check(&env, &[&b"G".repeat(500)[..], b" / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), 501);
     check(&env, &[&b"G".repeat(99)[..], b" / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), 414);

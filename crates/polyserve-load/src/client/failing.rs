@@ -18,8 +18,8 @@ const BACKOFF: u64 = 1_000_000;
 const MAX_DOUBLINGS: u32 = 6;
 /// The max number of times that a request is sent again after a close.
 const MAX_RETRIES: u8 = 2;
-/// The time in which a server must close after its announcement, when the load ends.
-const LONG_FOR_A_CLOSE: u64 = 500_000_000;
+/// How long a server may take to close a connection after its announcement, when the load ends.
+const CLOSE_TIMEOUT: u64 = 500_000_000;
 
 impl WorkerState {
     /// Handles the end of a connection, with `error` if there was one.
@@ -129,7 +129,7 @@ impl WorkerState {
         self.tally.fail(self.now, FailureKind::Wrong, 1, why);
     }
 
-    /// Closes a connection after bytes that cannot be trusted.
+    /// Closes a connection after an invalid answer. Pending requests are sent on a new socket.
     fn replace(&mut self, connection: &mut Connection, index: usize) {
         connection.close(true);
         match connection.state {
@@ -231,7 +231,7 @@ impl WorkerState {
 
     /// Whether the server has exceeded the time for the announced close.
     pub(super) fn is_late_to_close(&self, connection: &Connection) -> bool {
-        self.now.saturating_sub(connection.since) >= LONG_FOR_A_CLOSE.min(self.schedule.grace)
+        self.now.saturating_sub(connection.since) >= CLOSE_TIMEOUT.min(self.schedule.grace)
     }
 
     /// Ends the wait for answers. An unanswered request has failed, unless the load was stopped before the request's patience

@@ -150,7 +150,7 @@ impl WorkerState {
         }
     }
 
-    /// Draws a batch for a free connection, and sends it.
+    /// Takes a batch of requests from the stream for a free connection, and sends it.
     fn begin(&mut self, connection: &mut Connection, index: usize) {
         connection.pending.clear();
         connection.next = 0;
@@ -160,7 +160,7 @@ impl WorkerState {
             let (counts, planned) = (self.schedule.take(from), self.requests.sent_now(self.stream.next()));
             self.requests.write(planned, &mut self.out);
             if counts && let Some(lateness) = &mut self.tally.lateness {
-                // No connection was free before this one: that wait is caused by the server.
+                // No connection was free earlier than this one: the server caused the wait until `free_since`.
                 lateness.saturating_record(self.now.saturating_sub(from.max(connection.free_since)));
             }
             connection.pending.push(Pending { planned, from, counts, retries: 0 });

@@ -5,7 +5,7 @@
 //! gets a part of the entries of one other bucket: the bucket that held all of them while there were `n` buckets. A
 //! writer does that under the shard's lock, in three steps:
 //!
-//! 1. It publishes the part that moves in bucket `n`, where no reader looks yet.
+//! 1. It publishes the part that moves in bucket `n`, which no reader reads yet.
 //! 2. It publishes `n + 1` as the number of buckets in use. From now on the ids of that part belong to bucket `n`.
 //! 3. It publishes the old bucket again without that part.
 //!

@@ -3,7 +3,8 @@
 //! A job that a worker submits goes to that worker's own queue. Any other job goes to the *injector*. A worker takes from
 //! its own queue. If that is empty, it takes a batch from the injector. If that is empty too, it steals half of another
 //! worker's queue. All queues are first in, first out. Before every fourth job a worker moves a batch from the injector
-//! to its own queue, even if it has jobs of its own. So workers that feed themselves do not starve jobs from outside.
+//! to its own queue, even if it has jobs of its own. So jobs that submit further jobs do not starve jobs from
+//! outside.
 //!
 //! # Why no job stays in a queue while a worker sleeps
 //!

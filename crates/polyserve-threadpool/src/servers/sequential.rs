@@ -268,7 +268,7 @@ impl SequentialWorker {
         while self.silent.take_older(self.server.config.idle_timeout).is_some() {}
     }
 
-    /// Serves the connections that wait, in the queue or to be accepted, and closes the silent ones.
+    /// Serves the connections in the queue and in the backlog, and closes the silent ones.
     fn drain(&self, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
         self.take_silent();
         while let Some(stream) = self.silent.take_older(Duration::ZERO) {
@@ -407,7 +407,7 @@ impl Transport for SequentialSocket<'_> {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
                 }
-                // Only after the socket was found empty: what had arrived is served first.
+                // Set only after the socket was found empty, so that bytes that have arrived are served first.
                 self.is_silent = self.is_new && !draining;
                 if self.is_silent || (idle && draining) {
                     return Ok(Read::Leave);

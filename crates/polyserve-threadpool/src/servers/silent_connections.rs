@@ -6,7 +6,7 @@
 //! Invariant: a connection in the set is registered, and its registration ends when it leaves the set. A registration
 //! reports a byte that has arrived before it.
 //!
-//! Cost: two system calls and O(log n) for each connection, O(ready) for each look. An uncontended lock each.
+//! Cost: two system calls and O(log n) for each connection, O(ready) for each poll. An uncontended lock each.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -30,7 +30,7 @@ executor_conformance!(
         .in_order()
         .unbounded_queue()
 );
-// In order on one worker, which its entry in the catalog does not promise.
+// Also tests that one worker keeps the order, which the entry in the catalog does not promise.
 executor_conformance!(
     stealing_pool,
     ExecutorSubject::new(|workers, queue| Box::new(StealingPool::new(bounded(workers, queue)).unwrap())).in_order()
@@ -213,7 +213,7 @@ fn the_caller_runs_what_finds_no_room() {
     }
 }
 
-/// Workers that feed themselves forever must not starve a job from outside.
+/// Jobs that submit further jobs without end must not starve a job from outside.
 #[test]
 fn a_job_from_outside_is_not_starved_by_jobs_that_submit_themselves() {
     fn again(pool: &Arc<dyn Pool>, stop: &Latch) {

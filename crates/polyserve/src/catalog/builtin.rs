@@ -1,7 +1,7 @@
 //! The built-in entries, one for each strategy of this project.
 //!
 //! Invariant: the printed code is the compiled code. A macro makes the constructor and its text from the same tokens. The
-//! tokens stand in a scope with the prelude, and this file imports no strategy.
+//! tokens are in a scope with the prelude, and this file imports no strategy.
 
 use polyserve::prelude::*;
 use polyserve_core::service::{Echo, Page, Welcome};

@@ -238,7 +238,8 @@ impl Catalog {
         self
     }
 
-    /// Adds a reference: a null server as a limit for measurements. It runs like a server and keeps no promises.
+    /// Adds a reference: a null server as a limit for measurements. It runs like a server, but makes no promise of the
+    /// contract.
     #[must_use]
     pub fn with_reference(mut self, entry: ServerEntry) -> Self {
         add(&mut self.references, entry);

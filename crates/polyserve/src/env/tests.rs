@@ -120,7 +120,7 @@ fn an_error_is_short_whatever_the_value() {
     assert!(error.contains("POLYSERVE_QUEUE") && error.contains("Unicode"), "{error}");
 }
 
-/// `THREAD_POOL_SIZE` in the environment made a server without a pool refuse to start.
+/// Regression test: `THREAD_POOL_SIZE` in the environment made a server without a pool refuse to start.
 #[test]
 fn the_published_pool_size_is_a_hint() {
     let settings = read(&[], &[("THREAD_POOL_SIZE", "3"), ("POLYSERVE_HEAD_TIMEOUT", "7s")]).unwrap();

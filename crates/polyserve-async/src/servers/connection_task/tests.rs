@@ -79,7 +79,7 @@ fn a_request_is_cut_once() {
 }
 
 /// Regression test: the process was stopped for longer than a timeout. A request that had arrived in time was not
-/// served: the task was woken for its deadline before the runtime had looked at the socket.
+/// served: the task was woken for its deadline before the runtime had polled the socket.
 #[test]
 fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
     let config = ServerConfig::default().with(|config| config.idle_timeout = Duration::ZERO);

@@ -52,7 +52,7 @@ pub(super) fn late_head(state: &mut RequestState, shared: &HyperShared) {
     refuse(state, shared, refusal, Some(head_only));
 }
 
-/// Replaces an answer that has begun, because the request's body was refused since. No byte of the answer was sent.
+/// Replaces an answer that has begun, because the request's body was refused after that. No byte of the answer was sent.
 #[cfg(feature = "tower")]
 pub(super) fn replace_begun(state: &mut RequestState, shared: &HyperShared) {
     if let Some(refusal) = state.body_refusal.take() {

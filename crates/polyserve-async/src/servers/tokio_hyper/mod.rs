@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The way of a connection is in two files. `accept_loop` below spawns a `HyperConnection` for each connection. That task
-//! polls hyper until the connection closes (`connection.rs`). Two ends of a connection are shared with the other servers of
-//! this crate: the 503 past `max_connections`, and the lingering close (`servers/connection_task.rs`).
+//! polls hyper until the connection closes (`connection.rs`). The 503 past `max_connections` and the lingering close are
+//! shared with the other servers of this crate, and are in `servers/connection_task.rs`.
 //!
 //! Capabilities that the other servers do not have:
 //!
@@ -45,9 +45,9 @@
 //! `Transfer-Encoding: chunked` is ignored.
 //!
 //! Differences that the contract allows: a request that is refused before its body is complete closes the connection,
-//! while servers on the codec skip the body; a body that hyper cannot count is a 413 before the service sees the head;
-//! an answer to HTTP/1.0 begins with `HTTP/1.0`; if a head is longer than the limit and arrives in small pieces, the
-//! status may be 400 or 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with
+//! while servers on the codec skip the body; a body that hyper cannot count is answered with 413 before the service
+//! sees the head; an answer to HTTP/1.0 begins with `HTTP/1.0`; if a head is longer than the limit and arrives in small
+//! pieces, the status may be 400 or 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with
 //! `tokio_tcp`.
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: for each ms of

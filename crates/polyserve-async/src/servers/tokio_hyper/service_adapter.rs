@@ -80,7 +80,7 @@ struct PendingRequest {
     method: Method,
     incoming: Incoming,
     body: BodyBuffer,
-    /// The service has seen the head, and has not refused it.
+    /// `Service::head` was called, and did not refuse the request.
     head_shown: bool,
 }
 
@@ -218,7 +218,7 @@ impl ServiceFuture {
         self.state = ServiceState::Body(pending);
     }
 
-    /// Shows the head to the service, which may refuse it.
+    /// Calls `Service::head`, which may refuse the request.
     fn call_head(&self, pending: &mut PendingRequest) -> Option<Reply> {
         pending.head_shown = true;
         let service = &self.connection.server().env.service;

@@ -229,7 +229,7 @@ impl Session {
         self.want
     }
 
-    /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is a 500.
+    /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is 500.
     pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let SessionState::Answer(exchange, future) = &mut self.state else { return Poll::Ready(()) };
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
