@@ -217,7 +217,7 @@ impl ConfigError {
         Self { why: why.into(), unsupported: Some(name) }
     }
 
-    /// The setting that the server does not have. `None` if the value is wrong.
+    /// The setting that the server does not have. `None` if the error is about the value of a setting.
     pub fn unsupported_setting(&self) -> Option<&'static str> {
         self.unsupported
     }

@@ -59,7 +59,7 @@ fn announced(length: usize) -> String {
     format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
 }
 
-/// The buffer of a body of known length used to start empty and to double: eight allocations for this body.
+/// Regression test: the buffer of a body of known length started empty and doubled, with eight allocations for this body.
 #[test]
 fn a_body_in_pieces() {
     const LENGTH: usize = 12 * 1024;

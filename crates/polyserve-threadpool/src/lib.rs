@@ -26,7 +26,7 @@ mod sync;
 
 pub use executors::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolStats, Queue, StealingPool};
 
-// Not under a model checker: it does not see system calls.
+// Not built for a model checker, which cannot model system calls.
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
 pub mod servers;
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]

@@ -12,7 +12,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
 use polyserve_threadpool::LeaderFollowers;
 
-/// Only matters if something hangs.
+/// The time limit of each wait. It is reached only if a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Blocks the requests for `/hold` until it is opened. Records the threads that call the service, and how many of them have

@@ -26,8 +26,8 @@
 //! * A job may call `close` on its own executor, or drop its last handle. That close neither waits for the job's thread nor
 //!   joins it: the thread counts as left behind. Queued jobs still run.
 //! * If `execute` overlaps a `close`, the job is handed back or runs once.
-//! * When its deadline passes, a `close` drops the queued jobs unrun, mostly on the caller's thread. A later `close` may wait
-//!   for the threads that were left behind. A drop does not wait for them.
+//! * When its deadline passes, a `close` drops the queued jobs without running them, mostly on the caller's thread. A
+//!   later `close` may wait for the threads that were left behind. A drop does not wait for them.
 //! * Other tasks that a job spawns on the runtime are not counted and not waited for. They are cancelled when the runtime
 //!   ends.
 

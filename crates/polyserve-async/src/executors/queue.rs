@@ -8,8 +8,9 @@
 //! * A job moves from waiting to running in one atomic step, so every snapshot of the word counts it.
 //! * After the closed flag is set, no more jobs are admitted.
 //!
-//! When a deadline passes, the queue is *cut*: from then on jobs are dropped unrun. A submitter puts its job into a slot, and
-//! then checks for the cut. The thread that cuts sets the flag, and then empties the slots. So one of the two finds the job.
+//! When a deadline passes, the queue is *cut*: from then on jobs are dropped and not run. A submitter puts its job into
+//! a slot, and then checks for the cut. The thread that cuts sets the flag, and then empties the slots. So one of the
+//! two finds the job.
 //!
 //! Cost of a job: three atomic exchanges on the word, one on the index of the next slot, two uncontended locks.
 

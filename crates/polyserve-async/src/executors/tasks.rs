@@ -178,7 +178,7 @@ impl<R: Backend> TasksShared<R> {
         Err(Rejected { job, reason })
     }
 
-    /// Drops a job unrun.
+    /// Drops a job without running it.
     #[cold]
     fn discard(&self, job: Job) {
         isolated(|| drop(job));

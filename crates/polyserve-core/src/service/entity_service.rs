@@ -149,7 +149,7 @@ fn options(method: Method, allow: &'static str) -> Reply {
     header(reply, "Allow", allow.into())
 }
 
-/// Parses an id: `-?[0-9]+`, within an i64. A percent-encoded digit is the digit (RFC 3986, 6.2.2.2).
+/// Parses an id: `-?[0-9]+`, within an i64. A percent-encoded digit counts as the digit (RFC 3986, 6.2.2.2).
 fn parse_id(segment: &str) -> Option<i64> {
     if segment.starts_with('+') {
         return None;

@@ -97,7 +97,7 @@ impl LogThrottle {
         Self { start: Instant::now(), last: AtomicU64::new(0) }
     }
 
-    /// Whether the message is to be logged now. If so, returns false for the rest of the second.
+    /// Whether the message is to be logged now. After a call that returns true, the calls in the same second return false.
     pub fn is_due(&self) -> bool {
         self.is_due_after(self.start.elapsed())
     }

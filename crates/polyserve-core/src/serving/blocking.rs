@@ -321,8 +321,8 @@ impl<'a> PolledSocket<'a> {
         wait(sockets, Some(deadline), &mut Vec::new())
     }
 
-    /// Whether the connection may be evicted while it waits for a request. In a pool it cannot be before its first byte,
-    /// but a drain closes it.
+    /// Whether the connection may be evicted while it waits for a request. A connection of a pool
+    /// cannot be evicted before its first byte, but a drain closes it.
     fn may_be_evicted(&self) -> bool {
         let is_over = |until| Instant::now() >= until;
         self.silent_until.is_none_or(|until| if self.is_pooled { self.is_draining() } else { is_over(until) })

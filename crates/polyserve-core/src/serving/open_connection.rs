@@ -10,7 +10,7 @@ use crate::net;
 
 /// A connection serves a request.
 pub(super) const BUSY: u64 = 0;
-/// A connection was idle, and has to close.
+/// A connection was idle, and must close.
 pub(super) const LEAVING: u64 = u64::MAX;
 
 /// A connection that holds a thread. The socket closes when the last handle is dropped.
@@ -20,7 +20,7 @@ pub struct OpenConnection {
     /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one.
     pub(super) state: AtomicU64,
     evicted: AtomicBool,
-    /// The thread of the connection does not look for an eviction itself any more.
+    /// The thread of the connection does not check for an eviction itself any more: an eviction must wake it.
     must_be_woken: AtomicBool,
     /// An eviction closed the reading side.
     read_closed: AtomicBool,

@@ -44,10 +44,10 @@ use super::{CROWDED_AFTER, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use crate::net;
 use crate::sync::{Condvar, Mutex, lock};
 
-/// Connections that one search finds at most.
+/// The max number of connections that one search finds.
 const SEARCH: usize = 64;
 
-/// Pipes that a pool has from its start, at most.
+/// The max number of pipes that a pool has from its start.
 const MAX_FIRST_PIPES: usize = 256;
 
 /// The open connections of a server in which a connection holds a thread.
@@ -119,7 +119,7 @@ impl OpenConnections {
     ///
     /// # Errors
     ///
-    /// Returns the stream if all threads are taken and no connection is idle. It is to be rejected.
+    /// Returns the stream if all threads are taken and no connection is idle. The caller must reject it.
     pub fn enter(&self, stream: TcpStream) -> Result<Arc<OpenConnection>, TcpStream> {
         let mut state = lock(&self.state);
         if state.open.len() + state.waiting >= self.threads + state.leaving && !self.evict_one(&mut state) {

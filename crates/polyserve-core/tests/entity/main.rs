@@ -122,7 +122,7 @@ fn the_client_of_the_experiments_is_answered_as_it_wants_it() {
     }
 }
 
-/// JMeter sends a raw body as `text/plain`, which used to be answered with 415.
+/// Regression test: JMeter sends a raw body as `text/plain`, which was answered with 415.
 #[test]
 fn the_requests_of_jmeter_are_served() {
     let env = with_one();

@@ -20,7 +20,7 @@ pub(crate) struct Expected {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     Continue,
-    /// A final answer. If `body` is `None`, the body is a problem with this status.
+    /// A final answer. If `body` is `None`, the expected body is a problem (RFC 9457) with this status.
     Final {
         status: u16,
         body: Option<Vec<u8>>,

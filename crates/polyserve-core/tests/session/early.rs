@@ -85,7 +85,7 @@ fn another_expectation_fails() {
             assert_eq!((statuses(output.as_bytes()), want), ((vec![417], 1), LINGER), "{request}");
         }
     }
-    // Only the last of several fields used to be read.
+    // Regression test: only the last of several fields was read.
     let request = put("/", &["Expect: tea\r\n", EXPECT, LENGTH].concat());
     assert_eq!(statuses(ask(&env, request.as_bytes()).0.as_bytes()).0, [417]);
 }

@@ -171,7 +171,7 @@ fn chunks_that_are_none() {
     ] {
         refused(400, CHUNKED, sent);
     }
-    // Extensions outside the grammar of RFC 9112, 7.1.1. They used to be accepted from their second byte on.
+    // Extensions outside the grammar of RFC 9112, 7.1.1. They were accepted once from their second byte on.
     for extension in [
         ";bad[=x",
         ";a=\"x",

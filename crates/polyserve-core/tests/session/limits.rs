@@ -51,7 +51,7 @@ fn a_request_line_alone_past_the_limit() {
     assert_eq!(ask(&env, &b"G".repeat(100)).1, Want::Read(Phase::Head));
 }
 
-/// A fault within the limit is reported before the limit is.
+/// If the bytes within the limit have a fault, the answer reports the fault, although the limit is exceeded as well.
 #[test]
 fn a_fault_before_the_limit() {
     let env = env_with(|c| c.max_head = 100);

@@ -112,7 +112,7 @@ fn in_the_drop_of_an_answer_that_is_given_up() {
     drop(waiting());
 }
 
-/// A panic's payload is any value, and its drop may panic in turn. That used to end the serving thread.
+/// Regression test: a panic's payload may be any value, and its drop may panic too. Such a panic ended the serving thread.
 #[test]
 fn in_the_drop_of_a_payload() {
     fn panic_with_bomb() -> ! {

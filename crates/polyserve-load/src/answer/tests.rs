@@ -99,7 +99,7 @@ fn a_wrong_body_is_never_right() {
         let Wrong(why) = whole(&get, &sized(body)).unwrap_err();
         assert!(why.contains("body"), "{body}: {why}");
     }
-    // The first bytes of one and the last of another.
+    // The body begins like one expected body and ends like the other.
     let mixed = encoded("GET", &[200], &["aaaabbbb", "ccccdddd"]);
     let text = sized("aaaadddd").into_bytes();
     for at in 0..=text.len() {

@@ -142,7 +142,7 @@ impl Connection {
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         if no_delay {
             sockopt::set_tcp_nodelay(&socket, true)?;
-            // Requests must leave when they are due, so no pacing as in BBR. If the system has no Reno, its default stays.
+            // BBR would pace the requests, which must leave when they are due. If the system has no Reno, its default stays.
             let _ = sockopt::set_tcp_congestion(&socket, "reno");
         }
         self.is_connecting = match connect(&socket, &target) {

@@ -183,7 +183,7 @@ fn many_connections_and_a_sequential_server() {
     }
 }
 
-/// The time in which a thread is awake without work is reported apart. A thread that is not pinned sleeps.
+/// The time in which a pinned thread is awake without work is reported separately. A thread that is not pinned sleeps.
 #[test]
 fn being_awake_is_no_work() {
     let running = serve(ServerConfig::default());

@@ -158,7 +158,7 @@ fn segment_of(index: usize) -> (usize, usize) {
 }
 
 /// Returns the bucket of a hash if `buckets` are in use. The lowest bits of the hash choose the bucket. If the chosen bucket
-/// is not in use yet, one bit less chooses it.
+/// is not in use yet, the highest of these bits is left out.
 fn bucket_of(hash: u64, buckets: usize) -> usize {
     let mask = buckets.next_power_of_two() - 1;
     let index = hash as usize & mask;

@@ -114,7 +114,8 @@ fn every_shape_is_spread_like_chance() {
     }
 }
 
-/// Tests the theorem on pairs that differ as little as possible: over all secrets, a pair shares seven bits once in 128.
+/// Tests the theorem on pairs of ids that differ as little as possible: the hashes of a pair agree in seven given bits
+/// for one of 128 secrets.
 #[test]
 fn no_pair_meets_more_often_than_by_chance() {
     let pairs = [(0, 1), (1, 2), (0, i64::MIN), (1, i64::MIN | 1), (-1, 1), (0, 1 << 32), (1 << 62, 1 << 63), (6, 7)];

@@ -98,7 +98,8 @@ fn no_put_is_lost_in_anothers_copy() {
     });
 }
 
-/// A remove races a put and a reader: the reader sees one of the real states.
+/// A remove races a put and a reader: the reader sees the entity, or that it is absent, and never the entity after its
+/// absence.
 #[test]
 fn a_removed_entity_is_gone_for_good() {
     check("copy_on_write: a remove against a reader", Bounds::new(3, 6), || {

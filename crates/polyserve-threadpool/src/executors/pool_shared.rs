@@ -19,7 +19,7 @@ pub(super) struct PoolShared {
     pub(super) counters: PoolCounters,
     space_waiters: SpaceWaiters,
     workers: Workers,
-    /// The deadline of a close has passed. From then on, jobs taken from the queue are dropped unrun.
+    /// The deadline of a close has passed. From then on, jobs taken from the queue are dropped and not run.
     cut: AtomicBool,
 }
 

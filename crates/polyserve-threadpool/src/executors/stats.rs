@@ -107,7 +107,7 @@ impl PoolCounters {
         self.by_callers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops a job unrun.
+    /// Drops a job without running it.
     pub(super) fn discard(&self, queued: QueuedJob) {
         // A captured value may panic in its `drop`.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(queued))).map_err(drop_payload);

@@ -63,7 +63,7 @@ pub struct PoolClassic {
 impl PoolClassic {
     /// Creates a server within the limits of `config`. Each run creates an executor with `factory`, and closes it at its
     /// end. The executor's queue bounds the connections that wait, unless it is unbounded. If `workers` is not set, `factory`
-    /// is called with four for each core.
+    /// is called with four workers for each core.
     ///
     /// # Errors
     ///

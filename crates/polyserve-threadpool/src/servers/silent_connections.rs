@@ -37,7 +37,7 @@ pub(super) struct SilentConnections {
 struct SilentSet {
     poll: Poll,
     events: Events,
-    /// By number, and so in the order in which they were added.
+    /// The connections by their numbers, which is also the order in which they were added.
     connections: BTreeMap<usize, (TcpStream, Instant)>,
     next: usize,
 }

@@ -60,7 +60,8 @@ pub fn current() -> Thread {
 }
 
 fn parker() -> Arc<Parker> {
-    // While the thread's locals are destroyed, it has no parker. No other thread can have a handle to a new one.
+    // While the thread's locals are destroyed, it has no parker any more. A new parker works too, because no other thread
+    // has a handle of it.
     PARKER.try_with(Arc::clone).unwrap_or_default()
 }
 

@@ -97,7 +97,7 @@ pub(super) struct ConnectionSlot {
     idle_since: AtomicU64,
     /// Bytes have been received.
     has_received: AtomicBool,
-    /// The thread does not look for an eviction itself any more.
+    /// The thread does not check for an eviction itself any more: an eviction must wake it.
     must_be_woken: AtomicBool,
     /// Another thread closed the reading side, so an end of input may not come from the client.
     read_closed: AtomicBool,

@@ -176,7 +176,7 @@ impl RunState {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    // In this order: either the supervisor sees the new number before it sleeps, or it is woken.
+                    // The order matters: either the supervisor reads the new number before it sleeps, or it is woken.
                     self.accepted.fetch_add(1, Ordering::SeqCst);
                     self.wake_supervisor();
                     if let Some(stream) = self.admit(stream) {
@@ -261,7 +261,8 @@ impl RunState {
     }
 }
 
-/// A thread that serves connections, one at a time. Its drop, after a panic too, gives up its connection and its role.
+/// A thread that serves connections, one at a time. When it is dropped, also by a panic, it gives up its connection and
+/// its role.
 struct ConnectionThread {
     shared: Arc<RunState>,
     thread_slot: Arc<ThreadSlot>,

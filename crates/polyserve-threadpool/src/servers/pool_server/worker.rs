@@ -409,14 +409,14 @@ impl PoolServerState {
         open.update_deadline(self.clock.now(), slot.queued_at.load(Ordering::Relaxed), &self.server.config)
     }
 
-    /// Stores the deadline of a connection that waits. No sweep overlooks it: the supervisor forgets the earliest
-    /// deadline and then reads the slots; this thread stores the slot's deadline and then reads the earliest one. All
-    /// four are sequentially consistent, so one of the two sees the other.
+    /// Stores the deadline of a connection that waits. No sweep misses it. The supervisor first resets the earliest
+    /// deadline, and then reads the slots. This thread first stores the slot's deadline, and then reads the earliest
+    /// deadline. All four operations are sequentially consistent, so at least one of the two threads sees the store of the
+    /// other.
     ///
-    /// A sweep skips a slot that is free. A new connection has its deadline before its state, which is not free any
-    /// more, is stored; only then does [`accept`](Self::accept) read the earliest deadline. The state is sequentially
-    /// consistent too. So either the sweep sees the new state, and with it the deadline, or `accept` sees that the
-    /// earliest deadline is forgotten.
+    /// A sweep skips free slots. For a new connection, [`accept`](Self::accept) stores the deadline, then the state (which
+    /// is no longer free), and then reads the earliest deadline. The state is sequentially consistent too. So either the
+    /// sweep sees the new state, and with it the deadline, or `accept` sees the reset.
     fn set_deadline(&self, slot: &Slot, deadline: u64) {
         slot.deadline.store(deadline, Ordering::SeqCst);
         self.note_deadline(deadline);
