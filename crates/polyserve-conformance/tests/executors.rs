@@ -134,7 +134,7 @@ fn a_bound_that_is_declared_away_must_be_away() {
     assert!(catch_unwind(look).is_err(), "an executor that refuses passed as unbounded");
 }
 
-/// A thread for each job, at once: nothing waits, nothing is refused.
+/// An executor that starts a thread for each job at once: no job waits, and none is refused.
 #[derive(Debug, Default)]
 struct ThreadPerJob {
     state: Mutex<Threads>,

@@ -34,7 +34,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers the handlers. After a drop without a drain, the first signal exits the process, as the second does.
+    /// Registers the handlers. If the value is dropped without a drain, the first signal exits the process.
     ///
     /// # Errors
     ///

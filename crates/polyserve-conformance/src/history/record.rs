@@ -144,8 +144,8 @@ impl Losses {
 /// that starts late still overlaps with the others.
 const BURST: u64 = 512;
 
-/// One of this number of operations yields the processor between its stamp and its call. So operations of a fast store
-/// overlap also if the clients share a processor.
+/// An operation with a number that is divisible by this yields the processor between its stamp and its call. So operations of
+/// a fast store also overlap if the clients share a processor.
 const YIELD_EVERY: u64 = 64;
 
 /// Records the clients of a repo, on a thread each.

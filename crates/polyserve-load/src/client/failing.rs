@@ -141,7 +141,7 @@ impl WorkerState {
         }
     }
 
-    /// Starts the pause of a failed connection. Pending requests continue after it.
+    /// Starts the pause of a failed connection. Pending requests are sent again after it.
     fn back_off(&mut self, connection: &mut Connection, index: usize) {
         if connection.is_answered() {
             self.busy -= 1;

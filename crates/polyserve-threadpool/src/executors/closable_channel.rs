@@ -1,7 +1,7 @@
 //! A pool's channel, which can be closed while other threads send, without a lock on a job's path.
 //!
-//! The channel never disconnects. A sender that `close` could drop would need a lock around it: two atomic exchanges for
-//! each job. Instead there is a flag, which a submitter reads before its send and again after it.
+//! The channel never disconnects. To disconnect it, `close` would have to drop the sender, which would then need a lock: two
+//! atomic exchanges for each job. Instead there is a flag, which a submitter reads before its send and again after it.
 //!
 //! # Why no job is lost and no worker waits forever
 //!

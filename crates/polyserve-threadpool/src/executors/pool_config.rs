@@ -31,7 +31,7 @@ pub struct PoolConfig {
 /// The number of jobs that may wait for a worker. Running jobs are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// At most this many.
+    /// At most this number of jobs.
     Bounded(usize),
     /// As many as memory holds, as in published thread pools. A burst that is too fast for the workers ends the process.
     Unbounded,

@@ -22,7 +22,7 @@ pub(super) struct OfferError {
 /// The stamp of a wake-up.
 const WAKE_UP: NonZeroU64 = NonZeroU64::MAX;
 
-/// One in this many jobs of a thread is stamped.
+/// Of this number of jobs that a thread submits, one is stamped.
 const SAMPLE: u32 = 61;
 
 impl QueuedJob {

@@ -48,7 +48,8 @@ impl SpaceWaiters {
                 Err(OfferError { queued, reason: RejectedReason::Full }) => queued,
                 settled => return settled,
             };
-            // The last try is after the deadline. So a notification at the deadline is not lost in this waiter.
+            // The last try comes after the deadline: a notification at the deadline may have woken this waiter and no
+            // other, so this waiter must use the space.
             guard = match left {
                 Some(Duration::ZERO) => return Err(OfferError { queued, reason: RejectedReason::Full }),
                 Some(left) => self.freed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0,

@@ -19,18 +19,19 @@
 //! `MAX_LINGERING` linger at a time.
 //!
 //! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
-//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`, so that
-//! active clients take turns.
+//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`,
+//! so that active clients take turns.
 //!
 //! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
-//! connection, and a second poll if it was idle for 50 ms; a stack of 128 KiB of address space and at most 16 KiB of buffers for each idle connection.
+//! connection, and a second poll if it was idle for 50 ms; a stack of 128 KiB of address space and at most 16 KiB of
+//! buffers for each idle connection.
 //!
 //! Source: the threaded server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
-//! *Wins when* there are more kept connections than a pool has workers: with 64 of them and 8 workers, 2.3 times the requests of
-//! `pool_classic` for each ms of processor time (`full`). *Loses when* connections are short, because each costs a thread: 0.6
-//! of the requests of `tokio_tcp` (`ab`); and against an event loop on kept connections: 0.4 (`full`). Record:
-//! `docs/METHODOLOGY.md`, "Cost below saturation".
+//! *Wins when* there are more kept connections than a pool has workers: with 64 of them and 8 workers, 2.3 times the
+//! requests of `pool_classic` for each ms of processor time (`full`). *Loses when* connections are short, because each
+//! costs a thread: 0.6 of the requests of `tokio_tcp` (`ab`); and against an event loop on kept connections: 0.4
+//! (`full`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -181,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// A system that has no thread left costs clients a 503, and the server serves again once there are threads.
+    /// If the system cannot start a thread, the client gets a 503. The server serves again once threads can be started.
     #[test]
     fn a_thread_that_cannot_be_started_is_a_503() {
         use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The fields of [`ServerConfig`] as settings. The variable, the flag and the help follow from one row for each.
+//! The fields of [`ServerConfig`] as settings. The variable, the flag and the help of a setting follow from one row of a
+//! table.
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ pub(crate) struct ThreadGroup {
 }
 
 impl ThreadGroup {
-    /// An empty group. Its threads are called `name` and their number.
+    /// An empty group. The name of a thread is `name` and the thread's number.
     pub(crate) fn new(name: &'static str) -> Self {
         let (end_sender, ends) = mpsc::channel();
         Self { name, threads: Vec::new(), end_sender, ends }

@@ -327,7 +327,7 @@ fn exchange(parsed: &Parsed<'_>) -> AnswerContext {
     }
 }
 
-/// Whether a request, even a malformed one, asks for an answer without its body.
+/// Whether the request is HEAD, even if it is malformed otherwise. Its answer has no body.
 fn is_head(head: &[u8]) -> bool {
     head.starts_with(b"HEAD ")
 }

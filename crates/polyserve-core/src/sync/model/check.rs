@@ -36,7 +36,7 @@ impl Bounds {
     }
 }
 
-/// A fault of a primitive, with which a model shows that it can fail.
+/// A fault of a primitive. A model must fail with it, which shows that the model can find the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrimitiveFault {
     /// A notice to a condition variable is lost.

@@ -302,7 +302,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Two requests wait for each other in the service's own blocking code.
+    /// A service that blocks each request until a second request has arrived.
     struct Meeting(Barrier);
 
     impl Service for Meeting {

@@ -203,15 +203,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers 503 in place of the next answer, as far as the socket takes it at once. Returns what becomes of the
-    /// connection.
+    /// Answers 503 in place of the next answer. Writes only what the socket takes at once. Returns the result of the turn.
     pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
         buffers.refresh(server);
         let want = self.session.reject(&server.env, &mut buffers.scratch);
         self.write_last(want, buffers)
     }
 
-    /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns what becomes of the connection.
+    /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns the result of the turn.
     pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
         if self.is_writing() {
             // The client may have read while this process was stopped, so that the socket has space.
