@@ -23,10 +23,10 @@ use polyserve::{
     Version, promise,
 };
 
-use crate::suite::{Settings, Suite};
+use crate::suite::{BenchSettings, Suite};
 
-const SHORT: Option<Settings> = Some(Settings::short(500));
-const LONG: Settings = Settings::long(100, 1000, 3000);
+const SHORT: Option<BenchSettings> = Some(BenchSettings::short(500));
+const LONG: BenchSettings = BenchSettings::long(100, 1000, 3000);
 
 const ENTITY: &str = r#"{"id":1,"description":"aZ09bY18cX27dW3","value":60.750847}"#;
 

@@ -13,10 +13,10 @@ use polyserve::memory::TwoLevel;
 use polyserve::service::{Body, EntityService};
 use polyserve::{Answer, Entity, EntityRepo, Put, Reply, ServerConfig, Status, Version};
 
-use crate::suite::{Settings, Suite};
+use crate::suite::{BenchSettings, Suite};
 
-const SHORT: Option<Settings> = Some(Settings::short(500));
-const LONG: Settings = Settings::long(100, 1000, 3000);
+const SHORT: Option<BenchSettings> = Some(BenchSettings::short(500));
+const LONG: BenchSettings = BenchSettings::long(100, 1000, 3000);
 
 const CURL: &str = "GET /1 HTTP/1.1\r\nHost: 127.0.0.1:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 

@@ -22,7 +22,7 @@ use polyserve::runtimes::executors::{FuturesTasks, SmolTasks, TasksConfig, Tokio
 use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
 use polyserve::{Executor, Job};
 
-use crate::suite::{Settings, Suite};
+use crate::suite::{BenchSettings, Suite};
 
 /// The name of the group.
 pub(crate) const GROUP: &str = "dispatch";
@@ -147,8 +147,8 @@ fn count() -> &'static AlignedCounter {
 
 pub(crate) fn benches(suite: &mut Suite) {
     let count = count();
-    let short = Settings::short(700).operations(JOBS as u64).flat();
-    let long = Settings::long(20, 300, 2000).operations(JOBS as u64).flat();
+    let short = BenchSettings::short(700).operations(JOBS as u64).flat();
+    let long = BenchSettings::long(20, 300, 2000).operations(JOBS as u64).flat();
     let mut group = suite.group(GROUP, Some(short), long);
     for (name, make) in CONTESTANTS {
         let mut batch = None; // made for the first sample

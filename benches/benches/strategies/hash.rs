@@ -12,7 +12,7 @@ use std::hint::black_box;
 use polyserve::memory::hash::IdState;
 use polyserve_lab::stores::entities::mixed;
 
-use crate::suite::{Group, Settings, Suite};
+use crate::suite::{BenchGroup, BenchSettings, Suite};
 
 /// The number of ids of one round.
 const ROUND: usize = 1024;
@@ -29,7 +29,7 @@ macro_rules! each {
     }};
 }
 
-fn apart<S: BuildHasher>(group: &mut Group<'_>, name: &str, state: fn() -> S) {
+fn apart<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() -> S) {
     let state = state();
     // Mixed by a function that is no contestant.
     let ids: Vec<i64> = (0..ROUND as u64).map(|number| mixed(number) as i64).collect();
@@ -38,14 +38,14 @@ fn apart<S: BuildHasher>(group: &mut Group<'_>, name: &str, state: fn() -> S) {
     });
 }
 
-fn in_turn<S: BuildHasher>(group: &mut Group<'_>, name: &str, state: fn() -> S) {
+fn in_turn<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() -> S) {
     let state = state();
     group.bench(name, |b| {
         b.iter(|| (0..ROUND as i64).fold(black_box(1), |last, id| state.hash_one(id ^ last) as i64));
     });
 }
 
-fn lookup<S: BuildHasher>(group: &mut Group<'_>, name: &str, state: fn() -> S, entries: u64) {
+fn lookup<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() -> S, entries: u64) {
     let mut filled = None; // made for the first sample
     group.bench(name, |b| {
         let (map, ids, next) = filled.get_or_insert_with(|| {
@@ -64,7 +64,7 @@ fn lookup<S: BuildHasher>(group: &mut Group<'_>, name: &str, state: fn() -> S, e
 }
 
 pub(crate) fn benches(suite: &mut Suite) {
-    let long = Settings::long(100, 1000, 2000).operations(ROUND as u64);
+    let long = BenchSettings::long(100, 1000, 2000).operations(ROUND as u64);
     each!(suite.group("hash/apart", None, long), apart);
     each!(suite.group("hash/in_turn", None, long), in_turn);
     for entries in [1_000, 1_000_000] {

@@ -1,10 +1,10 @@
-//! All benchmarks, in one program: it says at its start how long it takes, shows where it is, and ends with a ranking of
+//! All benchmarks, in one program. It prints at its start how long it takes, then its progress, and at its end a ranking of
 //! servers and stores.
 //!
 //! ```sh
 //! cargo bench                        # the selection, under 10 minutes on 2 cores, and the ranking
 //! POLYSERVE_BENCH=all cargo bench    # every benchmark, with more samples
-//! cargo bench -- servers/get         # the benchmarks whose names match
+//! cargo bench -- servers/get         # the benchmarks with matching names
 //! ```
 //!
 //! [`suite`] plans and runs, [`ranking`] prints the table at the end. Each other module is a group of benchmarks.

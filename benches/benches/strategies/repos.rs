@@ -23,7 +23,7 @@ use polyserve_lab::stores::workload::Plan;
 use polyserve_lab::stores::{Load, Workload};
 use polyserve_load::Dist;
 
-use crate::suite::{Group, Settings, Suite, is_test};
+use crate::suite::{BenchGroup, BenchSettings, Suite, is_test};
 
 /// The number of entities: the map and the entities are much larger than a core's own caches.
 const KEYS: u64 = 100_000;
@@ -36,12 +36,12 @@ const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
 /// The workloads of the selection, which the ranking is made of.
 const SELECTED: [Workload; 2] = [Workload::Read, Workload::Half];
 const SELECTED_DIST: [Dist; 1] = [Dist::Uniform];
-const SHORT: Settings = Settings::short(600).flat();
-const LONG: Settings = Settings::long(10, 200, 700).flat();
+const SHORT: BenchSettings = BenchSettings::short(600).flat();
+const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 
 /// A benchmark, generic over the store's type.
 struct Bench<'a, 'b> {
-    group: &'a mut Group<'b>,
+    group: &'a mut BenchGroup<'b>,
     name: &'a str,
     plan: &'a Plan,
 }

@@ -14,7 +14,7 @@ use polyserve_lab::reference::{BODY, with_references};
 use polyserve_load::data::Data;
 use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, RunLength, Traffic, Usage, prefill, run};
 
-use crate::suite::{Group, Settings, Suite};
+use crate::suite::{BenchGroup, BenchSettings, Suite};
 
 /// The number of connections; 1 for kept connections on a server with one connection at a time.
 const CONNECTIONS: usize = 8;
@@ -119,7 +119,7 @@ impl Subject {
     }
 }
 
-fn bench(group: &mut Group<'_>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
+fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
     let close = shape.usage == Usage::Close;
     // A reference ignores the `Connection` header of a request.
     let once = u64::from(close && is_reference);
@@ -181,8 +181,8 @@ impl Cost {
 pub(crate) fn benches(suite: &mut Suite) {
     let catalog = with_references(Catalog::builtin());
     for shape in &SHAPES {
-        let short = RANKED.contains(&shape.name).then_some(Settings::short(2500));
-        let mut group = suite.group(format!("servers/{}", shape.name), short, Settings::long(20, 1000, 3000));
+        let short = RANKED.contains(&shape.name).then_some(BenchSettings::short(2500));
+        let mut group = suite.group(format!("servers/{}", shape.name), short, BenchSettings::long(20, 1000, 3000));
         catalog.references().iter().for_each(|entry| bench(&mut group, shape, entry, true));
         catalog.servers().iter().for_each(|entry| bench(&mut group, shape, entry, false));
     }

@@ -19,7 +19,7 @@ const RESAMPLES: usize = 10_000;
 
 /// How a group of benchmarks is measured.
 #[derive(Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct BenchSettings {
     pub(crate) samples: usize,
     pub(crate) warm_up: Duration,
     /// The time of all samples.
@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     pub(crate) flat: bool,
 }
 
-impl Settings {
+impl BenchSettings {
     /// Settings for the selection: `measured` milliseconds of 10 samples.
     pub(crate) const fn short(measured: u64) -> Self {
         Self {
@@ -63,21 +63,21 @@ impl Settings {
     }
 }
 
-/// The medians of the benchmarks that [`Group::timed`] ran: seconds for an iteration, by the benchmark's name.
+/// The medians of the benchmarks that [`BenchGroup::timed`] ran: seconds for an iteration, by the benchmark's name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
 /// The benchmarks of one run.
 pub(crate) struct Suite {
     /// `None` while the benchmarks are counted.
     criterion: Option<Criterion>,
-    progress: Progress,
+    progress: BenchProgress,
     /// Every benchmark is measured, not only the selection.
     all: bool,
     pub(crate) figures: Figures,
 }
 
 /// How far a run is.
-struct Progress {
+struct BenchProgress {
     planned: usize,
     planned_time: Duration,
     done: usize,
@@ -95,15 +95,20 @@ impl Suite {
             _ => false,
         };
         let unfiltered = is_unfiltered();
-        let progress =
-            Progress { planned: 0, planned_time: Duration::ZERO, done: 0, started: Instant::now(), shown: unfiltered };
+        let progress = BenchProgress {
+            planned: 0,
+            planned_time: Duration::ZERO,
+            done: 0,
+            started: Instant::now(),
+            shown: unfiltered,
+        };
         // A filter selects from all benchmarks.
         let mut suite = Self { criterion: None, progress, all: all || !unfiltered, figures: Figures::new() };
         for group in groups {
             group(&mut suite);
         }
         if unfiltered {
-            let Progress { planned, planned_time, .. } = suite.progress;
+            let BenchProgress { planned, planned_time, .. } = suite.progress;
             eprintln!("{planned} benchmarks, about {}, then a ranking of servers and stores", minutes(planned_time));
             if !all {
                 eprintln!("{variable}={every} cargo bench: every benchmark, with more samples");
@@ -127,7 +132,12 @@ impl Suite {
 
     /// A group of benchmarks. It is measured with the first settings in the selection, with the second among all; with
     /// `None` it is not in the selection.
-    pub(crate) fn group(&mut self, name: impl Into<String>, short: Option<Settings>, long: Settings) -> Group<'_> {
+    pub(crate) fn group(
+        &mut self,
+        name: impl Into<String>,
+        short: Option<BenchSettings>,
+        long: BenchSettings,
+    ) -> BenchGroup<'_> {
         let (name, settings) = (name.into(), if self.all { Some(long) } else { short });
         let group = settings.and_then(|settings| {
             let mut group = self.criterion.as_mut()?.benchmark_group(&name);
@@ -138,7 +148,7 @@ impl Suite {
             }
             Some(group)
         });
-        Group { name, settings, group, progress: &mut self.progress, figures: &mut self.figures }
+        BenchGroup { name, settings, group, progress: &mut self.progress, figures: &mut self.figures }
     }
 
     /// Returns true if every benchmark of the selection, or every benchmark, is measured.
@@ -170,17 +180,17 @@ fn minutes(time: Duration) -> String {
 }
 
 /// A group of benchmarks.
-pub(crate) struct Group<'a> {
+pub(crate) struct BenchGroup<'a> {
     name: String,
     /// `None` if the group is not in the selection.
-    settings: Option<Settings>,
+    settings: Option<BenchSettings>,
     /// `None` while the benchmarks are counted.
     group: Option<BenchmarkGroup<'a, WallTime>>,
-    progress: &'a mut Progress,
+    progress: &'a mut BenchProgress,
     figures: &'a mut Figures,
 }
 
-impl Group<'_> {
+impl BenchGroup<'_> {
     /// A benchmark that criterion times. `bench` is called for every sample.
     pub(crate) fn bench(&mut self, name: impl Into<String>, bench: impl FnMut(&mut Bencher<'_>)) {
         let Some(settings) = &self.settings else { return };
@@ -213,7 +223,7 @@ impl Group<'_> {
     }
 }
 
-impl Progress {
+impl BenchProgress {
     fn print(&mut self) {
         self.done += 1;
         if self.shown {

@@ -61,7 +61,7 @@ pub fn current() -> Thread {
 
 fn parker() -> Arc<Parker> {
     // While the thread's locals are destroyed, it has no parker any more. A new parker works too, because no other thread
-    // has a handle of it.
+    // has a handle to that parker.
     PARKER.try_with(Arc::clone).unwrap_or_default()
 }
 
