@@ -23,7 +23,7 @@ pub(crate) fn imf_fixdate(seconds: u64) -> String {
     format!("{weekday}, {:02} {name} {year} {hour:02}:{minute:02}:{second:02} GMT", day + 1)
 }
 
-/// Parses a date in that format into seconds since 1970. Returns `None` if any part is wrong, also the weekday.
+/// Parses an IMF-fixdate into seconds since 1970. Returns `None` if any part is wrong, for instance the weekday.
 pub(super) fn parse(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| -> Option<u64> {
         let digits = text.get(from..to)?;

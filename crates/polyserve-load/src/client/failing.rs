@@ -31,7 +31,7 @@ impl WorkerState {
                 connection.was_closed = true;
             }
             State::Opening | State::BackingOff => {
-                self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET))
+                self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET));
             }
             State::Closing | State::Leaving => {
                 connection.close(false);

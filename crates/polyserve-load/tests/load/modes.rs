@@ -9,7 +9,7 @@ use super::{assert_clean, entities, report, requests, serve};
 
 const KEYS: u64 = 50;
 
-/// Runs 2 000 requests, changed by `change`, on a new server, and compares the counts.
+/// Runs a load of 2 000 requests, with the settings of `change`, on a new server, and compares the counts.
 fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
     let running = serve(config);
     let traffic = entities(KEYS, mix);

@@ -4,8 +4,8 @@
 //!
 //! * tokio's poller is edge-triggered. A socket stays ready until an attempt would block. A read that did not fill its
 //!   buffer has emptied the socket, so the next read waits for the next edge. That saves an attempt.
-//! * async-io waits for one event at a time, and level-triggered. Each wait costs a system call, and also reports what
-//!   has arrived before. After a read that did not fill its buffer, the next read waits first.
+//! * async-io's poller is level-triggered, and a wait ends with one event. Each wait costs a system call, and also reports
+//!   bytes that arrived before the wait. After a read that did not fill its buffer, the next read waits first.
 //!
 //! Spawning a task is left to each strategy. Deadlines are in the
 //! [`ConnectionRegistry`](super::connection_registry::ConnectionRegistry).
@@ -24,7 +24,8 @@ pub(crate) trait AsyncSocket: AsFd + Debug + Send + Sync + Unpin + Sized + 'stat
 
     /// Calls `attempt` as soon as the socket may be ready. If `attempt` would block, waits again.
     ///
-    /// Returns the attempt's count. Returns `Pending` while it waits: the task of `cx` is woken when the socket becomes ready.
+    /// Returns the attempt's count. Returns `Pending` while it waits: the task of `cx` is woken when the socket becomes
+    /// ready.
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
