@@ -40,7 +40,7 @@ pub mod check;
 pub mod clock;
 pub mod thread;
 
-/// A mutex around the checker's, with a guard that knows its mutex.
+/// A mutex around the checker's. Its guard has a reference to the mutex.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     inner: checker::sync::Mutex<T>,

@@ -59,7 +59,7 @@ for_pools!(
     Some(PrimitiveFault::Token)
 );
 
-/// A job waits for a job that it submitted. The other worker must take that job, if need be from the first worker's queue.
+/// A job waits for a job that it submitted. The other worker must take that job, even from the first worker's queue.
 #[cfg(polyserve_shuttle)]
 fn a_job_of_a_job<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(2)));
