@@ -170,7 +170,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Load(args) => commands::load::run(args, cli.json),
         Command::Check(args) => commands::check::run(catalog, args, cli.json),
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
-        Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
+        Command::Trial(args) => commands::trial::run(catalog, args, cli.json, allocator),
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
         Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),

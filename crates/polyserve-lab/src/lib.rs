@@ -6,8 +6,8 @@
 //! * [`experiment`]: the framework that every measurement is written in.
 //! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
-//! * [`compare`]: strategies side by side, with an interval for every ratio.
-//! * [`recommend`]: which server and repo for a workload. [`delayed`]: a repo that has to ask somebody else.
+//! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: whether comparisons can be believed.
+//! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
@@ -35,6 +35,7 @@ pub mod scale;
 pub mod spin;
 pub mod statistics;
 pub mod stores;
+pub mod trial;
 
 pub use misuse::Misuse;
 pub use polyserve_load::data;

@@ -1,9 +1,9 @@
-// A comparison: everybody beside the baseline, with intervals; what it took; latencies at a fixed rate.
+// A comparison: all contestants relative to the baseline, with intervals; CPU and memory; latencies at a fixed rate.
 
 drawings.compare = (record, section) => {
-  const ranking = record.lines.ranking?.at(-1);
-  if (!ranking) return;
-  const rows = ranking.rows ?? [];
+  const ranking = record.derived;
+  const rows = ranking?.rows ?? [];
+  if (rows.length === 0) return;
   section.append(h("p", {}, `Beside ${ranking.baseline}, ${ranking.rounds} rounds. ${ranking.asked ? `Asked: ${ranking.asked}.` : ""}`));
   const what = { "requests a second": "throughput", "requests per CPU second": "cost" };
   chart(section, "Throughput and cost beside the baseline",

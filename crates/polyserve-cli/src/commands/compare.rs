@@ -1,4 +1,4 @@
-//! `polyserve compare`: servers and repos side by side, each pair in a process of its own.
+//! `polyserve compare`: servers and stores side by side, each pair in its own process.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,17 +8,13 @@ use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::ranking::Failed;
-use polyserve_lab::compare::{Comparison, Instrument, Ranking, Record, record};
-use polyserve_lab::journal::{Header, file_name};
-use polyserve_lab::launch::foreign::{self, Foreign, Guest, Sources};
+use polyserve_lab::compare::{Comparison, Instrument, NAME, Peers};
+use polyserve_lab::experiment::{Execution, RecordArgs};
+use polyserve_lab::launch::foreign::Foreign;
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{is_coloured, print, print_json};
-use polyserve_lab::progress::Progress;
 use polyserve_load::{Load, Mix};
-use serde::Serialize;
 
 use super::cores::CoresArgs;
 use super::entrants::{self, ALL, Baseline, Entrants};
@@ -27,7 +23,7 @@ use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::config_args::ConfigArgs;
 
-/// What `polyserve compare` is told.
+/// The arguments of `polyserve compare`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
@@ -35,8 +31,8 @@ pub(crate) struct CompareArgs {
     /// Print all columns: costs with intervals, p99.9, context switches, memory of a connection.
     #[arg(long)]
     wide: bool,
-    /// Other people's servers beside ours, with commas between them, or all: frameworks in Rust such as hyper, servers in Go
-    /// such as go/nethttp and go/twin-rwmutex, and nginx. They are built first, which takes minutes the first time.
+    /// Foreign servers, separated by commas, or all: frameworks in Rust such as hyper, servers in Go such as go/nethttp and
+    /// go/twin-rwmutex, and nginx. They are built first, which takes minutes the first time.
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     peers: Vec<String>,
     /// The sources of the frameworks in Rust. [default: benches/peers/rust of this command's sources]
@@ -45,43 +41,39 @@ pub(crate) struct CompareArgs {
     /// The sources of the servers in Go. [default: benches/peers/go of this command's sources]
     #[arg(long, value_name = "DIR")]
     go_dir: Option<PathBuf>,
-    /// A directory to record every turn in, as JSON lines. A comparison that was recorded there in part goes on.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// What the record is called: a directory can hold several comparisons, as NAME.jsonl.
-    #[arg(long, value_name = "NAME", default_value = record::NAME, value_parser = file_name, requires = "out")]
-    name: String,
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
-/// What a comparison is told.
+/// The arguments of a comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArgs {
-    /// The servers, with commas between them. [default: all]
+    /// The servers, separated by commas. [default: all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// The repos, with commas between them. [default: all]
+    /// The repos, separated by commas. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
-    /// What the others are compared with: a server over a repo, a reference such as null_epoll, peer/hyper or go/nethttp.
+    /// The contestant that the others are compared with: a server over a repo, a reference such as null_epoll, peer/hyper or go/nethttp.
     /// [default: the first server over the first repo]
     #[arg(long, value_name = "S/R")]
     baseline: Option<Baseline>,
     /// At most four servers over two repos, and ten short rounds: about a minute.
     #[arg(long)]
     quick: bool,
-    /// Rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
+    /// The number of rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
-    /// How long a turn is measured, in slices of about 50 ms.
+    /// How long a contestant is measured in a round, in slices of about 50 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
     slice: Duration,
-    /// How long a turn is verified and warmed up before.
+    /// How long a contestant is verified and warmed up before.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
     warm_up: Duration,
-    /// Take no latencies; costs do not count then.
+    /// Measure no latencies; costs do not count then.
     #[arg(long)]
     no_latency: bool,
-    /// Enter the baseline once more, made to burn so many per cent more CPU time a request: it must be found slower.
+    /// Measure the baseline once more, made to waste this percentage of its CPU time per request: it must be found slower.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) slowed: Option<f64>,
     #[command(flatten)]
@@ -101,91 +93,50 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let asked = asked_peers(&args.peers, args.plan.baseline.as_ref())?;
-    // What cannot be done is said before anything is built.
-    let mut guests: Vec<Guest> = asked.iter().copied().map(Guest::unbuilt).collect();
-    let mut comparison = args.plan.comparison(catalog, &guests, &available, &stop)?;
+    let peers = args.peers(allocator)?;
+    let mut comparison = args.plan.comparison(catalog, Some(&peers), &available, &stop)?;
+    comparison.details = vec![("settings", args.plan.config.given()?)];
+    comparison.peers = Some(peers);
+    comparison.wide = args.wide;
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
-    let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
-    let mut plan = comparison.plan();
-    plan["settings"] = args.plan.config.given()?;
-    let header = Header::new(record::NAME, plan, environment);
-    let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
-    if !asked.is_empty() {
-        let sources = Sources { peers: args.peers_dir.as_deref(), go: args.go_dir.as_deref() };
-        guests = foreign::build(&asked, sources, allocator, &stop);
-        comparison = args.plan.comparison(catalog, &guests, &available, &stop)?;
-    }
-    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
-    let mut progress = Progress::of(comparison.turns());
-    if server_cores.share_one_with(client_cores) {
-        progress.say("client and server share a core: what one takes the other has not");
-    }
-    let result = comparison.run(&mut record, &mut progress);
-    progress.finish();
-    let ranking = result?;
-    if json {
-        print_json(&Outcome { environment: &header.environment, ranking: &ranking })
-    } else {
-        print(&ranking.text(args.wide, is_coloured()))
-    }?;
-    Ok(exit_code(&ranking, &excused(&args.peers, &guests)))
+    let environment = Environment::of(&available, [server_cores, client_cores], args.plan.seed(), allocator);
+    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut comparison)
 }
 
-/// The peers that are asked for, the baseline too where it is one, each once.
-fn asked_peers(asked: &[String], baseline: Option<&Baseline>) -> Result<Vec<Foreign>, Misuse> {
-    let mut peers = Vec::new();
-    for asked in asked {
-        match Foreign::named(asked) {
-            Some(peer) => peers.push(peer),
-            None if asked == ALL => peers.extend(Foreign::all()),
-            None => return Err(Misuse(entrants::unknown(asked))),
+impl CompareArgs {
+    /// The foreign servers: those of the flag and the baseline, each once.
+    fn peers(&self, allocator: &'static str) -> anyhow::Result<Peers> {
+        let (mut named, mut is_all) = (Vec::new(), false);
+        for name in &self.peers {
+            match Foreign::named(name) {
+                Some(server) => named.push(server),
+                None if name == ALL => is_all = true,
+                None => return Err(Misuse(entrants::unknown(name)).into()),
+            }
         }
+        let baseline = match self.plan.baseline {
+            Some(Baseline::Foreign(server)) => Some(server),
+            _ => None,
+        };
+        let is_asked = |server: &Foreign| is_all || named.contains(server) || baseline == Some(*server);
+        let asked = Foreign::all().into_iter().filter(is_asked).collect();
+        let workers = self.plan.config.settings(None)?.config.workers;
+        let (rust_dir, go_dir) = (self.peers_dir.clone(), self.go_dir.clone());
+        Ok(Peers { asked, named, rust_dir, go_dir, allocator, workers })
     }
-    if let Some(Baseline::Foreign(baseline)) = baseline {
-        peers.push(*baseline);
-    }
-    let mut once: Vec<Foreign> = Vec::new();
-    peers.into_iter().for_each(|peer| {
-        if !once.contains(&peer) {
-            once.push(peer);
-        }
-    });
-    Ok(once)
 }
 
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Outcome<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    ranking: &'a Ranking,
-}
-
-/// Who may be missing: whoever is not installed or has no use here, and was asked for as one of all only.
-fn excused(asked: &[String], guests: &[Guest]) -> Vec<String> {
-    let is_named = |guest: &Guest| asked.iter().any(|name| Foreign::named(name) == Some(guest.who));
-    let excused = guests.iter().filter(|guest| (guest.is_absent || !guest.who.keeps_entities()) && !is_named(guest));
-    excused.map(|guest| guest.who.title()).collect()
-}
-
-fn exit_code(ranking: &Ranking, excused: &[String]) -> ExitCode {
-    // One that took part and failed is no good, whoever it is.
-    let is_excused = |failed: &Failed| !failed.stays_out() && excused.contains(&failed.name);
-    let failed = ranking.failed.iter().filter(|failed| !is_excused(failed));
-    stop::exit_code(ranking.interrupted, failed.map(Failed::stays_out))
-}
-
-/// What is asked where nothing else is said: one entity, as in the published figures, and as the limits are.
+/// The number of entities, as published, unless a flag says otherwise.
 const KEYS: u64 = 1;
+/// The mix of requests, as published, unless a flag says otherwise.
 const MIX: Mix = Mix { get: 1, put: 0 };
 
 impl PlanArgs {
-    /// The comparison that is asked for, with these peers.
+    /// The comparison, with these foreign servers. They are not built yet.
     pub(crate) fn comparison(
         &self,
         catalog: &Catalog,
-        guests: &[Guest],
+        peers: Option<&Peers>,
         available: &Cores,
         stop: &Shutdown,
     ) -> anyhow::Result<Comparison> {
@@ -199,7 +150,7 @@ impl PlanArgs {
             catalog,
             servers: &self.servers,
             repos: &self.repos,
-            guests,
+            peers,
             baseline: self.baseline.as_ref(),
             quick: self.quick,
             slowed: self.slowed,
@@ -209,19 +160,26 @@ impl PlanArgs {
             usage: self.workload.usage(),
             mix: self.workload.asked(KEYS, MIX).1,
         };
-        let (contestants, refused) = entrants.enter()?;
+        let (contestants, absent) = entrants.enter()?;
         let instrument = self.instrument(available, stop)?;
         self.enough_descriptors()?;
-        let (rounds, seed) = (self.rounds(), self.workload.seed);
-        Ok(Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed, refused })
+        let mut comparison = Comparison::new(contestants, instrument, self.rounds());
+        (comparison.latency, comparison.absent) = (!self.no_latency, absent);
+        Ok(comparison)
     }
 
-    /// Rounds, as asked for or by default.
+    /// The number of rounds.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize
     }
 
-    /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
+    /// The seed of data, draws and resamples.
+    pub(crate) fn seed(&self) -> u64 {
+        self.workload.seed
+    }
+
+    /// Checks the limit of open files. This process has the client's end of each connection; each server has the same limit for
+    /// its own ends.
     fn enough_descriptors(&self) -> Result<(), Misuse> {
         limits::enough(self.workload.connections, limits::connections(0, 1))
     }
@@ -251,26 +209,5 @@ impl PlanArgs {
             latency_slice: slice / 2,
             stop: stop.clone(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// On a machine without Go or nginx `--peers all` is no failure; to ask for one of them by name is.
-    #[test]
-    fn only_who_was_named_must_be_there() {
-        let guest = |name: &str, is_absent| {
-            let mut guest = Guest::unbuilt(Foreign::named(name).unwrap());
-            guest.is_absent = is_absent;
-            guest
-        };
-        let guests = [guest("hyper", false), guest("go/nethttp", true), guest("nginx", false)];
-        let excused =
-            |asked: &[&str]| super::excused(&asked.iter().map(ToString::to_string).collect::<Vec<_>>(), &guests);
-        assert_eq!(excused(&["all"]), ["go/nethttp", "nginx"]);
-        assert_eq!(excused(&["all", "go/nethttp"]), ["nginx"]);
-        assert!(excused(&["hyper", "go/nethttp", "nginx"]).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Who enters a comparison: pairs of a catalog's servers and repos, the baseline once more, and the limits.
+//! The contestants of a comparison: pairs of a catalog's servers and repos, the baseline once more, and the limits.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use polyserve::catalog::{Catalog, Entry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
-use polyserve_lab::compare::ranking::Failed;
+use polyserve_lab::compare::{Key, Peers};
+use polyserve_lab::experiment::{Absence, Absent, again};
 use polyserve_lab::launch::foreign::{Foreign, Guest};
 use polyserve_lab::launch::go;
 use polyserve_lab::launch::peers::PREFIX;
@@ -39,12 +40,12 @@ impl FromStr for Pair {
     }
 }
 
-/// What others are compared with.
+/// The contestant that the others are compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Baseline {
     /// A server and a repo.
     Pair(Pair),
-    /// Somebody else's server: `peer/hyper`, `go/nethttp`.
+    /// A foreign server: `peer/hyper`, `go/nethttp`.
     Foreign(Foreign),
     /// A reference, by its name, which has no slash.
     Reference(String),
@@ -64,13 +65,13 @@ impl FromStr for Baseline {
     }
 }
 
-/// What is said where nobody has the name.
+/// The error for a name that no foreign server has.
 pub(crate) fn unknown(name: &str) -> String {
     let names: Vec<_> = Foreign::all().into_iter().map(Foreign::name).collect();
     format!("there is no peer {name:?}: they are {}, or {ALL}", names.join(", "))
 }
 
-/// All peers.
+/// The name of all foreign servers.
 pub(crate) const ALL: &str = "all";
 
 impl Pair {
@@ -79,14 +80,14 @@ impl Pair {
     }
 }
 
-/// Who is asked to take part.
+/// What determines the contestants.
 #[derive(Debug)]
 pub(crate) struct Entrants<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) servers: &'a [String],
     pub(crate) repos: &'a [String],
-    /// Those of other people, the baseline among them where it is one.
-    pub(crate) guests: &'a [Guest],
+    /// The foreign servers, the baseline among them if it is foreign.
+    pub(crate) peers: Option<&'a Peers>,
     pub(crate) baseline: Option<&'a Baseline>,
     pub(crate) quick: bool,
     pub(crate) slowed: Option<f64>,
@@ -97,22 +98,31 @@ pub(crate) struct Entrants<'a> {
     pub(crate) mix: Mix,
 }
 
-/// The repo of a reference, which asks it for nothing.
+/// The repo of a reference, which does not use it.
 const UNUSED_REPO: &str = "two_level";
 
-/// The limits of kept connections, and of a connection a request. A reference that the catalog lacks is left out.
+/// The limit of kept connections. A reference that the catalog lacks is left out.
 const LIMIT: &str = "null_epoll";
+/// The limit of connections for one request each.
 const ACCEPT_LIMIT: &str = "null_accept";
 
 impl Entrants<'_> {
-    /// The contestants, the baseline first, and those who refuse the settings. One that was asked for by its name must
-    /// not refuse them.
-    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Failed>)> {
+    /// Returns the contestants, the baseline first, and the servers that reject the settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a server that was asked for by name rejects the settings, or a name is not known.
+    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Absent<Key>>)> {
         let pairs = self.pairs()?;
         room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
         let named = !self.servers.is_empty();
         let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
-        let mut refused = Vec::new();
+        let mut absent = Vec::new();
+        let leave_out = |name: &str, why: String, excused| Absent {
+            key: Key::new(0, name),
+            absence: Absence::not_available(why),
+            excused,
+        };
         for (place, pair) in pairs.iter().enumerate() {
             match self.catalog.server(&pair.server)?.make_with_supported(&self.settings.with_pool_size()) {
                 Ok((server, config)) => {
@@ -125,13 +135,14 @@ impl Entrants<'_> {
                 Err(error) if named || (place == 0 && matches!(self.baseline, Some(Baseline::Pair(_)))) => {
                     return Err(error.into());
                 }
-                Err(error) => refused.push(Failed { name: pair.name(), round: 0, why: error.to_string() }),
+                Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
             }
         }
-        for guest in self.guests.iter().filter(|guest| !self.is_baseline(guest)) {
-            match self.foreign(guest) {
+        let peers = self.peers.iter().flat_map(|peers| peers.asked.iter().map(move |server| (*peers, *server)));
+        for (peers, server) in peers.filter(|(_, server)| self.foreign_in_baseline() != Some(*server)) {
+            match self.foreign(server) {
                 Ok(contestant) => contestants.push(contestant),
-                Err(why) => refused.push(Failed { name: guest.who.title(), round: 0, why }),
+                Err(why) => absent.push(leave_out(&server.title(), why, peers.excuses(server, false))),
             }
         }
         let Some(baseline) = contestants.first_mut() else {
@@ -139,17 +150,17 @@ impl Entrants<'_> {
         };
         baseline.role = Role::Baseline;
         let baseline = baseline.clone();
-        let again =
-            |what: &str, role| Contestant { name: format!("{} {what}", baseline.name), role, ..baseline.clone() };
-        contestants.insert(1, again("(again)", Role::Same));
+        let same = Contestant { name: again(&baseline.name), role: Role::Same, ..baseline.clone() };
+        contestants.insert(1, same);
         if let Some(percent) = self.slowed {
-            contestants.push(again(&format!("(slowed {percent} %)"), Role::Slowed(percent)));
+            let name = format!("{} (slowed {percent} %)", baseline.name);
+            contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
         }
         contestants.extend(self.limits().into_iter().filter(|limit| limit.name != baseline.name));
-        Ok((contestants, refused))
+        Ok((contestants, absent))
     }
 
-    /// Server by server, repo by repo; the baseline first.
+    /// Returns the pairs, server by server, repo by repo; the baseline first.
     fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
         let (mut servers, mut repos) = (Vec::new(), Vec::new());
         for name in self.servers {
@@ -187,49 +198,51 @@ impl Entrants<'_> {
         Ok(pairs)
     }
 
-    fn is_baseline(&self, guest: &Guest) -> bool {
-        self.baseline == Some(&Baseline::Foreign(guest.who))
+    /// The baseline if it is foreign.
+    fn foreign_in_baseline(&self) -> Option<Foreign> {
+        match self.baseline {
+            Some(Baseline::Foreign(server)) => Some(*server),
+            _ => None,
+        }
     }
 
-    /// A guest as a contestant; or why it is none.
-    fn foreign(&self, guest: &Guest) -> Result<Contestant, String> {
-        let (who, workers) = (guest.who, self.settings.config.workers);
-        if self.mix.put > 0 && !who.keeps_entities() {
-            return Err(format!("{} has a fixed answer, and keeps nothing that is put", who.title()));
+    /// Returns a foreign server as a contestant, not built yet; or why it cannot take part.
+    fn foreign(&self, server: Foreign) -> Result<Contestant, String> {
+        let workers = self.settings.config.workers;
+        if self.mix.put > 0 && !server.keeps_entities() {
+            return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.title()));
         }
-        let launch = guest.launch(workers)?;
-        let bound = match who {
-            Foreign::Go(server) => {
-                server.at_once(workers).and_then(|at_once| bound_of(at_once, go::HEAD_TIMEOUT, self.connections))
-            }
+        let launch = Guest::unbuilt(server).launch(workers)?;
+        let bound = match server {
+            Foreign::Go(go) => go.at_once(workers).and_then(|max| bound_of(max, go::HEAD_TIMEOUT, self.connections)),
             Foreign::Peer(_) | Foreign::Nginx => None,
         };
-        Ok(Contestant::new(&who.title(), Role::Ranked, launch).with(|one| {
-            // What a fixed answer keeps of the contract says nothing.
-            (one.is_foreign, one.keeps_entities) = (who.keeps_entities(), who.keeps_entities());
-            (one.shape, one.bound) = (Some(who.shape()), bound);
+        Ok(Contestant::new(&server.title(), Role::Ranked, launch).with(|one| {
+            // The contract of a server with a fixed answer is not checked.
+            (one.checks_contract, one.keeps_entities) = (server.keeps_entities(), server.keeps_entities());
+            (one.peer, one.shape, one.bound) = (Some(server), Some(server.shape()), bound);
         }))
     }
 
-    /// The baseline where it is somebody else's.
+    /// Returns the baseline if it is foreign.
     fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(Baseline::Foreign(who)) = self.baseline else { return Ok(None) };
-        let title = who.title();
-        if !who.keeps_entities() {
+        let Some(server) = self.foreign_in_baseline() else { return Ok(None) };
+        let title = server.title();
+        if !server.keeps_entities() {
             let why = "runs once at a time, for its port is chosen beforehand, and a baseline runs twice";
             return Err(Misuse(format!("--baseline {title}: it {why}")).into());
         }
-        let Some(guest) = self.guests.iter().find(|guest| self.is_baseline(guest)) else {
+        if self.peers.is_none() {
             return Err(Misuse(format!("--baseline {title}: only compare has peers")).into());
-        };
+        }
         if self.slowed.is_some() {
             return Err(Misuse(format!("--slowed needs a server of ours for a baseline: {title} is none")).into());
         }
-        let contestant = self.foreign(guest).map_err(|why| anyhow!("the baseline {title}: {why}"))?;
+        let contestant = self.foreign(server).map_err(|why| anyhow!("the baseline {title}: {why}"))?;
         Ok(Some(contestant))
     }
 
-    /// The baseline where it is a reference.
+    /// Returns the baseline if it is a reference.
     fn reference(&self) -> anyhow::Result<Option<Contestant>> {
         let Some(Baseline::Reference(name)) = self.baseline else { return Ok(None) };
         let Ok(Entry { name, .. }) = self.catalog.reference(name) else {
@@ -254,7 +267,7 @@ impl Entrants<'_> {
     }
 }
 
-/// A reference as it is. Settings are for servers; it takes none, from the environment neither.
+/// A reference. It takes no settings, neither as flags nor from the environment.
 fn limit(name: &str) -> Contestant {
     let none = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
     Contestant::new(name, Role::Limit, serve(name, UNUSED_REPO, &[], none))
@@ -265,8 +278,8 @@ pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
     entries.iter().filter(|entry| entry.has(tag)).map(|entry| entry.name.as_str()).collect()
 }
 
-/// All of `entries`, or the `most` that matter most: those of the program's own, the last added first, then the built-in
-/// ones, but `later` ones last. In the order of the catalog.
+/// Returns all `entries`, or at most `most`: first the program's own entries, the last added first; then the built-in ones, with
+/// the `later` ones at the end. The result is in the order of the catalog.
 pub(crate) fn chosen<M>(
     entries: &[Entry<M>],
     most: Option<usize>,
@@ -285,19 +298,20 @@ pub(crate) fn chosen<M>(
     places.into_iter().map(|place| entries[place].name.clone()).collect()
 }
 
-/// This very program, as it was when it started: a later build of it takes no part.
+/// Returns this program, as it was when it started: a later build of it is not measured.
 pub(crate) fn this_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-/// This program, told one thing: `polyserve COMMAND --FLAG=TOLD`, with TOLD as JSON.
-pub(crate) fn part_of(command: &str, flag: &str, told: &impl Serialize) -> serde_json::Result<Launch> {
-    let told = format!("--{flag}={}", serde_json::to_string(told)?);
-    let args = [command.into(), told].map(OsString::from).into();
+/// Returns this program with one argument: `polyserve COMMAND --FLAG=VALUE`, with the value as JSON.
+pub(crate) fn part_of(command: &str, flag: &str, value: &impl Serialize) -> serde_json::Result<Launch> {
+    let argument = format!("--{flag}={}", serde_json::to_string(value)?);
+    let args = [command.into(), argument].map(OsString::from).into();
     Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
 }
 
+/// Returns this program as a server: `polyserve serve`, with these flags.
 pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
     let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
     let chosen = [format!("--server={server}"), format!("--repo={repo}")];

@@ -5,16 +5,16 @@
 
 use polyserve_experiments::tasks::experiment::Tasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
+use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{self, Known, known::Recorded};
+use polyserve_lab::recommend;
 use polyserve_lab::scale::{Scale, bench::Bench};
 use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
-use polyserve_lab::{compare, recommend};
+use polyserve_lab::trial::Trials;
 use polyserve_report::Claim;
 use polyserve_report::Table;
 use serde_json::Value;
-
-use super::whole;
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;
@@ -84,11 +84,8 @@ pub static ALL: &[Experiment] = &[
     framework::<Scale<Bench>>("How cost grows", None),
     framework::<Stores<Processes>>("Stores without a server", None),
     framework::<Seam>("What the seam costs", None),
-    Experiment {
-        tables: compare::table::tables,
-        is_short_of: whole::compare,
-        ..plain("compare", "Strategies side by side", None)
-    },
+    framework::<Comparison>("Strategies side by side", None),
+    framework::<Trials>("Whether comparisons can be believed", None),
     framework::<Crowds>("Beside idle and slow crowds", None),
     Experiment { tables: recommend::table::tables, ..plain("recommend", "Recommended for a workload", None) },
 ];

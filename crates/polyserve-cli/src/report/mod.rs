@@ -12,7 +12,6 @@ pub mod experiments;
 pub mod html;
 pub mod plain;
 pub mod splice;
-pub mod whole;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `polyserve compare` and `polyserve trial`: what they leave behind, not how fast anybody is.
+//! `polyserve compare` and `polyserve trial`: their records and reports, not their figures.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 use polyserve_lab::compare::contestant::{Contestant, Role};
-use polyserve_lab::compare::{Comparison, Instrument, Record};
+use polyserve_lab::compare::{Comparison, Instrument, Ranking};
 use polyserve_lab::data::Data;
-use polyserve_lab::journal::Header;
+use polyserve_lab::experiment::{self, Experiment as _};
+use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::progress::Progress;
 use polyserve_load::{Dist, Mix, Traffic, Usage};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -25,21 +25,21 @@ use super::{PATIENCE, misused, polyserve, printed, signalled, text};
 
 pub(crate) const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
 
-/// With all features, what the precedence says.
+/// The allocator that takes precedence.
 const ALLOCATOR: &str = match (cfg!(feature = "jemalloc"), cfg!(feature = "mimalloc")) {
     (true, _) => "jemalloc",
     (false, true) => "mimalloc",
     (false, false) => "the system's",
 };
 
-/// A directory of this test's own that is not there yet.
+/// A directory of this test that does not exist yet.
 pub(crate) fn fresh(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir
 }
 
-/// Whole lines of JSON, each of a kind.
+/// The lines of the record.
 pub(crate) fn lines(dir: &Path) -> Vec<Value> {
     let text = fs::read_to_string(dir.join("compare.jsonl")).expect("there is a record");
     assert!(text.ends_with('\n'), "the last line is whole");
@@ -51,45 +51,51 @@ pub(crate) fn kind(line: &Value) -> &str {
 }
 
 #[test]
-fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
+fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     let dir = fresh("tiny");
     let pair = ["compare", "--servers=leader_followers", "--repos=two_level,std_mutex", "--rounds=2"];
     let out = format!("--out={}", dir.display());
-    let said = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
+    let printed_first = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
     for wanted in ["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"] {
-        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+        assert!(printed_first.contains(wanted), "{wanted} is not in\n{printed_first}");
     }
     let lines = lines(&dir);
-    let [environment, turns @ .., ranking] = lines.as_slice() else { panic!("{lines:?}") };
+    let [environment, samples @ .., others, end] = lines.as_slice() else { panic!("{lines:?}") };
     assert_eq!((kind(environment), environment["seed"].as_u64()), ("environment", Some(7)));
     for known in ["rustc", "profile", "kernel", "command"] {
         assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
     }
-    // Three of round 0 for each that calibrates, more where they told nothing; then twice the pair, the baseline again, the slowed one, and the limit.
-    let of_round = |wanted: u64| turns.iter().filter(|turn| turn["round"] == wanted).count();
-    assert!(of_round(0) >= 6 && (of_round(1), of_round(2)) == (5, 5), "{turns:?}");
-    for turn in turns {
-        assert_eq!(kind(turn), "turn");
-        assert!(turn["retried"].is_u64() && turn["reconnects"].is_u64(), "{turn}");
-        assert!(turn["answered"].is_u64() && turn["server_busy"].as_f64().is_some(), "{turn}");
-        assert!(turn["latency"].is_null() || turn["round"] != 0, "{turn}");
+    // Round 0 has at least three calibrations of the limit and of the baseline. The other rounds have the pair, the baseline
+    // again, the slowed contestant and the limit.
+    let of_round = |wanted: u64| samples.iter().filter(|sample| sample["round"] == wanted).count();
+    assert!(of_round(0) >= 6 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
+    for sample in samples {
+        assert_eq!(kind(sample), "turn");
+        assert!(sample["retried"].is_u64() && sample["reconnects"].is_u64(), "{sample}");
+        assert!(sample["answered"].is_u64() && sample["server_busy"].as_f64().is_some(), "{sample}");
+        assert!(sample["latency"].is_null() || sample["round"] != 0, "{sample}");
+        assert_eq!(sample["attempt"].is_u64(), sample["round"] == 0, "{sample}");
     }
-    assert_eq!((kind(ranking), &ranking["interrupted"]), ("ranking", &Value::Bool(false)));
+    assert_eq!((kind(others), others["share"].is_f64()), ("other_processes", true));
+    assert_eq!((kind(end), &end["interrupted"], &end["missing"]), ("end", &Value::Bool(false), &0.into()));
+    // A record stays: with another plan it is not resumed; with the same plan nothing is measured again.
+    let again = misused(&[&pair[..], &TINY, &[&out]].concat());
+    assert!(again.contains("not written over"), "{again}");
+    let recorded = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
+    let printed_again = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
+    assert_eq!(printed_again, printed_first, "the ranking of the same samples");
+    let printed_as_json = printed(&[&pair[..], &TINY, &["--slowed=50", "--json", &out]].concat());
+    let ranking: Value = serde_json::from_str(&printed_as_json).unwrap();
+    assert_eq!((&ranking["interrupted"], ranking["rows"].as_array().unwrap().len()), (&Value::Bool(false), 5));
     for row in ranking["rows"].as_array().unwrap() {
         let verdict = &row["throughput"]["verdict"];
         assert!(verdict.is_null() || verdict == "too_few_rounds", "{row}");
     }
-    // What was recorded stays: with another plan there is nothing to go on with; with the same, nothing left to do.
-    let again = misused(&[&pair[..], &TINY, &[&out]].concat());
-    assert!(again.contains("not written over"), "{again}");
-    let recorded = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
-    let same = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
-    assert_eq!(same, said, "the ranking of the same turns");
     let after = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
     let added = after.strip_prefix(&recorded).expect("lines are added only");
     let kinds: Vec<Value> =
         added.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].clone()).collect();
-    assert_eq!(kinds, ["environment"], "nothing was measured again");
+    assert_eq!(kinds, ["environment", "end"].repeat(2), "nothing was measured again");
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn a_connection_a_request_has_both_limits() {
     assert_eq!((&ranking["rate"], &ranking["failed"]), (&Value::Null, &Value::Array(Vec::new())));
 }
 
-/// Shares of a limit in the columns of the comparison itself; and a mix that the reference is asked too.
+/// Then the ratios are shares of a limit. The reference has the same mix.
 #[test]
 fn a_reference_may_be_the_baseline() {
     let args = ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--baseline=null_epoll"];
@@ -125,18 +131,19 @@ fn a_reference_may_be_the_baseline() {
     assert_eq!(ranking["asked"], "95 GET to 5 PUT of 50 entities, uniform; 4 connections, kept alive");
 }
 
-/// A contestant that cannot take part is in the record, not only on the screen.
+/// A contestant that cannot take part is in the record and in the output.
 #[test]
-fn who_cannot_take_part_is_recorded() {
+fn an_absent_contestant_is_recorded() {
     let dir = fresh("refused");
     let args = ["compare", "--servers=pool_server", "--peers=nginx", "--mix=put=1", "--repos=std_mutex", "--rounds=1"];
     let out = format!("--out={}", dir.display());
     let output = super::run(&[&args[..], &TINY, &["--no-latency", "--json", &out]].concat());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let lines = lines(&dir);
-    let refused = lines.iter().find(|line| kind(line) == "refusal").expect("nginx has a fixed answer");
-    assert_eq!(refused["name"], "nginx");
-    let failed = lines.last().unwrap()["failed"].as_array().unwrap();
+    let absent = lines.iter().find(|line| kind(line) == "failure").expect("nginx has a fixed answer");
+    assert_eq!((&absent["name"], &absent["reason"]), (&Value::from("nginx"), &Value::from("not_available")));
+    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let failed = ranking["failed"].as_array().unwrap();
     assert!(failed.iter().any(|failed| failed["name"] == "nginx"), "{failed:?}");
 }
 
@@ -173,7 +180,7 @@ fn a_peer_that_nobody_knows_is_refused() {
     assert!(misused(&trial).contains("only compare has peers"));
 }
 
-/// Nothing is built here: there is nothing to build. The others go on, but a baseline cannot be done without.
+/// There are no sources to build. The other contestants are measured, but a baseline is essential.
 #[test]
 fn peers_without_sources_are_named_as_not_run() {
     let nowhere = fresh("no-peers");
@@ -200,7 +207,7 @@ fn peers_without_sources_are_named_as_not_run() {
     assert!(text(&output.stderr).contains("the baseline peer/warp: "), "{}", text(&output.stderr));
 }
 
-/// `sequential` holds one connection at a time, so whatever asks it must let go of each before the next.
+/// `sequential` serves one connection at a time, so the check closes each before the next.
 #[test]
 fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
     for server in ["sequential", "pool_server"] {
@@ -211,13 +218,13 @@ fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
     }
 }
 
-/// What somebody else's server keeps of the contract stands in the ranking and in the record.
+/// The contract of a foreign server is in the ranking and in the record.
 #[test]
-fn what_others_keep_of_the_contract_is_recorded() {
+fn the_contract_of_a_foreign_server_is_recorded() {
     let dir = fresh("contract");
-    let theirs = serve("theirs", Role::Ranked, "pool_server").with(|one| one.is_foreign = true);
-    let comparison = comparison(vec![serve("base", Role::Baseline, "leader_followers"), theirs]);
-    let ranking = comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
+    let theirs = serve("theirs", Role::Ranked, "pool_server").with(|one| one.checks_contract = true);
+    let mut comparison = comparison(vec![serve("base", Role::Baseline, "leader_followers"), theirs]);
+    let ranking = compared(Some(&dir), &mut comparison).unwrap();
     let [contract] = ranking.contracts.as_slice() else { panic!("{:?}", ranking.contracts) };
     assert!(contract.keeps_framing && contract.report.failed.is_empty(), "{contract}");
     assert!(ranking.to_string().contains("theirs holds all "), "{ranking}");
@@ -225,12 +232,11 @@ fn what_others_keep_of_the_contract_is_recorded() {
     let line = lines.iter().find(|line| kind(line) == "contract").expect("it is recorded");
     assert_eq!((&line["name"], &line["keeps_framing"]), (&Value::from("theirs"), &Value::Bool(true)));
     assert!(line["held"].as_array().is_some_and(|held| held.len() > 25) && line["failed"] == Value::Array(vec![]));
-    assert_eq!(lines.last().unwrap()["contracts"][0]["name"], "theirs");
 }
 
-/// What it says is the machine's affair; that it says what it counted is not.
+/// The verdict depends on the machine. The counts must match it.
 #[test]
-fn a_trial_counts_what_was_said() {
+fn a_trial_counts_the_verdicts() {
     let args = ["trial", "--same=1", "--servers=pool_server", "--repos=std_mutex", "--rounds=10", "--json"];
     let output = super::run(&[&args[..], &TINY].concat());
     let outcome: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
@@ -242,7 +248,7 @@ fn a_trial_counts_what_was_said() {
     assert_eq!(outcome["passed"], count("tie") == 1, "{outcome}");
 }
 
-/// The command, as a contestant of this test's own.
+/// The command, as a contestant.
 pub(crate) fn serve(name: &str, role: Role, server: &str) -> Contestant {
     let args = ["serve", "--json", "--listen=127.0.0.1:0", "--repo=two_level", &format!("--server={server}")];
     contestant(name, role, env!("CARGO_BIN_EXE_polyserve"), &args)
@@ -254,11 +260,13 @@ fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestan
     Contestant::new(name, role, launch)
 }
 
-pub(crate) fn record(dir: &Path, comparison: &Comparison) -> Record {
-    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
+/// Runs a comparison, with its record in `dir`.
+pub(crate) fn compared(dir: Option<&Path>, comparison: &mut Comparison) -> anyhow::Result<Ranking> {
+    let Instrument { server_cores, client_cores, stop, .. } = &comparison.instrument;
     let environment = Environment::of(server_cores, [server_cores, client_cores], 1, "any");
-    let header = Header::new("compare", comparison.plan(), environment);
-    Record::open(Some(dir), "compare", &header).unwrap()
+    let (header, stop) = (Header::new("compare", comparison.describe(), environment), stop.clone());
+    let mut journal = Journal::named(dir, "compare", &header)?;
+    Ranking::of(&experiment::run(comparison, &header, &mut journal, &stop)?)
 }
 
 pub(crate) fn comparison(contestants: Vec<Contestant>) -> Comparison {
@@ -277,15 +285,17 @@ pub(crate) fn comparison(contestants: Vec<Contestant>) -> Comparison {
         latency_slice: Duration::from_millis(20),
         stop: Shutdown::new(),
     };
-    Comparison { contestants, instrument, rounds: 2, latency: false, seed: 1, refused: Vec::new() }
+    let mut comparison = Comparison::new(contestants, instrument, 2);
+    comparison.latency = false;
+    comparison
 }
 
-/// One dies at once, one after it said where it listens, one answers what nobody asked for: each is named, with what
-/// it said last; none has a row; the others have all their turns.
+/// One process dies at once, one after it has printed its address, one gives wrong answers. Each is named with its last output and
+/// has no row. The other contestants have all samples.
 #[test]
-fn who_fails_is_named_and_not_ranked() {
+fn a_contestant_that_fails_is_named_and_not_ranked() {
     let dir = fresh("failing");
-    let comparison = comparison(vec![
+    let mut comparison = comparison(vec![
         serve("base", Role::Baseline, "leader_followers"),
         serve("base again", Role::Same, "leader_followers"),
         contestant("dies", Role::Ranked, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]),
@@ -293,28 +303,30 @@ fn who_fails_is_named_and_not_ranked() {
         serve("wrong", Role::Ranked, "null_epoll"),
         serve("good", Role::Ranked, "pool_server"),
     ]);
-    let ranking = comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
+    let ranking = compared(Some(&dir), &mut comparison).unwrap();
     let rows: BTreeSet<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(rows, BTreeSet::from(["base", "base again", "good"]));
-    let why = |name: &str| ranking.failed.iter().find(|failed| failed.name == name).map(|failed| failed.why.clone());
+    let why =
+        |name: &str| ranking.failed.iter().find(|failed| failed.key.name == name).map(|failed| failed.why.clone());
     assert!(why("dies").unwrap().contains("exit status: 3: no memory"), "{:?}", ranking.failed);
     assert!(why("leaves").unwrap().contains("ended by itself"), "{:?}", ranking.failed);
     assert!(why("wrong").is_some() && ranking.failed.len() == 3, "{:?}", ranking.failed);
     let lines = lines(&dir);
     let count = |wanted: &str| lines.iter().filter(|line| kind(line) == wanted).count();
-    assert_eq!((count("turn"), count("failure")), (2 * 3, 3), "one that is out is not tried again");
+    assert_eq!((count("turn"), count("failure")), (2 * 3, 3), "a contestant that failed is not measured again");
 }
 
 #[test]
 fn nothing_is_compared_with_a_baseline_that_fails() {
     let broken = contestant("base", Role::Baseline, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]);
-    let comparison = comparison(vec![broken, serve("good", Role::Ranked, "pool_server")]);
-    let error = comparison.run(&mut Record::none(), &mut Progress::of(comparison.turns())).unwrap_err().to_string();
-    assert!(error.contains("the baseline base failed") && error.contains("no memory"), "{error}");
+    let mut comparison = comparison(vec![broken, serve("good", Role::Ranked, "pool_server")]);
+    let error = compared(None, &mut comparison).unwrap_err().to_string();
+    let named = "round 1: base failed, and nothing can be compared without it: ";
+    assert!(error.starts_with(named) && error.contains("no memory"), "{error}");
 }
 
-/// A comparison that would take hours, and is sent this signal when so many lines are recorded and a server runs: how it
-/// ended, and that server.
+/// Starts a comparison that would take hours, and sends it this signal when the record has `least` lines and a server runs.
+/// Returns the output, and the server's process.
 fn long(dir: &Path, signal: Signal, least: usize) -> (Output, u32) {
     let out = format!("--out={}", dir.display());
     let pair = ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=10000", &out];
@@ -324,7 +336,7 @@ fn long(dir: &Path, signal: Signal, least: usize) -> (Output, u32) {
         server.set(children(pid).first().copied());
         server.get().is_some() && recorded() >= least
     });
-    (output, server.get().expect("it was waited for"))
+    (output, server.get().expect("a server was running"))
 }
 
 /// The children of process `parent`.
@@ -349,16 +361,16 @@ fn an_interrupted_run_leaves_whole_lines_and_no_process() {
     let dir = fresh("interrupted");
     let (output, server) = long(&dir, Signal::INT, 6);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("ended early") && said.contains("pool_server/mpsc_pool/two_level"), "{said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("ended early") && printed.contains("pool_server/mpsc_pool/two_level"), "{printed}");
     wait_until_gone(server);
     let lines = lines(&dir);
     let last = lines.last().unwrap();
-    assert_eq!((kind(last), &last["interrupted"]), ("ranking", &Value::Bool(true)));
+    assert_eq!((kind(last), &last["interrupted"]), ("end", &Value::Bool(true)));
     assert!(lines.len() >= 7, "{lines:?}");
 }
 
-/// Nobody can clean up after a SIGKILL but the servers themselves: their standard input ends.
+/// After a SIGKILL the servers must end by themselves: their standard input ends.
 #[test]
 fn servers_end_with_a_comparison_that_is_killed() {
     let (output, server) = long(&fresh("killed"), Signal::KILL, 1);

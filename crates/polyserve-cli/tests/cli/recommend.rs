@@ -88,7 +88,7 @@ fn a_signal_ends_it_with_what_it_knows() {
     assert!(said["rounds"].as_u64() >= Some(1) && said["rounds"].as_u64() < Some(1000), "{said}");
     assert!(said["choice"]["lines"]["code"].is_array(), "{said}");
     assert_eq!(recorded(&dir, "recommend.jsonl", "recommendation").len(), 1);
-    assert_eq!(recorded(&dir, "recommend-compare.jsonl", "ranking").len(), 1);
+    assert_eq!(recorded(&dir, "recommend-compare.jsonl", "end").len(), 1);
 }
 
 /// Nobody has a p99 of a nanosecond.

@@ -2,13 +2,11 @@
 //!
 //! Invariant: the program of a contestant is the one that was recorded first. Cost: that of the rounds, and the builds.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::{Instrument, Turn};
-use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, order};
+use polyserve_lab::compare::{Contestant, Instrument, Measurement, round};
+use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
 use polyserve_report::Summary;
 use serde_json::Value;
 
@@ -151,38 +149,19 @@ impl Experiment for Ladder {
         Plan { absent: self.absent.clone(), ..Plan::new((1..=self.rounds).map(round).collect()) }
     }
 
-    /// A turn for each key of a round. All contestants have a process at the same time, and slices in turn.
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        let Self { participants, instrument, .. } = &*self;
-        let of = |key: &Key| participants.iter().find(|participant| participant.entry.name == key.name);
         let round = keys.first().map_or(BEFORE_ROUNDS, |key| key.round);
-        let in_order = |pass| order(pass, keys.len()).into_iter();
-        let mut turns: HashMap<usize, Result<_, Absence>> = HashMap::new();
-        for place in in_order(round) {
-            let Some(participant) = of(&keys[place]) else { continue };
-            if !notebook.is_stopped() {
-                notebook.progress.begin(keys[place].to_string());
-                turns.insert(place, instrument.start(&participant.contestant));
-            }
-        }
-        let slices = instrument.slices(Duration::ZERO);
-        let first = round.saturating_sub(1) * slices;
-        for place in (first..first + slices).flat_map(in_order) {
-            if let Some(Ok(turn)) = turns.get_mut(&place)
-                && !notebook.is_stopped()
-                && let Err(absence) = instrument.measure(turn)
-            {
-                turns.insert(place, Err(absence));
-            }
-        }
-        let mut results = Vec::new();
-        for (place, key) in keys.iter().enumerate() {
-            let turn = turns.remove(&place).unwrap_or_else(|| Err(Absence::failed(format!("{key} was not measured"))));
-            let answer_bytes = of(key).map_or(0, |participant| participant.entry.answer_bytes);
-            results.push(turn.and_then(|turn| instrument.end(turn)).map(|turn| sample(&turn, answer_bytes)));
-            notebook.progress.advance(1);
-        }
-        results
+        let of = |key: &Key| self.participants.iter().find(|participant| participant.entry.name == key.name);
+        let participants: Vec<&Participant> = keys.iter().filter_map(of).collect();
+        let contestants: Vec<&Contestant> = participants.iter().map(|participant| &participant.contestant).collect();
+        let begin = |contestant: &Contestant| {
+            notebook.progress.begin(Key { name: contestant.name.clone(), round }.to_string());
+        };
+        let results = round::measure(&self.instrument, &contestants, round, None, begin);
+        let sample = |(participant, result): (&&Participant, Result<Measurement, Absence>)| {
+            result.map(|measurement| sample(&measurement, participant.entry.answer_bytes))
+        };
+        participants.iter().zip(results).map(sample).collect()
     }
 
     /// Records the rows of the report.
@@ -217,18 +196,18 @@ impl Experiment for Ladder {
     }
 }
 
-fn sample(turn: &Turn, answer_bytes: u64) -> Sample {
+fn sample(measurement: &Measurement, answer_bytes: u64) -> Sample {
     Sample {
-        requests_per_s: turn.requests_per_s,
-        transfer_mb_s: turn.requests_per_s * answer_bytes as f64 / MEGABYTE,
-        requests_per_cpu_s: turn.requests_per_cpu_s,
-        answered: turn.answered,
-        elapsed_s: turn.elapsed_s,
-        server_cpu_s: turn.server_cpu_s,
-        client_cpu_s: turn.client_cpu_s,
-        server_idle_s: turn.server_idle_s,
-        client_idle_s: turn.client_idle_s,
-        switches_per_request: turn.switches_per_request,
-        loaded_kb: turn.loaded_bytes.map(|bytes| bytes as f64 / 1024.0),
+        requests_per_s: measurement.requests_per_s,
+        transfer_mb_s: measurement.requests_per_s * answer_bytes as f64 / MEGABYTE,
+        requests_per_cpu_s: measurement.requests_per_cpu_s,
+        answered: measurement.answered,
+        elapsed_s: measurement.elapsed_s,
+        server_cpu_s: measurement.server_cpu_s,
+        client_cpu_s: measurement.client_cpu_s,
+        server_idle_s: measurement.server_idle_s,
+        client_idle_s: measurement.client_idle_s,
+        switches_per_request: measurement.switches_per_request,
+        loaded_kb: measurement.loaded_bytes.map(|bytes| bytes as f64 / 1024.0),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve::sync::lock;
-use polyserve_lab::compare::turn::microseconds;
+use polyserve_lab::compare::sample::microseconds;
 use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::drain::check_count;

@@ -29,7 +29,7 @@ use polyserve::service::Page;
 use polyserve_load::{CpuSource, Exchange, Load, LoadError, Report as Loaded, RunLength, Traffic, Usage, run};
 use serde::{Deserialize, Serialize};
 
-use polyserve_lab::compare::turn::microseconds;
+use polyserve_lab::compare::sample::microseconds;
 use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::drain::check_count;

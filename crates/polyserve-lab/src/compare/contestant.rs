@@ -1,4 +1,4 @@
-//! Who is compared, and in what order.
+//! Contestants and their roles.
 
 use std::time::Duration;
 
@@ -6,53 +6,57 @@ use polyserve::{Connections, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Launch;
+use crate::launch::foreign::Foreign;
 
-/// Somebody who is compared.
+/// A server and a store that take part in a measurement.
 #[derive(Clone, Debug)]
 pub struct Contestant {
     /// Its name in tables: `pool_server/mpsc_pool/two_level`.
     pub name: String,
-    /// As what it is there.
+    /// Its role.
     pub role: Role,
     /// Its process.
     pub launch: Launch,
-    /// Whether somebody else wrote it: then what it keeps of the contract is looked at first, and stands in the ranking.
-    pub is_foreign: bool,
-    /// Whether it is asked for entities; a reference answers anything alike.
+    /// The foreign server, if it must be built first.
+    pub peer: Option<Foreign>,
+    /// Whether its contract is checked first. The ranking names the rules that it breaks.
+    pub checks_contract: bool,
+    /// Whether it stores entities. A reference answers every request alike.
     pub keeps_entities: bool,
-    /// What its shape can do with connections; `None` where it does not say.
+    /// Its shape; `None` if it is not known.
     pub shape: Option<Connections>,
-    /// How long a connection may wait for others by its shape, where that stands in place of a latency.
+    /// The bound on how long a connection waits for others, if its shape has one. It replaces the latency.
     pub bound: Option<String>,
-    /// How long each of its answers waits by itself, at least: what is measured at a time is long beside it.
+    /// The min duration of each of its answers. Slices are long compared with it.
     pub wait: Duration,
 }
 
-/// As what a contestant is there.
+/// The role of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// What the others are compared with.
+    /// The others are compared with it.
     Baseline,
-    /// The baseline once more: what differs between the two is noise.
+    /// The baseline once more: the difference of the two is noise.
     Same,
-    /// One of those that are ranked.
+    /// It is ranked.
     Ranked,
-    /// The baseline, made to burn so many per cent of its CPU time a request in addition.
+    /// The baseline, made to waste this percentage of its CPU time per request in addition.
     Slowed(f64),
-    /// A server that does next to nothing: what can be reached.
+    /// A null server: the limit of what a server can reach.
     Limit,
 }
 
 impl Contestant {
-    /// One that keeps entities unless it is a limit, and says nothing of its shape.
+    /// A contestant of an unknown shape. It keeps entities unless it is a limit.
     pub fn new(name: &str, role: Role, launch: Launch) -> Self {
-        let (keeps_entities, is_foreign) = (role != Role::Limit, false);
+        let keeps_entities = role != Role::Limit;
         Self {
             name: name.to_owned(),
             role,
             launch,
-            is_foreign,
+            peer: None,
+            checks_contract: false,
             keeps_entities,
             shape: None,
             bound: None,
@@ -60,7 +64,7 @@ impl Contestant {
         }
     }
 
-    /// This one, changed.
+    /// This contestant, changed.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
@@ -68,16 +72,16 @@ impl Contestant {
     }
 }
 
-/// The longest that a new connection waits where idle ones hold others up: the head's timeout for each ahead of it.
-/// `None` where an idle connection holds nobody up, or as many are served at a time as there are connections.
+/// Returns the longest wait of a new connection behind idle ones: the head's timeout for each connection ahead of it. Returns
+/// `None` if an idle connection delays no other, or if all connections are served at once.
 pub fn bound(server: &dyn Server, config: &ServerConfig, connections: usize) -> Option<String> {
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));
     bound_of(server.max_concurrent()?, timeout, connections)
 }
 
-/// The same for a server of which only this is known.
-pub fn bound_of(at_once: usize, head_timeout: Duration, connections: usize) -> Option<String> {
-    let ahead = connections.checked_sub(at_once).filter(|ahead| *ahead > 0)?;
+/// [`bound`] of a server that serves `max_concurrent` connections at once.
+pub fn bound_of(max_concurrent: usize, head_timeout: Duration, connections: usize) -> Option<String> {
+    let ahead = connections.checked_sub(max_concurrent).filter(|ahead| *ahead > 0)?;
     Some(format!("{} x {ahead}", humantime::format_duration(head_timeout)))
 }
 
@@ -87,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// The pool's default size was not known here: a crowd of 1000 beside it was measured.
+    /// The pool's default size counts too.
     #[test]
     fn bounds_of_shapes() {
         let of = |name: &str, connections, change: &dyn Fn(&mut ServerConfig)| {

@@ -1,7 +1,7 @@
-//! What a contestant that is not ours keeps of the contract. A server that does less is faster for it, so what it leaves out
-//! stands beside its figure.
+//! The rules of the contract that a foreign contestant keeps. A server that does less is faster for it, so the ranking names
+//! the rules that it breaks.
 //!
-//! Cost: a process of its own for each, before the first turn, and at most 15 s.
+//! Cost: one process for each contestant before the first round, and at most 15 s.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::contestant::Contestant;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contract {
     /// The contestant's name.
     pub name: String,
-    /// Whether it keeps what the RFC demands of framing.
+    /// Whether it keeps the RFC's rules of framing.
     pub keeps_framing: bool,
-    /// All that was looked at.
+    /// All rules.
     #[serde(flatten)]
     pub report: AddressReport,
 }
@@ -31,18 +31,18 @@ impl fmt::Display for Contract {
     }
 }
 
-/// What is waited for at most.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Starts `contestant` on `cores`, looks, and ends it.
+/// Starts `contestant` on `cores`, checks it, and ends it.
 ///
 /// # Errors
 ///
-/// Where it cannot be started, which its first turn will show too.
-pub fn look(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
+/// Returns an error if the contestant cannot be started.
+pub fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
     let process = Process::start(&contestant.launch, cores)?;
     let report = address::check(process.addr(), PATIENCE);
-    // One that did not outlive it has failed by name what it did not answer.
+    // If the process has died, the rules that it did not answer have failed already.
     let _ = process.end();
     Ok(Contract { name: contestant.name.clone(), keeps_framing: report.keeps_framing(), report })
 }

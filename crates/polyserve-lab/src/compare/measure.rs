@@ -1,11 +1,11 @@
-//! One turn of one contestant: a new process, verified, measured in closed loop and at a fixed rate, and ended.
+//! One contestant in one round: a new process, verified, measured in closed loop and at a fixed rate, and ended.
 //!
-//! A turn is start; prefill; a verified load that warms up and is looked into (context switches, memory); the same load
-//! measured, in short slices between which others have theirs; a load at a fixed rate for the latency; the end. The
-//! looks are not in the measured part, for they take the client's time.
+//! The steps are: start; prefill; a verified load that warms up, with probes of context switches and memory; the same load
+//! measured, in short slices that alternate with those of other contestants; a load at a fixed rate for the latency; the end.
+//! The probes are not in the measured part, because they take the client's time.
 //!
-//! Invariant: one answer that is not right, or a process that does not end well, and there is no figure at all. Cost:
-//! the slices, and about 50 ms.
+//! Invariant: a contestant with one wrong answer, or whose process does not end well, has no figures. Cost: the slices, and
+//! about 50 ms.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -15,7 +15,7 @@ use polyserve::{Connections, Shutdown};
 use polyserve_load::{CpuSource, Load, Pace, Progress, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
-use super::turn::{Latency, Sum, Turn, coarse, microseconds};
+use super::sample::{Latency, Measurement, Sum, coarse, microseconds};
 use crate::experiment::Absence;
 use crate::launch::AddressFrom;
 use crate::launch::drain::check_drain;
@@ -23,78 +23,78 @@ use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Spent};
 
-/// How turns are taken: alike for all.
+/// How contestants are measured: all alike.
 #[derive(Clone, Debug)]
 pub struct Instrument {
     /// The cores of the servers.
     pub server_cores: Cores,
     /// The cores of the load generator.
     pub client_cores: Cores,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: usize,
-    /// How they are used.
+    /// How the connections are used.
     pub usage: Usage,
-    /// What is asked of those who keep entities.
+    /// The requests to contestants that keep entities.
     pub traffic: Traffic,
-    /// What is asked of the references, which answer anything alike: requests of the same sizes.
+    /// The requests to the references, which answer all requests alike: requests of the same sizes.
     pub limit_traffic: Traffic,
-    /// What is asked, in words.
+    /// The workload in words.
     pub asked: String,
-    /// The load that verifies and warms up.
+    /// The duration of the load that verifies and warms up.
     pub warm_up: Duration,
-    /// The measured part.
+    /// The duration of the measured part.
     pub slice: Duration,
-    /// The part at a fixed rate.
+    /// The duration of the part at a fixed rate.
     pub latency_slice: Duration,
-    /// Begun where the run is to end now.
+    /// Begun if the run is to end now.
     pub stop: Shutdown,
 }
 
-/// A turn is measured in slices of this length at least: long enough that what a slice begins with does not count much,
-/// short enough that whatever else the machine does falls on all contestants alike.
+/// The min length of a slice: long enough that its start matters little, short enough that other work of the machine affects
+/// all contestants alike.
 const SHORTEST_SLICE: Duration = Duration::from_millis(50);
 
-/// And of so much for each request that is under way at a time, so that every connection has several turns in a slice; but
-/// it need be no longer than this.
+/// The min length of a slice for each concurrent request, so that every connection has several requests in a slice. A slice
+/// of [`LONG_SLICE`] is long enough in any case.
 const SLICE_PER_REQUEST: Duration = Duration::from_micros(10);
 const LONG_SLICE: Duration = Duration::from_secs(1);
 
-/// What a slice begins with and does not count: new connections have their first requests. A tenth of a longer slice.
+/// The start of a slice that does not count, with the first requests of new connections. A tenth of a longer slice.
 const RAMP: Duration = Duration::from_millis(5);
 
-/// Where every answer waits, a slice holds so many waits of a connection at least, and begins with one and a half: so its
-/// end falls between two answers.
+/// If every answer waits, a slice has at least this number of waits. Its start of one and a half waits does not count, so
+/// that its end lies between two answers.
 const WAITS: u32 = 5;
 const RAMP_WAITS: f64 = 1.5;
 
-/// What a slice begins with and does not count, where every answer waits so long.
+/// The start of a slice that does not count, if every answer takes `wait`.
 fn ramp(wait: Duration) -> Duration {
     RAMP.max(wait.mul_f64(RAMP_WAITS))
 }
 
-/// A turn under way: the contestant's process, and what it has shown so far.
+/// A measurement that is under way: the contestant's process, and the figures so far.
 #[derive(Debug)]
-pub struct Seat<'a> {
+pub struct Session<'a> {
     contestant: &'a Contestant,
     process: Process,
     load: Load,
-    seen: Seen,
+    counts: Counts,
     resident_bytes: Option<u64>,
-    look: Look,
+    probes: Probes,
     sum: Sum,
     latency: Option<Latency>,
 }
 
-/// What the loads of a turn have seen together.
+/// The counts of all loads of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Right answers of all kinds, at least.
+struct Counts {
+    /// Right answers of all kinds: a lower bound.
     answers: u64,
     retried: u64,
     reconnects: u64,
 }
 
-impl Seen {
+impl Counts {
     fn add(&mut self, report: &Report) {
         self.answers += report.answered;
         self.retried += report.retried;
@@ -103,24 +103,24 @@ impl Seen {
 }
 
 impl Instrument {
-    /// How many slices a turn is measured in, where every answer waits so long.
+    /// Returns the number of slices, if every answer takes `wait`.
     pub fn slices(&self, wait: Duration) -> usize {
         (self.slice.as_millis() / self.shortest_slice(wait).as_millis()).clamp(1, 1000) as usize
     }
 
-    /// How long a slice must be with so many requests under way, each of which waits so long.
+    /// Returns the min length of a slice, if every answer takes `wait`.
     pub fn shortest_slice(&self, wait: Duration) -> Duration {
-        let under_way = u32::try_from(self.under_way()).unwrap_or(u32::MAX);
-        SLICE_PER_REQUEST.saturating_mul(under_way).clamp(SHORTEST_SLICE, LONG_SLICE).max(wait * WAITS)
+        let concurrent = u32::try_from(self.concurrent_requests()).unwrap_or(u32::MAX);
+        SLICE_PER_REQUEST.saturating_mul(concurrent).clamp(SHORTEST_SLICE, LONG_SLICE).max(wait * WAITS)
     }
 
-    /// Requests that are under way at a time.
-    fn under_way(&self) -> usize {
+    /// The number of concurrent requests.
+    fn concurrent_requests(&self) -> usize {
         let pipeline = if let Usage::KeepAlive { pipeline } = self.usage { pipeline } else { 1 };
         self.connections.saturating_mul(pipeline)
     }
 
-    /// Every core that is used, once.
+    /// Returns every core that is used, once.
     pub fn cores(&self) -> Vec<usize> {
         let mut cores = [self.server_cores.numbers(), self.client_cores.numbers()].concat();
         cores.sort_unstable();
@@ -128,90 +128,92 @@ impl Instrument {
         cores
     }
 
-    /// Starts a turn: the process, what it must store, and the load that verifies it, warms it up and looks into it.
+    /// Starts a session: the process, the entities that it must store, and the load that verifies it and warms it up.
     ///
     /// # Errors
     ///
-    /// Why the contestant is out. It means nothing once [`stop`](Self::stop) has begun; so with all others.
-    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Seat<'a>, Absence> {
+    /// Returns why the contestant has no figures. Once [`stop`](Self::stop) has begun, the error means nothing; this holds for
+    /// all functions here.
+    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Session<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
-        let (resident_bytes, look) = (None, Look::default());
+        let (resident_bytes, probes) = (None, Probes::default());
         let (sum, latency) = (Sum::default(), None);
-        let mut seat = Seat { contestant, process, load, seen: Seen::default(), resident_bytes, look, sum, latency };
-        let verified = self.verify(&mut seat);
-        verified.map_err(|absence| absence.explained(&mut seat.process))?;
-        Ok(seat)
+        let counts = Counts::default();
+        let mut session = Session { contestant, process, load, counts, resident_bytes, probes, sum, latency };
+        let verified = self.verify(&mut session);
+        verified.map_err(|absence| absence.explained(&mut session.process))?;
+        Ok(session)
     }
 
-    fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Absence> {
-        if seat.contestant.keeps_entities {
-            seat.seen.answers += prefill_for(&seat.load)?;
+    fn verify(&self, session: &mut Session<'_>) -> Result<(), Absence> {
+        if session.contestant.keeps_entities {
+            session.counts.answers += prefill_for(&session.load)?;
         }
-        let pid = seat.process.pid();
-        seat.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
-        let verifying = seat.load.clone().with(|load| load.length = RunLength::Time(self.warm_up));
-        let (verified, look) = self.looked_into(&verifying, pid)?;
-        seat.look = look;
-        seat.seen.add(&verified);
+        let pid = session.process.pid();
+        session.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
+        let verifying = session.load.clone().with(|load| load.length = RunLength::Time(self.warm_up));
+        let (verified, probes) = self.run_probed(&verifying, pid)?;
+        session.probes = probes;
+        session.counts.add(&verified);
         Ok(())
     }
 
-    /// Measures one of the turn's slices.
+    /// Measures one slice.
     ///
     /// # Errors
     ///
-    /// Why the contestant is out.
-    pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Absence> {
-        let load = seat.load.clone().with(|load| {
-            let wait = seat.contestant.wait;
+    /// Returns why the contestant has no figures.
+    pub fn measure(&self, session: &mut Session<'_>) -> Result<(), Absence> {
+        let load = session.load.clone().with(|load| {
+            let wait = session.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
             load.length = RunLength::Time(self.slice / self.slices(wait) as u32);
-            load.cpu = CpuSource::Process(seat.process.pid());
+            load.cpu = CpuSource::Process(session.process.pid());
         });
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
         let before = spent();
-        let report = run(&load).map_err(|absence| absence.explained(&mut seat.process))?;
-        seat.seen.add(&report);
-        seat.sum.add(&report);
+        let report = run(&load).map_err(|absence| absence.explained(&mut session.process))?;
+        session.counts.add(&report);
+        session.sum.add(&report);
         let after = spent();
         let idle =
             |side: usize| after[side].zip(before[side]).map_or(f64::NAN, |(after, before)| after.idle_since(&before));
-        seat.sum.server_idle_s += idle(0);
-        seat.sum.client_idle_s += idle(1);
+        session.sum.server_idle_s += idle(0);
+        session.sum.client_idle_s += idle(1);
         Ok(())
     }
 
-    /// Takes the latency at `rate` requests a second. Nobody asks for it where one connection is served at a time.
+    /// Measures the latency at `rate` requests per second, unless the server serves one connection at a time.
     ///
     /// # Errors
     ///
-    /// Why the contestant is out.
-    pub fn take_latency(&self, seat: &mut Seat<'_>, rate: f64) -> Result<(), Absence> {
-        if seat.contestant.shape == Some(Connections::One) {
+    /// Returns why the contestant has no figures.
+    pub fn take_latency(&self, session: &mut Session<'_>, rate: f64) -> Result<(), Absence> {
+        if session.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
-        let latency = self.latency(&seat.load, rate, ramp(seat.contestant.wait), &mut seat.seen);
-        seat.latency = Some(latency.map_err(|absence| absence.explained(&mut seat.process))?);
+        let latency = self.latency(&session.load, rate, ramp(session.contestant.wait), &mut session.counts);
+        session.latency = Some(latency.map_err(|absence| absence.explained(&mut session.process))?);
         Ok(())
     }
 
-    /// Ends a turn, and the process.
+    /// Ends a session and its process.
     ///
     /// # Errors
     ///
-    /// Why the contestant is out.
-    pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Absence> {
-        let Seat { contestant, process, seen, resident_bytes, look, sum, latency, .. } = seat;
-        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+    /// Returns why the contestant has no figures.
+    pub fn end(&self, session: Session<'_>) -> Result<Measurement, Absence> {
+        let Session { contestant, process, counts, resident_bytes, probes, sum, latency, .. } = session;
+        let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
-            check_drain(said.as_deref(), seen.answers)?;
+            check_drain(last_line.as_deref(), counts.answers)?;
         }
-        check_kept(contestant, seen.retried)?;
+        check_kept(contestant, counts.retried)?;
         let Sum { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s, server_idle_s, client_idle_s } = sum;
         let number = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
         let positive = |ratio: f64| number(ratio).filter(|ratio| *ratio > 0.0);
-        Ok(Turn {
+        Ok(Measurement {
             answered,
             elapsed_s,
             requests_per_s: positive(answered as f64 / elapsed_s).unwrap_or(0.0),
@@ -222,11 +224,11 @@ impl Instrument {
             client_busy: number(client_busy_s / elapsed_s).unwrap_or(0.0),
             server_idle_s: number(server_idle_s),
             client_idle_s: number(client_idle_s),
-            switches_per_request: look.switches_per_request,
+            switches_per_request: probes.switches_per_request,
             resident_bytes,
-            loaded_bytes: look.loaded_bytes,
-            retried: seen.retried,
-            reconnects: seen.reconnects,
+            loaded_bytes: probes.loaded_bytes,
+            retried: counts.retried,
+            reconnects: counts.reconnects,
             latency,
         })
     }
@@ -238,19 +240,19 @@ impl Instrument {
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
             load.usage = self.usage;
-            // A reference knows nothing of closing: the load generator does it then.
+            // A reference never closes a connection: the load generator closes it.
             load.must_close = contestant.keeps_entities;
             load.stop = self.stop.clone();
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, ramp: Duration, seen: &mut Seen) -> Result<Latency, Absence> {
+    fn latency(&self, load: &Load, rate: f64, ramp: Duration, counts: &mut Counts) -> Result<Latency, Absence> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
             l.length = RunLength::Time(self.latency_slice);
         }))?;
-        seen.add(&report);
+        counts.add(&report);
         Ok(Latency {
             rate,
             behind: self.behind(&report),
@@ -262,65 +264,65 @@ impl Instrument {
         })
     }
 
-    /// Requests that were due in a slice and for which no connection was free by its end. One that was sent is not behind:
-    /// there are at most as many of those as fit the connections.
+    /// Returns the number of requests that were due in a slice and for which no connection was free by its end. A request that
+    /// was sent is not behind; at most [`concurrent_requests`](Self::concurrent_requests) are sent and not answered.
     fn behind(&self, report: &Report) -> u64 {
-        let sent = self.under_way() as u64;
+        let sent = self.concurrent_requests() as u64;
         report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
     }
 
-    /// Runs `load`, and looks at the process twice meanwhile.
-    fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Absence> {
+    /// Runs `load`, and probes the process twice meanwhile.
+    fn run_probed(&self, load: &Load, pid: u32) -> Result<(Report, Probes), Absence> {
         let (over, ended) = channel::<()>();
         let start = Instant::now();
-        let looking = move || {
-            let _ = self.client_cores.pin(); // at worst it takes the server's time
+        let probe = move || {
+            let _ = self.client_cores.pin(); // without it the probes may take the server's time
             let wait = |share: f64| {
                 let left = (start + self.warm_up.mul_f64(share)).saturating_duration_since(Instant::now());
                 ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
             };
             let at = || Some((Instant::now(), proc::context_switches(pid).ok()?));
-            let mut look = (None, None);
+            let mut probes = (None, None);
             if let Some((before, first)) = Some(wait(0.4)).filter(|on| *on).and_then(|_| at())
                 && wait(0.9)
                 && let Some((after, second)) = at()
             {
-                // A thread that has ended took its switches away: then the sum says nothing.
-                look.0 = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
-                look.1 = proc::resident(pid).ok().map(|resident| resident.now);
+                // The switches of an ended thread are not in the sum. The sum means nothing then.
+                probes.0 = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
+                probes.1 = proc::resident(pid).ok().map(|resident| resident.now);
             }
-            look
+            probes
         };
         thread::scope(|scope| {
-            let looking = thread::Builder::new().name("look".into()).spawn_scoped(scope, looking);
+            let probe = thread::Builder::new().name("probe".into()).spawn_scoped(scope, probe);
             let report = run(load);
             drop(over);
-            let look = looking.ok().and_then(|looking| looking.join().ok());
-            let (report, (switches_per_s, loaded_bytes)) = (report?, look.unwrap_or_default());
+            let probes = probe.ok().and_then(|probe| probe.join().ok());
+            let (report, (switches_per_s, loaded_bytes)) = (report?, probes.unwrap_or_default());
             let per_request = switches_per_s.map(|switches| switches / report.per_second());
             let switches_per_request = per_request.filter(|switches| switches.is_finite());
-            Ok((report, Look { switches_per_request, loaded_bytes }))
+            Ok((report, Probes { switches_per_request, loaded_bytes }))
         })
     }
 }
 
-/// What was seen while a load ran.
+/// The figures of the probes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Look {
+struct Probes {
     switches_per_request: Option<f64>,
     loaded_bytes: Option<u64>,
 }
 
-/// Runs `load`; a single answer that is not right is a failure.
+/// Runs `load`. Returns an absence if one answer is wrong.
 pub(crate) fn run(load: &Load) -> Result<Report, Absence> {
     run_watched(load, &mut |_| {})
 }
 
-/// [`run`], with what is done about ten times a second meanwhile.
+/// [`run`]; calls `watch` about ten times a second.
 pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Absence> {
     let report = polyserve_load::run(load, watch)?;
-    // A slice without an answer is clean too: the machine may have had no time for us. A server that keeps silent is
-    // told by the client's patience, or by what it left unfinished.
+    // A slice without an answer is no failure: the machine may have had no time. A server that does not answer is detected by
+    // the client's patience, or by its unfinished requests.
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
     if failed > 0 {
         return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
@@ -331,8 +333,8 @@ pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Resu
     Ok(report)
 }
 
-/// A server that can hold all connections has no reason to close one that is kept and says nothing of an end: what it
-/// is asked next must be sent again.
+/// Returns an absence if a server that can hold all connections closed kept ones without announcing it, so that requests had to
+/// be sent again. Such a server has no reason to close one.
 fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Absence> {
     if contestant.shape != Some(Connections::Multiplexed) || retried == 0 {
         return Ok(());
@@ -349,9 +351,9 @@ mod tests {
     use crate::compare::contestant::Role;
     use crate::launch::Launch;
 
-    /// Whoever closes kept connections has its clients ask twice, and is spared the work of many connections.
+    /// A server that closes kept connections makes its clients repeat requests, and avoids the work of many connections.
     #[test]
-    fn who_can_hold_all_connections_closes_none() {
+    fn a_server_that_can_hold_all_connections_closes_none() {
         let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
         let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
         let absence = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();

@@ -4,14 +4,12 @@ use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, Tone, or_nothing};
-use serde_json::Value;
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Rate, Row, Share, Side, Void};
-use super::record::Recorded;
 use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
 
-/// What is printed on a line at most, unless all columns were asked for.
+/// The max width of a line, unless all columns were asked for.
 const WIDTH: usize = 120;
 
 impl fmt::Display for Ranking {
@@ -21,10 +19,10 @@ impl fmt::Display for Ranking {
 }
 
 impl Ranking {
-    /// The ranking for people: with all columns and notes if it is `wide`, with colours if it is for a terminal.
+    /// Returns the ranking for people: with all columns and notes if it is `wide`, with colours for a terminal.
     pub fn text(&self, wide: bool, is_coloured: bool) -> String {
         let mut text = String::new();
-        let _ = self.write(&mut text, wide, is_coloured); // a string takes all
+        let _ = self.write(&mut text, wide, is_coloured); // writing to a string does not fail
         text
     }
 
@@ -44,11 +42,11 @@ impl Ranking {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
         }
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
-        failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.name, failed.why))
+        failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.key.name, failed.why))
     }
 }
 
-/// The table of at most [`WIDTH`] characters: without requests a second if the names are too long for them.
+/// The table of at most [`WIDTH`] characters: without requests per second if the names are too long.
 fn narrow_table(rows: &[Row]) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
     let header =
@@ -88,7 +86,7 @@ fn narrow_table(rows: &[Row]) -> Table {
     if table.width() > WIDTH { table.without(2) } else { table }
 }
 
-/// What the columns of the narrow table mean, in three lines.
+/// The meaning of the narrow table's columns, in three lines.
 fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, rate, .. } = ranking;
     match bands.throughput {
@@ -110,19 +108,15 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     }
 }
 
-/// The last ranking of these lines, by what was asked; none where there is no ranking yet.
-///
-/// # Errors
-///
-/// Where a line is no ranking.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let recorded = Recorded::of(lines)?;
-    let named = recorded.ranking().map(|ranking| {
-        let Ranking { asked, baseline, rounds, rows, .. } = ranking;
-        let name = format!("{asked}; baseline {baseline}, {rounds} rounds");
-        [(format!("{name}; all columns"), wide_table(rows)), (name, narrow_table(rows))]
-    });
-    Ok(named.into_iter().flatten().rev().collect())
+/// Both tables of a ranking, with the workload in their names; none without a row.
+pub fn tables(ranking: &Ranking) -> Vec<(String, Table)> {
+    let Ranking { asked, baseline, rounds, rows, .. } = ranking;
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let name = format!("{asked}; baseline {baseline}, {rounds} rounds");
+    let wide = (format!("{name}; all columns"), wide_table(rows));
+    vec![(name, narrow_table(rows)), wide]
 }
 
 fn wide_table(rows: &[Row]) -> Table {
@@ -144,7 +138,7 @@ fn wide_table(rows: &[Row]) -> Table {
     table
 }
 
-/// From this share of the cores' time on, others are worth a line.
+/// The share of the cores' time from which on other processes are mentioned.
 const MANY_OTHERS: f64 = 0.05;
 
 fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
@@ -171,11 +165,11 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     cells
 }
 
-/// The shares of what a limit reaches: `0.69 cpu 0.71 [0.690, 0.730]`, and why the latter does not count.
+/// The shares of a limit: `0.69 cpu 0.71 [0.690, 0.730]`, and why the share of the cost does not count.
 fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
     let mut cell = or_nothing(throughput.map(|throughput| format!("{:.2}", throughput.ratio)));
     if let Some(cost) = cost {
-        let _ = write!(cell, " cpu {:.2} {}", cost.ratio, cost.interval); // a string takes all
+        let _ = write!(cell, " cpu {:.2} {}", cost.ratio, cost.interval); // writing to a string does not fail
     }
     if let Some(void) = cost_void {
         cell.push(' ');
@@ -184,11 +178,11 @@ fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
     cell
 }
 
-/// The ratio, its interval, and what may be said of it: a limit is no rival, and the baseline is 1.
+/// The ratio, its interval and its verdict. A limit is not ranked, and the baseline's ratio is 1.
 fn compared(row: &Row, compared: Option<Compared>, digits: usize, [more, less]: [&str; 2]) -> [String; 3] {
     let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
     let ratio = format!("{:.digits$}", estimate.ratio);
-    let said = match (row.role, verdict) {
+    let verdict = match (row.role, verdict) {
         (Role::Baseline, _) => return [ratio, String::new(), String::from("baseline")],
         (Role::Same, _) => "A/A",
         (Role::Limit, _) => "limit",
@@ -198,7 +192,7 @@ fn compared(row: &Row, compared: Option<Compared>, digits: usize, [more, less]: 
         (Role::Ranked | Role::Slowed(_), Verdict::TooFewRounds) => "too few rounds",
     };
     let Interval { low, high } = estimate.interval;
-    [ratio, format!("[{low:.digits$}, {high:.digits$}]"), said.to_owned()]
+    [ratio, format!("[{low:.digits$}, {high:.digits$}]"), verdict.to_owned()]
 }
 
 fn latencies(row: &Row) -> [String; 3] {
@@ -210,17 +204,17 @@ fn latencies(row: &Row) -> [String; 3] {
     }
 }
 
-/// Why a cost does not count beside that of `other`, in a word or two.
+/// Why a cost does not count compared with the cost of `other`, in a word or two.
 fn why(void: Void, other: &str) -> String {
-    let whose = |side: Side| if side == Side::Own { String::new() } else { format!("{other} ") };
+    let owner = |side: Side| if side == Side::Own { String::new() } else { format!("{other} ") };
     match void {
-        Void::Idle { side, busy: Some(busy) } => format!("~{}{:.0} % busy", whose(side), busy * 100.0),
-        Void::Idle { side, busy: None } => format!("~{}busy?", whose(side)),
+        Void::Idle { side, busy: Some(busy) } => format!("~{}{:.0} % busy", owner(side), busy * 100.0),
+        Void::Idle { side, busy: None } => format!("~{}busy?", owner(side)),
         Void::ClientSaturated { .. } => String::from("~client full"),
-        Void::Throughput { side, .. } => format!("~{}throughput", whose(side)),
+        Void::Throughput { side, .. } => format!("~{}throughput", owner(side)),
         Void::NoLatency => String::from("~no p99"),
-        Void::Overloaded { side } => format!("~{}overloaded", whose(side)),
-        Void::Latency { side, ratio } => format!("~{}p99 x {ratio:.2}", whose(side)),
+        Void::Overloaded { side } => format!("~{}overloaded", owner(side)),
+        Void::Latency { side, ratio } => format!("~{}p99 x {ratio:.2}", owner(side)),
     }
 }
 
@@ -230,18 +224,15 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
         (Some(throughput), Some(cost)) => {
             writeln!(
                 f,
-                "ties: ratios that meet these, the baseline's beside itself (A/A): throughput {throughput}, cost {cost}"
+                "ties: ratios that overlap the baseline relative to itself (A/A): throughput {throughput}, cost {cost}"
             )?;
         }
         (Some(throughput), None) => {
-            writeln!(f, "ties: ratios that meet this, the baseline's beside itself (A/A): throughput {throughput}")?;
+            writeln!(f, "ties: ratios that overlap the baseline relative to itself (A/A): throughput {throughput}")?;
         }
-        (None, _) => writeln!(f, "the baseline was not measured beside itself: nothing can be called different")?,
+        (None, _) => writeln!(f, "the baseline was not measured twice: no difference can be told from noise")?,
     }
-    writeln!(
-        f,
-        "cost: requests for each second of the server's CPU time; of a limit, cpu: what share of its cost that is"
-    )?;
+    writeln!(f, "cost: requests per second of the server's CPU time; of LIMIT, cpu: the share of the limit's cost")?;
     void_notes(f, rows)?;
     if let Some(rate) = rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
         let (rate, half_of) = (rate.requests_per_s, &rate.half_of);
@@ -250,17 +241,17 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
             "p50, p99, p99.9: from the intended start at {rate:.0} requests/s, evenly spaced, half of {half_of}'s"
         )?;
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
-            writeln!(f, "overloaded: in most rounds that rate was more than it can do")?;
+            writeln!(f, "overloaded: in most rounds the server could not keep that rate")?;
         }
     }
-    writeln!(f, "switches: of threads that live on")?;
+    writeln!(f, "switches: of threads that did not end")?;
     if rows.iter().any(|row| row.bound.is_some()) {
-        writeln!(f, "<= TIME x N: no latency but a bound, the head's timeout for each connection ahead")?;
+        writeln!(f, "<= TIME x N: a bound in place of a latency: the head's timeout for each connection ahead")?;
     }
     Ok(())
 }
 
-/// What the marks of costs that do not count mean, if there are any.
+/// The meaning of the marks of costs that do not count, if there are any.
 fn void_notes(f: &mut String, rows: &[Row]) -> fmt::Result {
     let voids =
         || rows.iter().flat_map(|row| row.shares.iter().map(|share| share.cost_void).chain([row.cost_void])).flatten();
@@ -268,12 +259,12 @@ fn void_notes(f: &mut String, rows: &[Row]) -> fmt::Result {
         let busy = BUSY * 100.0;
         writeln!(
             f,
-            "~: a cost that does not count: a server less than {busy:.0} % busy, or the cheaper one may have a throughput \
-             below {LEAST_THROUGHPUT} of the other's, or surely has a p99 above {MOST_LATENCY} of its"
+            "~: a cost that does not count: a server was less than {busy:.0} % busy, or the cheaper server may have less than \
+             {LEAST_THROUGHPUT} of the other server's throughput, or its p99 is above {MOST_LATENCY} of the other server's"
         )?;
     }
     if voids().any(|void| matches!(void, Void::ClientSaturated { .. })) {
-        writeln!(f, "~client full: the client was saturated: the cost includes the server's waking up")?;
+        writeln!(f, "~client full: the client was saturated: the cost includes the server's wake-ups")?;
     }
     Ok(())
 }
@@ -281,8 +272,10 @@ fn void_notes(f: &mut String, rows: &[Row]) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Key;
     use crate::compare::contract::Contract;
-    use crate::compare::ranking::{Bands, Failed, Latencies};
+    use crate::compare::ranking::{Bands, Latencies};
+    use crate::experiment::Failed;
     use crate::statistics::Estimate;
     use polyserve_conformance::address::{AddressReport, Failed as Broken, Group};
 
@@ -344,7 +337,7 @@ mod tests {
                 limit,
             ],
             contracts: vec![Contract { name: "peer/theirs".into(), keeps_framing: false, report: theirs }],
-            failed: vec![Failed { name: "broken".into(), round: 1, why: "it ended by itself".into() }],
+            failed: vec![Failed { key: Key::new(1, "broken"), why: "it ended by itself".into(), wrong: true }],
             others: Some(0.25),
             interrupted: false,
         };
@@ -360,8 +353,8 @@ mod tests {
             "base again 0.999 [0.989, 1.009] A/A 999 1.00 cpu 1.00 [0.989, 1.009] 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
             "null_epoll 2.000 [1.990, 2.010] limit 2,000 - 2.000 [1.990, 2.010] ~client full 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
             "workload: GET of one entity",
-            "ties: ratios that meet these, the baseline's beside itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
-            "~client full: the client was saturated: the cost includes the server's waking up",
+            "ties: ratios that overlap the baseline relative to itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
+            "~client full: the client was saturated: the cost includes the server's wake-ups",
             "p50, p99, p99.9: from the intended start at 500 requests/s, evenly spaced, half of null_epoll's",
             "peer/theirs fails 1 of 2; head: two_hosts_are_refused",
             "not ranked: broken: it ended by itself",
@@ -370,9 +363,9 @@ mod tests {
             assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
         }
         assert!(!text.contains("too few rounds"), "{text}");
-        // What is read back from a record is the same table.
-        let line = crate::journal::as_line("ranking", &ranking).unwrap();
-        let read = tables(&[line]).unwrap();
+        // A ranking that is read back from an old record has the same tables.
+        let line = serde_json::to_value(&ranking).unwrap();
+        let read = tables(&serde_json::from_value(line).unwrap());
         let [(name, narrow), (wide_name, wide)] = read.as_slice() else { panic!("{read:?}") };
         assert_eq!(name, "GET of one entity; baseline base, 12 rounds");
         assert_eq!(wide_name, "GET of one entity; baseline base, 12 rounds; all columns");

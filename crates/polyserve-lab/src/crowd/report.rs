@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Kind;
 use super::connection_opener::Counts;
 use crate::compare::ranking::Compared;
-use crate::compare::turn::microseconds;
+use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records};
 use crate::statistics::{Estimate, median, tie_band};
 

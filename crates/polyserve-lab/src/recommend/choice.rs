@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
-use crate::compare::Role;
-use crate::compare::ranking::{Entry, Failed, Latencies, Ranking, Rate, Row, throughput_ratio};
+use crate::compare::ranking::{Entry, Latencies, Ranking, Rate, Row, throughput_ratio};
+use crate::compare::{Key, Role};
+use crate::experiment::Failed;
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, tie_band};
 
 /// What is recommended, and all that it rests on.
@@ -41,7 +42,7 @@ pub struct Recommendation {
     /// Whether anybody meets the latency goal; none where there is no goal.
     pub goal_met: Option<bool>,
     /// Who is out, and why.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<Failed<Key>>,
     /// Which share of the cores' time others have had, if that is known.
     pub others: Option<f64>,
     /// Whether the time was over before all rounds were.
@@ -129,12 +130,12 @@ impl Recommendation {
         let Asked { workload, candidates, seed, .. } = *asked;
         let goal = workload.p99_goal_ms;
         let is_ranked = |role: Role| matches!(role, Role::Baseline | Role::Ranked);
-        let entries: Vec<&Entry<'_>> = entries.iter().filter(|entry| is_ranked(entry.contestant.role)).collect();
+        let entries: Vec<&Entry<'_>> = entries.iter().filter(|entry| is_ranked(entry.role)).collect();
         let mut rows: Vec<Standing<'_>> = (ranking.rows.iter())
             .filter(|row| is_ranked(row.role))
             .filter_map(|row| {
                 let candidate = candidates.iter().find(|one| one.name() == row.name)?;
-                let entry = entries.iter().find(|entry| entry.contestant.name == row.name)?;
+                let entry = entries.iter().find(|entry| entry.name == row.name)?;
                 let latency = entry.usual_latencies();
                 Some(Standing { row, candidate, entry, latency, meets_goal: goal.map(|goal| meets(latency, goal)) })
             })
@@ -146,8 +147,7 @@ impl Recommendation {
             _ => rows.sort_by_key(|one| one.meets_goal == Some(false)),
         }
         let band = ranking.bands.throughput.map(either_way);
-        // One that was cut short has no turns.
-        let rounds = entries.iter().map(|entry| entry.turns.iter().flatten().count()).max().unwrap_or(0);
+        let rounds = entries.iter().map(|entry| entry.rounds.iter().flatten().count()).max().unwrap_or(0);
         let ranked = ranked(&rows, &band.unwrap_or_else(|| tie_band(None)), goal_met, seed);
         let choice = ranked.first().map(|first| Choice {
             candidate: first.candidate.clone(),

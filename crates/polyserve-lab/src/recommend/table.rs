@@ -94,7 +94,7 @@ impl fmt::Display for Recommendation {
         if let Some(others) = self.others.filter(|others| *others > 0.05) {
             writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
         }
-        self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.name, failed.why))?;
+        self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
         if self.time_was_up {
             writeln!(f, "the time was up after {} rounds", self.rounds)?;
         }

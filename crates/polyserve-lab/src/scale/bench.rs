@@ -14,7 +14,7 @@ use super::Place;
 use super::experiment::{Instrument, Target};
 use super::report::Figures;
 use crate::compare::measure::{run, run_watched};
-use crate::compare::turn::microseconds;
+use crate::compare::sample::microseconds;
 use crate::experiment::Absence;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};

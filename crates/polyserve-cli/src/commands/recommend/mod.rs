@@ -13,14 +13,14 @@ use polyserve::env::Settings;
 use polyserve::{ConfigError, Shutdown};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::bound;
-use polyserve_lab::compare::ranking::Failed;
-use polyserve_lab::compare::{Comparison, Contestant, Instrument, Record, Role};
+use polyserve_lab::compare::ranking::{Ranking, entries};
+use polyserve_lab::compare::{Comparison, Contestant, Instrument, Key, Role};
+use polyserve_lab::experiment::{self, Absence, Absent, Experiment as _, again};
 use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::print_report;
-use polyserve_lab::progress::Progress;
 use polyserve_lab::recommend::choice::Asked;
 use polyserve_lab::recommend::workload::LONGEST_WAIT;
 use polyserve_lab::recommend::{Budget, Candidate, Field, Recommendation, Workload};
@@ -108,24 +108,19 @@ pub(crate) fn run(
     // Asked for at a prompt, a Ctrl-C is the prompt's; from here on it is ours.
     let stop = stop::on_signal()?;
     let deadline = Deadline::start(args.time, &stop)?;
-    let comparison = args.comparison(catalog, &workload, &field, &available, &stop)?;
+    let mut comparison = args.comparison(catalog, &workload, &field, &available, &stop)?;
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
-    let mut plan = comparison.plan();
-    plan["settings"] = ConfigArgs::default().given()?;
-    plan["workload"] = serde_json::to_value(&workload)?;
-    plan["workers"] = json!(field.candidates.iter().map(|one| one.workers).collect::<Vec<_>>());
-    let header = Header::new(EXPERIMENT, plan, environment);
+    comparison.details = vec![
+        ("settings", ConfigArgs::default().given()?),
+        ("workload", serde_json::to_value(&workload)?),
+        ("workers", json!(field.candidates.iter().map(|one| one.workers).collect::<Vec<_>>())),
+    ];
+    let header = Header::new(EXPERIMENT, comparison.describe(), environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
-    let of_comparison = Header { experiment: polyserve_lab::compare::record::NAME.to_owned(), ..header.clone() };
-    let mut record = Record::open(args.out.as_deref(), COMPARISON, &of_comparison)?;
-    let mut progress = Progress::of(comparison.turns());
-    if server_cores.share_one_with(client_cores) {
-        progress.say("client and server share a core: what one takes the other has not");
-    }
-    let result = comparison.run_in_turns(&mut record, &mut progress);
-    progress.finish();
-    let (ranking, entries) = result?;
+    let of_comparison = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
+    let mut record = Journal::named(args.out.as_deref(), COMPARISON, &of_comparison)?;
+    let records = experiment::run(&mut comparison, &of_comparison, &mut record, &stop)?;
     let asked = Asked {
         catalog,
         workload: &workload,
@@ -135,11 +130,11 @@ pub(crate) fn run(
         seed: args.seed,
         time_was_up: deadline.was_first(),
     };
-    let recommendation = Recommendation::of(&asked, &ranking, &entries);
+    let recommendation = Recommendation::of(&asked, &Ranking::of(&records)?, &entries(&records)?);
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
     let failed = recommendation.failed.iter();
-    Ok(stop::exit_code(recommendation.interrupted, failed.map(Failed::stays_out)))
+    Ok(stop::exit_code(recommendation.interrupted, failed.map(|failed| failed.wrong)))
 }
 
 /// What no server can do, and what this machine cannot.
@@ -179,12 +174,13 @@ impl RecommendArgs {
         stop: &Shutdown,
     ) -> anyhow::Result<Comparison> {
         let settings = ConfigArgs::default().settings(None)?;
-        let (mut contestants, mut refused) = (Vec::new(), Vec::new());
+        let (mut contestants, mut absent) = (Vec::new(), Vec::new());
         for candidate in &field.candidates {
             match contestant(catalog, workload, &settings, candidate) {
                 Ok(contestant) => contestants.push(contestant),
                 Err(error) if error.is::<ConfigError>() && self.servers.is_empty() => {
-                    refused.push(Failed { name: candidate.name(), round: 0, why: error.to_string() });
+                    let absence = Absence::not_available(error.to_string());
+                    absent.push(Absent { key: Key::new(0, &candidate.name()), absence, excused: false });
                 }
                 Err(error) => return Err(error),
             }
@@ -193,8 +189,8 @@ impl RecommendArgs {
             return Err(Misuse(String::from("there is no server and repo for this workload")).into());
         };
         baseline.role = Role::Baseline;
-        let again = Contestant { name: format!("{} (again)", baseline.name), role: Role::Same, ..baseline.clone() };
-        contestants.insert(1, again);
+        let same = Contestant { name: again(&baseline.name), role: Role::Same, ..baseline.clone() };
+        contestants.insert(1, same);
         let budget = Budget::of(self.time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize))
             .map_err(|needed| {
                 let needed = humantime::format_duration(needed);
@@ -205,8 +201,9 @@ impl RecommendArgs {
                 ))
             })?;
         let instrument = self.instrument(workload, &budget, available, stop)?;
-        let rounds = budget.rounds;
-        Ok(Comparison { contestants, instrument, rounds, latency: true, seed: self.seed, refused })
+        let mut comparison = Comparison::new(contestants, instrument, budget.rounds);
+        comparison.absent = absent;
+        Ok(comparison)
     }
 
     fn instrument(

@@ -1,20 +1,24 @@
-//! What came of a comparison: a row for everybody, with a verdict on speed and, where it counts, one on cost.
+//! The result of a comparison: a row for every contestant, with a verdict on its throughput and, if it counts, one on its cost.
 //!
-//! A cost (requests for each second of the server's CPU time) counts only where nothing was won by waiting: see
-//! [`void`](Void). One that does not count is there all the same, with the reason. Beside the baseline's stand the
-//! shares of what each limit reaches, of both figures.
+//! A cost (requests per second of the server's CPU time) counts only if it is not low because the server waited: see
+//! [`void`](Void). A cost that does not count is kept, with the reason. A row also has the contestant's shares of what each
+//! limit reaches, of both figures.
 //!
-//! Busy is who used all the time that others left of its cores: on a machine that is shared, a server can have no time to
-//! spare with half a core.
+//! A server is busy if it used all the time that other processes left of its cores: on a shared machine, a server can be
+//! busy with half a core.
 //!
-//! Invariant: a ratio is taken within a round. Cost: an estimate or two a row.
+//! Invariant: a ratio is of two figures of the same round. Cost: an estimate or two for each row.
 
+use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::contestant::{Contestant, Role};
+use super::contestant::Role;
 use super::contract::Contract;
-use super::turn::{Latency, Turn, microseconds};
+use super::experiment::{BOUND, Bound, CONTRACT, Key, OTHERS, OtherProcesses};
+use super::sample::{Latency, Measurement, microseconds};
+use super::{Comparison, calibration};
+use crate::experiment::{Failed, Records};
 use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
 mod void;
@@ -22,96 +26,80 @@ mod void;
 use void::Pair;
 pub use void::{LEAST_THROUGHPUT, MOST_LATENCY, Side, Void};
 
-/// From this share of its time on, somebody was busy.
+/// A server or client is busy from this share of its time on.
 pub const BUSY: f64 = 0.95;
-/// More requests than this share of a round's that were due and not sent: the rate was too much in that round.
+/// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
 const MOST_BEHIND: f64 = 0.01;
+/// The `kind` of a ranking's line in records of format 2 and earlier.
+const RANKING: &str = "ranking";
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ranking {
     /// The baseline's name.
     pub baseline: String,
-    /// Rounds that were begun.
+    /// The number of rounds with a sample.
     pub rounds: usize,
-    /// What was asked, in words.
+    /// The workload in words.
     pub asked: String,
-    /// At what rate latencies were taken.
+    /// The rate of the latencies.
     pub rate: Option<Rate>,
     /// Ratios within are ties.
     pub bands: Bands,
-    /// The best throughput first; then the baseline against itself, then the limits.
+    /// The highest throughput first; then the baseline against itself, then the limits.
     pub rows: Vec<Row>,
-    /// What those who are not ours keep of the contract.
+    /// The rules of the contract that foreign contestants keep.
     pub contracts: Vec<Contract>,
-    /// Who is out, and why.
-    pub failed: Vec<Failed>,
-    /// Which share of its cores' time others have had, if that is known.
+    /// The contestants without a row.
+    pub failed: Vec<Failed<Key>>,
+    /// The share of the cores' time that other processes used, if it is known.
     pub others: Option<f64>,
-    /// Whether it was ended early.
+    /// Whether the run was ended early.
     pub interrupted: bool,
 }
 
-/// The rate at which latencies were taken: half of what somebody reaches.
+/// The rate of the latencies: half of a contestant's throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_s: f64,
-    /// Whose half it is.
+    /// The contestant.
     pub half_of: String,
 }
 
 /// The bands of ties; none without the baseline's second entry.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Bands {
-    /// Of requests a second.
+    /// Of requests per second.
     pub throughput: Option<Interval>,
-    /// Of requests for each second of the server's CPU time.
+    /// Of requests per second of the server's CPU time.
     pub cost: Option<Interval>,
 }
 
-/// Somebody who is out.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Failed {
-    /// Its name.
-    pub name: String,
-    /// The round; 0 where it was not even started.
-    pub round: usize,
-    /// Why.
-    pub why: String,
-}
-
-impl Failed {
-    /// Whether it failed in a round: then no rerun tries it again.
-    pub fn stays_out(&self) -> bool {
-        self.round > 0
-    }
-}
-
-/// A ratio to the baseline, and what may be said of it.
+/// A ratio to the baseline, with its verdict.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Compared {
     /// The ratio.
     #[serde(flatten)]
     pub estimate: Estimate,
-    /// What may be said.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a contestant reaches of a limit.
+/// The share of a limit that a contestant reaches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// The limit's name.
     pub of: String,
-    /// Of its requests a second.
+    /// Of its requests per second.
     pub throughput: Option<Estimate>,
-    /// Of its requests for each second of the server's CPU time.
+    /// Of its requests per second of the server's CPU time.
     pub cost: Option<Estimate>,
-    /// Why that of the cost does not count, if it does not.
+    /// Why the share of the cost does not count, if it does not.
     pub cost_void: Option<Void>,
 }
 
-/// Latencies at the fixed rate: of all rounds together in a [`Row`], where nothing else is said.
+/// Latencies at the fixed rate. In a [`Row`] they are of all rounds together.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latencies {
     /// Median, in microseconds.
@@ -120,83 +108,154 @@ pub struct Latencies {
     pub p99_us: f64,
     /// 99.9 %, in microseconds.
     pub p999_us: f64,
-    /// Whether the rate was more than it can do in most rounds: then these say how long the slice was. One round may be
-    /// somebody else's.
+    /// Whether the server could not keep the rate in most rounds. The latencies then depend on the length of a slice. In a
+    /// single round, another process may be the cause.
     pub overloaded: bool,
 }
 
-/// A contestant's figures: medians over its rounds, where nothing else is said.
+/// A contestant's figures. They are medians over its rounds, unless the description of a field differs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// As what it took part.
+    /// Its role.
     pub role: Role,
-    /// Requests a second, beside the baseline.
+    /// Requests per second, relative to the baseline.
     pub throughput: Option<Compared>,
-    /// Requests for each second of the server's CPU time, beside the baseline.
+    /// Requests per second of the server's CPU time, relative to the baseline.
     pub cost: Option<Compared>,
     /// Why the cost does not count, if it does not.
     pub cost_void: Option<Void>,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_s: f64,
-    /// Requests for each second of the server's CPU time.
+    /// Requests per second of the server's CPU time.
     pub requests_per_cpu_s: Option<f64>,
-    /// What it reaches of each limit.
+    /// Its share of each limit.
     pub shares: Vec<Share>,
     /// The latency at the fixed rate.
     pub latency: Option<Latencies>,
-    /// The p99 at the fixed rate, beside the baseline's.
+    /// The p99 at the fixed rate, relative to the baseline.
     pub p99: Option<Estimate>,
-    /// What stands in place of the latency, by the shape of the server.
+    /// The bound that replaces the latency, by the shape of the server.
     pub bound: Option<String>,
-    /// Context switches a request, of threads that live on.
+    /// Context switches per request, of threads that did not end.
     pub switches_per_request: Option<f64>,
     /// Resident memory under load, in bytes.
     pub loaded_bytes: Option<f64>,
-    /// By how much the connections made that grow, each, in bytes; where they were kept.
+    /// The growth of that memory per connection, in bytes, if connections are kept.
     pub bytes_per_connection: Option<f64>,
-    /// The server's CPU time as a share of what others left of its cores' time.
+    /// The server's CPU time as a share of what other processes left of its cores' time.
     pub server_busy: Option<f64>,
-    /// The client's CPU time as a share of what others left of its cores' time.
+    /// The client's CPU time as a share of what other processes left of its cores' time.
     pub client_busy: Option<f64>,
-    /// Who had no time to spare: `server`, `client`, `both` or `neither`.
+    /// The busy side: `server`, `client`, `both` or `neither`.
     pub saturated: String,
 }
 
-/// A contestant, and its turns by round.
+/// A contestant with its figures.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// Who.
-    pub contestant: &'a Contestant,
-    /// A turn for each round; `None` where there was none.
-    pub turns: Vec<Option<Turn>>,
+    /// The contestant's name.
+    pub name: String,
+    /// Its role.
+    pub role: Role,
+    /// The bound that replaces its latency.
+    pub bound: Option<String>,
+    /// Its figures by round; `None` for a round without a sample.
+    pub rounds: Vec<Option<&'a Measurement>>,
 }
 
 impl Entry<'_> {
-    /// The median of what each round shows by itself: a round in which somebody else took the machine counts for one vote.
-    /// In all rounds together its slowest requests may be the hundredth that the p99 is of.
+    /// Returns the medians of the rounds' own latencies: a round in which another process took the machine counts as one. In
+    /// the latencies of all rounds together, the requests of that round alone may determine the p99.
     pub fn usual_latencies(&self) -> Option<Latencies> {
-        let turns: Vec<&Turn> = self.turns.iter().flatten().collect();
+        let all: Vec<&Measurement> = self.rounds.iter().flatten().copied().collect();
         let middle = |figure: fn(&Latency) -> f64| {
-            let mut values: Vec<f64> = turns.iter().filter_map(|turn| turn.latency.as_ref()).map(figure).collect();
+            let mut values: Vec<f64> = all.iter().filter_map(|one| one.latency.as_ref()).map(figure).collect();
             (!values.is_empty()).then(|| median(&mut values))
         };
         Some(Latencies {
             p50_us: middle(|latency| latency.p50_us)?,
             p99_us: middle(|latency| latency.p99_us)?,
             p999_us: middle(|latency| latency.p999_us)?,
-            overloaded: overloaded(&turns),
+            overloaded: is_overloaded(&all),
         })
     }
 }
 
+/// The contestants of the description and their roles.
+fn planned(records: &Records<Comparison>) -> anyhow::Result<Vec<(String, Role)>> {
+    #[derive(Deserialize)]
+    struct Planned {
+        name: String,
+        role: Role,
+    }
+    let planned = serde_json::from_value(records.header.plan["contestants"].clone());
+    let planned: Vec<Planned> = planned.context("the description has no contestants")?;
+    Ok(planned.into_iter().map(|Planned { name, role }| (name, role)).collect())
+}
+
+/// The contestants that have a row: those with a sample and without an absence.
+///
+/// # Errors
+///
+/// Returns an error if the record is not of a comparison.
+pub fn entries(records: &Records<Comparison>) -> anyhow::Result<Vec<Entry<'_>>> {
+    let bounds: Vec<Bound> = records.facts(BOUND)?;
+    let rounds = records.samples().map(|(key, _)| key.round).max().unwrap_or(0);
+    let entry = |(name, role): (String, Role)| {
+        let sample = |round| records.sample(&Key::new(round, &name)).map(|sample| &sample.measurement);
+        let rounds: Vec<_> = (1..=rounds).map(sample).collect();
+        let bound = bounds.iter().find(|known| known.name == name).map(|known| known.bound.clone());
+        Entry { name, role, bound, rounds }
+    };
+    let is_ranked = |entry: &Entry<'_>| {
+        entry.rounds.iter().any(Option::is_some) && records.absence(&Key::new(1, &entry.name)).is_none()
+    };
+    Ok(planned(records)?.into_iter().map(entry).filter(is_ranked).collect())
+}
+
 impl Ranking {
-    /// Ranks `entries`; those who are out are not among them. `kept` is how many connections each had, where they were
-    /// kept.
+    /// The result of what is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record is not of a comparison.
+    pub fn of(records: &Records<Comparison>) -> anyhow::Result<Self> {
+        if let Some(ranking) = records.facts(RANKING)?.pop() {
+            return Ok(ranking);
+        }
+        let plan = &records.header.plan;
+        let contestants = planned(records)?;
+        // Connections of one request each do not make the memory grow.
+        let kept = plan["connections"].as_u64().filter(|_| !plan["pipeline"].is_null());
+        let kept = kept.and_then(|kept| usize::try_from(kept).ok());
+        let baseline = contestants.iter().find(|(_, role)| *role == Role::Baseline);
+        let place = |name: &str| contestants.iter().position(|(known, _)| known == name).unwrap_or(contestants.len());
+        let failed = records.absences().map(|(key, absence)| Failed {
+            key: key.clone(),
+            why: absence.why.clone(),
+            wrong: absence.is_wrong(),
+        });
+        let mut failed: Vec<Failed<Key>> = failed.collect();
+        failed.sort_by_key(|failed| place(&failed.key.name));
+        let others = records.facts::<OtherProcesses>(OTHERS)?.pop();
+        Ok(Self {
+            baseline: baseline.map_or_else(String::new, |(name, _)| name.clone()),
+            asked: plan["asked"].as_str().unwrap_or_default().to_owned(),
+            rate: calibration::rate(records, &contestants),
+            contracts: records.facts(CONTRACT)?,
+            failed,
+            others: others.map(|others| others.share),
+            interrupted: records.is_interrupted(),
+            ..Self::new(&entries(records)?, kept, records.header.environment.seed)
+        })
+    }
+
+    /// Ranks `entries`. `kept` is the number of connections of each, if connections are kept.
     pub fn new(entries: &[Entry<'_>], kept: Option<usize>, seed: u64) -> Self {
         let mut rows: Vec<Row> = entries.iter().map(|entry| Row::new(entry, kept)).collect();
-        let of = |wanted: Role| entries.iter().position(|entry| entry.contestant.role == wanted);
+        let of = |wanted: Role| entries.iter().position(|entry| entry.role == wanted);
         let pair = |own: usize, other: usize| {
             let estimate = |figure| Estimate::of(&ratios(&entries[own], &entries[other], figure), seed);
             Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
@@ -221,18 +280,18 @@ impl Ranking {
                 row.p99 = pair.p99;
                 row.cost_void = pair.void(&alone[own], &alone[base]);
             }
-            let limits = entries.iter().enumerate().filter(|(_, entry)| entry.contestant.role == Role::Limit);
-            for (limit, Entry { contestant, .. }) in limits.filter(|_| alone[own].role != Role::Limit) {
+            let limits = entries.iter().enumerate().filter(|(_, entry)| entry.role == Role::Limit);
+            for (limit, Entry { name, .. }) in limits.filter(|_| alone[own].role != Role::Limit) {
                 let pair = pair(own, limit);
                 let cost_void = pair.void(&alone[own], &alone[limit]);
                 let Pair { throughput, cost, .. } = pair;
-                row.shares.push(Share { of: contestant.name.clone(), throughput, cost, cost_void });
+                row.shares.push(Share { of: name.clone(), throughput, cost, cost_void });
             }
         }
-        rows.sort_by(|a, b| place(a).cmp(&place(b)).then(b.ratio().total_cmp(&a.ratio())));
+        rows.sort_by(|a, b| part(a).cmp(&part(b)).then(b.ratio().total_cmp(&a.ratio())));
         Self {
-            baseline: baseline.map_or_else(String::new, |base| entries[base].contestant.name.clone()),
-            rounds: entries.iter().map(|entry| entry.turns.len()).max().unwrap_or(0),
+            baseline: baseline.map_or_else(String::new, |base| entries[base].name.clone()),
+            rounds: entries.iter().map(|entry| entry.rounds.len()).max().unwrap_or(0),
             asked: String::new(),
             rate: None,
             bands,
@@ -245,33 +304,33 @@ impl Ranking {
     }
 }
 
-type Figure = fn(&Turn) -> Option<f64>;
+type Figure = fn(&Measurement) -> Option<f64>;
 
-fn throughput(turn: &Turn) -> Option<f64> {
-    Some(turn.requests_per_s)
+fn throughput(one: &Measurement) -> Option<f64> {
+    Some(one.requests_per_s)
 }
 
-fn cost(turn: &Turn) -> Option<f64> {
-    turn.requests_per_cpu_s
+fn cost(one: &Measurement) -> Option<f64> {
+    one.requests_per_cpu_s
 }
 
-fn p99(turn: &Turn) -> Option<f64> {
-    turn.latency.as_ref().map(|latency| latency.p99_us)
+fn p99(one: &Measurement) -> Option<f64> {
+    one.latency.as_ref().map(|latency| latency.p99_us)
 }
 
-/// The ratio of the two ones' requests a second, over the rounds that both have.
+/// Returns the ratio of two contestants' requests per second, over the rounds that both have.
 pub fn throughput_ratio(own: &Entry<'_>, other: &Entry<'_>, seed: u64) -> Option<Estimate> {
     Estimate::of(&ratios(own, other, throughput), seed)
 }
 
-/// The ratios of those rounds that both have.
+/// Returns the ratios in the rounds that both have.
 fn ratios(own: &Entry<'_>, other: &Entry<'_>, figure: Figure) -> Vec<f64> {
-    let rounds = own.turns.iter().zip(&other.turns);
-    rounds.filter_map(|(own, other)| Some(figure(own.as_ref()?)? / figure(other.as_ref()?)?)).collect()
+    let rounds = own.rounds.iter().zip(&other.rounds);
+    rounds.filter_map(|(own, other)| Some(figure((*own)?)? / figure((*other)?)?)).collect()
 }
 
-/// Where in the table.
-fn place(row: &Row) -> u8 {
+/// Returns the part of the table that a row belongs to.
+fn part(row: &Row) -> u8 {
     match row.role {
         Role::Baseline | Role::Ranked | Role::Slowed(_) => 0,
         Role::Same => 1,
@@ -279,14 +338,17 @@ fn place(row: &Row) -> u8 {
     }
 }
 
-/// CPU time as a share of it and of the time in which nobody wanted the cores, over all turns: an idle time has steps
-/// that one turn alone is too short for. Without idle times, the share of the cores' time that the turns give.
-fn busy(turns: &[&Turn], figures: impl Fn(&Turn) -> (Option<f64>, Option<f64>, Option<f64>)) -> Option<f64> {
+/// Returns CPU time as a share of the sum of CPU time and idle time, over all measurements: the clock of idle times is too coarse
+/// for one. Without idle times, returns the median of the shares of the cores' time.
+fn busy(
+    all: &[&Measurement],
+    figures: impl Fn(&Measurement) -> (Option<f64>, Option<f64>, Option<f64>),
+) -> Option<f64> {
     let (mut cpu, mut idle, mut shares) = (0.0, Some(0.0), Vec::new());
-    for turn in turns {
-        let (spent, nobody, share) = figures(turn);
-        cpu += spent?;
-        idle = idle.zip(nobody).map(|(sum, nobody)| sum + nobody);
+    for one in all {
+        let (cpu_s, idle_s, share) = figures(one);
+        cpu += cpu_s?;
+        idle = idle.zip(idle_s).map(|(sum, idle_s)| sum + idle_s);
         shares.extend(share);
     }
     match idle {
@@ -298,30 +360,30 @@ fn busy(turns: &[&Turn], figures: impl Fn(&Turn) -> (Option<f64>, Option<f64>, O
 
 impl Row {
     fn new(entry: &Entry<'_>, kept: Option<usize>) -> Self {
-        let Contestant { name, role, bound, .. } = entry.contestant;
-        let turns: Vec<&Turn> = entry.turns.iter().flatten().collect();
-        let middle = |figure: &dyn Fn(&Turn) -> Option<f64>| {
-            let mut values: Vec<f64> = turns.iter().filter_map(|turn| figure(turn)).collect();
+        let Entry { name, role, bound, rounds } = entry;
+        let all: Vec<&Measurement> = rounds.iter().flatten().copied().collect();
+        let middle = |figure: &dyn Fn(&Measurement) -> Option<f64>| {
+            let mut values: Vec<f64> = all.iter().filter_map(|one| figure(one)).collect();
             (!values.is_empty()).then(|| median(&mut values))
         };
-        let server_busy = busy(&turns, |turn| (turn.server_cpu_s, turn.server_idle_s, turn.server_busy));
-        let client_busy = busy(&turns, |turn| (Some(turn.client_cpu_s), turn.client_idle_s, Some(turn.client_busy)));
+        let server_busy = busy(&all, |one| (one.server_cpu_s, one.server_idle_s, one.server_busy));
+        let client_busy = busy(&all, |one| (Some(one.client_cpu_s), one.client_idle_s, Some(one.client_busy)));
         Self {
             name: name.clone(),
             role: *role,
             throughput: None,
             cost: None,
             cost_void: None,
-            requests_per_s: middle(&|turn| throughput(turn)).unwrap_or(0.0),
-            requests_per_cpu_s: middle(&|turn| cost(turn)),
+            requests_per_s: middle(&throughput).unwrap_or(0.0),
+            requests_per_cpu_s: middle(&cost),
             shares: Vec::new(),
-            latency: latencies(&turns),
+            latency: latencies(&all),
             p99: None,
             bound: bound.clone(),
-            switches_per_request: middle(&|turn| turn.switches_per_request),
-            loaded_bytes: middle(&|turn| turn.loaded_bytes.map(|bytes| bytes as f64)),
-            bytes_per_connection: middle(&|turn| {
-                let (before, loaded) = turn.resident_bytes.zip(turn.loaded_bytes)?;
+            switches_per_request: middle(&|one| one.switches_per_request),
+            loaded_bytes: middle(&|one| one.loaded_bytes.map(|bytes| bytes as f64)),
+            bytes_per_connection: middle(&|one| {
+                let (before, loaded) = one.resident_bytes.zip(one.loaded_bytes)?;
                 Some(loaded.saturating_sub(before) as f64 / kept? as f64)
             }),
             server_busy,
@@ -330,7 +392,7 @@ impl Row {
         }
     }
 
-    /// The throughput's ratio to the baseline's; 0 where there is none.
+    /// Returns the throughput's ratio to the baseline; 0 if there is none.
     pub fn ratio(&self) -> f64 {
         self.throughput.map_or(0.0, |compared| compared.estimate.ratio)
     }
@@ -345,29 +407,29 @@ fn saturated(server: f64, client: f64) -> &'static str {
     }
 }
 
-/// Whether the rate was too much in most rounds.
-fn overloaded(turns: &[&Turn]) -> bool {
-    let latencies = || turns.iter().filter_map(|turn| turn.latency.as_ref());
+/// Returns true if the rate was too high in most rounds.
+fn is_overloaded(all: &[&Measurement]) -> bool {
+    let latencies = || all.iter().filter_map(|one| one.latency.as_ref());
     let due = |latency: &Latency| latency.histogram.len() + latency.behind;
-    let too_much = latencies().filter(|latency| latency.behind as f64 > MOST_BEHIND * due(latency) as f64);
-    too_much.count() * 2 > latencies().count()
+    let too_high = latencies().filter(|latency| latency.behind as f64 > MOST_BEHIND * due(latency) as f64);
+    too_high.count() * 2 > latencies().count()
 }
 
-fn latencies(turns: &[&Turn]) -> Option<Latencies> {
-    let mut all: Option<Histogram<u64>> = None;
-    for latency in turns.iter().filter_map(|turn| turn.latency.as_ref()) {
-        match &mut all {
-            // Both have the bounds that the load generator gives them.
-            Some(all) => all.add(&latency.histogram).ok()?,
-            None => all = Some(latency.histogram.clone()),
+fn latencies(all: &[&Measurement]) -> Option<Latencies> {
+    let mut sum: Option<Histogram<u64>> = None;
+    for latency in all.iter().filter_map(|one| one.latency.as_ref()) {
+        match &mut sum {
+            // All histograms have the same bounds.
+            Some(sum) => sum.add(&latency.histogram).ok()?,
+            None => sum = Some(latency.histogram.clone()),
         }
     }
-    let all = all?;
+    let sum = sum?;
     Some(Latencies {
-        p50_us: microseconds(&all, 0.5),
-        p99_us: microseconds(&all, 0.99),
-        p999_us: microseconds(&all, 0.999),
-        overloaded: overloaded(turns),
+        p50_us: microseconds(&sum, 0.5),
+        p99_us: microseconds(&sum, 0.99),
+        p999_us: microseconds(&sum, 0.999),
+        overloaded: is_overloaded(all),
     })
 }
 

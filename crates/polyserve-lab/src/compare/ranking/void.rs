@@ -1,27 +1,26 @@
-//! Why a cost does not count beside another's: nothing is won by waiting.
+//! Why a cost does not count compared with another one.
 //!
-//! A server that lets requests pile up pays less for each. So both servers' cores must have been busy, and whoever of the
-//! two is cheaper must have no less throughput than the other, and no later answers at a fixed rate. Each condition is
-//! held against the interval's end that favours the claim least: a throughput must be surely enough, a latency is too
-//! much only where it is so surely.
+//! A server that lets requests pile up needs less CPU time for each. So both servers must have been busy. The cheaper one
+//! must not have less throughput, nor later answers at a fixed rate. Each condition uses the conservative end of the interval:
+//! the whole interval of a throughput must be high enough; a latency is too high only if its whole interval is.
 //!
-//! Cost: none to speak of; the estimates are made already.
+//! Cost: a few comparisons; the estimates are already there.
 
 use serde::{Deserialize, Serialize};
 
 use super::{BUSY, Row};
 use crate::statistics::{Estimate, Interval};
 
-/// A cost counts only where the interval of the cheaper one's throughput beside the other's begins here or above.
+/// The min start of the interval of the cheaper server's relative throughput. Below it, a cost does not count.
 pub const LEAST_THROUGHPUT: f64 = 0.95;
-/// A cost does not count where the whole interval of the cheaper one's p99 beside the other's lies above.
+/// The limit of the cheaper server's relative p99. If the whole interval lies above, a cost does not count.
 pub const MOST_LATENCY: f64 = 1.2;
 
-/// One of the two that are compared.
+/// One of the two contestants that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Whose row it is.
+    /// The contestant of the row.
     Own,
     /// The baseline, or the limit.
     Other,
@@ -32,56 +31,56 @@ pub enum Side {
 #[serde(tag = "why", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Void {
-    /// A server had time to spare, though the client had some too.
+    /// A server was not busy, and neither was the client.
     Idle {
-        /// Whose.
+        /// The server's side.
         side: Side,
-        /// It was busy for this share of the time that it could have had, if that is known.
+        /// The share of its available time in which it was busy, if it is known.
         busy: Option<f64>,
     },
-    /// A server had time to spare, for the client had none: the cost includes the server's waking up.
+    /// A server was not busy because the client was: the cost includes the server's wake-ups.
     ClientSaturated {
-        /// Whose.
+        /// The server's side.
         side: Side,
-        /// The server was busy for this share of the time that it could have had, if that is known.
+        /// The share of its available time in which the server was busy, if it is known.
         busy: Option<f64>,
     },
-    /// The cheaper one's throughput may be so little of the other's.
+    /// The cheaper server may have too little throughput.
     Throughput {
-        /// Who is cheaper.
+        /// The cheaper side.
         side: Side,
-        /// The lower end of the ratio's interval.
+        /// The low end of the ratio's interval.
         low: f64,
     },
     /// One of the two has no latency.
     NoLatency,
-    /// The latency's rate is more than this one can do.
+    /// The server could not keep the rate of the latencies.
     Overloaded {
-        /// Who.
+        /// The server's side.
         side: Side,
     },
-    /// The cheaper one's p99 is surely too much of the other's.
+    /// The cheaper server's p99 is too high.
     Latency {
-        /// Who is cheaper.
+        /// The cheaper side.
         side: Side,
         /// The ratio.
         ratio: f64,
     },
 }
 
-/// One beside another: the ratios of the rounds that both have.
+/// The ratios of two contestants, over the rounds that both have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
-    /// Of requests a second.
+    /// Of requests per second.
     pub(super) throughput: Option<Estimate>,
-    /// Of requests for each second of the server's CPU time.
+    /// Of requests per second of the server's CPU time.
     pub(super) cost: Option<Estimate>,
     /// Of the p99 at the fixed rate.
     pub(super) p99: Option<Estimate>,
 }
 
 impl Pair {
-    /// Why the cost of `own` does not count beside that of `other`, if it does not; `None` without a cost too.
+    /// Returns why the cost of `own` does not count compared with the cost of `other`; `None` if it counts, or if there is no cost.
     pub(super) fn void(&self, own: &Row, other: &Row) -> Option<Void> {
         let cost = self.cost?;
         let sides = [(Side::Own, own), (Side::Other, other)];
@@ -109,7 +108,7 @@ impl Pair {
     }
 }
 
-/// An estimate, own to other, as the cheaper one's ratio to the dearer one's. All ratios are above 0.
+/// Converts an estimate of own to other into one of cheaper to dearer. All ratios are above 0.
 fn of_the_cheaper(side: Side, Estimate { ratio, interval, .. }: &Estimate) -> (f64, Interval) {
     match side {
         Side::Own => (*ratio, *interval),

@@ -2,12 +2,12 @@ use hdrhistogram::Histogram;
 
 use super::super::workload::tests::workload;
 use super::*;
-use crate::compare::turn::Latency;
-use crate::compare::{Contestant, Turn};
-use crate::launch::{AddressFrom, Launch};
+use crate::compare::Measurement;
+use crate::compare::sample::Latency;
+use crate::experiment::again;
 
-/// A turn of so many requests a second, 10 % more or less by the round, and a p99 of so many milliseconds.
-fn turn(round: usize, per_second: f64, p99_ms: f64) -> Turn {
+/// A measurement with this throughput, which varies by 10 % from round to round, and this p99.
+fn measurement(round: usize, per_second: f64, p99_ms: f64) -> Measurement {
     let drift = 1.0 + 0.1 * (round % 3) as f64;
     let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap();
     histogram.record_n((p99_ms * 1e6) as u64, 100).unwrap();
@@ -20,7 +20,7 @@ fn turn(round: usize, per_second: f64, p99_ms: f64) -> Turn {
         lateness_p99_us: 0.0,
         histogram,
     };
-    Turn {
+    Measurement {
         answered: 100,
         elapsed_s: 1.0,
         requests_per_s: per_second * drift,
@@ -41,36 +41,37 @@ fn turn(round: usize, per_second: f64, p99_ms: f64) -> Turn {
 }
 
 /// The recommendation for candidates of these speeds and p99s, and with this goal; the first is the baseline.
-fn of(goal_ms: Option<f64>, rounds: usize, who: &[(&str, f64, f64)]) -> Recommendation {
-    of_rounds(goal_ms, rounds, who, |_, p99_ms| p99_ms)
+fn of(goal_ms: Option<f64>, rounds: usize, of: &[(&str, f64, f64)]) -> Recommendation {
+    of_rounds(goal_ms, rounds, of, |_, p99_ms| p99_ms)
 }
 
 /// [`of`], with a p99 by the round.
 fn of_rounds(
     goal_ms: Option<f64>,
     rounds: usize,
-    who: &[(&str, f64, f64)],
+    of: &[(&str, f64, f64)],
     p99_in: impl Fn(usize, f64) -> f64,
 ) -> Recommendation {
-    let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
     let candidate = |name: &str| Candidate { server: name.into(), repo: "two_level".into(), workers: None };
-    let candidates: Vec<Candidate> = who.iter().map(|(name, ..)| candidate(name)).collect();
-    let mut contestants: Vec<(Contestant, f64, f64)> = (who.iter().enumerate())
+    let candidates: Vec<Candidate> = of.iter().map(|(name, ..)| candidate(name)).collect();
+    let figures = |per_second: f64, p99_ms: f64| -> Vec<Measurement> {
+        (0..rounds).map(|round| measurement(round, per_second, p99_in(round, p99_ms))).collect()
+    };
+    let mut contestants: Vec<(String, Role, Vec<Measurement>)> = (of.iter().enumerate())
         .map(|(place, (name, per_second, p99_ms))| {
             let role = if place == 0 { Role::Baseline } else { Role::Ranked };
-            (Contestant::new(&candidate(name).name(), role, launch.clone()), *per_second, *p99_ms)
+            (candidate(name).name(), role, figures(*per_second, *p99_ms))
         })
         .collect();
-    let (baseline, per_second, p99_ms) = &contestants[0];
-    let again = Contestant::new(&format!("{} (again)", baseline.name), Role::Same, launch.clone());
-    contestants.push((again, per_second * 1.01, *p99_ms));
-    let turns = |per_second: f64, p99_ms: f64| {
-        let whole = (0..rounds).map(|round| Some(turn(round, per_second, p99_in(round, p99_ms))));
-        whole.chain([None]).collect() // the last round was cut short
-    };
+    let (_, per_second, p99_ms) = of[0];
+    contestants.push((again(&contestants[0].0), Role::Same, figures(per_second * 1.01, p99_ms)));
     let entries: Vec<Entry<'_>> = contestants
         .iter()
-        .map(|(contestant, per_second, p99_ms)| Entry { contestant, turns: turns(*per_second, *p99_ms) })
+        .map(|(name, role, figures)| {
+            // The last round was cut short.
+            let rounds = figures.iter().map(Some).chain([None]).collect();
+            Entry { name: name.clone(), role: *role, bound: None, rounds }
+        })
         .collect();
     let ranking = Ranking::new(&entries, None, 0);
     let workload = Workload { p99_goal_ms: goal_ms, ..workload() };

@@ -1,22 +1,34 @@
-//! What a turn of a contestant has shown.
+//! The figures of a contestant in one round.
 //!
-//! Invariant: figures of the measured slices alone, but for what says that it is of the whole turn. Cost: a histogram of
-//! about 100 KB where a latency was taken.
+//! Invariant: a figure is of the measured slices alone, unless its description names the whole measurement. Cost: a
+//! histogram of about 100 KB for each measurement with a latency.
 
 use hdrhistogram::Histogram;
 use polyserve_load::Report;
 use serde::{Deserialize, Serialize};
 
-/// What a turn has shown.
+use super::contestant::Role;
+
+/// The sample of a cell: the contestant's role and its figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Turn {
+pub struct Sample {
+    /// The contestant's role.
+    pub role: Role,
+    /// Its figures.
+    #[serde(flatten)]
+    pub measurement: Measurement,
+}
+
+/// The figures of a contestant in one round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measurement {
     /// Right answers in closed loop.
     pub answered: u64,
-    /// How long that took, in seconds.
+    /// The duration of the closed loop, in seconds.
     pub elapsed_s: f64,
-    /// Right answers a second.
+    /// Right answers per second.
     pub requests_per_s: f64,
-    /// Right answers for each second of the server's CPU time.
+    /// Right answers per second of the server's CPU time.
     pub requests_per_cpu_s: Option<f64>,
     /// The server's CPU time, in seconds.
     pub server_cpu_s: Option<f64>,
@@ -26,19 +38,19 @@ pub struct Turn {
     pub server_busy: Option<f64>,
     /// The client's CPU time as a share of its threads' time.
     pub client_busy: f64,
-    /// For how many seconds nobody wanted the server's cores.
+    /// The idle time of the server's cores, in seconds.
     pub server_idle_s: Option<f64>,
-    /// For how many seconds nobody wanted the client's cores.
+    /// The idle time of the client's cores, in seconds.
     pub client_idle_s: Option<f64>,
-    /// Context switches of the server's threads for each request, during the verifying load.
+    /// Context switches of the server's threads per request, during the verifying load.
     pub switches_per_request: Option<f64>,
     /// Resident memory before the first connection, in bytes.
     pub resident_bytes: Option<u64>,
     /// Resident memory with all connections open, in bytes.
     pub loaded_bytes: Option<u64>,
-    /// Requests of the whole turn that were sent again: their kept connection had closed before a byte of the answer.
+    /// Requests of the whole measurement that were sent again: their kept connection closed before a byte of the answer.
     pub retried: u64,
-    /// Connections of the whole turn that followed one that the server had closed between requests.
+    /// Connections of the whole measurement that replaced one that the server closed between requests.
     pub reconnects: u64,
     /// The latency at a fixed rate.
     pub latency: Option<Latency>,
@@ -47,9 +59,9 @@ pub struct Turn {
 /// Latencies from the intended start, at a fixed rate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Latency {
-    /// Requests a second that were due.
+    /// Requests per second that were due.
     pub rate: f64,
-    /// Requests that were due in the slice and not sent in it, for want of a free connection.
+    /// Requests that were due in the slice and not sent in it, because no connection was free.
     pub behind: u64,
     /// Median, in microseconds.
     pub p50_us: f64,
@@ -57,9 +69,9 @@ pub struct Latency {
     pub p99_us: f64,
     /// 99.9 %, in microseconds.
     pub p999_us: f64,
-    /// How late the load generator itself was, 99 %, in microseconds.
+    /// The delay of the load generator itself, 99 %, in microseconds.
     pub lateness_p99_us: f64,
-    /// All of them, in nanoseconds, to two digits: as they are recorded, so that a rerun computes what this run does.
+    /// All latencies, in nanoseconds, to two digits. The record has the same, so a later run computes the same figures.
     #[serde(with = "counts")]
     pub histogram: Histogram<u64>,
 }
@@ -69,20 +81,18 @@ pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
 }
 
-/// What a histogram keeps of a latency, in nanoseconds: ten minutes, two digits.
+/// The longest latency of a histogram, in nanoseconds: ten minutes.
 const LONGEST: u64 = 600_000_000_000;
+/// The precision of a histogram, in digits.
 const DIGITS: u8 = 2;
 
-/// An empty histogram of latencies, as records keep them.
-///
-/// # Panics
-///
-/// Never: its bounds are constants that are right.
+/// An empty histogram of latencies, as records have them. The bounds are constants within the library's limits, so this
+/// does not panic.
 fn empty() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are right")
+    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are constants within the limits")
 }
 
-/// `histogram` to two digits, within 1 % of it.
+/// `histogram` to two digits: each value within 1 %.
 pub fn coarse(histogram: &Histogram<u64>) -> Histogram<u64> {
     let mut coarse = empty();
     for bucket in histogram.iter_recorded() {
@@ -91,7 +101,7 @@ pub fn coarse(histogram: &Histogram<u64>) -> Histogram<u64> {
     coarse
 }
 
-/// A histogram in a record: a list of `[nanoseconds, how many]`.
+/// A histogram in a record: a list of `[nanoseconds, count]`.
 mod counts {
     use hdrhistogram::Histogram;
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -110,7 +120,7 @@ mod counts {
     }
 }
 
-/// The measured slices together.
+/// The sum of the measured slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     pub(super) answered: u64,
@@ -138,7 +148,7 @@ impl Sum {
 mod tests {
     use super::*;
 
-    /// What a rerun reads back must rank as what this run measured.
+    /// A record read back must give the ranking of the run that wrote it.
     #[test]
     fn a_latency_is_read_back_as_it_was_recorded() {
         let mut fine = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();

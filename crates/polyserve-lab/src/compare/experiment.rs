@@ -1,0 +1,337 @@
+//! The experiment: all contestants in every round.
+//!
+//! Before the first round the limit and the baseline are measured a few times. These calibrations are cells of round 0. They
+//! determine the rate of the latencies, and how much CPU time a slowed contestant wastes.
+//!
+//! Invariants: the samples of one round were measured together; a contestant that failed is excluded from all rounds, and a
+//! later run measures them again as a whole unless the contestant did wrong. Cost: that of the cells.
+
+use std::fmt;
+
+use anyhow::bail;
+use polyserve_load::Usage;
+use polyserve_report::Summary;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::contestant::{Contestant, Role};
+use super::ranking::Ranking;
+use super::sample::Sample;
+use super::{Comparison, calibration, contract, round, table};
+use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
+use crate::launch::foreign;
+use crate::machine::Cores;
+use crate::machine::proc::Spent;
+
+/// The name of the experiment, its command and its record.
+pub const NAME: &str = "compare";
+/// The `kind` of a [`Contract`](super::contract::Contract)'s line.
+pub(super) const CONTRACT: &str = "contract";
+/// The `kind` of a [`Bound`]'s line.
+pub(super) const BOUND: &str = "bound";
+/// The `kind` of the line of [`OtherProcesses`].
+pub(super) const OTHERS: &str = "other_processes";
+
+/// A contestant in a round.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The round; 0 for a calibration, and for a contestant that was not started.
+    pub round: usize,
+    /// The contestant's name.
+    pub name: String,
+    /// The number of the calibration; 0 in rounds, and in records of format 2 and earlier.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempt: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+fn is_zero(attempt: &usize) -> bool {
+    *attempt == 0
+}
+
+impl Key {
+    /// A contestant in a round.
+    pub fn new(round: usize, name: &str) -> Self {
+        Self { round, name: name.to_owned(), attempt: 0 }
+    }
+
+    /// A calibration of a contestant.
+    pub(super) fn calibration(attempt: usize, name: &str) -> Self {
+        Self { attempt, ..Self::new(0, name) }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { round: 0, name, attempt: 0 } => f.write_str(name),
+            Self { round: 0, name, attempt } => write!(f, "calibration {attempt}: {name}"),
+            Self { round, name, .. } => write!(f, "round {round}: {name}"),
+        }
+    }
+}
+
+/// A contestant whose shape bounds how long a connection waits. The line's kind is `bound`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Bound {
+    pub(super) name: String,
+    pub(super) bound: String,
+}
+
+/// The share of the cores' time that other processes used. The line's kind is `other_processes`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct OtherProcesses {
+    pub(super) share: f64,
+}
+
+/// The state of a run.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The contestants that can be started.
+    pub(super) contestants: Vec<Contestant>,
+    /// The contestants whose programs could not be built.
+    absent: Vec<Absent<Key>>,
+    /// The rate of the latencies.
+    pub(super) rate: Option<f64>,
+    /// The cores of the calling thread before the run.
+    cores: Option<Cores>,
+    /// The times of all cores at the start of the run.
+    spent: Option<Spent>,
+    /// Whether this run measured a cell.
+    pub(super) has_measured: bool,
+}
+
+impl Comparison {
+    /// Builds the peers. A peer that cannot be built is absent.
+    fn build(&mut self) -> anyhow::Result<()> {
+        let Some(peers) = &self.peers else { return Ok(()) };
+        for peer in foreign::build(&peers.asked, peers.sources(), peers.allocator, &self.instrument.stop) {
+            let title = peer.who.title();
+            let is_its = |one: &Contestant| one.peer == Some(peer.who);
+            match peer.launch(peers.workers) {
+                Ok(launch) => {
+                    let own = self.state.contestants.iter_mut().filter(|one| is_its(one));
+                    own.for_each(|one| one.launch = launch.clone());
+                }
+                Err(why) if self.state.contestants.iter().any(|one| is_its(one) && one.role == Role::Baseline) => {
+                    bail!("the baseline {title}: {why}");
+                }
+                Err(why) => {
+                    let count = self.state.contestants.len();
+                    self.state.contestants.retain(|one| !is_its(one));
+                    if self.state.contestants.len() < count {
+                        let excused = peers.excuses(peer.who, peer.is_absent);
+                        let absence = Absence::not_available(why);
+                        self.state.absent.push(Absent { key: Key::new(0, &title), absence, excused });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the bounds of shapes, and checks foreign contestants against the contract.
+    fn record_facts(&self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let bounds: Vec<Bound> = notebook.records().facts(BOUND)?;
+        for Contestant { name, bound, .. } in &self.contestants {
+            if let Some(bound) = bound.clone()
+                && !bounds.iter().any(|known| known.name == *name)
+            {
+                notebook.fact(BOUND, &Bound { name: name.clone(), bound })?;
+            }
+        }
+        let contracts: Vec<contract::Contract> = notebook.records().facts(CONTRACT)?;
+        let is_checked = |one: &&Contestant| one.checks_contract && matches!(one.role, Role::Baseline | Role::Ranked);
+        for contestant in self.state.contestants.iter().filter(is_checked) {
+            if notebook.is_stopped() {
+                break;
+            }
+            if contracts.iter().any(|known| known.name == contestant.name) {
+                continue;
+            }
+            notebook.progress.begin(format!("contract: {}", contestant.name));
+            // A contestant that cannot be started fails in its first round.
+            if let Ok(contract) = contract::check(contestant, &self.instrument.server_cores) {
+                notebook.fact(CONTRACT, &contract)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures these contestants in a round.
+    pub(super) fn measure_round(
+        &mut self,
+        number: usize,
+        contestants: &[&Contestant],
+        rate: Option<f64>,
+        notebook: &mut Notebook<'_, Self>,
+    ) -> Vec<Result<Sample, Absence>> {
+        self.state.has_measured = true;
+        let begin = |contestant: &Contestant| notebook.progress.begin(Key::new(number, &contestant.name).to_string());
+        let results = round::measure(&self.instrument, contestants, number, rate, begin);
+        let sample = |(contestant, result): (&&Contestant, Result<_, _>)| {
+            result.map(|measurement| Sample { role: contestant.role, measurement })
+        };
+        contestants.iter().zip(results).map(sample).collect()
+    }
+}
+
+impl Experiment for Comparison {
+    const NAME: &'static str = NAME;
+    const SAMPLE: &'static str = "turn";
+    const UNITS: &'static str = "measurements";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Ranking;
+
+    fn describe(&self) -> Value {
+        let super::Instrument { connections, usage, asked, warm_up, slice, latency_slice, .. } = &self.instrument;
+        let contestants = self.contestants.iter().map(|one| json!({"name": one.name, "role": one.role}));
+        let mut description = json!({
+            "contestants": contestants.collect::<Vec<_>>(),
+            "refused": self.absent.iter().map(|absent| &absent.key.name).collect::<Vec<_>>(),
+            "asked": asked,
+            "connections": connections,
+            "pipeline": if let Usage::KeepAlive { pipeline } = usage { Some(pipeline) } else { None },
+            "rounds": self.rounds,
+            "warm_up_s": warm_up.as_secs_f64(),
+            "slice_s": slice.as_secs_f64(),
+            "latency_slice_s": self.latency.then_some(latency_slice.as_secs_f64()),
+        });
+        for (name, value) in &self.details {
+            description[*name] = value.clone();
+        }
+        description
+    }
+
+    /// Builds, checks and calibrates. The calling thread is pinned to the client's cores until the end of the run.
+    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        self.state = State { contestants: self.contestants.clone(), ..State::default() };
+        self.build()?;
+        let super::Instrument { server_cores, client_cores, .. } = &self.instrument;
+        if server_cores.share_one_with(client_cores) {
+            notebook.progress.say("client and server share a core: what one takes the other has not");
+        }
+        self.state.cores = Some(Cores::available()?);
+        client_cores.pin()?;
+        self.state.spent = Spent::on(&self.instrument.cores());
+        self.record_facts(notebook)?;
+        calibration::calibrate(self, notebook)
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let keys = |round| self.state.contestants.iter().map(move |one| Key::new(round, &one.name));
+        let rounds = (1..=self.rounds).map(|round| Batch::together(keys(round)));
+        let absent = self.absent.iter().chain(&self.state.absent).cloned().collect();
+        Plan { absent, ..Plan::new(rounds.collect()) }
+    }
+
+    fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
+        let number = keys.first().map_or(0, |key| key.round);
+        let is_asked = |one: &&Contestant| keys.iter().any(|key| key.name == one.name);
+        let contestants: Vec<Contestant> = self.state.contestants.iter().filter(is_asked).cloned().collect();
+        self.measure_round(number, &contestants.iter().collect::<Vec<_>>(), self.state.rate, notebook)
+    }
+
+    fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        if let Some(cores) = self.state.cores.take() {
+            cores.pin()?;
+        }
+        let spent = self.state.spent.take().zip(Spent::on(&self.instrument.cores()));
+        if let Some((begun, ended)) = spent.filter(|_| self.state.has_measured) {
+            notebook.fact(OTHERS, &OtherProcesses { share: ended.others_since(&begun) })?;
+        }
+        Ok(())
+    }
+
+    /// A contestant that failed has no place in the ranking, so it is measured in no round.
+    fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
+        of.name == key.name
+    }
+
+    fn is_essential(&self, key: &Key) -> bool {
+        self.contestants.iter().any(|one| one.role == Role::Baseline && one.name == key.name)
+    }
+
+    /// Records of format 2 name a contestant that was not started without a round.
+    fn upgrade(mut line: Value) -> Value {
+        if line["kind"] == "refusal" {
+            line["round"] = 0.into();
+        }
+        line
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Ranking> {
+        Ranking::of(records)
+    }
+
+    fn text(&self, ranking: &Ranking) -> String {
+        ranking.text(self.wide, crate::output::is_coloured())
+    }
+
+    fn summarize(_: &Records<Self>, ranking: &Ranking) -> anyhow::Result<Summary> {
+        Ok(Summary { tables: table::tables(ranking), ..Summary::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::experiment::Reason;
+    use crate::journal::read;
+
+    const RECORDED: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../polyserve-cli/tests/fixtures/records/compare.jsonl");
+
+    /// The ranking that an old record ends with is its report. A new record has no such line: its samples give the same.
+    #[test]
+    fn the_samples_of_an_old_record_give_its_ranking() {
+        let mut lines = read(Path::new(RECORDED)).unwrap();
+        let place = lines.iter().position(|line| line["kind"] == "ranking").unwrap();
+        let report = |lines: &[Value]| {
+            let records = Records::<Comparison>::of(lines).unwrap();
+            let ranking = Comparison::report(&records).unwrap();
+            let tables = Comparison::summarize(&records, &ranking).unwrap().tables;
+            let tables: Vec<_> = tables.iter().map(|(name, table)| (name.clone(), table.to_string())).collect();
+            (serde_json::to_value(&ranking).unwrap(), tables)
+        };
+        let (ranking, tables) = report(&lines);
+        let recorded = lines.remove(place);
+        for (field, value) in ranking.as_object().unwrap() {
+            assert_eq!(*value, recorded[field], "{field}");
+        }
+        assert_eq!(tables.len(), 2);
+        let (mut computed, computed_tables) = report(&lines);
+        assert_eq!(computed["others"], Value::Null, "an old record has it in the ranking only");
+        computed["others"] = ranking["others"].clone();
+        assert_eq!((computed, computed_tables), (ranking, tables));
+    }
+
+    #[test]
+    fn failures_of_an_old_record_are_read() {
+        let mut lines = read(Path::new(RECORDED)).unwrap();
+        lines.retain(|line| line["kind"] != "ranking" && line["round"] != 2);
+        let (ours, limit) = ("tokio_tcp/two_level", "null_epoll");
+        let why = "status 500";
+        lines.push(json!({"kind": "refusal", "name": "nginx", "why": "not run: nginx is not installed"}));
+        lines.push(json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "why": why}));
+        let records = Records::<Comparison>::of(&lines).unwrap();
+        let absent = records.absence(&Key::new(7, "nginx")).unwrap();
+        assert_eq!(absent.reason, Reason::NotAvailable);
+        let ranking = Comparison::report(&records).unwrap();
+        let failed: Vec<_> = ranking.failed.iter().map(|one| (one.key.round, one.key.name.as_str())).collect();
+        assert_eq!(failed, [(2, ours), (0, "nginx")]);
+        let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
+        assert!(!names.contains(&ours) && names.contains(&limit), "{names:?}");
+    }
+
+    #[test]
+    fn a_calibration_has_a_number_and_a_round_has_none() {
+        assert_eq!(json!(Key::new(3, "a")), json!({"round": 3, "name": "a"}));
+        assert_eq!(json!(Key::calibration(2, "a")), json!({"round": 0, "name": "a", "attempt": 2}));
+        assert_eq!(Key::calibration(2, "a").to_string(), "calibration 2: a");
+        assert_eq!(Key::new(3, "a").to_string(), "round 3: a");
+    }
+}

@@ -1,0 +1,307 @@
+//! Trials: whether comparisons can be believed. The same server compared with itself must seldom be called different, and a
+//! server that is slowed on purpose must be called slower.
+//!
+//! Invariant: a trial that is incomplete, or has a comparison without a verdict, has not passed. Cost: that of the comparisons,
+//! one for each cell.
+
+use std::fmt;
+
+use polyserve::Shutdown;
+use polyserve_report::{Summary, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::compare::ranking::Compared;
+use crate::compare::{Comparison, Role};
+use crate::experiment::{Absence, Experiment, Notebook, Plan, Records, run_with};
+use crate::journal::{Header, Journal};
+use crate::machine::Environment;
+use crate::progress::Progress;
+use crate::statistics::Verdict;
+
+/// The name of the experiment, its command and its record.
+pub const NAME: &str = "trial";
+/// The max share of comparisons in which a server is called different from itself.
+const MAX_FALSE: f64 = 0.1;
+/// The min share of comparisons in which a slowed server is called slower.
+const MIN_FOUND: f64 = 0.8;
+
+/// The kind of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The baseline is compared with itself.
+    Same,
+    /// The baseline is compared with itself, slowed.
+    Slowed,
+}
+
+/// A comparison of a trial.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The trial.
+    pub trial: Kind,
+    /// The number of the comparison, from 1.
+    pub number: u32,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.trial {
+            Kind::Same => "the same",
+            Kind::Slowed => "slowed",
+        };
+        write!(f, "{name}: comparison {}", self.number)
+    }
+}
+
+/// The verdicts of a comparison.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// Of throughput.
+    pub throughput: Option<Compared>,
+    /// Of cost.
+    pub cost: Option<Compared>,
+}
+
+/// The comparisons of one kind.
+#[derive(Debug)]
+pub struct Part {
+    /// The kind.
+    pub kind: Kind,
+    /// The number of comparisons.
+    pub times: u32,
+    /// The baseline, the baseline again, and the contestant that is judged.
+    pub comparison: Comparison,
+}
+
+/// Trials of one or both kinds.
+#[derive(Debug)]
+pub struct Trials {
+    /// The kinds.
+    pub parts: Vec<Part>,
+    /// The percentage of CPU time that the slowed server wastes.
+    pub slowed_percent: f64,
+    /// Where and with what it is measured.
+    pub environment: Environment,
+    /// Begun by the first signal.
+    pub stop: Shutdown,
+}
+
+/// The verdicts of one trial.
+#[derive(Debug, Default, Serialize)]
+pub struct Tally {
+    comparisons: usize,
+    faster: usize,
+    slower: usize,
+    tie: usize,
+    too_few_rounds: usize,
+}
+
+/// The result of one trial.
+#[derive(Debug, Serialize)]
+pub struct Trial {
+    kind: Kind,
+    times: usize,
+    slowed_percent: f64,
+    throughput: Tally,
+    cost: Tally,
+}
+
+/// The result of all trials.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    trials: Vec<Trial>,
+    interrupted: bool,
+    passed: bool,
+}
+
+/// The description of a trial, in the record's header.
+#[derive(Debug, Serialize, Deserialize)]
+struct Planned {
+    kind: Kind,
+    times: u32,
+    comparison: Value,
+}
+
+impl Experiment for Trials {
+    const NAME: &'static str = NAME;
+    const UNITS: &'static str = "comparisons";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        let planned =
+            |part: &Part| Planned { kind: part.kind, times: part.times, comparison: part.comparison.describe() };
+        json!({
+            "trials": self.parts.iter().map(planned).collect::<Vec<_>>(),
+            "slowed_percent": self.slowed_percent,
+        })
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let keys = |part: &Part| {
+            let trial = part.kind;
+            (1..=part.times).map(move |number| Key { trial, number })
+        };
+        Plan::series(self.parts.iter().flat_map(keys))
+    }
+
+    fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        let part = self.parts.iter_mut().find(|part| part.kind == key.trial);
+        let part = part.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        // Each comparison has its own resamples.
+        let seed = self.environment.seed.wrapping_add(key.number.into());
+        let environment = Environment { seed, ..self.environment.clone() };
+        let header = Header::new(Comparison::NAME, part.comparison.describe(), environment);
+        let (mut journal, mut progress) = (Journal::none(), Progress::hidden());
+        let records = run_with(&mut part.comparison, &header, &mut journal, &mut progress, &self.stop);
+        let ranking = records.and_then(|records| Comparison::report(&records));
+        let ranking = ranking.map_err(|error| Absence::failed(error.to_string()))?;
+        if let Some(failed) = ranking.failed.first() {
+            return Err(Absence::new(format!("{}: {}", failed.key.name, failed.why), failed.wrong));
+        }
+        let row = ranking.rows.iter().find(|row| matches!(row.role, Role::Ranked | Role::Slowed(_)));
+        let (throughput, cost) = row.map_or((None, None), |row| (row.throughput, row.cost));
+        if let (Some(Compared { estimate, verdict }), Some(band)) = (throughput, ranking.bands.throughput) {
+            let (ratio, interval) = (estimate.ratio, estimate.interval);
+            let times = part.times;
+            notebook.progress.say(&format!("{key} of {times}: {ratio:.3} {interval}, band {band}: {verdict:?}"));
+        }
+        Ok(Sample { throughput, cost })
+    }
+
+    fn is_essential(&self, _: &Key) -> bool {
+        true
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        let plan = &records.header.plan;
+        let planned: Vec<Planned> = serde_json::from_value(plan["trials"].clone())?;
+        let slowed_percent = plan["slowed_percent"].as_f64().unwrap_or(0.0);
+        let trial = |Planned { kind, times, .. }: Planned| {
+            let (mut throughput, mut cost) = (Tally::default(), Tally::default());
+            for (_, sample) in records.samples().filter(|(key, _)| key.trial == kind) {
+                throughput.count(sample.throughput);
+                cost.count(sample.cost);
+            }
+            let slowed_percent = if kind == Kind::Slowed { slowed_percent } else { 0.0 };
+            Trial { kind, times: times as usize, slowed_percent, throughput, cost }
+        };
+        Ok(Report::of(planned.into_iter().map(trial).collect(), records.is_interrupted()))
+    }
+
+    fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let tables = vec![("Verdicts of comparisons".to_owned(), report.table())];
+        Ok(Summary { tables, ..Summary::default() })
+    }
+
+    fn is_passed(report: &Report) -> bool {
+        report.passed
+    }
+}
+
+impl Tally {
+    fn count(&mut self, compared: Option<Compared>) {
+        let Some(Compared { verdict, .. }) = compared else { return };
+        self.comparisons += 1;
+        *match verdict {
+            Verdict::Faster => &mut self.faster,
+            Verdict::Slower => &mut self.slower,
+            Verdict::Tie => &mut self.tie,
+            Verdict::TooFewRounds => &mut self.too_few_rounds,
+        } += 1;
+    }
+
+    fn share(&self, count: usize) -> f64 {
+        if self.comparisons == 0 { 0.0 } else { count as f64 / self.comparisons as f64 }
+    }
+}
+
+impl Trial {
+    /// Returns true if throughput, on which all verdicts depend, was judged in every comparison, and well enough.
+    fn is_passed(&self) -> bool {
+        let Tally { comparisons, slower, faster, too_few_rounds, .. } = self.throughput;
+        if comparisons != self.times || too_few_rounds > 0 {
+            return false;
+        }
+        match self.kind {
+            Kind::Same => self.throughput.share(slower + faster) <= MAX_FALSE,
+            Kind::Slowed => self.throughput.share(slower) >= MIN_FOUND,
+        }
+    }
+}
+
+impl Report {
+    fn of(trials: Vec<Trial>, interrupted: bool) -> Self {
+        // An interrupted run lacks comparisons.
+        let passed = !interrupted && !trials.is_empty() && trials.iter().all(Trial::is_passed);
+        Self { trials, interrupted, passed }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::of_numbers(&["", "comparisons", "slower", "tie", "faster", "too few rounds"]);
+        for trial in &self.trials {
+            let name = match trial.kind {
+                Kind::Same => String::from("the same"),
+                Kind::Slowed => format!("slowed by {} %", trial.slowed_percent),
+            };
+            for (figure, tally) in [("throughput", &trial.throughput), ("cost", &trial.cost)] {
+                let counts = [tally.comparisons, tally.slower, tally.tie, tally.faster, tally.too_few_rounds];
+                let cells = [format!("{name}, {figure}")].into_iter().chain(counts.map(|count| count.to_string()));
+                table.row(cells.collect());
+            }
+        }
+        table
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.table())?;
+        writeln!(f, "{}", if self.passed { "passed" } else { "FAILED: do not rely on comparisons like these" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::{Estimate, Interval};
+
+    fn tally(faster: usize, slower: usize, tie: usize, too_few: usize) -> Tally {
+        let mut tally = Tally::default();
+        let estimate = Estimate { ratio: 1.0, interval: Interval { low: 0.9, high: 1.1 }, rounds: 10 };
+        let verdicts = [Verdict::Faster, Verdict::Slower, Verdict::Tie, Verdict::TooFewRounds];
+        for (count, verdict) in [faster, slower, tie, too_few].into_iter().zip(verdicts) {
+            (0..count).for_each(|_| tally.count(Some(Compared { estimate, verdict })));
+        }
+        tally.count(None);
+        tally
+    }
+
+    fn trial(kind: Kind, times: usize, throughput: Tally) -> Trial {
+        Trial { kind, times, slowed_percent: 5.0, throughput, cost: Tally::default() }
+    }
+
+    #[test]
+    fn an_instrument_that_sees_what_is_not_there_or_not_what_is_there_fails() {
+        let passed = |kind, times, [faster, slower, tie]: [usize; 3]| {
+            trial(kind, times, tally(faster, slower, tie, 0)).is_passed()
+        };
+        assert!(passed(Kind::Same, 100, [5, 5, 90]) && !passed(Kind::Same, 100, [5, 6, 89]));
+        assert!(passed(Kind::Slowed, 20, [0, 16, 4]) && !passed(Kind::Slowed, 20, [0, 15, 5]));
+        assert!(!passed(Kind::Slowed, 20, [20, 0, 0]) && !passed(Kind::Slowed, 20, [0, 0, 0]));
+    }
+
+    #[test]
+    fn an_incomplete_trial_fails() {
+        assert!(!trial(Kind::Same, 10, tally(0, 0, 0, 0)).is_passed(), "nothing was compared");
+        assert!(!trial(Kind::Same, 10, tally(0, 0, 9, 0)).is_passed(), "a comparison is missing");
+        assert!(!trial(Kind::Same, 10, tally(0, 0, 0, 10)).is_passed(), "nothing was decided");
+        assert!(!trial(Kind::Slowed, 10, tally(0, 9, 0, 1)).is_passed(), "one comparison was not decided");
+        let done = || vec![trial(Kind::Same, 10, tally(0, 0, 10, 0))];
+        assert!(Report::of(done(), false).passed && !Report::of(done(), true).passed, "ended early");
+        assert!(!Report::of(Vec::new(), false).passed);
+    }
+}
