@@ -18,11 +18,6 @@ pub struct Progress {
 const LINES: Duration = Duration::from_secs(15);
 
 impl Progress {
-    /// The progress of a run of this number of turns.
-    pub fn of(turns: usize) -> Self {
-        Self::counting(turns, "turns")
-    }
-
     /// The progress of a run of this number of steps. `called` is their name in the plural.
     pub fn counting(steps: usize, called: &'static str) -> Self {
         let style =
@@ -36,12 +31,6 @@ impl Progress {
     /// A bar that is not drawn. What is said beside it is still written.
     pub fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: Instant::now() }
-    }
-
-    /// A turn begins.
-    pub fn turn(&mut self, round: usize, name: &str) {
-        let round = if round == 0 { String::from("calibration") } else { format!("round {round}") };
-        self.begin(format!("{round}: {name}"));
     }
 
     /// A step begins.
@@ -70,11 +59,6 @@ impl Progress {
         }
     }
 
-    /// A step is over, or was left out.
-    pub fn turn_over(&self) {
-        self.bar.inc(1);
-    }
-
     /// Adds steps to the known ones.
     pub fn grow(&self, steps: usize) {
         self.bar.inc_length(steps as u64);
@@ -89,11 +73,6 @@ impl Progress {
     pub fn were_over(&self, steps: usize) {
         self.bar.inc(steps as u64);
         self.bar.reset_eta();
-    }
-
-    /// There is one turn more than was known.
-    pub fn one_more(&self) {
-        self.bar.inc_length(1);
     }
 
     /// Prints a line on standard error.

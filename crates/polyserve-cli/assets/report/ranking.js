@@ -10,7 +10,7 @@ function contestant(name, places) {
 function rankingsOfServers(records) {
   const rankings = new Map();
   for (const record of records.filter((one) => one.experiment === "compare")) {
-    const ranking = record.lines.ranking?.at(-1);
+    const ranking = record.derived;
     if (!ranking?.rows?.length) continue;
     const label = [record.file.split("/").at(-1).replace(/\.jsonl$/, ""), ranking.asked].filter(Boolean).join(": ");
     rankings.set(label, ranking);
@@ -45,7 +45,7 @@ function storesRanked(section, records) {
 
 // The section at the top, or null if no record ranks anything.
 function rankingSection(records) {
-  const ranks = records.some((one) => (one.experiment === "compare" && one.lines.ranking?.at(-1)?.rows?.length)
+  const ranks = records.some((one) => (one.experiment === "compare" && one.derived?.rows?.length)
     || (one.experiment === "stores" && one.derived?.points?.some((point) => point.beside)));
   return ranks ? h("section", { id: "ranking" }, h("h2", {}, "Which server, which store")) : null;
 }

@@ -56,7 +56,7 @@ const PUBLISHED: [(&str, &str); 7] = [
 /// What the drawing of an experiment reads: its kinds of lines, and true if it also reads the experiment's result. The
 /// page has nothing else of such a record but tables. Of another experiment it has a table of each kind of line.
 const DRAWN: [(&str, &[&str], bool); 11] = [
-    ("compare", &["ranking", "turn"], false),
+    ("compare", &["turn"], true),
     ("crowd", &["row"], false),
     ("ladder", &["rung", "contestant"], true),
     ("matrix", &["cell"], false),

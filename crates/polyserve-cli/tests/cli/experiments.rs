@@ -8,6 +8,7 @@ use polyserve_experiments::matrix::Matrix;
 use polyserve_experiments::page::WaitingPage;
 use polyserve_experiments::stress::Stress;
 use polyserve_experiments::tasks::experiment::Tasks;
+use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{Experiment, Records};
 use polyserve_lab::journal;
@@ -97,6 +98,13 @@ pub(crate) fn resumes<E: Experiment>(args: &[&str]) {
 
     printed(&run.args(&["--json"]));
     assert_eq!(run.records::<E>().1, keys, "nothing is measured again");
+}
+
+#[test]
+fn compare() {
+    let args =
+        ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=6", "--connections=4", "--no-latency"];
+    resumes::<Comparison>(&[&args[..], &["--slice=50ms", "--warm-up=50ms"]].concat());
 }
 
 const CROWD: [&str; 8] = [

@@ -253,10 +253,13 @@ impl Experiment for Comparison {
         self.contestants.iter().any(|one| one.role == Role::Baseline && one.name == key.name)
     }
 
-    /// Records of format 2 name a contestant that was not started without a round.
+    /// Records of format 2 have a line without a round for a contestant that was not started. Its reason can have a prefix.
     fn upgrade(mut line: Value) -> Value {
         if line["kind"] == "refusal" {
             line["round"] = 0.into();
+            if let Some(why) = line["why"].as_str().and_then(|why| why.strip_prefix("not run: ")) {
+                line["why"] = why.into();
+            }
         }
         line
     }
@@ -319,7 +322,7 @@ mod tests {
         lines.push(json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "why": why}));
         let records = Records::<Comparison>::of(&lines).unwrap();
         let absent = records.absence(&Key::new(7, "nginx")).unwrap();
-        assert_eq!(absent.reason, Reason::NotAvailable);
+        assert_eq!((absent.reason, absent.why.as_str()), (Reason::NotAvailable, "nginx is not installed"));
         let ranking = Comparison::report(&records).unwrap();
         let failed: Vec<_> = ranking.failed.iter().map(|one| (one.key.round, one.key.name.as_str())).collect();
         assert_eq!(failed, [(2, ours), (0, "nginx")]);
