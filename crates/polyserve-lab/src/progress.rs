@@ -28,7 +28,7 @@ impl Progress {
         Self { bar, called, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
     }
 
-    /// A bar that is not drawn. What is said beside it is still written.
+    /// A bar that is not drawn. Lines are still printed.
     pub fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: Instant::now() }
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::{Catalog, Tag};
-use polyserve_experiments::ladder::entry::{self, Subject};
-use polyserve_experiments::ladder::rung::{QUICK, STEPS, Step, rungs, steps};
+use polyserve_experiments::ladder::entry::{self, LadderSubject};
+use polyserve_experiments::ladder::rung::{QUICK, RungStep, STEPS, rungs, steps};
 use polyserve_experiments::ladder::table::{FASTHTTP, NETHTTP};
 use polyserve_experiments::ladder::variant::Binary;
 use polyserve_experiments::ladder::{Ladder, NAME, traffic};
@@ -31,10 +31,10 @@ use crate::config_args::ConfigArgs;
 /// The arguments of `polyserve ladder`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LadderArgs {
-    /// Our servers whose ladders are measured, with commas between them, or none.
+    /// Our servers that are measured, each with a ladder of its own, with commas between them, or none.
     #[arg(long, value_name = "S,...", value_delimiter = ',', default_values_t = servers())]
     servers: Vec<String>,
-    /// The servers of others whose ladders are measured: warp, or none.
+    /// The servers of others that are measured: warp, or none.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_values = ["warp"])]
     peers: Vec<String>,
     /// The references that all rungs are compared with, with commas between them, or none.
@@ -60,7 +60,7 @@ pub(crate) struct LadderArgs {
     /// The measured time of a turn. [default: 200 ms, or longer with many concurrent requests]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     slice: Option<Duration>,
-    /// The time before it in which a turn is verified and warmed up.
+    /// The time of a turn before the measured time, for verification and warm-up.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
     warm_up: Duration,
     /// The seed of the resamples.
@@ -119,7 +119,7 @@ fn servers() -> Vec<String> {
 
 impl LadderArgs {
     /// The subjects: our servers, then warp.
-    fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<Subject>> {
+    fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<LadderSubject>> {
         let mut subjects = Vec::new();
         let settings = self.config.settings(None)?;
         room::check_flags(&settings, catalog, self.servers.iter().map(String::as_str))?;
@@ -127,7 +127,7 @@ impl LadderArgs {
             let entry = catalog.server(name)?;
             let (server, config) = entry.make_with_supported(&settings.with_pool_size())?;
             if self.source.is_none() && Catalog::builtin().server(&entry.name).is_err() {
-                let how = "give a --source whose package benches/ladder has it";
+                let how = "give a --source with this server in its package benches/ladder";
                 return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());
             }
             if entry.name == ON_HYPER {
@@ -135,7 +135,7 @@ impl LadderArgs {
                 return Err(Misuse(format!("--servers: {ON_HYPER} {why}")).into());
             }
             let (name, args) = (entry.name.clone(), room::honoured(&config, &self.config.flags()));
-            subjects.push(Subject { name, binary: Binary::Serve, args, shape: server.connections() });
+            subjects.push(LadderSubject { name, binary: Binary::Serve, args, shape: server.connections() });
         }
         // All subjects use one program.
         if subjects.iter().any(|subject| Binary::with(&subject.name) == Binary::ServeAll) {
@@ -147,7 +147,7 @@ impl LadderArgs {
             }
             let args = settings.config.workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
             let shape = polyserve::Connections::Multiplexed;
-            subjects.push(Subject { name: name.clone(), binary: Binary::Warp, args, shape });
+            subjects.push(LadderSubject { name: name.clone(), binary: Binary::Warp, args, shape });
         }
         let mut seen = std::collections::HashSet::new();
         subjects.retain(|subject| seen.insert(subject.name.clone()));
@@ -167,7 +167,7 @@ impl LadderArgs {
         }
     }
 
-    fn steps(&self) -> Result<Vec<Step>, Misuse> {
+    fn steps(&self) -> Result<Vec<RungStep>, Misuse> {
         match (self.rungs.as_slice(), self.quick) {
             ([], true) => Ok(QUICK.to_vec()),
             ([], false) => Ok(STEPS.to_vec()),
@@ -219,9 +219,9 @@ impl LadderArgs {
 
     fn description(
         &self,
-        subjects: &[Subject],
+        subjects: &[LadderSubject],
         references: &[String],
-        steps: &[Step],
+        steps: &[RungStep],
         instrument: &Instrument,
     ) -> Value {
         json!({

@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use polyserve_experiments::stress::{Contestant, Mode, NAME, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{Mode, NAME, OwnServer, Scenario, Stress, Subject, Use};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::{Execution, RecordArgs};
@@ -108,7 +108,7 @@ fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Res
     let config = settings.with_pool_size();
     let config = if args.burst { config } else { roomy(settings, &config, groups) };
     let (_, config) = server.make_with_supported(&config)?;
-    Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
+    Ok(OwnServer { server: server.clone(), repo: repo.clone(), config }.into())
 }
 
 /// A server of others, built.

@@ -66,7 +66,7 @@ fn without_go_they_are_named_as_not_run() {
 }
 
 #[test]
-fn one_that_nobody_knows_is_refused() {
+fn an_unknown_peer_is_rejected() {
     assert!(misused(&["compare", "--peers=go/gin"]).contains("go/fasthttp"));
     assert!(misused(&["compare", "--baseline=go/gin"]).contains("go/fasthttp"));
 }

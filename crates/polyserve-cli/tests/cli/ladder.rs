@@ -1,4 +1,4 @@
-//! `polyserve ladder`: builds and records. The rungs are built from a package of the test, whose programs execute
+//! `polyserve ladder`: builds and records. The rungs are built from a package of the test. Its programs execute
 //! `polyserve serve`, so that a build takes a second.
 
 use std::fs;
@@ -11,7 +11,7 @@ use super::experiments::resumes;
 use super::{misused, run, text};
 
 /// A directory with sources, and with the record in `out`.
-struct Place(PathBuf);
+struct Sources(PathBuf);
 
 const MANIFEST: &str = r#"
 [package]
@@ -38,11 +38,12 @@ fn main() {
 }
 "#;
 
-impl Place {
+impl Sources {
     fn new(name: &str) -> Self {
-        let place = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ladder-{name}-{}", std::process::id())));
-        let _ = fs::remove_dir_all(&place.0);
-        let package = place.0.join("benches/ladder");
+        let sources =
+            Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ladder-{name}-{}", std::process::id())));
+        let _ = fs::remove_dir_all(&sources.0);
+        let package = sources.0.join("benches/ladder");
         fs::create_dir_all(package.join("src/bin")).unwrap();
         let lock = "version = 4\n\n[[package]]\nname = \"fake\"\nversion = \"0.1.0\"\n";
         let program =
@@ -55,7 +56,7 @@ impl Place {
         ] {
             fs::write(package.join(file), text).unwrap();
         }
-        place
+        sources
     }
 
     /// The arguments of a tiny run.
@@ -81,7 +82,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sources {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -95,9 +96,9 @@ const BOTH: [&str; 3] = ["--servers=tokio_per_core", "--peers=warp", "--rungs=lt
 
 #[test]
 fn every_rung_is_built_measured_and_gone_on_with() {
-    let place = Place::new("whole");
+    let sources = Sources::new("whole");
     let args = BOTH;
-    let printed = place.measure(0, &args);
+    let printed = sources.measure(0, &args);
     let ladder =
         |subject: &str| ["", " (again)", "+lto", "+lto+pipeline-flush"].map(|added| format!("{subject}{added}"));
     let wanted = [ladder("tokio_per_core"), ladder("warp")].concat();
@@ -118,67 +119,71 @@ fn every_rung_is_built_measured_and_gone_on_with() {
     assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["go-fasthttp", "go-nethttp"]);
     assert!(printed["not_run"][0]["why"].as_str().unwrap().contains("holds no module"), "{printed}");
 
-    let csv = fs::read_to_string(place.0.join("out/ladder.csv")).unwrap();
+    let csv = fs::read_to_string(sources.0.join("out/ladder.csv")).unwrap();
     assert!(csv.starts_with("rung,requests_per_s,transfer_MB_s,") && csv.lines().count() == 9, "{csv}");
     for (variant, program) in [("base", "warp"), ("lto", "warp"), ("lto", "serve"), ("lto+pipeline-flush", "serve")] {
-        let program = place.0.join("target/ladder").join(variant).join("release").join(program);
+        let program = sources.0.join("target/ladder").join(variant).join("release").join(program);
         assert!(program.is_file(), "{}", program.display());
     }
     // warp has a flag for its flush, so it is not built again.
-    assert!(!place.0.join("target/ladder/lto+pipeline-flush/release/warp").exists());
+    assert!(!sources.0.join("target/ladder/lto+pipeline-flush/release/warp").exists());
 
-    assert_eq!(place.recorded("cell").len(), 16);
-    let built = place.recorded("contestant");
-    place.measure(0, &args);
-    assert_eq!((place.recorded("cell").len(), place.recorded("contestant")), (16, built), "nothing is measured again");
+    assert_eq!(sources.recorded("cell").len(), 16);
+    let built = sources.recorded("contestant");
+    sources.measure(0, &args);
+    assert_eq!(
+        (sources.recorded("cell").len(), sources.recorded("contestant")),
+        (16, built),
+        "nothing is measured again"
+    );
 
-    assert_eq!(names(&place.recorded("failure"), "name"), ["go-fasthttp", "go-nethttp"], "each is recorded once");
+    assert_eq!(names(&sources.recorded("failure"), "name"), ["go-fasthttp", "go-nethttp"], "each is recorded once");
 }
 
 #[test]
 fn a_run_resumes() {
-    let place = Place::new("resume");
-    let source = format!("--source={}", place.0.display());
+    let sources = Sources::new("resume");
+    let source = format!("--source={}", sources.0.display());
     let tiny = ["--connections=2", "--pipeline=2", "--slice=20ms", "--warm-up=20ms", "--rounds=6"];
     resumes::<Ladder>(&[&["ladder", &source, "--servers=none", "--against=none", "--rungs=lto"][..], &tiny].concat());
 }
 
 #[test]
 fn a_rung_with_a_wrong_answer_has_no_figures() {
-    let place = Place::new("wrong");
-    let printed = place.measure(1, &["--servers=none", "--against=none", "--rungs=mimalloc"]);
+    let sources = Sources::new("wrong");
+    let printed = sources.measure(1, &["--servers=none", "--against=none", "--rungs=mimalloc"]);
     assert_eq!(names(printed["rungs"].as_array().unwrap(), "rung"), ["warp", "warp (again)"]);
     assert_eq!(names(printed["failed"].as_array().unwrap(), "name"), ["warp+mimalloc"]);
     assert!(printed["failed"][0]["why"].as_str().unwrap().contains("not the welcome"), "{printed}");
-    let failures = place.recorded("failure");
+    let failures = sources.recorded("failure");
     assert_eq!((names(&failures, "name"), &failures[0]["reason"]), (vec!["warp+mimalloc".to_owned()], &"wrong".into()));
     assert_eq!((&printed["failed"][0]["wrong"], &printed["failed"][0]["round"]), (&true.into(), &0.into()));
     // A later run does not measure it again, and still fails.
-    let again = place.measure(1, &["--servers=none", "--against=none", "--rungs=mimalloc"]);
-    assert_eq!((&again["failed"], place.recorded("failure")), (&printed["failed"], failures));
+    let again = sources.measure(1, &["--servers=none", "--against=none", "--rungs=mimalloc"]);
+    assert_eq!((&again["failed"], sources.recorded("failure")), (&printed["failed"], failures));
 }
 
 /// The run fails if a reference that was given by name is not available.
 #[test]
 fn a_reference_that_was_asked_for_by_name_must_be_there() {
-    let place = Place::new("named");
-    let printed = place.measure(1, &["--servers=none", "--rungs=lto", "--against=go-fasthttp"]);
+    let sources = Sources::new("named");
+    let printed = sources.measure(1, &["--servers=none", "--rungs=lto", "--against=go-fasthttp"]);
     assert_eq!(names(printed["rungs"].as_array().unwrap(), "rung"), ["warp", "warp (again)", "warp+lto"]);
     assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["go-fasthttp"]);
 }
 
 #[test]
 fn a_rung_that_cannot_be_built_is_named_and_keeps_no_other_out() {
-    let place = Place::new("unbuilt");
+    let sources = Sources::new("unbuilt");
     // The package has no such feature.
-    let printed = place.measure(1, &["--servers=none", "--against=none", "--rungs=jemalloc"]);
+    let printed = sources.measure(1, &["--servers=none", "--against=none", "--rungs=jemalloc"]);
     assert_eq!(names(printed["rungs"].as_array().unwrap(), "rung"), ["warp", "warp (again)"]);
     assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["warp+jemalloc"]);
     assert!(printed["not_run"][0]["why"].as_str().unwrap().contains("jemalloc"), "{printed}");
 
-    fs::remove_file(place.0.join("benches/ladder/Cargo.toml")).unwrap();
-    fs::remove_dir_all(place.0.join("out")).unwrap();
-    let printed = place.measure(1, &["--servers=none", "--against=none", "--rungs=lto"]);
+    fs::remove_file(sources.0.join("benches/ladder/Cargo.toml")).unwrap();
+    fs::remove_dir_all(sources.0.join("out")).unwrap();
+    let printed = sources.measure(1, &["--servers=none", "--against=none", "--rungs=lto"]);
     assert_eq!(printed["rungs"], Value::Array(Vec::new()));
     assert!(printed["not_run"][1]["why"].as_str().unwrap().contains("holds no package"), "{printed}");
 }
@@ -186,7 +191,7 @@ fn a_rung_that_cannot_be_built_is_named_and_keeps_no_other_out() {
 #[test]
 fn what_cannot_be_done_is_a_misuse() {
     for (args, why) in [
-        (&["--servers=nobody"][..], "no server \"nobody\""),
+        (&["--servers=nothing"][..], "no server \"nothing\""),
         (&["--servers=tokio_hyper"], "warp stands for hyper"),
         (&["--servers=none", "--peers=none"], "no server to measure"),
         (&["--peers=axum"], "no ladder for \"axum\""),

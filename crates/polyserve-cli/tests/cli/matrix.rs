@@ -100,7 +100,7 @@ fn a_signal_makes_no_wrong_answer_good() {
 
 /// Without Go or its sources, the twins have a line with the reason. A contestant that the command line names has failed.
 #[test]
-fn who_cannot_run_is_named() {
+fn an_unavailable_contestant_is_listed() {
     let dir = Dir::new("absent");
     let nowhere = ["--servers=go/twin-rwmutex,sequential", "--peers-dir=/nonexistent", "--methods=get", &dir.out()];
     let run = || {
@@ -122,7 +122,7 @@ fn who_cannot_run_is_named() {
 
 /// A default contestant that is not available is listed, and the run succeeds.
 #[test]
-fn who_was_not_asked_for_may_be_missing() {
+fn a_default_contestant_can_be_missing() {
     let quick =
         ["--quick", "--pools=1", "--connections=2", "--requests=20", "--methods=get", "--peers-dir=/nonexistent"];
     let said = printed(&[&["matrix", "--json"], &quick[..]].concat());
@@ -169,8 +169,8 @@ fn a_cell_with_a_wrong_answer_has_no_figures() {
 #[test]
 fn what_cannot_be_done_is_a_misuse() {
     for (args, why) in [
-        (&["--servers=nobody"][..], "no server \"nobody\""),
-        (&["--servers=go/nobody"], "no server \"go/nobody\" in Go"),
+        (&["--servers=nothing"][..], "no server \"nothing\""),
+        (&["--servers=go/nothing"], "no server \"go/nothing\" in Go"),
         (&["--repos=nothing"], "no repo \"nothing\""),
         (&["--pools=0"], "--pools 0"),
         (&["--pools=x"], "--pools"),

@@ -133,7 +133,7 @@ fn a_shape_has_a_bound_of_its_own() {
     assert!(rows.iter().all(|row| row["workers"].is_null()), "{rows:?}");
 }
 
-/// A pool whose connections hold its threads has the bound of a pool.
+/// If the connections of a pool hold its threads, it has the bound of a pool.
 #[test]
 fn a_pool_that_connections_hold_has_a_pools_bound() {
     let measured = page(&["--servers=futures_pool", "--workers=2,3"]);
@@ -142,7 +142,7 @@ fn a_pool_that_connections_hold_has_a_pools_bound() {
     assert_eq!(of, [(Some(2), Some(5000.0)), (Some(3), Some(7500.0))]);
 }
 
-/// A server whose shape is no pool is not measured: the output names its bound, and the command succeeds.
+/// A server that is not a pool by its shape is not measured: the output names its bound, and the command succeeds.
 #[test]
 fn by_default_all_with_workers_take_part() {
     let (dir, out) = fresh("default");
@@ -157,7 +157,7 @@ fn by_default_all_with_workers_take_part() {
     for entry in wanted {
         let name = entry["name"].as_str().unwrap();
         let row = said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
-        // Only a server whose workers wait has a bound.
+        // Only a server with workers that wait has a bound.
         let holds = entry["promises"].as_str().unwrap().contains("later answers hold a worker");
         assert_eq!(row.split_whitespace().nth(3).unwrap() != "-", holds, "{row}");
     }
@@ -179,7 +179,7 @@ fn by_default_all_with_workers_take_part() {
 #[test]
 fn what_cannot_be_done_is_a_misuse() {
     for (args, why) in [
-        (&["--servers=nobody"][..], "no server \"nobody\""),
+        (&["--servers=nothing"][..], "no server \"nothing\""),
         (&["--workers=0"], "--workers \"0\""),
         (&["--workers=1,x"], "from 1 to 4096"),
         (&["--connections=0"], "--connections 0"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
-use polyserve_experiments::stress::{Contestant, Mode, NAME, Report, Scenario, Stress, Use};
+use polyserve_experiments::stress::{Mode, NAME, OwnServer, Report, Scenario, Stress, Use};
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::{self, Experiment as _};
 use polyserve_lab::journal::{Header, Journal};
@@ -90,7 +90,7 @@ fn what_cannot_be_is_refused() {
 }
 
 fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, config: ServerConfig) -> Report {
-    let contestant = Contestant {
+    let contestant = OwnServer {
         server: Catalog::builtin().server("pool_server").unwrap().clone(),
         repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::new(repo()))),
         config,

@@ -20,7 +20,7 @@ use polyserve_report::Claim;
 
 use super::NAME;
 use super::results::{Ratio, Results};
-use super::rung::Settings;
+use super::rung::BuildSettings;
 use super::table::{FASTHTTP, shown};
 
 /// The subject of the published ladder.
@@ -120,8 +120,8 @@ fn top(results: &Results) -> Claim {
 }
 
 /// The published steps that can still be set and that `settings` do not have.
-fn lacking(settings: Option<&Settings>) -> Vec<&'static str> {
-    let has = |step: fn(&Settings) -> bool| settings.is_some_and(step);
+fn lacking(settings: Option<&BuildSettings>) -> Vec<&'static str> {
+    let has = |step: fn(&BuildSettings) -> bool| settings.is_some_and(step);
     [
         (has(|settings| settings.lto == "fat"), "lto"),
         (has(|settings| settings.allocator == "jemalloc"), "jemalloc"),
@@ -199,7 +199,7 @@ mod tests {
     /// A rung of warp with all published steps.
     fn with_all_steps(name: &str, step: &str, below: &str) -> Value {
         let (lto, allocator) = (String::from("fat"), String::from("jemalloc"));
-        let settings = Settings { lto, allocator, pipeline_flush: true, ..Settings::lowest() };
+        let settings = BuildSettings { lto, allocator, pipeline_flush: true, ..BuildSettings::lowest() };
         let mut line = contestant(name, "rung", Some(step), Some(below));
         line["settings"] = serde_json::to_value(settings).unwrap();
         line
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_named() {
+    fn an_absent_contestant_is_named() {
         let mut lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
         lines.retain(|line| line["name"] != "go-fasthttp");
         lines

@@ -9,12 +9,12 @@ use polyserve_lab::experiment::again;
 use polyserve_lab::launch::{AddressFrom, Launch, go};
 
 use super::results::{Entry, Role};
-use super::rung::{Rung, Settings, Step};
+use super::rung::{BuildSettings, Rung, RungStep};
 use super::variant::{Binary, Sources, Variant, fingerprint};
 
-/// A server whose optimisations are measured.
+/// A server, which has a ladder of its own.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct LadderSubject {
     /// The name: a server of the catalog, or `warp`.
     pub name: String,
     /// The binary that contains it.
@@ -46,8 +46,8 @@ pub struct Build {
 /// The prefix of a reference's name, as in the published ladder: `go-fasthttp`.
 pub const GO: &str = "go-";
 
-impl Subject {
-    fn launch(&self, program: &Path, settings: &Settings) -> Launch {
+impl LadderSubject {
+    fn launch(&self, program: &Path, settings: &BuildSettings) -> Launch {
         let mut args = vec![String::from("--until-stdin-ends"), String::from("--listen=127.0.0.1:0")];
         let address = match self.binary {
             Binary::Serve | Binary::ServeAll => {
@@ -75,7 +75,7 @@ impl Subject {
             subject: self.name.clone(),
             step: rung.step.map(|step| step.name().to_owned()),
             below: below.map(|below| below.settings.name_for(&self.name)),
-            aside: rung.step.is_some_and(Step::is_aside),
+            aside: rung.step.is_some_and(RungStep::is_aside),
             settings: Some(rung.settings.clone()),
             program_bytes,
             program_hash,
@@ -97,8 +97,8 @@ impl Participant {
 }
 
 /// Builds the programs that the subjects need for these rungs, each once. Returns every subject on every rung.
-pub fn rungs(subjects: &[Subject], rungs: &[Rung], sources: &Sources, stop: &Shutdown) -> Vec<Build> {
-    let variant = |subject: &Subject, rung: &Rung| Variant {
+pub fn rungs(subjects: &[LadderSubject], rungs: &[Rung], sources: &Sources, stop: &Shutdown) -> Vec<Build> {
+    let variant = |subject: &LadderSubject, rung: &Rung| Variant {
         binary: subject.binary,
         settings: subject.binary.built_with(&rung.settings),
     };
@@ -111,7 +111,7 @@ pub fn rungs(subjects: &[Subject], rungs: &[Rung], sources: &Sources, stop: &Shu
         }
     }
     let built: Vec<Result<PathBuf, String>> = sources.build(&variants, stop);
-    let build = |(subject, rung): (&Subject, &Rung)| {
+    let build = |(subject, rung): (&LadderSubject, &Rung)| {
         let wanted = variant(subject, rung);
         let program = variants.iter().zip(&built).find(|(variant, _)| **variant == wanted).map(|(_, built)| built);
         let program = program.cloned().unwrap_or_else(|| Err(String::from("it was not built")));
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_rung_is_started_with_what_it_was_not_built_with() {
-        let subject = |binary| Subject {
+        let subject = |binary| LadderSubject {
             name: "any".into(),
             binary,
             args: vec!["--workers=2".into()],
@@ -196,9 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_built_is_named() {
-        let subjects =
-            [Subject { name: "warp".into(), binary: Binary::Warp, args: Vec::new(), shape: Connections::Multiplexed }];
+    fn a_rung_that_cannot_be_built_is_named() {
+        let subjects = [LadderSubject {
+            name: "warp".into(),
+            binary: Binary::Warp,
+            args: Vec::new(),
+            shape: Connections::Multiplexed,
+        }];
         let nowhere = Path::new("/nonexistent");
         let stop = Shutdown::new();
         let built = super::rungs(&subjects, &rungs(&QUICK), &Sources::new(Some(nowhere)), &stop);
@@ -212,8 +216,12 @@ mod tests {
     /// The lowest rung has a second entry, which differs from the first by its name and role only.
     #[test]
     fn the_lowest_rung_has_a_control() {
-        let subject =
-            Subject { name: "warp".into(), binary: Binary::Warp, args: Vec::new(), shape: Connections::Multiplexed };
+        let subject = LadderSubject {
+            name: "warp".into(),
+            binary: Binary::Warp,
+            args: Vec::new(),
+            shape: Connections::Multiplexed,
+        };
         let ladder = rungs(&QUICK);
         let program = std::env::current_exe().unwrap();
         let lowest = subject.participants(&ladder[0], None, &program).unwrap();

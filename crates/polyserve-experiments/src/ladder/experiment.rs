@@ -10,7 +10,7 @@ use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Pl
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::entry::{self, Build, Participant, Subject};
+use super::entry::{self, Build, LadderSubject, Participant};
 use super::report::{ENTRY, RUNG, Report};
 use super::results::{BEFORE_ROUNDS, Entry, Key, Sample};
 use super::rung::Rung;
@@ -24,7 +24,7 @@ const MEGABYTE: f64 = 1_048_576.0;
 #[derive(Debug)]
 pub struct Ladder {
     /// The subjects.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<LadderSubject>,
     /// The rungs of each subject.
     pub rungs: Vec<Rung>,
     /// The names of the references.
@@ -48,7 +48,7 @@ pub struct Ladder {
 impl Ladder {
     /// The experiment without references. It has no cells before [`prepare`](Experiment::prepare).
     pub fn new(
-        subjects: Vec<Subject>,
+        subjects: Vec<LadderSubject>,
         rungs: Vec<Rung>,
         rounds: usize,
         description: Value,

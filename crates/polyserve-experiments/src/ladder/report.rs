@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::claims;
 use super::results::{Key, Results, Role, Sample};
-use super::table::{self, Row, percent};
+use super::table::{self, RungRow, percent};
 
 /// The kind of an [`Entry`](super::results::Entry).
 pub(super) const ENTRY: &str = "contestant";
-/// The kind of a [`Row`].
+/// The kind of a [`RungRow`].
 pub(super) const RUNG: &str = "rung";
 
 /// A contestant that is not available.
@@ -33,7 +33,7 @@ pub struct Report {
     /// The request and the load, in words.
     pub asked: String,
     /// The contestants with figures.
-    pub rungs: Vec<Row>,
+    pub rungs: Vec<RungRow>,
     /// The contestants that are not available.
     pub not_run: Vec<NotRun>,
     /// The contestants that failed.

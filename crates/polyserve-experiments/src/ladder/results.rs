@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry;
 use super::report::{ENTRY, NotRun};
-use super::rung::Settings;
+use super::rung::BuildSettings;
 
 /// In a key: before the first round.
 pub(super) const BEFORE_ROUNDS: usize = 0;
@@ -46,7 +46,7 @@ pub struct Entry {
     /// Whether no other rung builds on this one.
     pub aside: bool,
     /// The settings; `None` for a reference.
-    pub settings: Option<Settings>,
+    pub settings: Option<BuildSettings>,
     /// The length of the program, in bytes.
     pub program_bytes: u64,
     /// A hash of the program.
@@ -115,17 +115,17 @@ pub struct Results {
     seed: u64,
     samples: HashMap<String, HashMap<usize, Sample>>,
     /// The noise of each subject that was computed by now.
-    bands: RefCell<HashMap<(String, Figure), Interval>>,
+    bands: RefCell<HashMap<(String, Quantity), Interval>>,
 }
 
 /// The figure of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Figure {
+enum Quantity {
     Throughput,
     Cost,
 }
 
-impl Figure {
+impl Quantity {
     fn of(self, sample: &Sample) -> Option<f64> {
         match self {
             Self::Throughput => Some(sample.requests_per_s),
@@ -225,12 +225,12 @@ impl Results {
 
     /// The ratio of requests per second; `None` if one of the two has no figures.
     pub fn throughput(&self, own: &str, other: &str) -> Option<Ratio> {
-        self.ratio(own, other, Figure::Throughput)
+        self.ratio(own, other, Quantity::Throughput)
     }
 
     /// The ratio of requests for each second of the server's CPU time; `None` if one of the two has no figures.
     pub fn cost(&self, own: &str, other: &str) -> Option<Ratio> {
-        self.ratio(own, other, Figure::Cost)
+        self.ratio(own, other, Quantity::Cost)
     }
 
     /// The median of a figure of `name`.
@@ -246,13 +246,13 @@ impl Results {
         (cpu > 0.0).then(|| cpu / (cpu + idle))
     }
 
-    fn ratio(&self, own: &str, other: &str, figure: Figure) -> Option<Ratio> {
+    fn ratio(&self, own: &str, other: &str, figure: Quantity) -> Option<Ratio> {
         let estimate = self.estimate(own, other, figure)?;
         let band = self.band(own, figure);
         Some(Ratio { estimate, band, verdict: estimate.verdict(&band) })
     }
 
-    fn estimate(&self, own: &str, other: &str, figure: Figure) -> Option<Estimate> {
+    fn estimate(&self, own: &str, other: &str, figure: Quantity) -> Option<Estimate> {
         if !self.has_figures(own) || !self.has_figures(other) {
             return None;
         }
@@ -264,7 +264,7 @@ impl Results {
     }
 
     /// The noise of the ladder of `name`: the ratio of the control to the lowest rung.
-    fn band(&self, name: &str, figure: Figure) -> Interval {
+    fn band(&self, name: &str, figure: Quantity) -> Interval {
         let subject = self.entry(name).map_or("", |entry| entry.subject.as_str());
         let key = (subject.to_owned(), figure);
         if let Some(known) = self.bands.borrow().get(&key) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// One optimisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RungStep {
     /// Link-time optimisation, in parts.
     ThinLto,
     /// Link-time optimisation of the whole program.
@@ -32,21 +32,21 @@ pub enum Step {
 }
 
 /// All steps, the lowest first.
-pub const STEPS: [Step; 8] = [
-    Step::ThinLto,
-    Step::Lto,
-    Step::Mimalloc,
-    Step::Jemalloc,
-    Step::PipelineFlush,
-    Step::CodegenUnits,
-    Step::DateCache,
-    Step::TargetCpu,
+pub const STEPS: [RungStep; 8] = [
+    RungStep::ThinLto,
+    RungStep::Lto,
+    RungStep::Mimalloc,
+    RungStep::Jemalloc,
+    RungStep::PipelineFlush,
+    RungStep::CodegenUnits,
+    RungStep::DateCache,
+    RungStep::TargetCpu,
 ];
 
 /// The steps of a quick run.
-pub const QUICK: [Step; 3] = [Step::Lto, Step::Jemalloc, Step::PipelineFlush];
+pub const QUICK: [RungStep; 3] = [RungStep::Lto, RungStep::Jemalloc, RungStep::PipelineFlush];
 
-impl Step {
+impl RungStep {
     /// The step's name in flags and in the names of rungs.
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Step {
         matches!(self, Self::Mimalloc | Self::TargetCpu)
     }
 
-    fn applied(self, below: &Settings) -> Settings {
+    fn applied(self, below: &BuildSettings) -> BuildSettings {
         let mut settings = below.clone();
         match self {
             Self::ThinLto => settings.lto = String::from("thin"),
@@ -86,9 +86,9 @@ impl Step {
 /// # Errors
 ///
 /// Returns [`Misuse`] if no step has one of the names.
-pub fn steps(names: &[String]) -> Result<Vec<Step>, Misuse> {
+pub fn steps(names: &[String]) -> Result<Vec<RungStep>, Misuse> {
     if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|step| step.name() == name.as_str())) {
-        let all = STEPS.map(Step::name).join(", ");
+        let all = STEPS.map(RungStep::name).join(", ");
         return Err(Misuse(format!("--rungs: there is no rung {unknown:?}, only {all}")));
     }
     Ok(STEPS.into_iter().filter(|step| names.iter().any(|name| name == step.name())).collect())
@@ -96,7 +96,7 @@ pub fn steps(names: &[String]) -> Result<Vec<Step>, Misuse> {
 
 /// The settings of a rung's build and start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Settings {
+pub struct BuildSettings {
     /// Link-time optimisation: `false` (cargo's default: within each crate), `thin` or `fat`.
     pub lto: String,
     /// The number of codegen units of each crate.
@@ -111,7 +111,7 @@ pub struct Settings {
     pub date_cache: bool,
 }
 
-impl Settings {
+impl BuildSettings {
     /// The settings of the lowest rung: cargo's default release profile, without our two optimisations.
     pub fn lowest() -> Self {
         Self {
@@ -148,7 +148,7 @@ impl Settings {
 }
 
 /// The name of the build's directory: `base`, or `lto+jemalloc`.
-impl fmt::Display for Settings {
+impl fmt::Display for BuildSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let added = self.added();
         f.write_str(&if added.is_empty() { String::from("base") } else { added.join("+") })
@@ -159,16 +159,16 @@ impl fmt::Display for Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
     /// The step that it adds; `None` for the lowest rung.
-    pub step: Option<Step>,
+    pub step: Option<RungStep>,
     /// The settings.
-    pub settings: Settings,
+    pub settings: BuildSettings,
     /// The index of the rung below; `None` for the lowest rung.
     pub below: Option<usize>,
 }
 
 /// The ladder of these steps, the lowest rung first.
-pub fn rungs(steps: &[Step]) -> Vec<Rung> {
-    let mut rungs = vec![Rung { step: None, settings: Settings::lowest(), below: None }];
+pub fn rungs(steps: &[RungStep]) -> Vec<Rung> {
+    let mut rungs = vec![Rung { step: None, settings: BuildSettings::lowest(), below: None }];
     let mut top = 0;
     for &step in steps {
         let settings = step.applied(&rungs[top].settings);
@@ -206,9 +206,9 @@ mod tests {
             assert!(below.step.is_none_or(|step| !step.is_aside()), "{rung:?}");
         }
         let at = |step| all.iter().find(|rung| rung.step == Some(step)).unwrap();
-        assert_eq!(at(Step::Mimalloc).below, at(Step::Jemalloc).below);
+        assert_eq!(at(RungStep::Mimalloc).below, at(RungStep::Jemalloc).below);
         assert_eq!(
-            at(Step::TargetCpu).settings.to_string(),
+            at(RungStep::TargetCpu).settings.to_string(),
             "lto+jemalloc+pipeline-flush+codegen-units+date-cache+target-cpu"
         );
         let mut names: Vec<String> = all.iter().map(|rung| rung.settings.to_string()).collect();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn steps_by_name() {
         let named = |names: &[&str]| steps(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(named(&["jemalloc", "lto", "lto"]).unwrap(), [Step::Lto, Step::Jemalloc]);
+        assert_eq!(named(&["jemalloc", "lto", "lto"]).unwrap(), [RungStep::Lto, RungStep::Jemalloc]);
         let Misuse(why) = named(&["pgo"]).unwrap_err();
         assert!(why.contains("\"pgo\"") && why.contains("thin-lto"), "{why}");
     }

@@ -10,7 +10,7 @@ use crate::published::LADDER;
 
 /// The figures of a contestant: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct RungRow {
     /// The contestant's name: that of the published rung, if there is one.
     pub rung: String,
     /// Requests per second.
@@ -94,12 +94,12 @@ pub const FASTHTTP: &str = "go-fasthttp";
 pub const NETHTTP: &str = "go-nethttp";
 
 /// The rows of the contestants that have figures, in their order.
-pub fn rows(results: &Results) -> Vec<Row> {
+pub fn rows(results: &Results) -> Vec<RungRow> {
     let with_figures = results.entries.iter().filter(|entry| results.has_figures(&entry.name));
     with_figures.map(|entry| row(results, entry)).collect()
 }
 
-fn row(results: &Results, entry: &Entry) -> Row {
+fn row(results: &Results, entry: &Entry) -> RungRow {
     let Entry { name, role, subject, settings, .. } = entry;
     let lowest = results.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.as_str());
     let other = if *role == Role::Control { lowest } else { entry.below.as_deref() };
@@ -109,7 +109,7 @@ fn row(results: &Results, entry: &Entry) -> Row {
     let cost = other.and_then(|other| results.cost(name, other));
     let (fasthttp, nethttp) = (to(FASTHTTP), to(NETHTTP));
     let settings = settings.as_ref();
-    Row {
+    RungRow {
         rung: name.clone(),
         requests_per_s: results.median(name, |sample| Some(sample.requests_per_s)),
         transfer_mb_s: results.median(name, |sample| Some(sample.transfer_mb_s)),
@@ -167,7 +167,7 @@ fn high(ratio: Ratio) -> f64 {
 /// # Errors
 ///
 /// Returns an error if a row cannot be written.
-pub fn csv(rows: &[Row]) -> anyhow::Result<String> {
+pub fn csv(rows: &[RungRow]) -> anyhow::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     for row in rows {
         csv.serialize(row)?;
@@ -188,7 +188,7 @@ pub fn tables(report: &Report) -> anyhow::Result<Vec<(String, Table)>> {
     ])
 }
 
-pub(super) fn ladder(rows: &[Row]) -> Table {
+pub(super) fn ladder(rows: &[RungRow]) -> Table {
     let mut table = Table::of_numbers(&[
         "RUNG",
         "REQUESTS/S",
@@ -218,7 +218,7 @@ pub(super) fn ladder(rows: &[Row]) -> Table {
 }
 
 /// The gain of each step, and of all steps up to it. The bar shows the second gain: the largest of a subject has all marks.
-pub(super) fn waterfall(rows: &[Row]) -> Table {
+pub(super) fn waterfall(rows: &[RungRow]) -> Table {
     const MARKS: f64 = 40.0;
     let max = |subject: &str| {
         let own = rows.iter().filter(|row| row.subject == subject).filter_map(|row| row.cumulative);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_ladder_stands_beside_ours() {
+    fn the_published_ladder_has_our_ratios() {
         let tables = tables(&Report::of(&records(&lines())).unwrap()).unwrap();
         let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
         assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");

@@ -13,7 +13,7 @@ use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve_lab::launch::build;
 
-use super::rung::Settings;
+use super::rung::BuildSettings;
 
 /// A binary of the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +56,12 @@ impl Binary {
     }
 
     /// The settings of the build. warp has flags for the other settings.
-    pub fn built_with(self, settings: &Settings) -> Settings {
+    pub fn built_with(self, settings: &BuildSettings) -> BuildSettings {
         match self {
             Self::Serve | Self::ServeAll => settings.clone(),
             Self::Warp => {
-                let Settings { pipeline_flush, date_cache, .. } = Settings::lowest();
-                Settings { pipeline_flush, date_cache, ..settings.clone() }
+                let BuildSettings { pipeline_flush, date_cache, .. } = BuildSettings::lowest();
+                BuildSettings { pipeline_flush, date_cache, ..settings.clone() }
             }
         }
     }
@@ -73,7 +73,7 @@ pub struct Variant {
     /// The binary.
     pub binary: Binary,
     /// The settings.
-    pub settings: Settings,
+    pub settings: BuildSettings,
 }
 
 /// The package, and the directory of the builds.
@@ -113,7 +113,7 @@ impl Sources {
     }
 
     fn cargo(&self, Variant { binary, settings }: &Variant, target: &Path) -> Command {
-        let Settings { lto, codegen_units, allocator, .. } = settings;
+        let BuildSettings { lto, codegen_units, allocator, .. } = settings;
         let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // cargo runs in the package's directory, so that it uses the package's toolchain.
@@ -129,7 +129,7 @@ impl Sources {
     }
 }
 
-fn rustflags(settings: &Settings) -> Vec<&'static str> {
+fn rustflags(settings: &BuildSettings) -> Vec<&'static str> {
     [
         (settings.target_cpu == "native", "-Ctarget-cpu=native"),
         (!settings.pipeline_flush, "--cfg=polyserve_without=\"pipeline_flush\""),
@@ -159,7 +159,7 @@ mod tests {
     use crate::ladder::rung::{STEPS, rungs};
 
     #[test]
-    fn the_package_has_what_is_asked_of_it() {
+    fn the_package_has_the_features() {
         let manifest = fs::read_to_string(Sources::new(None).package.join("Cargo.toml")).unwrap();
         for feature in ["serve", "all", "warp", "jemalloc", "mimalloc"] {
             assert!(manifest.lines().any(|line| line.starts_with(&format!("{feature} = ["))), "{feature}");
@@ -177,9 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_is_told() {
+    fn the_settings_are_arguments_of_cargo() {
         let all = rungs(&STEPS);
-        let told = |settings: &Settings| {
+        let told = |settings: &BuildSettings| {
             let variant = Variant { binary: Binary::Serve, settings: settings.clone() };
             let command = Sources::new(None).cargo(&variant, Path::new("/t"));
             let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -195,16 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn warp_is_built_once_for_what_it_is_told_later() {
-        let mut settings = Settings::lowest();
+    fn warp_is_built_once_for_the_settings_of_its_start() {
+        let mut settings = BuildSettings::lowest();
         settings.pipeline_flush = true;
-        assert_eq!(Binary::Warp.built_with(&settings), Settings::lowest());
+        assert_eq!(Binary::Warp.built_with(&settings), BuildSettings::lowest());
         assert_eq!(Binary::Serve.built_with(&settings), settings);
     }
 
     #[test]
-    fn where_there_are_no_sources_nothing_is_built() {
-        let variant = Variant { binary: Binary::Warp, settings: Settings::lowest() };
+    fn without_sources_nothing_is_built() {
+        let variant = Variant { binary: Binary::Warp, settings: BuildSettings::lowest() };
         let built = Sources::new(Some(Path::new("/nonexistent"))).build(&[variant], &Shutdown::new());
         assert!(matches!(&built[..], [Err(why)] if why.contains("/nonexistent/benches/ladder holds no package")));
     }

@@ -7,28 +7,29 @@
 use polyserve_report::Claim;
 
 use super::NAME;
-use super::report::{Measured, Sample};
+use super::report::{RoundRecord, Sample};
 
 /// The published number of requests, and the published mode.
 const REQUESTS: u64 = 40_000;
 const MODE: &str = "close";
 
 /// A claim for each language. `wrong` are wrong rounds, which `rounds` may lack.
-pub fn claims(rounds: &[Measured], wrong: &[Measured]) -> Vec<Claim> {
+pub fn claims(rounds: &[RoundRecord], wrong: &[RoundRecord]) -> Vec<Claim> {
     let again = wrong.iter().filter(|wrong| !rounds.contains(wrong));
-    let rounds: Vec<&Measured> = rounds.iter().chain(again).collect();
+    let rounds: Vec<&RoundRecord> = rounds.iter().chain(again).collect();
     [("rust", "Rust"), ("go", "Go")].map(|(lang, name)| claim(&rounds, lang, name)).into()
 }
 
-fn claim(rounds: &[&Measured], lang: &str, name: &str) -> Claim {
-    let is_as_published =
-        |Measured { key, sample }: &Measured| sample.lang == lang && sample.requests >= REQUESTS && key.mode == MODE;
-    let own: Vec<&Measured> = rounds.iter().copied().filter(|round| is_as_published(round)).collect();
-    let wrong: Vec<&Measured> = own.iter().copied().filter(|round| round.sample.outcome.error_count > 0).collect();
+fn claim(rounds: &[&RoundRecord], lang: &str, name: &str) -> Claim {
+    let is_as_published = |RoundRecord { key, sample }: &RoundRecord| {
+        sample.lang == lang && sample.requests >= REQUESTS && key.mode == MODE
+    };
+    let own: Vec<&RoundRecord> = rounds.iter().copied().filter(|round| is_as_published(round)).collect();
+    let wrong: Vec<&RoundRecord> = own.iter().copied().filter(|round| round.sample.outcome.error_count > 0).collect();
     let figure = match (own.len(), wrong.first()) {
         (0, _) => format!("no round of {REQUESTS} requests, each on a connection of its own, was run"),
         (all, None) => format!("0 errors in {all} rounds of {REQUESTS} requests or more, final states included"),
-        (all, Some(Measured { key, sample: Sample { outcome, .. } })) => {
+        (all, Some(RoundRecord { key, sample: Sample { outcome, .. } })) => {
             let (count, errors) = (wrong.len(), outcome.error_count);
             format!("{count} of {all} rounds had errors: {} over {} {errors}", key.tested.server, key.tested.repo)
         }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// The result of a client whose server answers with `bytes` and closes.
+    /// The result of a client if the server answers with `bytes` and closes.
     fn answered<T>(bytes: &[u8], look: impl FnOnce(Result<Response<'_>, Lost>) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();

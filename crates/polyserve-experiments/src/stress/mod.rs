@@ -33,7 +33,7 @@ pub use experiment::Stress;
 pub use report::Report;
 pub use round::Mode;
 pub use scenario::Scenario;
-pub use subject::{Contestant, Subject};
+pub use subject::{OwnServer, Subject};
 
 /// The experiment's name.
 pub const NAME: &str = "stress";

@@ -14,7 +14,7 @@ use super::scenario::Phase;
 
 /// The kind of a [`Tested`]: the subject of a run.
 pub(super) const SUBJECT: &str = "subject";
-/// The kind of a [`Measured`] of an old record in which something was wrong.
+/// The kind of a [`RoundRecord`] of an old record in which something was wrong.
 pub(super) const WRONG_ROUND: &str = "wrong_round";
 
 /// A server over a store.
@@ -68,7 +68,7 @@ pub struct Sample {
 
 /// A sample and its key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct RoundRecord {
     /// The key.
     #[serde(flatten)]
     pub key: Key,
@@ -98,7 +98,7 @@ pub struct Report {
     pub interrupted: bool,
     /// The rounds of all servers and stores of the record.
     #[serde(skip)]
-    pub recorded: Vec<Measured>,
+    pub recorded: Vec<RoundRecord>,
 }
 
 /// A round of a report.
@@ -166,7 +166,7 @@ pub struct Final {
     pub checked: u64,
     /// The number of ids that were present.
     pub present: u64,
-    /// The number of ids whose entity was wrong or lost.
+    /// The number of ids with a wrong or lost entity.
     pub wrong: u64,
 }
 
@@ -210,8 +210,10 @@ impl Report {
         let subject = records.facts(SUBJECT)?.pop().or_else(|| recorded.last().map(|round| round.key.tested.clone()));
         let subject = subject.context("the record has neither a subject nor a round")?;
         let own = recorded.iter().filter(|round| round.key.tested == subject);
-        let round =
-            |Measured { key, sample }: &Measured| Round { mode: key.mode.clone(), outcome: sample.outcome.clone() };
+        let round = |RoundRecord { key, sample }: &RoundRecord| Round {
+            mode: key.mode.clone(),
+            outcome: sample.outcome.clone(),
+        };
         let rounds: Vec<Round> = own.map(round).collect();
         let failed: Vec<_> = records.failed().into_iter().filter(|failed| failed.key.tested == subject).collect();
         Ok(Self {
@@ -229,13 +231,13 @@ impl Report {
 }
 
 /// The rounds of all servers and stores. A wrong round of an old record counts if it was not measured again.
-fn recorded<E>(records: &Records<E>) -> anyhow::Result<Vec<Measured>>
+fn recorded<E>(records: &Records<E>) -> anyhow::Result<Vec<RoundRecord>>
 where
     E: Experiment<Key = Key, Sample = Sample>,
 {
-    let measured = |(key, sample): (&Key, &Sample)| Measured { key: key.clone(), sample: sample.clone() };
-    let mut all: Vec<Measured> = records.samples().map(measured).collect();
-    for wrong in records.facts::<Measured>(WRONG_ROUND)? {
+    let measured = |(key, sample): (&Key, &Sample)| RoundRecord { key: key.clone(), sample: sample.clone() };
+    let mut all: Vec<RoundRecord> = records.samples().map(measured).collect();
+    for wrong in records.facts::<RoundRecord>(WRONG_ROUND)? {
         if records.sample(&wrong.key).is_none() {
             all.retain(|round| round.key != wrong.key);
             all.push(wrong);

@@ -27,7 +27,7 @@ use super::verify;
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// A server of ours, in this process.
-    Own(Box<Contestant>),
+    Own(Box<OwnServer>),
     /// A server of others in a process, with a store of its own.
     Apart {
         /// The server's name.
@@ -39,7 +39,7 @@ pub enum Subject {
 
 /// A server of ours over a store.
 #[derive(Clone, Debug)]
-pub struct Contestant {
+pub struct OwnServer {
     /// The server.
     pub server: ServerEntry,
     /// The store.
@@ -48,8 +48,8 @@ pub struct Contestant {
     pub config: ServerConfig,
 }
 
-impl From<Contestant> for Subject {
-    fn from(contestant: Contestant) -> Self {
+impl From<OwnServer> for Subject {
+    fn from(contestant: OwnServer) -> Self {
         Self::Own(Box::new(contestant))
     }
 }

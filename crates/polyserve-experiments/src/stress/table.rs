@@ -4,12 +4,12 @@ use anyhow::Context as _;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
-use super::report::{Group, Key, Measured, Sample, Tested};
+use super::report::{Group, Key, RoundRecord, Sample, Tested};
 use crate::published::STRESS;
 
 /// A published row.
 #[derive(Debug, Deserialize)]
-struct Published {
+struct PublishedRow {
     lang: String,
     phase: String,
     samples: u64,
@@ -29,20 +29,20 @@ const PUBLISHED_MODE: &str = "close";
 /// # Errors
 ///
 /// Returns an error if the published figures are not CSV.
-pub fn tables(rounds: &[Measured]) -> anyhow::Result<Vec<(String, Table)>> {
+pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     for mode in [PUBLISHED_MODE, "keep-alive", "burst"] {
-        let of: Vec<&Measured> = rounds.iter().filter(|round| round.key.mode == mode).collect();
-        let Some(Measured { sample: first, .. }) = of.first() else { continue };
+        let of: Vec<&RoundRecord> = rounds.iter().filter(|round| round.key.mode == mode).collect();
+        let Some(RoundRecord { sample: first, .. }) = of.first() else { continue };
         let (requests, connections) = (first.requests, first.outcome.connections_at_once);
         let header = ["server", "repo", "phase", "samples", "error %", "requests/s", "received kB/s", "sent kB/s"];
         let mut table = Table::of_numbers(&header);
         for row in published()?.iter().filter(|_| mode == PUBLISHED_MODE) {
-            let Published { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
+            let PublishedRow { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
             let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
             table.row(cells(&format!("{lang} (published)"), NOTHING, phase, *samples, figures));
         }
-        for Measured { key: Key { tested: Tested { server, repo }, .. }, sample } in of {
+        for RoundRecord { key: Key { tested: Tested { server, repo }, .. }, sample } in of {
             for group in &sample.outcome.groups {
                 let Group { phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s, .. } = group;
                 let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
@@ -54,7 +54,7 @@ pub fn tables(rounds: &[Measured]) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(tables)
 }
 
-fn published() -> anyhow::Result<Vec<Published>> {
+fn published() -> anyhow::Result<Vec<PublishedRow>> {
     let rows = csv::Reader::from_reader(STRESS.as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().context("the published figures of the stress scenario")
 }
@@ -70,11 +70,12 @@ fn cells(server: &str, repo: &str, phase: &str, samples: u64, figures: [f64; 4])
 /// # Errors
 ///
 /// Returns an error if a row cannot be written.
-pub fn csv(rounds: &[Measured]) -> anyhow::Result<String> {
+pub fn csv(rounds: &[RoundRecord]) -> anyhow::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     let published = ["lang", "phase", "samples", "error_pct", "requests_per_s", "received_kB_s", "sent_kB_s"];
     csv.write_record(published.iter().chain(&["server", "repo", "mode", "refused", "error_count"]))?;
-    for Measured { key: Key { tested: Tested { server, repo }, mode }, sample: Sample { lang, outcome, .. } } in rounds
+    for RoundRecord { key: Key { tested: Tested { server, repo }, mode }, sample: Sample { lang, outcome, .. } } in
+        rounds
     {
         for group in &outcome.groups {
             let Group { phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s, refused, .. } = group;

@@ -28,7 +28,7 @@ pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Resu
     if status == 503 {
         return match response.field("retry-after")? {
             Some(after) if after.parse::<u32>().is_ok() => Ok(Fate::Refused),
-            other => Err(format!("a 503 whose Retry-After is {other:?}")),
+            other => Err(format!("a 503 with the Retry-After {other:?}")),
         };
     }
     let expected = match task.phase {

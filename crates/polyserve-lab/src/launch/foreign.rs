@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_no_sources_is_named() {
+    fn a_contestant_without_sources_is_listed() {
         let nowhere = Some(Path::new("/nonexistent"));
         let sources = Sources { peers: nowhere, go: nowhere };
         let asked = ["go/twin-syncmap", "warp", "go/twin-rwmutex"].map(|name| Foreign::named(name).unwrap());

@@ -169,7 +169,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn where_there_is_no_module_nobody_is_built() {
+    fn without_a_module_nothing_is_built() {
         let built =
             Module::new(Some(Path::new("/nonexistent/go"))).build(&["twin", "fasthttp", "twin"], &Shutdown::new());
         assert_eq!(built.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["twin", "fasthttp"], "each once");
@@ -182,9 +182,9 @@ mod tests {
 
     /// A module with one good program and one that does not compile.
     #[test]
-    fn one_that_cannot_be_built_is_named_and_keeps_nobody_out() {
+    fn a_broken_program_does_not_prevent_the_others() {
         if let Err(why) = is_installed() {
-            let _ = writeln!(io::stderr(), "not run: one_that_cannot_be_built_is_named_and_keeps_nobody_out: {why}");
+            let _ = writeln!(io::stderr(), "not run: a_broken_program_does_not_prevent_the_others: {why}");
             return; // written directly, because the test harness captures `eprintln`
         }
         let dir = std::env::temp_dir().join(format!("polyserve-go-{}", std::process::id()));

@@ -112,7 +112,7 @@ mod tests {
 
     /// A package with one good binary and one that does not compile.
     #[test]
-    fn one_that_cannot_be_built_is_named_and_keeps_nobody_out() {
+    fn a_broken_program_does_not_prevent_the_others() {
         let dir = std::env::temp_dir().join(format!("polyserve-peers-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("src/bin")).unwrap();
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_package_nobody_is_built() {
+    fn without_a_package_nothing_is_built() {
         let nowhere = Path::new("/nonexistent/peers");
         let peers = Package::new(Some(nowhere), allocator::SYSTEM).build(&["hyper", "warp"], &Shutdown::new());
         assert_eq!(peers.len(), 2);
         assert!(peers.iter().all(|peer| peer.program.clone().is_err_and(|why| why.contains("holds no package"))));
         assert!(
             Package::new(None, allocator::SYSTEM).dir.join("Cargo.toml").is_file(),
-            "ours is where it was looked for"
+            "the package of this repository is found"
         );
     }
 
