@@ -178,7 +178,8 @@ fn a_body_that_drips_past_its_timeout_is_a_408() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
-/// When 500 clients sent single bytes, tasks that woke for each byte delayed another client by 20 to 57 ms each second.
+/// Regression test: when 500 clients sent single bytes, their tasks woke for each byte, and delayed another client by 20 to
+/// 57 ms each second.
 ///
 /// A task that is not woken reads nothing, so the bytes that have arrived are still in the kernel. The test asks the kernel
 /// for their number.

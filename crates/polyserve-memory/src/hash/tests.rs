@@ -1,5 +1,5 @@
-//! All secrets but those of `two_states_differ` are seeded, so the tests are reproducible. A truly random function,
-//! with a new seed for each run, would break a bound less than once in a million runs of a test.
+//! The secrets are seeded, so the tests are reproducible; only `two_states_differ` uses random ones. With a truly random
+//! function and a new seed for each run, a test would fail less than once in a million runs.
 
 use super::*;
 

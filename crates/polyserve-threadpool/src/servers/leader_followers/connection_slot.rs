@@ -4,9 +4,10 @@
 //! from the slot before it is closed. So a shutdown never hits a file descriptor that was reused. Cost: two uncontended
 //! locks for a connection, a few stores for a request.
 //!
-//! The thread of an idle connection looks for an eviction itself at the end of a grace, [`EVICTION_GRACE`]. After that it
-//! must be woken. It stores that and then loads whether the connection was evicted. An eviction stores that and then loads
-//! whether the thread must be woken. All four are sequentially consistent: one of the two sees the other.
+//! The thread of an idle connection looks for an eviction itself at the end of a grace,
+//! [`EVICTION_GRACE`](polyserve_core::serving::EVICTION_GRACE). After that it must be woken. It stores that and then
+//! loads whether the connection was evicted. An eviction stores that and then loads whether the thread must be woken.
+//! All four are sequentially consistent: one of the two sees the other.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
