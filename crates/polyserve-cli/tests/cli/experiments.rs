@@ -14,9 +14,10 @@ use polyserve_lab::experiment::{Experiment, Records};
 use polyserve_lab::journal;
 use polyserve_lab::scale::{Scale, bench::Bench};
 use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
+use polyserve_lab::trial::Trials;
 use serde_json::Value;
 
-use super::{interrupted, printed, text};
+use super::{interrupted, run, text};
 
 /// The record of a run.
 struct Run {
@@ -34,6 +35,15 @@ impl Run {
 
     fn args<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         self.args.iter().map(String::as_str).chain(more.iter().copied()).collect()
+    }
+
+    /// Runs the command to its end, which succeeds unless the report has not passed.
+    fn report(&self) -> Value {
+        let output = run(&self.args(&["--json"]));
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+        assert_eq!(output.status.success(), report["passed"] != false, "{report}");
+        report
     }
 
     fn path(&self) -> PathBuf {
@@ -68,12 +78,17 @@ impl Drop for Run {
 /// A run is interrupted after its first sample. Then its record is cut, as if the run had been killed while it wrote a line.
 /// A second run completes the record and measures no cell twice. A third run measures nothing.
 pub(crate) fn resumes<E: Experiment>(args: &[&str]) {
+    resumes_after::<E>(0, args);
+}
+
+/// [`resumes`], but the interrupted run ends with this exit code.
+fn resumes_after<E: Experiment>(code: i32, args: &[&str]) {
     let run = Run::new::<E>(args);
     let sample = format!("{{\"kind\":\"{}\"", E::SAMPLE);
     let has_sample =
         |_| fs::read_to_string(run.path()).is_ok_and(|text| text.contains(&sample) && text.ends_with('\n'));
     let output = interrupted(&run.args(&[]), has_sample);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
     let (records, first) = run.records::<E>();
     let end = records.end.expect("an interrupted run ends its record");
     assert!(end.interrupted && (1..end.planned).contains(&end.missing), "{end:?}");
@@ -86,8 +101,7 @@ pub(crate) fn resumes<E: Experiment>(args: &[&str]) {
     let recorded = fs::read_to_string(run.path()).unwrap();
     let kept = &recorded[..recorded.rfind("{\"kind\":\"end\"").unwrap()];
     fs::write(run.path(), format!("{kept}{sample},\"na")).unwrap();
-    let report: Value = serde_json::from_str(&printed(&run.args(&["--json"]))).unwrap();
-    assert_eq!(report["interrupted"], false, "{report}");
+    assert_eq!(run.report()["interrupted"], false);
     let resumed = fs::read_to_string(run.path()).unwrap();
     assert!(resumed.starts_with(kept), "recorded lines stay");
     let (records, keys) = run.records::<E>();
@@ -96,7 +110,7 @@ pub(crate) fn resumes<E: Experiment>(args: &[&str]) {
     assert!(keys.len() >= planned && keys.starts_with(&first), "{keys:?}");
     assert_eq!(run.files(), files, "an interrupted run writes the same files");
 
-    printed(&run.args(&["--json"]));
+    run.report();
     assert_eq!(run.records::<E>().1, keys, "nothing is measured again");
 }
 
@@ -105,6 +119,13 @@ fn compare() {
     let args =
         ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=6", "--connections=4", "--no-latency"];
     resumes::<Comparison>(&[&args[..], &["--slice=50ms", "--warm-up=50ms"]].concat());
+}
+
+/// An interrupted trial has not passed.
+#[test]
+fn trial() {
+    let args = ["trial", "--rounds=10", "--same=3", "--servers=pool_server", "--repos=two_level", "--slice=50ms"];
+    resumes_after::<Trials>(1, &[&args[..], &["--warm-up=20ms", "--connections=4", "--keys=50"]].concat());
 }
 
 const CROWD: [&str; 8] = [
