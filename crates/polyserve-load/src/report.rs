@@ -88,13 +88,13 @@ pub struct Report {
     pub server_busy: Option<f64>,
 }
 
-/// The two phases of the time of a request with its own connection, in nanoseconds. For right answers to requests begun in
-/// the measured period. An answer that waits in the socket until the client reads it is included.
+/// The durations of the two phases of a request with its own connection, in nanoseconds. Includes right answers to requests
+/// begun in the measured period. The time that an answer waits in the socket until the client reads it counts.
 #[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct RequestPhases {
-    /// From the start of the connect until the connection is established, as far as the client knows: the socket has taken
-    /// the request.
+    /// From the start of the connect until the connection is established. The client takes it as established once the
+    /// socket has taken the request.
     #[serde(serialize_with = "quantiles")]
     pub connect: Histogram<u64>,
     /// From then until the last byte of the answer is read.

@@ -32,7 +32,7 @@
 //! * A shard holds at most about a million pages, 16 GiB of records, or a million descriptions that are moved in. A put
 //!   into a full shard is answered with [`RepoError::Other`].
 //!
-//! Source: the slotted pages of databases, without slots, because the table knows each record.
+//! Source: the slotted pages of databases, without slots, because the table has the address of each record.
 //!
 //! *Wins when* there are many small entities: with ten million of 15 characters, an entity takes 44.6 bytes, and 114.2 in
 //! a plain map (`stores-memory.jsonl`). It wins when half of the operations are puts of known ids, and descriptions keep

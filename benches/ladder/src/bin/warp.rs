@@ -28,7 +28,7 @@ use warp::reply::{Reply as _, Response};
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What it is told.
+/// The command line.
 #[derive(Clone, Copy, Debug)]
 struct Args {
     workers: usize,

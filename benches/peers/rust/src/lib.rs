@@ -80,7 +80,7 @@ impl Entities {
     }
 }
 
-/// What a peer is told.
+/// The command line of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Args {
     /// Threads that serve.

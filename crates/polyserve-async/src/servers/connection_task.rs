@@ -156,7 +156,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         Poll::Pending
     }
 
-    /// Takes the step that the session wants next.
+    /// Takes the session's next step.
     fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> StepResult {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();

@@ -3,7 +3,7 @@
 //! Invariant: the remaining operations have no order, whatever the omitted operations did while they ran. Each step
 //! weakens the conditions of some operations. A put stays if other operations depend on it.
 //!
-//! The search knows what later gets will see, and so it may get stuck before the answers that prove a violation. The
+//! The search uses the values of later gets, so it may get stuck before the answers that prove a violation. The
 //! minimiser works in three steps:
 //!
 //! * A window around that moment grows until it has no order. Of operations that ended before the window, only their

@@ -124,7 +124,7 @@ fn ask_again_and_again(addr: SocketAddr, patience: Duration, done: &AtomicBool, 
 
 /// Connections that send faster than the server reads do not keep other connections from being served.
 ///
-/// On a server of one connection, the busy clients pause between requests. The server turns to another connection in such a
+/// On a server of one connection, the busy clients pause between requests. The server serves another connection in such a
 /// pause.
 pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let (workers, patience) = (subject.workers(2), subject.patience);

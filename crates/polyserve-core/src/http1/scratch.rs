@@ -72,8 +72,8 @@ impl Scratch {
     /// before [`Session::receive`](super::Session::receive), [`resume`](super::Session::resume) or
     /// [`time_out`](super::Session::time_out).
     ///
-    /// If `closing`, the session closes after the last request of which bytes have arrived: the answer to that
-    /// request carries `Connection: close`, and the session wants [`Want::Close`](super::Want::Close). An idle session
+    /// If `closing`, the session closes after the last request of which bytes have arrived: the answer to that request
+    /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
     /// does not close by itself: closing it is the server's decision.
     pub fn refresh(&mut self, now: SystemTime, closing: bool) {
         self.date.refresh(now);

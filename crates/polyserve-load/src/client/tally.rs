@@ -28,7 +28,7 @@ pub(crate) struct Tally {
     pub(crate) last: u64,
     /// Processor time of the thread in the measured period.
     pub(crate) cpu: u64,
-    /// The part of `cpu` that the thread was awake without work.
+    /// The part of `cpu` in which the thread was awake without work.
     pub(crate) spinning: u64,
     /// The server's processor time at the start and the end of the measured period, if this thread reads it.
     pub(crate) server: [Option<Reading>; 2],

@@ -199,7 +199,7 @@ mod tests {
         Arc::new(Entity::new(id, "it", 0.0))
     }
 
-    /// The hash of an id is the id, so that a test knows its bucket.
+    /// The hash of an id is the id, so that a test can choose its bucket.
     fn plain(id: i64) -> u64 {
         id as u64
     }

@@ -1,8 +1,8 @@
 //! The synchronisation primitives of `copy_on_write`: those of std and arc-swap, or of a model checker.
 
-// `OnceLock` is std's under a checker too, because no checker has one. So in a model the creation of a segment is not a separate
-// step, and all threads see it at once. `shard` argues that a reader that knows of a bucket also sees its segment. The
-// model does not check that.
+// `OnceLock` is std's under a checker too, because no checker has one. So in a model the creation of a segment is not a
+// separate step, and all threads see it at once. `shard` argues that a reader that has read a number of buckets also
+// sees their segments. The model does not check that.
 pub(super) use std::sync::{OnceLock, PoisonError};
 
 pub(super) use polyserve_core::sync::atomic::{AtomicUsize, Ordering};

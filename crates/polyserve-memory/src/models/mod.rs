@@ -1,7 +1,7 @@
 //! The models of this crate, which a model checker runs: see `ci/models.sh` and "Model checking" in docs/DESIGN.md.
 //!
-//! The publication of `copy_on_write` depends on memory ordering, so loom checks it: which stores a load may see. The
-//! mailbox and the whole of `actor` are checked by loom and by shuttle.
+//! The publication of `copy_on_write` depends on memory ordering, that is, on the stores that a load may see. So loom
+//! checks it. The mailbox and the whole of `actor` are checked by loom and by shuttle.
 
 mod mailbox;
 #[cfg(polyserve_loom)]

@@ -1,6 +1,6 @@
 //! Models of `copy_on_write`: a shard publishes its chunks and its growth to readers that take no lock.
 //!
-//! The hash of an id is the id, so a model knows its bucket. Two entities fill a bucket, so the third id splits bucket
+//! The hash of an id is the id, so a model can choose its bucket. Two entities fill a bucket, so the third id splits bucket
 //! 0 into 0 and 1.
 //!
 //! Not covered: the publication of a segment. It uses std's `OnceLock`, which loom does not instrument.
@@ -59,7 +59,7 @@ fn two_growths_hide_nothing_from_a_reader() {
     });
 }
 
-/// A reader that reads twice never sees the older value last. A thread that knows of a put sees it.
+/// A reader that reads twice never sees the older value last. A thread that observes that a put has returned sees the put.
 #[test]
 fn reads_do_not_go_back() {
     check("copy_on_write: puts against a reader that reads twice", Bounds::new(3, 6), || {

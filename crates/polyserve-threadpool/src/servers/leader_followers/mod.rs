@@ -49,8 +49,8 @@
 //!
 //! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the table's lock. The thread
 //! that removes it writes the assignment and then unparks it, and an unpark that comes before the park is not lost. A thread
-//! that wants to end removes itself under the same lock. If it is not there any more, it has an assignment, or the drain has
-//! begun.
+//! that is about to end removes itself under the same lock. If it is no longer among the idle threads, it has an assignment,
+//! or the drain has begun.
 //!
 //! *The supervisor does not sleep while a leader serves.* It stores that it sleeps, then loads whether the leader waits for
 //! the listener and whether anything was accepted. A thread that has accepted counts that and then loads whether the

@@ -66,7 +66,7 @@ pub(super) trait TurnContext {
     /// Whether other connections wait for a worker.
     fn others_wait(&self) -> bool;
 
-    /// Waits for the answer that `session` wants.
+    /// Waits for the deferred answer of `session`.
     fn wait_for_answer(&self, session: &mut Session) -> WaitOutcome;
 }
 

@@ -162,7 +162,7 @@ impl Supervisor {
         }
         let now = shared.clock.now();
         for (id, slot) in shared.slots.iter() {
-            // A worker tries to read once more, and closes the connection if nothing has arrived.
+            // A worker reads once more, and closes the connection if nothing has arrived.
             if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
                 shared.begin_queue_wait(slot, now);
                 poller.batch.push(ReadyEntry { id, is_new: false });
