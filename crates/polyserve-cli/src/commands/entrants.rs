@@ -11,7 +11,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
 use polyserve_lab::compare::{Key, Peers};
 use polyserve_lab::experiment::{Absence, Absent, again};
-use polyserve_lab::launch::foreign::{Foreign, Guest};
+use polyserve_lab::launch::foreign::{Foreign, ForeignProgram};
 use polyserve_lab::launch::go;
 use polyserve_lab::launch::peers::PREFIX;
 use polyserve_lab::launch::{AddressFrom, Launch};
@@ -212,7 +212,7 @@ impl Entrants<'_> {
         if self.mix.put > 0 && !server.keeps_entities() {
             return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.title()));
         }
-        let launch = Guest::unbuilt(server).launch(workers)?;
+        let launch = ForeignProgram::unbuilt(server).launch(workers)?;
         let bound = match server {
             Foreign::Go(go) => go.at_once(workers).and_then(|max| bound_of(max, go::HEAD_TIMEOUT, self.connections)),
             Foreign::Peer(_) | Foreign::Nginx => None,

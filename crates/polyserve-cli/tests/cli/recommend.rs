@@ -1,4 +1,4 @@
-//! `polyserve recommend`: who takes part, what is recorded, and what is said; not who wins.
+//! `polyserve recommend`: its candidates, records and output; not the winner.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{interrupted, misused, polyserve, printed, text};
 
-/// One round decides nothing, and takes a second or two.
+/// Arguments of a run of one round. It decides nothing, and takes a second or two.
 const TINY: [&str; 6] = ["recommend", "--rounds=1", "--time=20s", "--keys=10", "--connections=4", "--repos=two_level"];
 
 fn recommend(args: &[&str]) -> Value {
@@ -18,7 +18,7 @@ fn recommend(args: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// A directory of this test alone, and the flag that names it.
+/// A directory of this test, and the flag that names it.
 fn fresh(name: &str) -> (PathBuf, String) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recommend-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
@@ -63,7 +63,7 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
         (&said["goal_met"], &said["interrupted"], &said["time_was_up"]),
         (&Value::Null, &false.into(), &false.into())
     );
-    // A rerun has it all already; another workload does not go on from it.
+    // A second run measures nothing. Another workload does not resume the record.
     let turns = recorded(&dir, "recommend-compare.jsonl", "turn");
     assert_eq!(turns.iter().filter(|turn| turn["round"] == 1).count(), 3, "two candidates, and the first once more");
     assert_eq!(recommend(&args)["ranked"], said["ranked"]);
@@ -73,9 +73,9 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert!(other.contains("not written over"), "{other}");
 }
 
-/// The first SIGINT ends it within a round: it says what the whole ones tell, and that it was ended early.
+/// The first SIGINT ends the run within a round. The report is of the whole rounds, and says that the run was ended early.
 #[test]
-fn a_signal_ends_it_with_what_it_knows() {
+fn a_signal_ends_it_with_a_report() {
     let (dir, out) = fresh("signal");
     let args = ["recommend", "--rounds=1000", "--time=30m", "--keys=10", "--connections=4", "--json", &out];
     let args = [&args[..], &["--servers=tokio_tcp,leader_followers", "--repos=two_level"]].concat();
@@ -91,9 +91,9 @@ fn a_signal_ends_it_with_what_it_knows() {
     assert_eq!(recorded(&dir, "recommend-compare.jsonl", "end").len(), 1);
 }
 
-/// Nobody has a p99 of a nanosecond.
+/// No server has a p99 of a nanosecond.
 #[test]
-fn a_goal_that_nobody_meets_is_said_plainly() {
+fn a_goal_that_no_candidate_meets_is_reported() {
     let said = printed(&[&TINY[..], &["--servers=smol", "--p99=1ns"]].concat());
     let plainly =
         "no candidate keeps 99 % of the requests within 1ns; the nearest: undecided; first so far is smol/two_level";
@@ -103,7 +103,7 @@ fn a_goal_that_nobody_meets_is_said_plainly() {
     assert!(said.contains("let server = Smol::new(ServerConfig::default())?;"), "{said}");
 }
 
-/// The store takes its time, and a pool sits through it.
+/// If the store waits, a pool has a worker for each waiting request.
 #[test]
 fn requests_wait_and_a_pool_has_a_worker_for_each() {
     let said = recommend(&["--servers=pool_server", "--wait=2ms", "--p99=1h", "--keep-alive=false"]);
@@ -116,7 +116,7 @@ fn requests_wait_and_a_pool_has_a_worker_for_each() {
     assert!(because.iter().any(|why| why.contains("has 4 workers, one for each connection")), "{because:?}");
 }
 
-/// What is not given is asked for where somebody sits at a terminal.
+/// At a terminal, the command asks for missing arguments.
 #[test]
 fn at_a_terminal_it_asks() {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are pseudo-terminals");
@@ -130,9 +130,9 @@ fn at_a_terminal_it_asks() {
     drop(command); // its ends of the terminal
     let mut master = File::from(master);
     for (question, answer) in [
-        ("Connections at a time", "3\r"),
+        ("Concurrent connections", "3\r"),
         ("Are connections kept", "n"),
-        ("wait for something else", "\r"),
+        ("wait for another service", "\r"),
         ("99 % of the requests", "1h\r"),
     ] {
         let mut seen = String::new();
@@ -143,7 +143,7 @@ fn at_a_terminal_it_asks() {
         }
         master.write_all(answer.as_bytes()).expect("the terminal takes keys");
     }
-    // It draws its progress there, which somebody has to read.
+    // The command draws its progress on the terminal. The test must read it, or the command would block.
     let drawn = std::thread::spawn(move || {
         let mut drawn = Vec::new();
         let _ = master.read_to_end(&mut drawn); // an error is the end
@@ -163,7 +163,7 @@ fn at_a_terminal_it_asks() {
 #[test]
 fn what_cannot_be_done_is_a_misuse() {
     for (args, why) in [
-        (&["--servers=nobody"][..], "no server \"nobody\""),
+        (&["--servers=unknown"][..], "no server \"unknown\""),
         (&["--repos=nothing"], "no repo \"nothing\""),
         (&["--connections=0"], "--connections 0"),
         (&["--connections=900000"], "--connections may be"),

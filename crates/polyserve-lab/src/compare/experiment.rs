@@ -71,7 +71,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A contestant whose shape bounds how long a connection waits. The line's kind is `bound`.
+/// The bound that a contestant's shape sets on the wait of a connection. The line's kind is `bound`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Bound {
     pub(super) name: String,
@@ -89,7 +89,7 @@ pub(super) struct OtherProcesses {
 pub(super) struct State {
     /// The contestants that can be started.
     pub(super) contestants: Vec<Contestant>,
-    /// The contestants whose programs could not be built.
+    /// The contestants without a program, because the build failed.
     absent: Vec<Absent<Key>>,
     /// The rate of the latencies.
     pub(super) rate: Option<f64>,
@@ -105,10 +105,10 @@ impl Comparison {
     /// Builds the peers. A peer that cannot be built is absent.
     fn build(&mut self) -> anyhow::Result<()> {
         let Some(peers) = &self.peers else { return Ok(()) };
-        for peer in foreign::build(&peers.asked, peers.sources(), peers.allocator, &self.instrument.stop) {
-            let title = peer.who.title();
-            let is_its = |one: &Contestant| one.peer == Some(peer.who);
-            match peer.launch(peers.workers) {
+        for program in foreign::build(&peers.asked, peers.sources(), peers.allocator, &self.instrument.stop) {
+            let title = program.server.title();
+            let is_its = |one: &Contestant| one.peer == Some(program.server);
+            match program.launch(peers.workers) {
                 Ok(launch) => {
                     let own = self.state.contestants.iter_mut().filter(|one| is_its(one));
                     own.for_each(|one| one.launch = launch.clone());
@@ -120,7 +120,7 @@ impl Comparison {
                     let count = self.state.contestants.len();
                     self.state.contestants.retain(|one| !is_its(one));
                     if self.state.contestants.len() < count {
-                        let excused = peers.excuses(peer.who, peer.is_absent);
+                        let excused = peers.excuses(program.server, program.is_absent);
                         let absence = Absence::not_available(why);
                         self.state.absent.push(Absent { key: Key::new(0, &title), absence, excused });
                     }

@@ -4,7 +4,7 @@
 //! measured, in short slices that alternate with those of other contestants; a load at a fixed rate for the latency; the end.
 //! The probes are not in the measured part, because they take the client's time.
 //!
-//! Invariant: a contestant with one wrong answer, or whose process does not end well, has no figures. Cost: the slices, and
+//! Invariant: a contestant has no figures if one answer is wrong, or if its process does not end well. Cost: the slices, and
 //! about 50 ms.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};

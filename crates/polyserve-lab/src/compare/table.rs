@@ -94,7 +94,7 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
             f,
             "ratio: throughput relative to the baseline; a tie overlaps {band}, the baseline to itself (A/A)."
         )?,
-        None => writeln!(f, "the baseline was not measured twice: no difference can be told from noise")?,
+        None => writeln!(f, "the baseline was not measured twice: no difference can be distinguished from noise")?,
     }
     let limit = rows.first().and_then(|row| row.shares.first());
     let of_limit = limit.map_or_else(String::new, |share| format!("of limit: share of {}'s throughput; ", share.of));
@@ -230,7 +230,7 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
         (Some(throughput), None) => {
             writeln!(f, "ties: ratios that overlap the baseline relative to itself (A/A): throughput {throughput}")?;
         }
-        (None, _) => writeln!(f, "the baseline was not measured twice: no difference can be told from noise")?,
+        (None, _) => writeln!(f, "the baseline was not measured twice: no difference can be distinguished from noise")?,
     }
     writeln!(f, "cost: requests per second of the server's CPU time; of LIMIT, cpu: the share of the limit's cost")?;
     void_notes(f, rows)?;

@@ -77,9 +77,9 @@ impl Foreign {
 
 /// A contestant that was requested, after its build.
 #[derive(Clone, Debug)]
-pub struct Guest {
+pub struct ForeignProgram {
     /// The contestant.
-    pub who: Foreign,
+    pub server: Foreign,
     /// The program, or the reason why it does not run.
     pub program: Result<PathBuf, String>,
     /// Whether the program is missing because it is not installed.
@@ -87,10 +87,10 @@ pub struct Guest {
     site: Option<Arc<nginx::Site>>,
 }
 
-impl Guest {
+impl ForeignProgram {
     /// A contestant without a build, to validate a command's arguments.
-    pub fn unbuilt(who: Foreign) -> Self {
-        Self { who, program: Ok(PathBuf::new()), is_absent: false, site: None }
+    pub fn unbuilt(server: Foreign) -> Self {
+        Self { server, program: Ok(PathBuf::new()), is_absent: false, site: None }
     }
 
     /// Returns the command that starts the contestant. `None` is the contestant's default number of workers.
@@ -100,7 +100,7 @@ impl Guest {
     /// Returns the reason why the contestant does not run.
     pub fn launch(&self, workers: Option<usize>) -> Result<Launch, String> {
         let program = self.program.as_ref().map_err(String::clone)?;
-        match self.who {
+        match self.server {
             Foreign::Peer(_) => Ok(peers::launch(program, workers)),
             Foreign::Go(server) => Ok(server.launch(program, workers)),
             Foreign::Nginx if workers.is_some_and(|workers| workers > 1) => {
@@ -116,36 +116,38 @@ impl Guest {
 
 /// Builds the contestants, and prints each build on standard error. Returns each contestant once, in the order of
 /// [`Foreign::all`].
-pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Shutdown) -> Vec<Guest> {
+pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Shutdown) -> Vec<ForeignProgram> {
     let is_asked = |one: &Foreign| asked.contains(one);
     let names: Vec<_> = peers::NAMES.into_iter().filter(|name| is_asked(&Foreign::Peer(name))).collect();
     let servers: Vec<_> = go::SERVERS.iter().filter(|server| is_asked(&Foreign::Go(server))).collect();
     let programs: Vec<_> = servers.iter().map(|server| server.program).collect();
 
-    let mut guests: Vec<Guest> = peers::Package::new(sources.peers, allocator)
+    let mut all: Vec<ForeignProgram> = peers::Package::new(sources.peers, allocator)
         .build(&names, stop)
         .into_iter()
-        .map(|peer| Guest { program: peer.program, ..Guest::unbuilt(Foreign::Peer(peer.name)) })
+        .map(|peer| ForeignProgram { program: peer.program, ..ForeignProgram::unbuilt(Foreign::Peer(peer.name)) })
         .collect();
     let built = go::Module::new(sources.go).build(&programs, stop);
     let no_go = !servers.is_empty() && go::is_installed().is_err();
-    guests.extend(servers.into_iter().map(|server| {
+    all.extend(servers.into_iter().map(|server| {
         let file = built.iter().find(|(name, _)| *name == server.program);
         let program = file.map_or_else(|| Err(String::from("it was not built")), |(_, file)| file.clone());
-        Guest { program, is_absent: no_go, ..Guest::unbuilt(Foreign::Go(server)) }
+        ForeignProgram { program, is_absent: no_go, ..ForeignProgram::unbuilt(Foreign::Go(server)) }
     }));
-    guests.extend(is_asked(&Foreign::Nginx).then(nginx));
-    guests
+    all.extend(is_asked(&Foreign::Nginx).then(nginx));
+    all
 }
 
-fn nginx() -> Guest {
+fn nginx() -> ForeignProgram {
     let program = nginx::program();
     let is_absent = program.is_err();
     match program.and_then(|program| Ok((program, nginx::Site::new().map_err(|error| error.to_string())?))) {
-        Ok((program, site)) => {
-            Guest { program: Ok(program), site: Some(Arc::new(site)), ..Guest::unbuilt(Foreign::Nginx) }
-        }
-        Err(why) => Guest { program: Err(why), is_absent, ..Guest::unbuilt(Foreign::Nginx) },
+        Ok((program, site)) => ForeignProgram {
+            program: Ok(program),
+            site: Some(Arc::new(site)),
+            ..ForeignProgram::unbuilt(Foreign::Nginx)
+        },
+        Err(why) => ForeignProgram { program: Err(why), is_absent, ..ForeignProgram::unbuilt(Foreign::Nginx) },
     }
 }
 
@@ -171,19 +173,19 @@ mod tests {
         let nowhere = Some(Path::new("/nonexistent"));
         let sources = Sources { peers: nowhere, go: nowhere };
         let asked = ["go/twin-syncmap", "warp", "go/twin-rwmutex"].map(|name| Foreign::named(name).unwrap());
-        let guests = build(&asked, sources, "system", &Shutdown::new());
-        let names: Vec<_> = guests.iter().map(|guest| guest.who.title()).collect();
+        let all = build(&asked, sources, "system", &Shutdown::new());
+        let names: Vec<_> = all.iter().map(|program| program.server.title()).collect();
         assert_eq!(names, ["peer/warp", "go/twin-rwmutex", "go/twin-syncmap"]);
-        for guest in guests {
-            let why = guest.launch(None).unwrap_err();
+        for program in all {
+            let why = program.launch(None).unwrap_err();
             assert!(why.contains("holds no "), "{why}");
         }
     }
 
     #[test]
     fn nginx_has_one_worker() {
-        let guest = Guest::unbuilt(Foreign::Nginx);
-        assert!(guest.launch(Some(2)).unwrap_err().contains("one worker"));
-        guest.launch(Some(1)).unwrap();
+        let program = ForeignProgram::unbuilt(Foreign::Nginx);
+        assert!(program.launch(Some(2)).unwrap_err().contains("one worker"));
+        program.launch(Some(1)).unwrap();
     }
 }

@@ -1,54 +1,61 @@
-//! How the time of a recommendation is spent: rounds, and what is measured in each.
+//! How the time of a recommendation is spent: the number of rounds, and the durations in each.
 //!
-//! Invariant: at least the rounds that a verdict needs, or none at all. The estimate is on the safe side; what it gets wrong
-//! the deadline of the run corrects.
+//! Invariant: at least the rounds that a verdict needs, or none. The estimate is conservative; if it is too low, the deadline
+//! ends the run.
 
 use std::time::Duration;
 
 use super::workload::Workload;
 use crate::statistics::LEAST_ROUNDS;
 
-/// Rounds, and a turn's parts.
+/// The number of rounds, and the durations of a contestant's parts in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// Rounds.
+    /// The number of rounds.
     pub rounds: usize,
-    /// How long a turn is verified and warmed up.
+    /// The duration of verification and warm-up.
     pub warm_up: Duration,
-    /// How long it is measured in closed loop.
+    /// The duration of the closed loop.
     pub slice: Duration,
-    /// How long it is measured at a fixed rate.
+    /// The duration of the part at a fixed rate.
     pub latency_slice: Duration,
 }
 
-/// This share of the time is planned with.
+/// The share of the time that is planned.
 const PLANNED: f64 = 0.9;
-/// More rounds than a verdict needs: one may fail.
+/// Rounds beyond those that a verdict needs: a round may fail.
 const SPARE_ROUNDS: usize = 2;
-const MOST_ROUNDS: usize = 50;
-/// The turns that set the rate.
+/// The max number of rounds.
+const MAX_ROUNDS: usize = 50;
+/// The calibrations that determine the rate.
 const CALIBRATIONS: usize = 3;
-/// A process is started and ended, and a slice begins and ends.
+/// The time to start and end a process, and to begin and end its slices.
 const OVERHEAD: Duration = Duration::from_millis(150);
-/// What storing an entity takes, and a byte of it.
+/// The time to store an entity, without its bytes.
 const STORED: Duration = Duration::from_micros(20);
+/// The time to store a byte of an entity.
 const STORED_BYTE: Duration = Duration::from_nanos(4);
+/// The shortest warm-up.
 const WARM_UP: Duration = Duration::from_millis(60);
+/// The shortest closed loop.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest closed loop, unless requests wait.
 const LONGEST: Duration = Duration::from_millis(400);
-/// What is measured where every request waits, in waits.
+/// The min warm-up in waits of a request.
 const WARM_UP_WAITS: u32 = 2;
+/// The min closed loop in waits of a request.
 const SLICE_WAITS: u32 = 5;
+/// The min part at a fixed rate in waits of a request.
 const LATENCY_WAITS: u32 = 4;
-/// What a slice and a latency begin and end with, in waits, all together.
+/// The start and end of both parts, which do not count, in waits of a request.
 const EDGE_WAITS: u32 = 5;
 
 impl Budget {
-    /// How `time` is spent on so many contestants; in so many rounds, where they are given.
+    /// Divides `time` among this number of contestants, in this number of rounds if it is given.
     ///
     /// # Errors
     ///
-    /// The time that it would take.
+    /// Returns the time that would be enough if `time` is not.
     pub fn of(
         time: Duration,
         contestants: usize,
@@ -63,18 +70,19 @@ impl Budget {
         let latency = |slice: Duration| (slice / 2).max(wait * LATENCY_WAITS);
         let shortest = SHORTEST.max(wait * SLICE_WAITS);
         let longest = LONGEST.max(shortest);
-        let turn = |slice: Duration| fixed + slice + latency(slice);
-        let turns = |rounds: usize| (rounds * contestants + CALIBRATIONS) as f64;
+        let duration = |slice: Duration| fixed + slice + latency(slice);
+        let measurements = |rounds: usize| (rounds * contestants + CALIBRATIONS) as f64;
         let least_rounds = rounds.unwrap_or(LEAST_ROUNDS);
-        let (planned, least) = (time.as_secs_f64() * PLANNED, turn(shortest).as_secs_f64() * turns(least_rounds));
+        let (planned, least) =
+            (time.as_secs_f64() * PLANNED, duration(shortest).as_secs_f64() * measurements(least_rounds));
         if planned < least {
             return Err(Duration::from_secs_f64((least / PLANNED).ceil()));
         }
-        // Longer turns first, then more rounds.
-        let each = planned / turns(rounds.unwrap_or(LEAST_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
+        // Longer slices first, then more rounds.
+        let each = planned / measurements(rounds.unwrap_or(LEAST_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
         let slice = Duration::from_secs_f64((each / 1.5).max(0.0)).clamp(shortest, longest);
-        let fit = (planned / turn(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
-        let rounds = rounds.unwrap_or((fit as usize).clamp(LEAST_ROUNDS, MOST_ROUNDS));
+        let fit = (planned / duration(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
+        let rounds = rounds.unwrap_or((fit as usize).clamp(LEAST_ROUNDS, MAX_ROUNDS));
         Ok(Self { rounds, warm_up, slice, latency_slice: latency(slice) })
     }
 }
@@ -87,28 +95,28 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_minute_is_enough_for_a_verdict_and_is_not_passed() {
+    fn a_minute_is_enough_for_a_verdict_and_is_not_exceeded() {
         for (contestants, wait_ms) in [(9, 0.0), (5, 0.0), (5, 5.0), (5, 40.0), (2, 100.0), (3, 0.1)] {
             let workload = Workload { wait_ms, ..workload() };
             let budget = Budget::of(MINUTE, contestants, &workload, None).unwrap();
-            assert!((LEAST_ROUNDS..=MOST_ROUNDS).contains(&budget.rounds), "{budget:?}");
+            assert!((LEAST_ROUNDS..=MAX_ROUNDS).contains(&budget.rounds), "{budget:?}");
             let wait = workload.wait();
             assert!(budget.slice >= wait * SLICE_WAITS && budget.latency_slice >= wait * LATENCY_WAITS, "{budget:?}");
-            let turn = budget.warm_up + budget.slice + budget.latency_slice;
-            assert!(turn.as_secs_f64() * (budget.rounds * contestants) as f64 <= 60.0, "{budget:?}");
+            let each = budget.warm_up + budget.slice + budget.latency_slice;
+            assert!(each.as_secs_f64() * (budget.rounds * contestants) as f64 <= 60.0, "{budget:?}");
         }
     }
 
     #[test]
-    fn more_time_is_for_longer_turns_then_more_rounds() {
+    fn more_time_is_for_longer_slices_then_more_rounds() {
         let of = |minutes| Budget::of(MINUTE * minutes, 9, &workload(), None).unwrap();
         assert!(of(2).slice > of(1).slice || of(2).rounds > of(1).rounds);
-        assert_eq!((of(60).rounds, of(60).slice), (MOST_ROUNDS, LONGEST));
+        assert_eq!((of(60).rounds, of(60).slice), (MAX_ROUNDS, LONGEST));
         assert_eq!(Budget::of(MINUTE, 9, &workload(), Some(3)).unwrap().rounds, 3);
     }
 
     #[test]
-    fn too_little_time_is_told_with_what_it_would_take() {
+    fn too_little_time_returns_the_time_that_is_enough() {
         let waiting = Workload { wait_ms: 1000.0, ..workload() };
         for (time, workload) in [(MINUTE, waiting), (Duration::from_secs(1), workload())] {
             let needed = Budget::of(time, 5, &workload, None).unwrap_err();

@@ -1,6 +1,6 @@
-//! Who takes part in a recommendation: a few servers over one or two repos, chosen by the workload, with the reasons.
+//! The candidates of a recommendation: a few servers over one or two repos, chosen by the workload, with the reasons.
 //!
-//! Cost: a server or two are made to ask for their shape.
+//! Cost: one or two servers are constructed to read their shape.
 
 use polyserve::catalog::{Catalog, Promise, RepoEntry, ServerEntry, Tag};
 use polyserve::{Connections, ServerConfig};
@@ -15,24 +15,24 @@ pub struct Candidate {
     pub server: String,
     /// The repo's name.
     pub repo: String,
-    /// The server's workers, where the workload asks for another number than its own.
+    /// The server's number of workers, if the workload needs another number than the default.
     pub workers: Option<usize>,
 }
 
-/// Who takes part, who does not, and why.
+/// The candidates, and why these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Field {
-    /// The first one is what the others are compared with.
+pub struct CandidateSet {
+    /// The candidates. The others are compared with the first.
     pub candidates: Vec<Candidate>,
-    /// Why these, and not others.
+    /// Why these and not others.
     pub because: Vec<String>,
 }
 
-/// A thread for each connection makes sense up to here.
-const MOST_THREADS: usize = 1000;
-/// A pool whose workers wait gets one for each connection, but no more than this.
-const MOST_WAITING: usize = 512;
-/// Threads of a pool for each core, where nothing else is said.
+/// The max number of connections for a server with one thread for each.
+const MAX_THREADS: usize = 1000;
+/// The max number of workers of a pool, if the workers wait.
+const MAX_WAITING: usize = 512;
+/// The default number of a pool's threads for each core.
 const POOL_PER_CORE: usize = 4;
 
 impl Candidate {
@@ -42,26 +42,27 @@ impl Candidate {
     }
 }
 
-impl Field {
-    /// Those for `workload`, or those who were named. A program's own servers and repos always take part.
+impl CandidateSet {
+    /// Returns the candidates for `workload`, or of the named servers and repos. A program's own servers and repos are always
+    /// among them.
     ///
     /// # Errors
     ///
-    /// Where a name is not known, or a server takes none of these settings.
+    /// Returns an error if a name is not known, or a server rejects the settings.
     pub fn of(catalog: &Catalog, workload: &Workload, servers: &[String], repos: &[String]) -> anyhow::Result<Self> {
-        let mut field = Self::default();
-        let servers = field.servers(catalog, workload, servers)?;
-        let repos = field.repos(catalog, workload, repos)?;
+        let mut set = Self::default();
+        let servers = set.servers(catalog, workload, servers)?;
+        let repos = set.repos(catalog, workload, repos)?;
         for server in servers {
-            let workers = field.workers(server, workload)?;
+            let workers = set.workers(server, workload)?;
             for repo in &repos {
                 let candidate = Candidate { server: server.name.clone(), repo: repo.clone(), workers };
-                if !field.candidates.contains(&candidate) {
-                    field.candidates.push(candidate);
+                if !set.candidates.contains(&candidate) {
+                    set.candidates.push(candidate);
                 }
             }
         }
-        Ok(field)
+        Ok(set)
     }
 
     fn servers<'a>(
@@ -81,7 +82,7 @@ impl Field {
         // do not wait comes first.
         let thread_each = |entry: &ServerEntry| entry.promises(Promise::Connections(Connections::OnePerThread));
         servers.sort_by_key(|entry| (!entry.promises(Promise::LaterHoldsNoThread), thread_each(entry)));
-        if workload.connections > MOST_THREADS {
+        if workload.connections > MAX_THREADS {
             for entry in servers.extract_if(.., |entry| thread_each(entry)) {
                 self.because.push(format!(
                     "{} is left out: {} connections are too many for a thread each",
@@ -99,11 +100,11 @@ impl Field {
             return named.iter().map(|name| Ok(catalog.repo(name)?.name.clone())).collect();
         }
         let (tag, why) = if workload.wait_ms > 0.0 {
-            (Tag::RecommendedWithWaits, "one: where every request waits, it is not for a lock")
+            (Tag::RecommendedWithWaits, "one: if every request waits, locks matter little")
         } else if workload.cores == 1 {
-            (Tag::RecommendedOnOneCore, "the plainest and a sharded one: on one core few meet at a lock")
+            (Tag::RecommendedOnOneCore, "the simplest and a sharded one: on one core threads seldom contend for a lock")
         } else {
-            (Tag::RecommendedOnManyCores, "the classic and a sharded one: on several cores locks are met at")
+            (Tag::RecommendedOnManyCores, "the classic and a sharded one: on several cores threads contend for locks")
         };
         let builtin = Catalog::builtin();
         let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
@@ -118,19 +119,19 @@ impl Field {
         Ok(repos.into_iter().map(String::from).collect())
     }
 
-    /// A pool whose workers sit through waits has as many of them as requests can be under way.
+    /// Returns the number of workers of a pool, if the workers wait: one for each concurrent request.
     fn workers(&mut self, entry: &ServerEntry, workload: &Workload) -> anyhow::Result<Option<usize>> {
         let holds = entry.promises(Promise::LaterHoldsWorker);
         if workload.wait_ms == 0.0 || !holds {
             return Ok(None);
         }
         if (entry.make)(&ServerConfig::default())?.connections() != Connections::Multiplexed {
-            return Ok(None); // each connection has a thread, or there is but one
+            return Ok(None); // each connection has a thread, or there is one thread
         }
         let usual = POOL_PER_CORE * workload.cores;
-        let workers = workload.connections.clamp(usual.min(MOST_WAITING), MOST_WAITING);
+        let workers = workload.connections.clamp(usual.min(MAX_WAITING), MAX_WAITING);
         let what = if workers < workload.connections { "not more" } else { "one for each connection" };
-        self.because.push(format!("{} has {workers} workers, {what}: each sits through the waits", entry.name));
+        self.because.push(format!("{} has {workers} workers, {what}: each waits with its request", entry.name));
         Ok(Some(workers))
     }
 }
@@ -145,13 +146,13 @@ mod tests {
     use super::super::workload::tests::workload;
     use super::*;
 
-    fn of(workload: &Workload) -> Field {
-        Field::of(&Catalog::builtin(), workload, &[], &[]).unwrap()
+    fn of(workload: &Workload) -> CandidateSet {
+        CandidateSet::of(&Catalog::builtin(), workload, &[], &[]).unwrap()
     }
 
     #[test]
     fn the_workload_decides() {
-        let names = |field: &Field| field.candidates.iter().map(Candidate::name).collect::<Vec<_>>();
+        let names = |set: &CandidateSet| set.candidates.iter().map(Candidate::name).collect::<Vec<_>>();
         let one_core = of(&workload());
         assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (8, "tokio_tcp/std_mutex"));
         assert!(one_core.candidates.iter().all(|one| one.workers.is_none()));
@@ -170,7 +171,7 @@ mod tests {
         let few = |connections| {
             let pool = [String::from("pool_server")];
             let workload = Workload { wait_ms: 5.0, connections, ..workload() };
-            Field::of(&Catalog::builtin(), &workload, &pool, &[]).unwrap().candidates[0].workers
+            CandidateSet::of(&Catalog::builtin(), &workload, &pool, &[]).unwrap().candidates[0].workers
         };
         assert_eq!((few(1), few(100_000)), (Some(4), Some(512)));
     }
@@ -178,9 +179,9 @@ mod tests {
     #[test]
     fn a_programs_own_take_part_and_unknown_names_do_not() {
         let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(TwoLevel::default())));
-        let field = Field::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
-        assert_eq!(field.candidates.iter().filter(|one| one.repo == "mine").count(), 4);
-        let error = Field::of(&Catalog::builtin(), &workload(), &["nobody".into()], &[]).unwrap_err();
-        assert!(error.to_string().contains("no server \"nobody\""), "{error}");
+        let set = CandidateSet::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
+        assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), 4);
+        let error = CandidateSet::of(&Catalog::builtin(), &workload(), &["unknown".into()], &[]).unwrap_err();
+        assert!(error.to_string().contains("no server \"unknown\""), "{error}");
     }
 }

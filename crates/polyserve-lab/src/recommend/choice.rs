@@ -1,11 +1,11 @@
-//! What came of it: a ranked choice, its margin, its ties, and whether the latency goal was met.
+//! The result: a ranked choice, its margin, its ties, and whether the latency goal was met.
 //!
-//! The winner is the one of the most requests a second among those that meet the goal; where nobody meets it, the one of the
-//! lowest p99. A p99 is the median of the rounds' own: one round in which somebody else took the machine decides nothing. It
-//! is a tie with everybody whose ratio to it has an interval that meets the band of ties, which is what the
-//! first candidate shows beside itself. Its margin is over the first one that is no tie.
+//! The winner has the highest throughput among the candidates that meet the goal. If no candidate meets it, the winner has the
+//! lowest p99. A p99 is the median of the rounds' p99s, so a round in which another process took the machine decides nothing.
+//! A candidate is a tie if the interval of its ratio to the winner overlaps the band of ties: the interval of the first
+//! candidate's ratio to itself. The margin is the winner's ratio to the first candidate that is no tie.
 //!
-//! Invariant: every ratio is taken round by round between the two that it is of. Cost: an estimate a candidate.
+//! Invariant: a ratio is of two figures of the same round. Cost: one estimate for each candidate.
 
 use polyserve::catalog::Catalog;
 use serde::{Deserialize, Serialize};
@@ -18,106 +18,106 @@ use crate::compare::{Key, Role};
 use crate::experiment::Failed;
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, tie_band};
 
-/// What is recommended, and all that it rests on.
+/// The recommendation, and all that it is based on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recommendation {
     /// The workload.
     pub workload: Workload,
-    /// What of it was not said, and is taken as a default.
+    /// The parts of the workload that are defaults.
     pub defaulted: Vec<String>,
     /// Why these candidates.
     pub because: Vec<String>,
-    /// Rounds that were whole.
+    /// The number of whole rounds.
     pub rounds: usize,
-    /// Whether these are enough to decide anything.
+    /// Whether these are enough for a verdict.
     pub decided: bool,
-    /// At what rate latencies were taken.
+    /// The rate of the latencies.
     pub rate: Option<Rate>,
     /// Ratios within are ties.
     pub tie_band: Option<Interval>,
     /// The best first.
     pub ranked: Vec<Ranked>,
-    /// The winner; none where nobody was measured.
+    /// The winner; `None` if no candidate was measured.
     pub choice: Option<Choice>,
-    /// Whether anybody meets the latency goal; none where there is no goal.
+    /// Whether a candidate meets the latency goal; `None` without a goal.
     pub goal_met: Option<bool>,
-    /// Who is out, and why.
+    /// The candidates without figures, and why.
     pub failed: Vec<Failed<Key>>,
-    /// Which share of the cores' time others have had, if that is known.
+    /// The share of the cores' time that other processes used, if it is known.
     pub others: Option<f64>,
-    /// Whether the time was over before all rounds were.
+    /// Whether the time was up before the last round.
     pub time_was_up: bool,
-    /// Whether it was ended early.
+    /// Whether the run was ended early.
     pub interrupted: bool,
 }
 
-/// A candidate's place.
+/// A ranked candidate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ranked {
-    /// Its place: ties with the winner share the first, all others are counted on.
+    /// Its rank. Ties with the winner have rank 1; the others have their place.
     pub rank: usize,
-    /// Who.
+    /// The candidate.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// Requests a second beside the winner's; none for the winner.
+    /// Requests per second, relative to the winner; `None` for the winner.
     pub of_winner: Option<Estimate>,
-    /// What may be said of that; none for the winner, and with no ratio.
+    /// The verdict on that; `None` for the winner, and without a ratio.
     pub verdict: Option<Verdict>,
-    /// Whether it meets the latency goal; none where there is no goal.
+    /// Whether it meets the latency goal; `None` without a goal.
     pub meets_goal: Option<bool>,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_s: f64,
-    /// Requests for each second of the server's CPU time.
+    /// Requests per second of the server's CPU time.
     pub requests_per_cpu_s: Option<f64>,
-    /// The latency at the fixed rate: the median of what each round shows by itself.
+    /// The latency at the fixed rate: medians over the rounds.
     pub latency: Option<Latencies>,
     /// Resident memory under load, in bytes.
     pub loaded_bytes: Option<f64>,
-    /// Who had no time to spare: `server`, `client`, `both` or `neither`.
+    /// The busy side: `server`, `client`, `both` or `neither`.
     pub saturated: String,
 }
 
 /// The winner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Choice {
-    /// Who.
+    /// The candidate.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// Who cannot be told from it.
+    /// The candidates whose difference to it is within the noise.
     pub ties: Vec<String>,
-    /// By how much it does more than the first one that is no tie and meets the goal as well as it does.
+    /// Its ratio to the first candidate that is no tie and meets the goal as well.
     pub margin: Option<Margin>,
     /// How to use it.
     pub lines: Lines,
 }
 
-/// A ratio to another one.
+/// The winner's ratio to another candidate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Margin {
-    /// Whom.
+    /// The other candidate.
     pub over: String,
-    /// Requests a second, beside that one's.
+    /// The ratio of requests per second.
     pub ratio: f64,
     /// The ends of the ratio's interval.
     pub interval: Interval,
 }
 
-/// What a recommendation is made of, beside what was measured.
+/// What a recommendation is made of, in addition to the ranking.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct Basis<'a> {
     /// The catalog with the candidates.
     pub catalog: &'a Catalog,
     /// The workload.
     pub workload: &'a Workload,
-    /// What of it is a default.
+    /// The parts of the workload that are defaults.
     pub defaulted: &'a [String],
-    /// Who took part.
+    /// The candidates.
     pub candidates: &'a [Candidate],
-    /// Why they.
+    /// Why these candidates.
     pub because: &'a [String],
-    /// Of the resamples.
+    /// The seed of the resamples.
     pub seed: u64,
-    /// Whether the time was over first.
+    /// Whether the deadline ended the run.
     pub time_was_up: bool,
 }
 
@@ -125,9 +125,9 @@ impl Recommendation {
     /// The `kind` of its line in a journal.
     pub const KIND: &str = "recommendation";
 
-    /// What `ranking` and the turns that it rests on say.
-    pub fn of(asked: &Asked<'_>, ranking: &Ranking, entries: &[Entry<'_>]) -> Self {
-        let Asked { workload, candidates, seed, .. } = *asked;
+    /// The recommendation that follows from a ranking and its figures.
+    pub fn of(basis: &Basis<'_>, ranking: &Ranking, entries: &[Entry<'_>]) -> Self {
+        let Basis { workload, candidates, seed, .. } = *basis;
         let goal = workload.p99_goal_ms;
         let is_ranked = |role: Role| matches!(role, Role::Baseline | Role::Ranked);
         let entries: Vec<&Entry<'_>> = entries.iter().filter(|entry| is_ranked(entry.role)).collect();
@@ -141,7 +141,7 @@ impl Recommendation {
             })
             .collect();
         let goal_met = goal.map(|_| rows.iter().any(|one| one.meets_goal == Some(true)));
-        // They come by their requests a second, and the sort is stable.
+        // The rows are in the order of their throughput, and the sort is stable.
         match goal_met {
             Some(false) => rows.sort_by(|a, b| p99(a.latency).total_cmp(&p99(b.latency))),
             _ => rows.sort_by_key(|one| one.meets_goal == Some(false)),
@@ -153,12 +153,12 @@ impl Recommendation {
             candidate: first.candidate.clone(),
             ties: ranked[1..].iter().filter(|one| one.rank == 1).map(|one| one.candidate.name()).collect(),
             margin: ranked.iter().filter(|_| goal_met != Some(false)).find_map(|one| margin(first, one)),
-            lines: Lines::of(asked.catalog, &first.candidate),
+            lines: Lines::of(basis.catalog, &first.candidate),
         });
         Self {
             workload: workload.clone(),
-            defaulted: asked.defaulted.to_vec(),
-            because: asked.because.to_vec(),
+            defaulted: basis.defaulted.to_vec(),
+            because: basis.because.to_vec(),
             rounds,
             decided: rounds >= LEAST_ROUNDS,
             rate: ranking.rate.clone(),
@@ -168,13 +168,13 @@ impl Recommendation {
             goal_met,
             failed: ranking.failed.clone(),
             others: ranking.others,
-            time_was_up: asked.time_was_up,
-            interrupted: ranking.interrupted && !asked.time_was_up,
+            time_was_up: basis.time_was_up,
+            interrupted: ranking.interrupted && !basis.time_was_up,
         }
     }
 }
 
-/// A candidate, and what it has shown.
+/// A candidate with its figures.
 struct Standing<'a> {
     candidate: &'a Candidate,
     row: &'a Row,
@@ -183,8 +183,8 @@ struct Standing<'a> {
     meets_goal: Option<bool>,
 }
 
-/// The places of `rows`, the first of which has won. Where nobody meets the goal there are no ties: it is no matter of
-/// requests a second then.
+/// Returns the ranks of `rows`; the first row is the winner's. If no candidate meets the goal, latency decides and throughput makes
+/// no ties.
 fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: u64) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = Vec::new();
     for Standing { candidate, row, entry, latency, meets_goal } in rows {
@@ -206,31 +206,31 @@ fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: 
             saturated: row.saturated.clone(),
         });
     }
-    // One with a wide interval may be a tie behind one that is none.
+    // A candidate with a wide interval may be a tie although a faster one is none.
     ranked.sort_by_key(|one| one.rank);
     let ties = ranked.iter().filter(|one| one.rank == 1).count();
     ranked.iter_mut().enumerate().skip(ties).for_each(|(place, one)| one.rank = place + 1);
     ranked
 }
 
-/// The band for ratios of any two, whichever of them is below: what the baseline shows beside itself has no direction.
+/// Returns the band for the ratio of any two candidates: the baseline's noise has no direction.
 fn either_way(Interval { low, high }: Interval) -> Interval {
     Interval { low: low.min(high.recip()), high: high.max(low.recip()) }
 }
 
-/// What `first` does of `other`, which must be surely less, and no worse by the goal.
+/// Returns the ratio of `first` to `other`, if `other` is slower and meets the goal as well.
 fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
     let Estimate { ratio, interval, .. } = other.of_winner?;
-    let surely = other.verdict == Some(Verdict::Slower) && other.meets_goal == first.meets_goal;
+    let is_slower = other.verdict == Some(Verdict::Slower) && other.meets_goal == first.meets_goal;
     let interval = Interval { low: interval.high.recip(), high: interval.low.recip() };
-    surely.then(|| Margin { over: other.candidate.name(), ratio: ratio.recip(), interval })
+    is_slower.then(|| Margin { over: other.candidate.name(), ratio: ratio.recip(), interval })
 }
 
 fn meets(latency: Option<Latencies>, goal_ms: f64) -> bool {
     latency.is_some_and(|latency| !latency.overloaded && latency.p99_us <= goal_ms * 1000.0)
 }
 
-/// In microseconds; an overloaded one has none to speak of.
+/// Returns the p99 in microseconds; infinity if the candidate was overloaded.
 fn p99(latency: Option<Latencies>) -> f64 {
     latency.filter(|latency| !latency.overloaded).map_or(f64::INFINITY, |latency| latency.p99_us)
 }

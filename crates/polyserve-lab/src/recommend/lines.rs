@@ -12,9 +12,9 @@ use super::candidates::Candidate;
 /// How to use a server over a repo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lines {
-    /// The feature of the crate `polyserve` that they need beside the default ones.
+    /// The feature of the crate `polyserve` that the lines need, if it is no default feature.
     pub feature: Option<String>,
-    /// What they need in scope; they stand in a function that returns an error of any kind.
+    /// The import that the lines need. They are for a function that returns an error of any type.
     pub import: String,
     /// The lines.
     pub code: Vec<String>,
@@ -81,7 +81,7 @@ impl Lines {
     }
 }
 
-/// The text of tokens with blanks where people put them; blanks mean nothing to the compiler.
+/// Returns the text of tokens with blanks as in formatted code. Blanks mean nothing to the compiler.
 fn tidy(text: &str) -> String {
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for (printed, written) in [(" :: ", "::"), (" ?", "?"), (" ;", ";"), ("! (", "!("), (" .", ".")] {
@@ -93,7 +93,7 @@ fn tidy(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::workload::tests::workload;
-    use super::super::{Field, Workload};
+    use super::super::{CandidateSet, Workload};
     use super::*;
 
     fn of(server: &str, repo: &str, workers: Option<usize>) -> Lines {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_as_people_write_them() {
+    fn lines_are_formatted() {
         let Lines { feature, import, code } = of("tokio_tcp", "two_level", None);
         assert_eq!((feature.as_deref(), import.as_str()), (Some("tokio"), "use polyserve::prelude::*;"));
         assert_eq!(
@@ -120,7 +120,7 @@ mod tests {
         );
     }
 
-    /// The text with workers is not in the grid, so it is held against code here.
+    /// The text with workers is the text of compiled code.
     #[test]
     fn workers_can_be_set_so() {
         use polyserve::ServerConfig;
@@ -146,10 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_part_by_default_has_lines_of_its_own() {
+    fn every_default_candidate_has_lines_of_its_own() {
         for (wait_ms, cores) in [(0.0, 1), (0.0, 2), (5.0, 1)] {
             let workload = Workload { wait_ms, cores, ..workload() };
-            for candidate in Field::of(&Catalog::builtin(), &workload, &[], &[]).unwrap().candidates {
+            for candidate in CandidateSet::of(&Catalog::builtin(), &workload, &[], &[]).unwrap().candidates {
                 assert!(
                     Lines::of(&Catalog::builtin(), &candidate).code[0].starts_with("let server = "),
                     "{candidate:?}"

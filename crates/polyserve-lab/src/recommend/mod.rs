@@ -1,16 +1,14 @@
-//! Which server and which repo for a workload: measured here, under that workload, and answered with the lines of Rust
-//! that use the winner.
+//! A server and a store for a workload, measured on this machine under that workload, with the lines of Rust that use them.
 //!
-//! What is measured is a comparison as [`compare`](mod@crate::compare) makes it, of a few candidates that make sense for the
-//! workload: every answer verified, interleaved, the first candidate beside itself for the noise. A winner is the one of the
-//! most requests a second among those that meet the latency goal; whoever cannot be told from it is named as a tie.
+//! The measurement is a [comparison](mod@crate::compare) of a few candidates that suit the workload. The winner has the highest
+//! throughput among the candidates that meet the latency goal. Candidates whose difference to it is within the noise are ties.
 //!
-//! Invariant: no difference is claimed that the same candidate shows beside itself. Cost: the time that was asked for.
+//! Invariant: no difference is reported that is within the noise of the first candidate against itself. Cost: the given time.
 //!
 //! # Layout
 //!
-//! * [`workload`]: what is asked for. [`candidates`]: who takes part, and why. [`budget`]: how the time is spent.
-//! * [`choice`]: what came of it. [`lines`]: how to use it. [`table`]: for people.
+//! * [`workload`]: the workload. [`candidates`]: the candidates, and why these. [`budget`]: how the time is spent.
+//! * [`choice`]: the result. [`lines`]: how to use it. [`table`]: for people.
 
 pub mod budget;
 pub mod candidates;
@@ -20,6 +18,6 @@ pub mod table;
 pub mod workload;
 
 pub use budget::Budget;
-pub use candidates::{Candidate, Field};
+pub use candidates::{Candidate, CandidateSet};
 pub use choice::Recommendation;
 pub use workload::Workload;

@@ -10,11 +10,11 @@ use super::choice::{Choice, Margin, Ranked, Recommendation};
 use crate::journal::of_kind;
 use crate::statistics::{LEAST_ROUNDS, Verdict};
 
-/// The last recommendation of a record, as a table.
+/// Returns the last recommendation of a record as a table.
 ///
 /// # Errors
 ///
-/// Where a line is not what this version records.
+/// Returns an error if a line does not have the fields of a recommendation.
 pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
     let last = of_kind::<Recommendation>(lines, Recommendation::KIND)?.pop();
     Ok(last.iter().map(|last| (format!("Recommended for: {}", last.workload), ranked(last))).collect())
@@ -34,7 +34,7 @@ fn ranked(recommendation: &Recommendation) -> Table {
 }
 
 fn cells(one: &Ranked) -> Vec<String> {
-    let said = match one.verdict {
+    let verdict = match one.verdict {
         None => "",
         Some(Verdict::Tie) => "tie",
         Some(Verdict::Slower) => "fewer",
@@ -53,7 +53,7 @@ fn cells(one: &Ranked) -> Vec<String> {
         format!("{:.0}", one.requests_per_s),
         or_nothing(one.of_winner.map(|estimate| format!("{:.3}", estimate.ratio))),
         or_nothing(one.of_winner.map(|estimate| estimate.interval.to_string())),
-        said.to_owned(),
+        verdict.to_owned(),
         p50,
         p99,
     ];
@@ -76,7 +76,7 @@ impl fmt::Display for Recommendation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "workload: {}", self.workload)?;
         if !self.defaulted.is_empty() {
-            writeln!(f, "not said, so by default: {}", self.defaulted.join(", "))?;
+            writeln!(f, "by default: {}", self.defaulted.join(", "))?;
         }
         self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "\n{}", ranked(self))?;
@@ -85,14 +85,14 @@ impl fmt::Display for Recommendation {
             let half_of = &rate.half_of;
             writeln!(
                 f,
-                "p50, p99: medians over the rounds, at {rate_per_s:.0} requests a second, half of what {half_of} does"
+                "p50, p99: medians over the rounds, at {rate_per_s:.0} requests per second, half of {half_of}'s throughput"
             )?;
         }
         if let Some(band) = self.tie_band {
-            writeln!(f, "ties: ratios that meet {band}, what the first candidate shows beside itself (A/A)")?;
+            writeln!(f, "ties: ratios that overlap {band}, the first candidate relative to itself (A/A)")?;
         }
         if let Some(others) = self.others.filter(|others| *others > 0.05) {
-            writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
+            writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
         if self.time_was_up {
@@ -125,10 +125,10 @@ impl Recommendation {
             _ => writeln!(f, "\n{name}")?,
         }
         if !ties.is_empty() {
-            writeln!(f, "this run cannot tell it from: {}", ties.join(", "))?;
+            writeln!(f, "its difference to these is within the noise: {}", ties.join(", "))?;
         }
         if let Some(Margin { over, ratio, interval }) = margin {
-            writeln!(f, "it does {ratio:.3} {interval} times the requests of {over}")?;
+            writeln!(f, "its throughput is {ratio:.3} {interval} times the throughput of {over}")?;
         }
         match &lines.feature {
             Some(feature) => writeln!(f, "\n// polyserve = {{ features = [\"{feature}\"] }}")?,

@@ -1,4 +1,4 @@
-//! What somebody's server has to do.
+//! The workload of a server.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,56 +10,56 @@ use serde::{Deserialize, Serialize};
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// How many of a hundred requests read; the others write.
+    /// The percentage of requests that read; the others write.
     pub reads_pct: u32,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Whether connections are kept, or one is opened for each request.
+    /// Whether connections are kept. Otherwise each request has its own.
     pub keep_alive: bool,
-    /// How long a request waits for something else, in milliseconds.
+    /// How long a request waits for another service, in milliseconds.
     pub wait_ms: f64,
     /// Characters of an entity's description.
     pub payload_bytes: usize,
-    /// Entities.
+    /// The number of entities.
     pub keys: u64,
-    /// The server's cores.
+    /// The number of the server's cores.
     pub cores: usize,
-    /// What 99 % of the requests should take at most, in milliseconds.
+    /// The max p99, in milliseconds.
     pub p99_goal_ms: Option<f64>,
 }
 
-/// What is taken where nothing else was said; the cores depend on the machine.
+/// The default percentage of reads. The default number of cores depends on the machine.
 pub const READS_PCT: u32 = 90;
-/// Connections.
+/// The default number of connections.
 pub const CONNECTIONS: usize = 64;
-/// Whether they are kept.
+/// Whether connections are kept by default.
 pub const KEEP_ALIVE: bool = true;
-/// Characters of a description, as published.
+/// The default length of a description, as published.
 pub const PAYLOAD: usize = 15;
-/// Entities: more would take longer to store, in every turn, than a turn is measured.
+/// The default number of entities. More of them would take longer to store than to measure.
 pub const KEYS: u64 = 1000;
 
-/// A request that waits longer is for no comparison of a minute.
+/// The longest wait of a request. A comparison of a minute has no time for a longer one.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// A longer description would not fit a body.
+/// The longest description. A longer one does not fit a body.
 pub const LARGEST_PAYLOAD: usize = 1_000_000;
 
 impl Workload {
-    /// How long a request waits for something else.
+    /// Returns how long a request waits for another service.
     pub fn wait(&self) -> Duration {
         Duration::from_secs_f64(self.wait_ms / 1000.0)
     }
 
-    /// How connections are used.
+    /// Returns how connections are used.
     pub fn usage(&self) -> Usage {
         if self.keep_alive { Usage::KeepAlive { pipeline: 1 } } else { Usage::Close }
     }
 
-    /// The requests, in the order that `seed` gives them.
+    /// Returns the requests, in an order that `seed` determines.
     ///
     /// # Errors
     ///
-    /// Where there are no entities, or more than fit the memory.
+    /// Returns an error if there are no entities, or more than fit the memory.
     pub fn traffic(&self, seed: u64) -> Result<Traffic, LoadError> {
         let mix = Mix { get: self.reads_pct, put: 100 - self.reads_pct };
         let data = Data::new(seed).with_description(self.payload_bytes);
@@ -98,20 +98,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_says_what_is_asked() {
-        let said = workload().to_string();
+    fn the_workload_in_words() {
+        let text = workload().to_string();
         assert_eq!(
-            said,
+            text,
             "90 % reads of 1000 entities with descriptions of 15 characters; 64 connections, kept alive; a server with 1 core"
         );
         let waiting = Workload { wait_ms: 2.5, keep_alive: false, cores: 2, ..workload() };
-        let said = waiting.to_string();
-        assert!(said.contains("one for each request; each request waits 2.5 ms for something else; "), "{said}");
+        let text = waiting.to_string();
+        assert!(text.contains("one for each request; each request waits 2.5 ms for something else; "), "{text}");
         assert_eq!(waiting.wait(), Duration::from_micros(2500));
     }
 
     #[test]
-    fn every_share_of_reads_can_be_asked_for() {
+    fn every_percentage_of_reads_is_possible() {
         for reads_pct in [0, 1, 50, 100] {
             Workload { reads_pct, keys: 3, ..workload() }.traffic(1).unwrap();
         }

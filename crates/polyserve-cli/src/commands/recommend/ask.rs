@@ -1,4 +1,4 @@
-//! What the workload is: from flags; for the rest from whoever sits at the terminal, or the defaults.
+//! The workload: from flags, then from questions at a terminal or from defaults.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 use std::time::Duration;
@@ -12,58 +12,58 @@ use polyserve_lab::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_
 
 use super::RecommendArgs;
 
-/// Where answers come from.
-enum Asking {
-    /// Somebody who sits there.
+/// The source of values that no flag gives.
+enum Source {
+    /// Questions at the terminal.
     Terminal,
-    /// Nobody: what is not said is by default.
-    Nobody,
+    /// The defaults.
+    Defaults,
 }
 
-/// The workload, and what of it was not said, in words.
+/// Returns the workload, and the parts of it that are defaults, in words.
 ///
 /// # Errors
 ///
-/// Where an answer is not possible, or the terminal is gone.
+/// Returns an error if a value is out of range, or the terminal is closed.
 pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> anyhow::Result<(Workload, Vec<String>)> {
-    let sits_there = stdin().is_terminal() && stderr().is_terminal() && !json && !args.defaults;
-    let asking = if sits_there { Asking::Terminal } else { Asking::Nobody };
+    let is_interactive = stdin().is_terminal() && stderr().is_terminal() && !json && !args.defaults;
+    let source = if is_interactive { Source::Terminal } else { Source::Defaults };
     let mut defaulted = Vec::new();
     let own = available.count().saturating_sub(1).max(1);
     let mut number = |given: Option<u64>, usual: u64, name: &str, question: &str| -> anyhow::Result<u64> {
-        match (given, &asking) {
+        match (given, &source) {
             (Some(given), _) => Ok(given),
-            (None, Asking::Terminal) => Input::new()
+            (None, Source::Terminal) => Input::new()
                 .with_prompt(question)
                 .default(usual)
                 .interact_text()
                 .with_context(|| format!("{name} was not answered")),
-            (None, Asking::Nobody) => {
+            (None, Source::Defaults) => {
                 defaulted.push(format!("{name} {usual}"));
                 Ok(usual)
             }
         }
     };
     let size = |count: Option<usize>| count.map(|count| count as u64);
-    let reads = number(args.reads.map(u64::from), READS_PCT.into(), "--reads", "Reads, of a hundred requests")?;
-    let connections = number(size(args.connections), CONNECTIONS as u64, "--connections", "Connections at a time")?;
+    let reads = number(args.reads.map(u64::from), READS_PCT.into(), "--reads", "Percentage of reads")?;
+    let connections = number(size(args.connections), CONNECTIONS as u64, "--connections", "Concurrent connections")?;
     let payload = number(size(args.payload), PAYLOAD as u64, "--payload", "Characters of a description")?;
     let keys = number(args.keys, KEYS, "--keys", "Entities")?;
     let cores = number(size(args.cores), own as u64, "--cores", "Cores of the server")?;
-    let keep_alive = match (args.keep_alive, &asking) {
+    let keep_alive = match (args.keep_alive, &source) {
         (Some(given), _) => given,
-        (None, Asking::Terminal) => {
+        (None, Source::Terminal) => {
             let question = Confirm::new().with_prompt("Are connections kept for many requests?").default(KEEP_ALIVE);
             question.interact().context("--keep-alive was not answered")?
         }
-        (None, Asking::Nobody) => {
+        (None, Source::Defaults) => {
             defaulted.push(format!("--keep-alive {KEEP_ALIVE}"));
             KEEP_ALIVE
         }
     };
-    let wait = time(args.wait, &asking, "How long does a request wait for something else? (0s, 5ms)", "0s")?;
-    let p99 = time(args.p99, &asking, "What should 99 % of the requests take at most? (none, 10ms)", "none")?;
-    if matches!(asking, Asking::Nobody) {
+    let wait = time(args.wait, &source, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
+    let p99 = time(args.p99, &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
+    if matches!(source, Source::Defaults) {
         defaulted.extend(args.wait.is_none().then(|| String::from("--wait 0s")));
         defaulted.extend(args.p99.is_none().then(|| String::from("no --p99")));
     }
@@ -89,10 +89,10 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     Ok((workload, defaulted))
 }
 
-/// A time that was given, or is asked for; none where it is neither, or answered so.
-fn time(given: Option<Duration>, asking: &Asking, question: &str, usual: &str) -> anyhow::Result<Option<Duration>> {
+/// Returns the time that was given or answered; `None` without one.
+fn time(given: Option<Duration>, source: &Source, question: &str, usual: &str) -> anyhow::Result<Option<Duration>> {
     const NONE: &str = "none";
-    let (None, Asking::Terminal) = (given, asking) else { return Ok(given) };
+    let (None, Source::Terminal) = (given, source) else { return Ok(given) };
     let parsed = |text: &str| if text == NONE { Ok(None) } else { humantime::parse_duration(text).map(Some) };
     let answer: String = Input::new()
         .with_prompt(question)

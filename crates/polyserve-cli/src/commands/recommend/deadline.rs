@@ -1,4 +1,4 @@
-//! The end of the time: a run that is not over by then ends as if it had been interrupted, but knows why.
+//! The deadline: it ends a run like an interrupt, and remembers that it did.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use polyserve::Shutdown;
 
-/// A deadline. It is off when this is dropped.
+/// A deadline. Dropping it cancels it.
 pub(super) struct Deadline {
     was_first: Arc<AtomicBool>,
     _on: Sender<()>,
 }
 
 impl Deadline {
-    /// Begins `stop` when so much time is over, if nobody has begun it before.
+    /// Begins `stop` after `time`, unless it has begun before.
     ///
     /// # Errors
     ///
-    /// Where there is no thread to wait.
+    /// Returns an error if no thread can be started.
     pub(super) fn start(time: Duration, stop: &Shutdown) -> anyhow::Result<Self> {
         let (on, off) = channel::<()>();
         let (was_first, stop) = (Arc::new(AtomicBool::new(false)), stop.clone());
@@ -31,11 +31,11 @@ impl Deadline {
                 stop.begin(Instant::now());
             }
         };
-        thread::Builder::new().name("deadline".into()).spawn(wait).context("no thread to wait for the time's end")?;
+        thread::Builder::new().name("deadline".into()).spawn(wait).context("no thread for the deadline")?;
         Ok(Self { was_first, _on: on })
     }
 
-    /// Whether the time was over before anybody else ended the run.
+    /// Returns true if the deadline ended the run.
     pub(super) fn was_first(&self) -> bool {
         self.was_first.load(Ordering::Acquire)
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_a_run_once_and_says_so() {
+    fn it_ends_a_run_and_remembers_it() {
         let stop = Shutdown::new();
         let deadline = Deadline::start(Duration::from_millis(1), &stop).unwrap();
         while !stop.is_begun() {

@@ -1,4 +1,4 @@
-//! `polyserve recommend`: which server and repo for a workload, by measurement, and how to use them.
+//! `polyserve recommend`: a server and a store for a workload, by measurement, and the code that uses them.
 
 mod ask;
 mod deadline;
@@ -21,9 +21,9 @@ use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::print_report;
-use polyserve_lab::recommend::choice::Asked;
+use polyserve_lab::recommend::choice::Basis;
 use polyserve_lab::recommend::workload::LONGEST_WAIT;
-use polyserve_lab::recommend::{Budget, Candidate, Field, Recommendation, Workload};
+use polyserve_lab::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
 use polyserve_load::{Load, Mix};
 use serde_json::json;
 
@@ -36,62 +36,65 @@ use super::times::within;
 use super::workload::{misuse, of_one};
 use crate::config_args::ConfigArgs;
 
-/// What `polyserve recommend` is told. What is not, it asks for at a terminal; elsewhere the defaults are taken.
+/// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecommendArgs {
-    /// How many of a hundred requests read; the others write. [default: 90]
+    /// The percentage of requests that read; the others write. [default: 90]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: Option<u32>,
-    /// Connections at a time. [default: 64]
+    /// Concurrent connections. [default: 64]
     #[arg(long, short, value_name = "C")]
     connections: Option<usize>,
-    /// Whether connections are kept, or one is opened for each request. [default: true]
+    /// Whether connections are kept. Otherwise each request has its own. [default: true]
     #[arg(long, value_name = "true|false")]
     keep_alive: Option<bool>,
-    /// How long a request waits for something else, such as another server. [default: 0s]
+    /// How long a request waits for another service. [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     wait: Option<Duration>,
     /// Characters of an entity's description. [default: 15]
     #[arg(long, value_name = "BYTES")]
     payload: Option<usize>,
-    /// How many entities there are. [default: 1000]
+    /// The number of entities. [default: 1000]
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
-    /// The server's cores. [default: all but one]
+    /// The number of the server's cores. [default: all but one]
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
-    /// What 99 % of the requests should take at most. [default: no goal]
+    /// The max latency of 99 % of the requests. [default: no goal]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     p99: Option<Duration>,
-    /// How long all may take.
+    /// The max duration of the run.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     time: Duration,
-    /// Rounds; fewer than 10 decide nothing. [default: as many as the time allows]
+    /// The number of rounds; fewer than 10 decide nothing. [default: what the time allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// These servers, with commas between them. [default: a few that the workload makes sensible]
+    /// The servers, separated by commas. [default: a few that suit the workload]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// These repos, with commas between them. [default: one or two that the workload makes sensible]
+    /// The repos, separated by commas. [default: one or two that suit the workload]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
     /// The seed of the data and its order.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Ask for nothing: take the defaults.
+    /// Ask no questions: use the defaults.
     #[arg(long)]
     defaults: bool,
-    /// A directory to record in, and to go on from: recommend.jsonl, and recommend-compare.jsonl with every turn.
+    /// A directory to record in: recommend.jsonl, and recommend-compare.jsonl with every measurement. A run that was ended early
+    /// is resumed there.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// The experiment's name, and that of its comparison's record.
+/// The experiment's name.
 const EXPERIMENT: &str = "recommend";
+/// The name of its comparison's record.
 const COMPARISON: &str = "recommend-compare";
-/// Times that make sense.
-const LEAST_TIME: Duration = Duration::from_secs(1);
-const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
+/// The min duration of a run.
+const MIN_TIME: Duration = Duration::from_secs(1);
+/// The max duration of a run.
+const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Recommends.
 pub(crate) fn run(
@@ -101,43 +104,43 @@ pub(crate) fn run(
     allocator: &'static str,
 ) -> anyhow::Result<ExitCode> {
     let available = Cores::available().context("the cores of this machine are not known")?;
-    within("--time", args.time, LEAST_TIME..=MOST_TIME)?;
+    within("--time", args.time, MIN_TIME..=MAX_TIME)?;
     let (workload, defaulted) = ask::workload(args, &available, json)?;
     possible(&workload, &available)?;
-    let field = Field::of(catalog, &workload, &args.servers, &args.repos)?;
-    // Asked for at a prompt, a Ctrl-C is the prompt's; from here on it is ours.
+    let set = CandidateSet::of(catalog, &workload, &args.servers, &args.repos)?;
+    // During the questions, Ctrl-C belongs to the prompt.
     let stop = stop::on_signal()?;
     let deadline = Deadline::start(args.time, &stop)?;
-    let mut comparison = args.comparison(catalog, &workload, &field, &available, &stop)?;
+    let mut comparison = args.comparison(catalog, &workload, &set, &available, &stop)?;
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
     comparison.details = vec![
         ("settings", ConfigArgs::default().given()?),
         ("workload", serde_json::to_value(&workload)?),
-        ("workers", json!(field.candidates.iter().map(|one| one.workers).collect::<Vec<_>>())),
+        ("workers", json!(set.candidates.iter().map(|one| one.workers).collect::<Vec<_>>())),
     ];
     let header = Header::new(EXPERIMENT, comparison.describe(), environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let of_comparison = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
     let mut record = Journal::named(args.out.as_deref(), COMPARISON, &of_comparison)?;
     let records = experiment::run(&mut comparison, &of_comparison, &mut record, &stop)?;
-    let asked = Asked {
+    let basis = Basis {
         catalog,
         workload: &workload,
         defaulted: &defaulted,
-        candidates: &field.candidates,
-        because: &field.because,
+        candidates: &set.candidates,
+        because: &set.because,
         seed: args.seed,
         time_was_up: deadline.was_first(),
     };
-    let recommendation = Recommendation::of(&asked, &Ranking::of(&records)?, &entries(&records)?);
+    let recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
     let failed = recommendation.failed.iter();
     Ok(stop::exit_code(recommendation.interrupted, failed.map(|failed| failed.wrong)))
 }
 
-/// What no server can do, and what this machine cannot.
+/// Rejects what no server can do, and what this machine cannot do.
 fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
     let Workload { connections, cores, p99_goal_ms, .. } = *workload;
     let (wait, all) = (workload.wait(), available.count());
@@ -169,13 +172,13 @@ impl RecommendArgs {
         &self,
         catalog: &Catalog,
         workload: &Workload,
-        field: &Field,
+        set: &CandidateSet,
         available: &Cores,
         stop: &Shutdown,
     ) -> anyhow::Result<Comparison> {
         let settings = ConfigArgs::default().settings(None)?;
         let (mut contestants, mut absent) = (Vec::new(), Vec::new());
-        for candidate in &field.candidates {
+        for candidate in &set.candidates {
             match contestant(catalog, workload, &settings, candidate) {
                 Ok(contestant) => contestants.push(contestant),
                 Err(error) if error.is::<ConfigError>() && self.servers.is_empty() => {
@@ -197,7 +200,7 @@ impl RecommendArgs {
                 Misuse(format!(
                     "--time {:?} is too little for {} candidates: it takes {needed}",
                     self.time,
-                    field.candidates.len()
+                    set.candidates.len()
                 ))
             })?;
         let instrument = self.instrument(workload, &budget, available, stop)?;
@@ -242,7 +245,7 @@ impl RecommendArgs {
     }
 }
 
-/// A candidate, with settings under which nobody is refused for having waited.
+/// Returns a candidate as a contestant, with settings under which no connection is rejected because it waited.
 fn contestant(
     catalog: &Catalog,
     workload: &Workload,

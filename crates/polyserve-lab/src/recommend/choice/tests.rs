@@ -40,12 +40,12 @@ fn measurement(round: usize, per_second: f64, p99_ms: f64) -> Measurement {
     }
 }
 
-/// The recommendation for candidates of these speeds and p99s, and with this goal; the first is the baseline.
+/// The recommendation for candidates of these throughputs and p99s, and with this goal. The first is the baseline.
 fn of(goal_ms: Option<f64>, rounds: usize, of: &[(&str, f64, f64)]) -> Recommendation {
     of_rounds(goal_ms, rounds, of, |_, p99_ms| p99_ms)
 }
 
-/// [`of`], with a p99 by the round.
+/// [`of`], with a p99 for each round.
 fn of_rounds(
     goal_ms: Option<f64>,
     rounds: usize,
@@ -75,7 +75,7 @@ fn of_rounds(
         .collect();
     let ranking = Ranking::new(&entries, None, 0);
     let workload = Workload { p99_goal_ms: goal_ms, ..workload() };
-    let asked = Asked {
+    let basis = Basis {
         catalog: &Catalog::builtin(),
         workload: &workload,
         defaulted: &[],
@@ -84,7 +84,7 @@ fn of_rounds(
         seed: 0,
         time_was_up: false,
     };
-    Recommendation::of(&asked, &ranking, &entries)
+    Recommendation::of(&basis, &ranking, &entries)
 }
 
 fn ranks(recommendation: &Recommendation) -> Vec<(&str, usize)> {
@@ -92,52 +92,60 @@ fn ranks(recommendation: &Recommendation) -> Vec<(&str, usize)> {
 }
 
 #[test]
-fn the_fastest_wins_and_who_cannot_be_told_from_it_is_a_tie() {
-    let said = of(None, 12, &[("a", 100.0, 1.0), ("b", 150.0, 1.0), ("c", 149.5, 1.0), ("d", 75.0, 1.0)]);
-    assert_eq!(ranks(&said), [("b", 1), ("c", 1), ("a", 3), ("d", 4)]);
-    let text = said.to_string();
-    assert!(text.contains("\nuse b/two_level\nthis run cannot tell it from: c/two_level\nit does 1.500 ["), "{text}");
-    let choice = said.choice.unwrap();
+fn the_fastest_wins_and_a_candidate_within_the_noise_is_a_tie() {
+    let recommended = of(None, 12, &[("a", 100.0, 1.0), ("b", 150.0, 1.0), ("c", 149.5, 1.0), ("d", 75.0, 1.0)]);
+    assert_eq!(ranks(&recommended), [("b", 1), ("c", 1), ("a", 3), ("d", 4)]);
+    let text = recommended.to_string();
+    assert!(
+        text.contains(
+            "\nuse b/two_level\nits difference to these is within the noise: c/two_level\nits throughput is 1.500 ["
+        ),
+        "{text}"
+    );
+    let choice = recommended.choice.unwrap();
     assert_eq!((choice.candidate.server.as_str(), choice.ties), ("b", vec![String::from("c/two_level")]));
     let margin = choice.margin.unwrap();
     assert_eq!(margin.over, "a/two_level");
     assert!((margin.ratio - 1.5).abs() < 1e-9 && margin.interval.contains(1.5), "{margin:?}");
-    assert_eq!((said.goal_met, said.decided, said.ranked[0].of_winner.is_none()), (None, true, true));
+    assert_eq!(
+        (recommended.goal_met, recommended.decided, recommended.ranked[0].of_winner.is_none()),
+        (None, true, true)
+    );
 }
 
 #[test]
-fn who_misses_the_goal_is_behind_those_who_meet_it() {
-    let said = of(Some(5.0), 12, &[("a", 100.0, 1.0), ("b", 150.0, 9.0), ("c", 80.0, 4.9)]);
-    assert_eq!(ranks(&said), [("a", 1), ("c", 2), ("b", 3)]);
-    assert_eq!((said.goal_met, said.ranked[2].meets_goal), (Some(true), Some(false)));
-    let choice = said.choice.unwrap();
+fn a_candidate_that_misses_the_goal_is_behind_those_that_meet_it() {
+    let recommended = of(Some(5.0), 12, &[("a", 100.0, 1.0), ("b", 150.0, 9.0), ("c", 80.0, 4.9)]);
+    assert_eq!(ranks(&recommended), [("a", 1), ("c", 2), ("b", 3)]);
+    assert_eq!((recommended.goal_met, recommended.ranked[2].meets_goal), (Some(true), Some(false)));
+    let choice = recommended.choice.unwrap();
     assert_eq!((choice.margin.unwrap().over.as_str(), choice.ties.len()), ("c/two_level", 0));
 }
 
 /// In all rounds together, a twelfth of the requests took 90 ms.
 #[test]
-fn one_round_that_somebody_else_had_misses_no_goal() {
-    let who = [("a", 100.0, 1.0), ("b", 150.0, 2.0)];
-    let said = of_rounds(Some(5.0), 12, &who, |round, p99_ms| if round == 3 { 90.0 } else { p99_ms });
-    assert_eq!((ranks(&said), said.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
-    let p99s: Vec<f64> = said.ranked.iter().map(|one| one.latency.unwrap().p99_us).collect();
+fn a_disturbed_round_does_not_miss_the_goal() {
+    let candidates = [("a", 100.0, 1.0), ("b", 150.0, 2.0)];
+    let recommended = of_rounds(Some(5.0), 12, &candidates, |round, p99_ms| if round == 3 { 90.0 } else { p99_ms });
+    assert_eq!((ranks(&recommended), recommended.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
+    let p99s: Vec<f64> = recommended.ranked.iter().map(|one| one.latency.unwrap().p99_us).collect();
     assert_eq!(p99s, [2000.0, 1000.0]);
 }
 
 #[test]
-fn where_nobody_meets_the_goal_the_lowest_latency_comes_first_and_that_is_said() {
-    let said = of(Some(0.5), 12, &[("a", 100.0, 2.0), ("b", 150.0, 9.0), ("c", 80.0, 1.0)]);
-    assert_eq!(ranks(&said), [("c", 1), ("a", 2), ("b", 3)]);
-    assert_eq!(said.goal_met, Some(false));
-    assert!(said.choice.unwrap().margin.is_none(), "the others do more");
+fn without_a_candidate_that_meets_the_goal_the_lowest_latency_is_first() {
+    let recommended = of(Some(0.5), 12, &[("a", 100.0, 2.0), ("b", 150.0, 9.0), ("c", 80.0, 1.0)]);
+    assert_eq!(ranks(&recommended), [("c", 1), ("a", 2), ("b", 3)]);
+    assert_eq!(recommended.goal_met, Some(false));
+    assert!(recommended.choice.unwrap().margin.is_none(), "the others have a higher throughput");
 }
 
 #[test]
 fn too_few_rounds_are_no_verdict() {
-    let said = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
-    assert_eq!((said.decided, said.ranked[1].verdict), (false, Some(Verdict::TooFewRounds)));
-    assert_eq!(said.rounds, 9);
-    assert!(said.to_string().contains("\nundecided; first so far is b/two_level\n"), "{said}");
-    let choice = said.choice.unwrap();
+    let recommended = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
+    assert_eq!((recommended.decided, recommended.ranked[1].verdict), (false, Some(Verdict::TooFewRounds)));
+    assert_eq!(recommended.rounds, 9);
+    assert!(recommended.to_string().contains("\nundecided; first so far is b/two_level\n"), "{recommended}");
+    let choice = recommended.choice.unwrap();
     assert!(choice.ties.is_empty() && choice.margin.is_none());
 }
