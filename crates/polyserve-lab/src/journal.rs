@@ -28,7 +28,7 @@ pub const EXTENSION: &str = "jsonl";
 /// |---|---|
 /// | 1 | records without a `format` field |
 /// | 2 | the server named `thread_per_connection` in format 1 is named `leader_followers`; the name now belongs to the textbook server |
-/// | 3 | every absence is a line of kind `failure` with a `reason`; a run that ended has a line of kind `end` |
+/// | 3 | every absence is a line of kind `failure` with a `reason`; a run that ended has a line of kind `end`; a comparison has no line of its ranking |
 pub const FORMAT: u32 = 3;
 
 fn first_format() -> u32 {
