@@ -7,9 +7,8 @@ use anyhow::bail;
 
 use super::Comparison;
 use super::contestant::{Contestant, Role};
-use super::experiment::Key;
-use super::ranking::Rate;
-use super::sample::{Measurement, Sample};
+use super::lines::Key;
+use super::sample::{Measurement, Rate, Sample};
 use crate::experiment::{Absence, Notebook, Records};
 use crate::statistics::median;
 

@@ -15,12 +15,13 @@
 //! * [`contestant`]: contestants and their roles. [`contract`]: the rules that foreign contestants keep.
 //! * [`measure`]: measures one contestant in a round; [`round`]: all contestants of a round; `calibration`: what precedes the
 //!   first round. [`sample`]: the figures.
-//! * [`experiment`]: the experiment in the framework. [`ranking`]: the result; [`table`]: for people.
+//! * [`experiment`]: the experiment in the framework; `lines`: the lines of its record. [`ranking`]: the result; [`table`]: for people.
 
 mod calibration;
 pub mod contestant;
 pub mod contract;
 pub mod experiment;
+mod lines;
 pub mod measure;
 pub mod ranking;
 pub mod round;
@@ -32,7 +33,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 pub use contestant::{Contestant, Role};
-pub use experiment::{Key, NAME};
+pub use experiment::NAME;
+pub use lines::Key;
 pub use measure::{Instrument, Session};
 pub use ranking::Ranking;
 pub use sample::Measurement;

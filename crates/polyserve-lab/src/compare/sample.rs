@@ -76,6 +76,15 @@ pub struct Latency {
     pub histogram: Histogram<u64>,
 }
 
+/// The rate of the latencies: half of a contestant's throughput.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Requests per second.
+    pub requests_per_s: f64,
+    /// The contestant.
+    pub half_of: String,
+}
+
 /// A quantile in microseconds.
 pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0

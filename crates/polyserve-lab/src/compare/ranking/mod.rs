@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::contestant::Role;
 use super::contract::Contract;
-use super::experiment::{BOUND, Bound, CONTRACT, Key, OTHERS, OtherProcesses};
+use super::lines::{BOUND, Bound, CONTRACT, Key, OTHERS, OtherProcesses};
+pub use super::sample::Rate;
 use super::sample::{Latency, Measurement, microseconds};
 use super::{Comparison, calibration};
 use crate::experiment::{Failed, Records};
@@ -56,15 +57,6 @@ pub struct Ranking {
     pub others: Option<f64>,
     /// Whether the run was ended early.
     pub interrupted: bool,
-}
-
-/// The rate of the latencies: half of a contestant's throughput.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
-    /// Requests per second.
-    pub requests_per_s: f64,
-    /// The contestant.
-    pub half_of: String,
 }
 
 /// The bands of ties; none without the baseline's second entry.
