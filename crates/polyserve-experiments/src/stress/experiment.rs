@@ -101,7 +101,7 @@ mod tests {
     fn the_report_is_about_the_last_subject() {
         let subject = serde_json::json!({"kind": SUBJECT, "server": "a", "repo": "any"});
         let lines = [line("a", "close", 40, 0), line("b", "close", 40, 2)];
-        let report = Stress::report(&records(&[&[subject.clone()], &lines[..]].concat())).unwrap();
+        let report = Stress::report(&records(&[std::slice::from_ref(&subject), &lines[..]].concat())).unwrap();
         assert_eq!((report.server.as_str(), report.rounds.len(), report.passed), ("a", 1, true));
         assert_eq!(report.recorded.len(), 2);
         let report = Stress::report(&old_records(&lines)).unwrap();

@@ -41,12 +41,12 @@ pub(super) fn line(server: &str, mode: &str, requests: u64, error_count: u64) ->
 
 /// A record of the current format.
 pub(super) fn records(lines: &[Value]) -> Records<Stress> {
-    read(header(), lines)
+    read(&header(), lines)
 }
 
 /// A record of format 2.
 pub(super) fn old_records(lines: &[Value]) -> Records<Stress> {
-    read(Header { format: 2, ..header() }, lines)
+    read(&Header { format: 2, ..header() }, lines)
 }
 
 fn header() -> Header {
@@ -54,7 +54,7 @@ fn header() -> Header {
     Header::new(NAME, json!({"requests": 40}), Environment::of(&one, [&one; 2], 0, "any"))
 }
 
-fn read(header: Header, lines: &[Value]) -> Records<Stress> {
-    let header = as_line(Header::KIND, &header).unwrap();
+fn read(header: &Header, lines: &[Value]) -> Records<Stress> {
+    let header = as_line(Header::KIND, header).unwrap();
     Records::of(&[&[header], lines].concat()).unwrap()
 }
