@@ -1,6 +1,7 @@
 //! The ladder as a table, as a waterfall and as CSV, and the published ladder.
 
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
+use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde::Serialize;
 
@@ -192,16 +193,16 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
     let mut table = Table::of_numbers(&[
         "RUNG",
         "REQUESTS/S",
-        "MB/S",
+        "MIB/S",
         "REQUESTS/CPU S",
         "BESIDE THE ONE BELOW",
-        "",
+        "VERDICT",
         "BESIDE FASTHTTP",
-        "",
+        "VERDICT",
         "SERVER BUSY",
     ]);
     for row in rows {
-        let number = |figure: Option<f64>| or_nothing(figure.map(|figure| format!("{figure:.0}")));
+        let number = |figure: Option<f64>| or_nothing(figure.map(count));
         table.row(vec![
             row.rung.clone(),
             number(row.requests_per_s),
@@ -224,7 +225,7 @@ pub(super) fn waterfall(rows: &[RungRow]) -> Table {
         let own = rows.iter().filter(|row| row.subject == subject).filter_map(|row| row.cumulative);
         own.fold(1.0, f64::max) - 1.0
     };
-    let mut table = Table::of_texts(&["SUBJECT", "STEP", "GAIN", "ALL TOGETHER", ""]);
+    let mut table = Table::of_texts(&["SUBJECT", "STEP", "GAIN", "ALL TOGETHER", "CHART"]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
         let gain = |ratio: Option<f64>| or_nothing(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
         let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / max(&row.subject));
@@ -242,7 +243,7 @@ fn published(results: &Results) -> anyhow::Result<Table> {
     let mut table = Table::of_numbers(&[
         "PUBLISHED RUNG",
         "REQUESTS/S",
-        "MB/S",
+        "MIB/S",
         "BESIDE THE ONE BELOW",
         "HERE",
         "BESIDE FASTHTTP",
@@ -258,7 +259,7 @@ fn published(results: &Results) -> anyhow::Result<Table> {
             let here = other.and_then(|other| results.throughput(name, other));
             [or_nothing(there), or_nothing(here.map(|ratio| shown(&ratio.estimate)))]
         };
-        let mut cells = vec![name.clone(), format!("{requests_per_s:.0}"), format!("{megabytes:.2}")];
+        let mut cells = vec![name.clone(), count(*requests_per_s), format!("{megabytes:.2}")];
         cells.extend(ratios(below));
         cells.extend(ratios(Some(FASTHTTP).filter(|reference| reference != name)));
         table.row(cells);
@@ -341,7 +342,7 @@ mod tests {
         let published = published.to_string();
         let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
-        let wanted = ["warp+lto", "1099343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];
+        let wanted = ["warp+lto", "1,099,343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];
         assert_eq!(cells[..wanted.len()], wanted, "{published}");
         assert_eq!(published.lines().count(), 7);
     }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use polyserve_lab::statistics::{Estimate, median};
+use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
 use super::claims::{CLASSIC, REPO, TWIN};
@@ -26,7 +27,7 @@ type Column = (&'static str, fn(&Row) -> f64, fn(&Cell) -> Option<f64>);
 const FIGURES: [Figure; 4] = [
     ("total time in s", |cell| cell.sample.total_s),
     ("CPU in %", |cell| cell.sample.avg_cpu_pct),
-    ("resident memory in kB", |cell| cell.sample.avg_resident_kb),
+    ("resident memory in MiB", |cell| cell.sample.avg_resident_kb / 1024.0),
     ("time of a request in ms", |cell| cell.sample.per_request_ms),
 ];
 
@@ -88,7 +89,7 @@ fn names(cells: &[Cell]) -> Vec<String> {
 /// Three significant digits or more.
 fn short(value: f64) -> String {
     match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 100.0 => count(value),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
         size if size >= 0.01 || size == 0.0 => format!("{value:.3}"),
@@ -112,7 +113,7 @@ pub fn cells(cells: &[Cell]) -> Table {
         "REQUEST MS",
         "CPU %",
         "MAX %",
-        "KB",
+        "MIB",
         "CONNECT MS",
         "PROCESSING MS",
         "CLIENT %",
@@ -130,7 +131,7 @@ pub fn cells(cells: &[Cell]) -> Table {
             short(rounds.median(|cell| cell.sample.per_request_ms)),
             short(rounds.median(|cell| cell.sample.avg_cpu_pct)),
             or_nothing(max.map(short)),
-            short(rounds.median(|cell| cell.sample.avg_resident_kb)),
+            short(rounds.median(|cell| cell.sample.avg_resident_kb / 1024.0)),
             short(rounds.median(|cell| cell.sample.connect_ms)),
             short(rounds.median(|cell| cell.sample.processing_ms)),
             short(rounds.median(|cell| cell.sample.client_busy_pct)),
@@ -213,8 +214,8 @@ fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Op
         ("most memory %", |row| row.max_mem_pct, |cell| cell.sample.max_mem_pct),
         ("total s", |row| row.total_s, |cell| Some(cell.sample.total_s)),
         ("request ms", |row| row.per_request_ms, |cell| Some(cell.sample.per_request_ms)),
-        ("received kB/s", |row| row.received_kb_s, |cell| Some(cell.sample.received_kb_s)),
-        ("sent kB/s", |row| row.sent_kb_s, |cell| Some(cell.sample.sent_kb_s)),
+        ("received KiB/s", |row| row.received_kb_s, |cell| Some(cell.sample.received_kb_s)),
+        ("sent KiB/s", |row| row.sent_kb_s, |cell| Some(cell.sample.sent_kb_s)),
         ("connect ms", |row| row.connect_ms, |cell| Some(cell.sample.connect_ms)),
         ("processing ms", |row| row.processing_ms, |cell| Some(cell.sample.processing_ms)),
     ];
@@ -324,7 +325,7 @@ mod tests {
             "0.030 / 0.700",
             "7.47 / 2.00",
             "0.747 / 0.250",
-            "1700 / 1.00",
+            "1,700 / 1.00",
             "0.000 / 1.00",
             "0.000 / 0.00500",
             "0.000 / 0.200",

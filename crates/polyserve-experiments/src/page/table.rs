@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing, shown_claims};
 use serde::Serialize;
 
@@ -57,8 +58,9 @@ pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
 
 /// Each published row, with the measured row below it.
 fn beside_published(rows: &[Row]) -> anyhow::Result<Table> {
-    let columns =
-        ["", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%"];
+    let columns = [
+        "server", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%",
+    ];
     let mut table = Table::of_numbers(&[&columns[..], &["max"]].concat());
     let published_bound = bound(published::CONNECTIONS, published::EVERY, published::WAIT.as_secs_f64());
     let cells = |server: &str, origin: &str, figures: &Figures, wait_s: f64, of_bound: f64, digits: usize| {
@@ -144,7 +146,7 @@ fn all(rows: &[Row]) -> Table {
             format!("{:.1}", row.sample.figures.requests_per_s),
             or_nothing(row.sample.bounds.bound_per_s.map(|bound| format!("{bound:.1}"))),
             format!("{:.0} %", row.sample.bounds.of_bound * 100.0),
-            row.sample.bounds.requests.to_string(),
+            count(row.sample.bounds.requests as f64),
             format!("{:.2} s", row.sample.figures.total_s),
         ];
         cells.extend(

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use polyserve::Drain;
 use polyserve_lab::experiment::{Experiment, Failed, Records};
 use polyserve_report::Table;
+use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
 
 use super::client::{Errors, Tally};
@@ -320,18 +321,18 @@ impl fmt::Display for Round {
             f,
             "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects"
         )?;
-        let header = ["phase", "samples", "errors", "error %", "refused", "requests/s", "received kB/s", "sent kB/s"];
+        let header = ["phase", "samples", "errors", "error %", "refused", "requests/s", "received KiB/s", "sent KiB/s"];
         let mut table = Table::of_numbers(&header);
         for group in &outcome.groups {
             table.row(vec![
                 group.phase.clone(),
-                group.samples.to_string(),
-                group.errors.to_string(),
+                count(group.samples as f64),
+                count(group.errors as f64),
                 format!("{:.2}", group.error_pct),
-                group.refused.to_string(),
-                format!("{:.1}", group.requests_per_s),
-                format!("{:.2}", group.received_kb_s),
-                format!("{:.2}", group.sent_kb_s),
+                count(group.refused as f64),
+                count(group.requests_per_s),
+                count(group.received_kb_s),
+                count(group.sent_kb_s),
             ]);
         }
         write!(f, "{table}")?;

@@ -1,6 +1,7 @@
 //! Rounds as tables, and as CSV with the published columns first.
 
 use anyhow::Context as _;
+use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
@@ -35,7 +36,7 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
         let of: Vec<&RoundRecord> = rounds.iter().filter(|round| round.key.mode == mode).collect();
         let Some(RoundRecord { sample: first, .. }) = of.first() else { continue };
         let (requests, connections) = (first.requests, first.outcome.connections_at_once);
-        let header = ["server", "repo", "phase", "samples", "error %", "requests/s", "received kB/s", "sent kB/s"];
+        let header = ["server", "repo", "phase", "samples", "error %", "requests/s", "received KiB/s", "sent KiB/s"];
         let mut table = Table::of_numbers(&header);
         for row in published()?.iter().filter(|_| mode == PUBLISHED_MODE) {
             let PublishedRow { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
@@ -61,8 +62,8 @@ fn published() -> anyhow::Result<Vec<PublishedRow>> {
 
 fn cells(server: &str, repo: &str, phase: &str, samples: u64, figures: [f64; 4]) -> Vec<String> {
     let [errors, requests, received, sent] = figures;
-    let figures = [format!("{errors:.2}"), format!("{requests:.1}"), format!("{received:.2}"), format!("{sent:.2}")];
-    [server.to_owned(), repo.to_owned(), phase.to_owned(), samples.to_string()].into_iter().chain(figures).collect()
+    let figures = [format!("{errors:.2}"), count(requests), count(received), count(sent)];
+    [server.to_owned(), repo.to_owned(), phase.to_owned(), count(samples as f64)].into_iter().chain(figures).collect()
 }
 
 /// The rounds as CSV, a row for each group. The published columns come first.

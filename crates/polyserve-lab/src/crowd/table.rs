@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, or_nothing};
 
 use super::Kind;
@@ -52,15 +53,15 @@ fn idle_table(rows: &[&Row]) -> Table {
         "CUT",
         "BEFORE",
         "WITH",
-        "BYTES EACH",
+        "EACH",
         "REQUESTS/S",
         "RATIO",
-        "",
-        "",
+        "INTERVAL",
+        "VERDICT",
         "A/A",
         "COST",
-        "",
-        "",
+        "INTERVAL",
+        "VERDICT",
         "A/A",
     ]);
     for row in rows {
@@ -68,10 +69,12 @@ fn idle_table(rows: &[&Row]) -> Table {
         match row.outcome() {
             Some(Outcome::Idle(idle)) => {
                 let Idle { memory, crowd, beside, .. } = &**idle;
-                cells.extend([crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|count| count.to_string()));
-                cells.extend([memory.before_bytes, memory.with_bytes].map(megabytes));
-                cells.push(or_nothing(memory.bytes_per_connection.map(|bytes| format!("{bytes:.0}"))));
-                cells.push(format!("{:.0}", beside.with_requests_per_s));
+                cells.extend(
+                    [crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|number| count(number as f64)),
+                );
+                cells.extend([memory.before_bytes, memory.with_bytes].map(|size| bytes(size as f64)));
+                cells.push(or_nothing(memory.bytes_per_connection.map(bytes)));
+                cells.push(count(beside.with_requests_per_s));
                 for (compared, same) in [(beside.throughput, beside.same_throughput), (beside.cost, beside.same_cost)] {
                     cells.extend(ratio(compared));
                     cells.push(or_nothing(same.map(|same| same.interval.to_string())));
@@ -87,7 +90,7 @@ fn idle_table(rows: &[&Row]) -> Table {
 
 fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
     write!(f, "{}", idle_table(rows))?;
-    writeln!(f, "BYTES EACH: what the process grew by, for each connection held; sockets in the kernel are not in it")?;
+    writeln!(f, "EACH: what the process grew by, for each connection held; sockets in the kernel are not in it")?;
     writeln!(
         f,
         "RATIO, COST: requests a second, and for each second of the server's CPU time, with / without the crowd"
@@ -170,13 +173,13 @@ fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
 
 fn cells(phase: &Phase, is_bearable_before: bool, name: String, when: &str) -> Vec<String> {
     let mut cells = vec![name, when.into()];
-    cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time));
-    cells.push(phase.answered.to_string());
-    cells.push(phase.errors.to_string());
+    cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time_us));
+    cells.push(count(phase.answered as f64));
+    cells.push(count(phase.errors as f64));
     cells.push(or_nothing(phase.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
-    cells.push(or_nothing(phase.resident_bytes.map(megabytes)));
-    cells.push(or_nothing(phase.descriptors.map(|count| count.to_string())));
-    cells.push(time(phase.lateness_p99_us));
+    cells.push(or_nothing(phase.resident_bytes.map(|size| bytes(size as f64))));
+    cells.push(or_nothing(phase.descriptors.map(|number| count(number as f64))));
+    cells.push(time_us(phase.lateness_p99_us));
     let answer = match (phase.is_bearable, is_bearable_before) {
         (true, _) => "yes",
         (false, true) => "NO",
@@ -184,12 +187,4 @@ fn cells(phase: &Phase, is_bearable_before: bool, name: String, when: &str) -> V
     };
     cells.push(answer.into());
     cells
-}
-
-fn time(microseconds: f64) -> String {
-    if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
-}
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / 1e6)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
@@ -26,7 +27,8 @@ impl fmt::Display for Report {
                     let (rate, half_of, x) = (rate.requests_per_s, &rate.half_of, rate.x);
                     writeln!(
                         f,
-                        "AT RATE, P50, P99: at {rate:.0} requests/s, from the intended start; half of {half_of}'s at {x}"
+                        "AT RATE, P50, P99: at {} requests/s, from the intended start; half of {half_of}'s at {x}",
+                        count(rate)
                     )?;
                 }
                 let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
@@ -100,16 +102,11 @@ fn in_words(metric: Metric) -> &'static str {
 
 fn shown(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Throughput => format!("{value:.0}/s"),
+        Metric::Throughput => format!("{}/s", count(value)),
         Metric::Cpu | Metric::PacedCpu => format!("{value:.2} us"),
-        Metric::P99 => time(value),
-        Metric::Memory => format!("{:.1} MB", value / 1e6),
+        Metric::P99 => time_us(value),
+        Metric::Memory => bytes(value),
     }
-}
-
-/// A time given in microseconds.
-fn time(microseconds: f64) -> String {
-    if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
 }
 
 fn points_table(axis: Axis, points: &[&Point]) -> Table {
@@ -123,16 +120,16 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
         "P50",
         "P99",
         "MEMORY",
-        "SERVER",
-        "CLIENT",
+        "SERVER CPU",
+        "CLIENT CPU",
     ]);
     for point in points {
-        let mut cells = vec![point.name.clone(), point.x.to_string(), format!("{:.0}", point.per_s)];
+        let mut cells = vec![point.name.clone(), count(point.x as f64), count(point.per_s)];
         cells.push(or_nothing(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
         cells.push(or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
         cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
             (true, ..) => ["overloaded".into(), String::new()],
-            (false, p50, p99) => [p50, p99].map(|latency| or_nothing(latency.map(time))),
+            (false, p50, p99) => [p50, p99].map(|latency| or_nothing(latency.map(time_us))),
         });
         cells.push(or_nothing(point.loaded_bytes.map(|bytes| shown(Metric::Memory, bytes))));
         let busy = [point.server_busy_pct, point.client_busy_pct];
@@ -143,8 +140,17 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
 }
 
 fn growth_table(growth: &[&Growth]) -> Table {
-    let mut table =
-        Table::of_numbers(&["", "figure", "grows as", "95 % interval", "R²", "points", "rounds", "from", "to"]);
+    let mut table = Table::of_numbers(&[
+        "contestant",
+        "figure",
+        "grows as",
+        "95 % interval",
+        "R²",
+        "points",
+        "rounds",
+        "from",
+        "to",
+    ]);
     for Growth { axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
         let (digits, curve) = match law {
             Law::Power => (2, format!("{axis}^{:.2}", fit.b)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde::Serialize;
 use serde_json::Value;
@@ -55,12 +56,12 @@ fn points_table(baseline: &str, axis: Axis, points: &[&Point]) -> Table {
     let against = format!("OF {baseline}");
     let mut header = vec!["STORE", axis.as_str(), "OPERATIONS/S"];
     header.extend(later.then_some("64 OUTSTANDING"));
-    header.extend([against.as_str(), ""]);
+    header.extend([against.as_str(), "VERDICT"]);
     header.extend(bare.then_some("OF ITS BARE MAP"));
     header.extend(["CPU", "P50", "P99", "P99.9", "MAX"]);
     let mut table = Table::of_numbers(&header);
     for point in points {
-        let mut row = vec![point.name.clone(), point.x.to_string(), rate(point.per_s)];
+        let mut row = vec![point.name.clone(), count(point.x as f64), rate(point.per_s)];
         if later {
             row.push(or_nothing(point.windowed_per_s.map(rate)));
         }
@@ -86,7 +87,7 @@ fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
         let keys = point.stored_per_s();
         table.row(vec![
             point.name.clone(),
-            point.x.to_string(),
+            count(point.x as f64),
             bytes(point.filled),
             or_nothing(point.of_plain.map(|part| format!("{part:.3}"))),
             bytes(point.emptied),
@@ -106,7 +107,7 @@ impl MemoryPoint {
 
 fn growth_table(growth: &[&Growth]) -> Table {
     let mut table =
-        Table::of_numbers(&["", "workload", "throughput grows as", "95 % interval", "R²", "points", "rounds"]);
+        Table::of_numbers(&["store", "workload", "throughput grows as", "95 % interval", "R²", "points", "rounds"]);
     for Growth { axis, load, name, fit } in growth {
         table.row(vec![
             name.clone(),
@@ -127,7 +128,7 @@ fn fastest_table(points: &[&Point]) -> Table {
     let places: BTreeSet<u64> = points.iter().map(|point| point.x).collect();
     let loads: BTreeSet<&Load> = points.iter().map(|point| &point.load).collect();
     let mut header = vec![String::from("WORKLOAD")];
-    header.extend(places.iter().map(u64::to_string));
+    header.extend(places.iter().map(|x| count(*x as f64)));
     let mut table = Table::of_texts(&header.iter().map(String::as_str).collect::<Vec<_>>());
     for load in loads {
         let fastest = |x: u64, is_bare: bool| {
