@@ -67,6 +67,7 @@ const DRAWN: [(&str, &[&str], bool); 11] = [
     ("stores", &[], true),
     ("stress", &["round"], false),
     ("tasks", &["cell"], false),
+    ("trial", &[], false),
 ];
 /// The kinds of lines of contestants without figures; the page lists their reasons.
 const WITHOUT_FIGURES: [&str; 3] = ["not_run", "refusal", "failure"];

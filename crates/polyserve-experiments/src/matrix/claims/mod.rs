@@ -259,7 +259,7 @@ fn faster(table: &Table) -> Said {
 fn transfers(table: &Table) -> Said {
     let ratios = table.ratios(Lang::Rust, Lang::Go, Measure::Received);
     let Said(holds, text) = table.ask(&ratios, Measure::Received, How::NearlyAlways);
-    Said(holds, format!("kB received a second, Rust to Go: {text}"))
+    Said(holds, format!("KiB received a second, Rust to Go: {text}"))
 }
 
 /// The two largest numbers, in ascending order.
