@@ -121,7 +121,7 @@ impl Said {
             lines: record.lines.len(),
             short_of: record.is_short_of(),
             // What cannot be made of a record stands in the page.
-            claims: record.claims().unwrap_or_default(),
+            claims: record.recorded().map(|recorded| recorded.summary.claims.clone()).unwrap_or_default(),
             tables: record.tables().unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
         }
     }

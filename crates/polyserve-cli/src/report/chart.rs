@@ -198,7 +198,6 @@ fn styles<'a>(points: &[&'a Point]) -> BTreeMap<&'a str, Style> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::experiments;
     use serde_json::{Value, json};
 
     const PATH: &str = "results/2026-11-22/stores x.jsonl";
@@ -222,7 +221,7 @@ mod tests {
             "commit": "", "seed": 0, "command": [], "date": ""
         });
         let lines = [&[header][..], cells].concat();
-        Record { path: PATH.into(), name: name.into(), experiment: experiments::named(name), lines }
+        Record::new(Path::new(PATH), name, lines)
     }
 
     fn stores() -> Record {

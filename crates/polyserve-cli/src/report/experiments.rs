@@ -1,42 +1,19 @@
 //! The experiments that a report knows, in the order in which it tells them. A new one is one entry here, and a drawing in
 //! `assets/report`.
 //!
-//! Invariant: a name is there once; every function takes any lines and says what it misses.
+//! Invariant: every name is there once.
 
 use polyserve_experiments::tasks::experiment::Tasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
-use polyserve_lab::experiment::{self, Known, known::Recorded};
+use polyserve_lab::experiment::{Known, known::Recorded};
 use polyserve_lab::recommend;
 use polyserve_lab::scale::{Scale, bench::Bench};
 use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
 use polyserve_lab::trial::Trials;
-use polyserve_report::Claim;
-use polyserve_report::Table;
+use polyserve_report::Summary;
 use serde_json::Value;
-
-/// Tables by their names.
-pub type Tables = Vec<(String, Table)>;
-
-/// What a report knows of an experiment.
-#[derive(Debug)]
-pub struct Experiment {
-    /// The name in its records and of its command.
-    pub name: &'static str,
-    /// What it is about.
-    pub title: &'static str,
-    /// Where it was published: the letter and the title of its section in the list of the experiments; `None` for ours.
-    pub article: Option<&'static str>,
-    /// What it says of the published claims.
-    pub claims: fn(&[Value]) -> anyhow::Result<Vec<Claim>>,
-    /// Its own tables, by their names.
-    pub tables: fn(&[Value]) -> anyhow::Result<Tables>,
-    /// What its drawing needs that does not stand in the lines: ratios with intervals, fitted curves.
-    pub derived: fn(&[Value]) -> anyhow::Result<Value>,
-    /// Why its lines are not all that there was to be, if they are not.
-    pub is_short_of: fn(&[Value]) -> Option<String>,
-}
 
 /// Sections A to D of the published comparisons.
 const A: Option<&str> = Some("A. Entity server: pool size x connections");
@@ -44,81 +21,42 @@ const B: Option<&str> = Some("B. CPU tasks: cost and profit of concurrency");
 const C: Option<&str> = Some("C. A page that sometimes waits");
 const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
 
-/// One that claims nothing, and whose tables are those of its lines.
-const fn plain(name: &'static str, title: &'static str, article: Option<&'static str>) -> Experiment {
-    Experiment {
-        name,
-        title,
-        article,
-        claims: no_claims,
-        tables: no_tables,
-        derived: nothing,
-        is_short_of: misses_nothing,
-    }
-}
-
-/// One that is written in the framework.
-const fn framework<E: experiment::Experiment>(title: &'static str, article: Option<&'static str>) -> Experiment {
-    Experiment {
-        name: E::NAME,
-        title,
-        article,
-        claims: |lines| Ok(read::<E>(lines)?.summary.claims),
-        tables: |lines| Ok(read::<E>(lines)?.summary.tables),
-        derived: |lines| Ok(read::<E>(lines)?.report),
-        is_short_of: |lines| read::<E>(lines).ok()?.incomplete,
-    }
-}
-
-fn read<E: experiment::Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
-    Known::new::<E>("", None).read(lines)
-}
-
 /// All of them.
-pub static ALL: &[Experiment] = &[
-    framework::<matrix::Matrix>("Pool size x connections", A),
-    framework::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
-    framework::<Tasks>("CPU tasks at once", B),
-    framework::<page::WaitingPage>("A page that sometimes waits", C),
-    framework::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
-    framework::<Scale<Bench>>("How cost grows", None),
-    framework::<Stores<Processes>>("Stores without a server", None),
-    framework::<Seam>("What the seam costs", None),
-    framework::<Comparison>("Strategies side by side", None),
-    framework::<Trials>("Whether comparisons can be believed", None),
-    framework::<Crowds>("Beside idle and slow crowds", None),
-    Experiment { tables: recommend::table::tables, ..plain("recommend", "Recommended for a workload", None) },
+pub static ALL: &[Known] = &[
+    Known::new::<matrix::Matrix>("Pool size x connections", A),
+    Known::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
+    Known::new::<Tasks>("CPU tasks at once", B),
+    Known::new::<page::WaitingPage>("A page that sometimes waits", C),
+    Known::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
+    Known::new::<Scale<Bench>>("How cost grows", None),
+    Known::new::<Stores<Processes>>("Stores without a server", None),
+    Known::new::<Seam>("What the seam costs", None),
+    Known::new::<Comparison>("Strategies side by side", None),
+    Known::new::<Trials>("Whether comparisons can be believed", None),
+    Known::new::<Crowds>("Beside idle and slow crowds", None),
+    Known::of_lines("recommend", "Recommended for a workload", recommendation),
 ];
 
-/// What is known of an experiment that is not known.
-static UNKNOWN: Experiment = plain("", "Another experiment", None);
+/// An experiment that this program does not know.
+static UNKNOWN: Known = Known::of_lines("", "Another experiment", nothing);
 
-/// The one of this name, or one that knows nothing.
-pub fn named(name: &str) -> &'static Experiment {
+/// The experiment of this name, or one without a name that has neither tables nor claims.
+pub fn named(name: &str) -> &'static Known {
     ALL.iter().find(|experiment| experiment.name == name).unwrap_or(&UNKNOWN)
 }
 
-impl Experiment {
-    /// Where it stands among all; those that are not known stand last.
-    pub fn place(&self) -> usize {
-        ALL.iter().position(|experiment| experiment.name == self.name).unwrap_or(ALL.len())
-    }
+/// The position of the experiment of this name in a report. Unknown experiments are last.
+pub fn position(name: &str) -> usize {
+    ALL.iter().position(|experiment| experiment.name == name).unwrap_or(ALL.len())
 }
 
-fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    Ok(Vec::new())
+fn recommendation(lines: &[Value]) -> anyhow::Result<Recorded> {
+    let summary = Summary { tables: recommend::table::tables(lines)?, ..Summary::default() };
+    Ok(Recorded { summary, report: Value::Null, incomplete: None })
 }
 
-fn no_tables(_: &[Value]) -> anyhow::Result<Tables> {
-    Ok(Vec::new())
-}
-
-fn nothing(_: &[Value]) -> anyhow::Result<Value> {
-    Ok(Value::Null)
-}
-
-fn misses_nothing(_: &[Value]) -> Option<String> {
-    None
+fn nothing(_: &[Value]) -> anyhow::Result<Recorded> {
+    Ok(Recorded { summary: Summary::default(), report: Value::Null, incomplete: None })
 }
 
 #[cfg(test)]
@@ -128,19 +66,17 @@ mod tests {
     #[test]
     fn a_name_is_there_once_and_another_is_last() {
         for (place, experiment) in ALL.iter().enumerate() {
-            assert_eq!(named(experiment.name).place(), place, "{}", experiment.name);
+            assert_eq!(position(named(experiment.name).name), place, "{}", experiment.name);
         }
-        assert_eq!(named("another").place(), ALL.len());
+        assert_eq!(position("another"), ALL.len());
+        assert_eq!(named("another").name, "");
     }
 
-    /// They are shown for whatever was recorded.
+    /// A report shows whatever was recorded.
     #[test]
     fn no_lines_are_no_reason_to_panic() {
         for experiment in ALL {
-            let _ = (experiment.claims)(&[]);
-            let _ = (experiment.tables)(&[]);
-            let _ = (experiment.derived)(&[]);
-            let _ = (experiment.is_short_of)(&[]);
+            let _ = experiment.read(&[]);
         }
     }
 }

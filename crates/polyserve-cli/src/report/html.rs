@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
 use polyserve_experiments::published;
-use polyserve_report::Claim;
+use polyserve_report::{Claim, Summary};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,7 @@ const PUBLISHED: [(&str, &str); 7] = [
 
 /// What the drawing of an experiment reads: its kinds of lines, and true if it also reads the experiment's result. The
 /// page has nothing else of such a record but tables. Of another experiment it has a table of each kind of line.
-const DRAWN: [(&str, &[&str], bool); 11] = [
+const DRAWN: [(&str, &[&str], bool); 12] = [
     ("compare", &["turn"], true),
     ("crowd", &["row"], false),
     ("ladder", &["rung", "contestant"], true),
@@ -98,18 +98,17 @@ struct Shown<'a> {
 impl<'a> Shown<'a> {
     fn of(record: &'a Record) -> Self {
         let mut not_shown = Vec::new();
-        let mut or_said = |what: &str, error: &anyhow::Error| not_shown.push(format!("{what}: {error:#}"));
-        let (experiment, all) = (record.experiment, &record.lines);
-        let claims = (experiment.claims)(all).inspect_err(|error| or_said("no claims", error)).unwrap_or_default();
-        let own =
-            (experiment.tables)(all).inspect_err(|error| or_said("no tables of its own", error)).unwrap_or_default();
+        let recorded = record.recorded();
+        if let Err(error) = &recorded {
+            not_shown.push(format!("no tables, claims and charts of its own: {error:#}"));
+        }
+        let Summary { claims, tables: own, .. } = recorded.as_ref().map(|one| one.summary.clone()).unwrap_or_default();
         let drawn = DRAWN.iter().find(|(name, ..)| *name == record.name);
         let tables = if drawn.is_some() { own } else { super::plain::beside(own, &record.lines) };
         let (_, kinds, reads_result) = drawn.unwrap_or(&("", &[], false));
         let mut derived = Value::Null;
         if *reads_result {
-            derived =
-                (experiment.derived)(all).inspect_err(|error| or_said("nothing derived", error)).unwrap_or_default();
+            derived = recorded.map(|one| one.report.clone()).unwrap_or_default();
             rounded(&mut derived);
         }
         let mut lines: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -264,11 +263,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    use crate::report::experiments;
-
     fn record(name: &str, lines: Vec<Value>) -> Record {
-        let experiment = experiments::named(name);
-        Record { path: PathBuf::from("dir/file.jsonl"), name: name.into(), experiment, lines }
+        Record::new(Path::new("dir/file.jsonl"), name, lines)
     }
 
     /// What the scripts read, from the page.

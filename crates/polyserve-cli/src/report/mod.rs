@@ -15,14 +15,16 @@ pub mod splice;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::Context as _;
 use serde_json::Value;
 
-use experiments::{Experiment, Tables};
 use polyserve_lab::Misuse;
+use polyserve_lab::experiment::Known;
+use polyserve_lab::experiment::known::Recorded;
 use polyserve_lab::journal::{self, EXTENSION, Header};
-use polyserve_report::Claim;
+use polyserve_report::Table;
 
 /// Records of more bytes together are refused. This bounds what is read, not the page: that has the tables beside the lines,
 /// and the libraries, and is larger.
@@ -36,9 +38,11 @@ pub struct Record {
     /// The experiment's name, known or not.
     pub name: String,
     /// What is known of the experiment.
-    pub experiment: &'static Experiment,
+    pub experiment: &'static Known,
     /// Its lines, the first of them where and with what it was measured.
     pub lines: Vec<Value>,
+    /// What [`recorded`](Self::recorded) has computed.
+    recorded: OnceLock<Result<Recorded, String>>,
 }
 
 impl Record {
@@ -52,8 +56,13 @@ impl Record {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let said = lines.first().and_then(|line| line["experiment"].as_str());
         let name = said.unwrap_or_else(|| stem.split(['-', '.']).next().unwrap_or(&stem)).to_owned();
-        let experiment = experiments::named(&name);
-        Ok(Self { path: path.to_owned(), name, experiment, lines })
+        Ok(Self::new(path, &name, lines))
+    }
+
+    /// A record of these lines, of the experiment of this name.
+    pub fn new(path: &Path, name: &str, lines: Vec<Value>) -> Self {
+        let experiment = experiments::named(name);
+        Self { path: path.to_owned(), name: name.to_owned(), experiment, lines, recorded: OnceLock::new() }
     }
 
     /// Where and with what it was measured: a line for each time that the run was begun or gone on with.
@@ -73,43 +82,28 @@ impl Record {
         if self.lines.last().is_some_and(|last| last["interrupted"] == true) {
             return Some("the run was ended early".into());
         }
-        (self.experiment.is_short_of)(&self.lines)
+        self.recorded().ok()?.incomplete.clone()
     }
 
-    /// What is to be said of the published claims.
+    /// The experiment's result of these lines. It is computed once.
     ///
     /// # Errors
     ///
-    /// Where the lines are not as this program records them.
-    pub fn claims(&self) -> anyhow::Result<Vec<Claim>> {
-        (self.experiment.claims)(&self.lines).with_context(|| self.path.display().to_string())
-    }
-
-    /// What the drawings need that does not stand in the lines.
-    ///
-    /// # Errors
-    ///
-    /// Where the lines are not as this program records them.
-    pub fn derived(&self) -> anyhow::Result<Value> {
-        (self.experiment.derived)(&self.lines).with_context(|| self.path.display().to_string())
-    }
-
-    /// The experiment's own tables, by their names.
-    ///
-    /// # Errors
-    ///
-    /// Where the lines are not as this program records them.
-    pub fn own_tables(&self) -> anyhow::Result<Tables> {
-        (self.experiment.tables)(&self.lines).with_context(|| self.path.display().to_string())
+    /// Returns an error if the lines are not as this program records them.
+    pub fn recorded(&self) -> anyhow::Result<&Recorded> {
+        let recorded =
+            self.recorded.get_or_init(|| self.experiment.read(&self.lines).map_err(|error| format!("{error:#}")));
+        recorded.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
     }
 
     /// All tables, by their names: the experiment's own, then one for each kind of line.
     ///
     /// # Errors
     ///
-    /// As [`own_tables`](Self::own_tables).
-    pub fn tables(&self) -> anyhow::Result<Tables> {
-        Ok(plain::beside(self.own_tables()?, &self.lines))
+    /// Returns an error if the lines are not as this program records them.
+    pub fn tables(&self) -> anyhow::Result<Vec<(String, Table)>> {
+        let recorded = self.recorded().with_context(|| self.path.display().to_string())?;
+        Ok(plain::beside(recorded.summary.tables.clone(), &self.lines))
     }
 }
 
@@ -150,7 +144,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     }
     let mut records = files.iter().map(|file| Record::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     // As the articles are told; those of one experiment in the order in which they were found.
-    records.sort_by_key(|record| record.experiment.place());
+    records.sort_by_key(|record| experiments::position(&record.name));
     Ok(records)
 }
 

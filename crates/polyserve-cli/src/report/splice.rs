@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
@@ -117,7 +118,8 @@ fn named(rest: &str) -> Option<(&str, &str)> {
 /// [`Misuse`] where a marker makes no sense, or names a record, a table or a chart that is not there, or where two
 /// charts would be one file; or where anything cannot be read.
 pub fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
-    let pages = paths.iter().map(|path| page(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut records = Records::new();
+    let pages = paths.iter().map(|path| page(path, &mut records)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut files: BTreeMap<PathBuf, &Chart> = BTreeMap::new();
     for page in &pages {
         for chart in &page.charts {
@@ -131,12 +133,12 @@ pub fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
     Ok(pages)
 }
 
-fn page(path: &Path) -> anyhow::Result<Page> {
+fn page(path: &Path, records: &mut Records) -> anyhow::Result<Page> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut page = Page { path: path.to_owned(), ..Page::default() };
     let (mut tables, mut charts) = (0, Vec::new());
     let mut content = |wanted: &Wanted<'_>| {
-        let (text, chart) = content(page.within(), wanted)?;
+        let (text, chart) = content(page.within(), wanted, records)?;
         let beside = chart.as_ref().map(|chart| beside(page.within(), chart)).transpose()?.flatten();
         match chart {
             Some(chart) => charts.push(chart),
@@ -172,6 +174,9 @@ impl Page {
         fs::write(&self.path, &self.spliced).with_context(|| self.path.display().to_string())
     }
 }
+
+/// The records that were read, by their paths: a page has several tables of one record.
+type Records = BTreeMap<PathBuf, Rc<Record>>;
 
 type Content<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
 
@@ -270,19 +275,19 @@ fn beside(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
 }
 
 /// What stands between two markers: the table or the chart, and below it what made it; and the chart, if it is one.
-fn content(within: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(String, Option<Chart>)> {
+fn content(within: &Path, wanted: &Wanted<'_>, read: &mut Records) -> anyhow::Result<(String, Option<Chart>)> {
     let (mut text, records, chart) = match wanted {
         Wanted::Table { name, path } => {
-            let record = record(within, path)?;
+            let record = record(within, path, read)?;
             (table(&record, name)?.markdown(), vec![record], None)
         }
         Wanted::Chart { name, path } => {
-            let record = record(within, path)?;
+            let record = record(within, path, read)?;
             let chart = Chart::of(&record, Path::new(path), name)?;
             (format!("{}\n", chart.markdown()), vec![record], Some(chart))
         }
         Wanted::Claims { paths } => {
-            let records = paths.iter().map(|path| record(within, path)).collect::<anyhow::Result<Vec<_>>>()?;
+            let records = paths.iter().map(|path| record(within, path, read)).collect::<anyhow::Result<Vec<_>>>()?;
             (claims(&records)?.markdown(), records, None)
         }
     };
@@ -293,12 +298,17 @@ fn content(within: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(String, Option
     Ok((text, chart))
 }
 
-fn record(within: &Path, path: &str) -> anyhow::Result<Record> {
+fn record(within: &Path, path: &str, read: &mut Records) -> anyhow::Result<Rc<Record>> {
     let path = within.join(path);
     if !path.is_file() {
         return Err(Misuse(format!("there is no record {}", path.display())).into());
     }
-    Record::read(&path)
+    if let Some(record) = read.get(&path) {
+        return Ok(Rc::clone(record));
+    }
+    let record = Rc::new(Record::read(&path)?);
+    read.insert(path, Rc::clone(&record));
+    Ok(record)
 }
 
 fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
@@ -316,16 +326,16 @@ fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
 /// # Errors
 ///
 /// [`Misuse`] where one of them claims nothing; or where the lines are not as this program records them.
-pub fn claims(records: &[Record]) -> anyhow::Result<Table> {
+pub fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
     let mut table = Table::of_texts(&["claim", "verdict", "figure"]);
     for record in records {
-        let claims = record.claims()?;
+        let claims = &record.recorded().with_context(|| record.path.display().to_string())?.summary.claims;
         if claims.is_empty() {
             let path = record.path.display();
             return Err(Misuse(format!("nothing was published that {path} could confirm or refute")).into());
         }
         for claim in claims {
-            table.row(vec![claim.claim, claim.verdict.to_string(), claim.figure]);
+            table.row(vec![claim.claim.clone(), claim.verdict.to_string(), claim.figure.clone()]);
         }
     }
     Ok(table)

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 
 fn record(lines: Vec<Value>) -> Record {
-    Record { path: "x.jsonl".into(), name: "page".into(), experiment: experiments::named("page"), lines }
+    Record::new(Path::new("x.jsonl"), "page", lines)
 }
 
 #[test]

@@ -35,6 +35,15 @@ impl Known {
         Self { name: E::NAME, title, article, read: recorded::<E> }
     }
 
+    /// An experiment outside the framework: `read` summarizes its lines.
+    pub const fn of_lines(
+        name: &'static str,
+        title: &'static str,
+        read: fn(&[Value]) -> anyhow::Result<Recorded>,
+    ) -> Self {
+        Self { name, title, article: None, read }
+    }
+
     /// Summarizes the lines of a record.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 use super::*;
 use serde_json::json;
 
-use crate::report::experiments;
 
 fn known(wanted: &Wanted<'_>) -> anyhow::Result<Due> {
     let text = match wanted {
@@ -83,8 +82,7 @@ fn below_a_table_stands_what_made_it() {
         "cpu": "One|Two", "cores": 1, "kernel": "6.1", "commit": "abc"
     });
     let lines = vec![header, json!({"kind": "cell", "server": "a", "n": 1.5})];
-    let record =
-        |lines| Record { path: "x.jsonl".into(), name: "x".into(), experiment: experiments::named("x"), lines };
+    let record = |lines| Record::new(Path::new("x.jsonl"), "x", lines);
     let whole = record(lines.clone());
     assert_eq!(origin(&whole), r"`` polyserve page '`' ``, 2026-11-21, One\|Two, 1 core, Linux 6.1, commit abc");
     let bare = record(lines[1..].to_vec());
@@ -92,7 +90,7 @@ fn below_a_table_stands_what_made_it() {
     assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
     let said = table(&whole, "pools").unwrap_err().to_string();
     assert_eq!(said, "there is no table \"pools\" of x.jsonl; there are: cell");
-    assert!(claims(&[whole]).unwrap_err().to_string().contains("nothing was published"));
+    assert!(claims(&[Rc::new(whole)]).unwrap_err().to_string().contains("nothing was published"));
 }
 
 const STORES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records/stores-workers.jsonl");
