@@ -104,7 +104,14 @@ fn a_good_client_is_served_beside_the_slow() {
 fn for_people_it_is_a_table_for_each_kind() {
     let args = ["--servers=pool_server,sequential", "--kind=idle,slow-heads", "--connections=5"];
     let said = printed(&[&["crowd"], &TINY[..], &args].concat());
-    for wanted in ["idle: 5 connections", "slow-heads: 5 connections", "BYTES EACH", "P99 < 10 MS", "before", "WITH"] {
+    for wanted in [
+        "idle: 5 connections",
+        "slow-heads: 5 connections",
+        "EACH: what the process grew by",
+        "P99 < 10 MS",
+        "before",
+        "WITH",
+    ] {
         assert!(said.contains(wanted), "{wanted} is not in\n{said}");
     }
     // A server of one connection at a time is not measured: every other waits for it.

@@ -104,9 +104,9 @@ mod tests {
         assert_eq!(close, "close: 400 requests, 300 connections at once");
         let rows = rows.rows();
         assert_eq!((rows.len(), kept.rows().len()), (1 + 8 + 4, 1 + 4));
-        assert_eq!(rows[4], ["rust (published)", "-", "total", "40000", "0.00", "882.3", "57.09", "184.95"]);
-        assert_eq!(rows[8], ["go (published)", "-", "total", "40000", "0.00", "1663.3", "107.23", "348.67"]);
-        assert_eq!(rows[9], ["some", "any", "put-new", "100", "0.00", "1234.5", "60.00", "70.00"]);
+        assert_eq!(rows[4], ["rust (published)", "-", "total", "40,000", "0.00", "882", "57", "185"]);
+        assert_eq!(rows[8], ["go (published)", "-", "total", "40,000", "0.00", "1,663", "107", "349"]);
+        assert_eq!(rows[9], ["some", "any", "put-new", "100", "0.00", "1,234", "60", "70"]);
         assert_eq!(csv(&rounds).unwrap().lines().count(), 1 + 2 * 4);
     }
 }

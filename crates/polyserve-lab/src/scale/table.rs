@@ -312,7 +312,7 @@ mod tests {
             ),
             (
                 growth(Metric::Memory, Law::Line, [1024.4, 1000.0, 1100.0, 1.0], [2, 1]),
-                "memory of any goes by 1024 [one round: no interval] bytes per connection (2 points): 0.0 MB at 10, 0.0 MB at 10000",
+                "memory of any goes by 1024 [one round: no interval] bytes per connection (2 points): 20 B at 10, 24 B at 10000",
             ),
         ] {
             assert_eq!(growth.to_string(), words);

@@ -1,7 +1,6 @@
 use super::*;
 use serde_json::json;
 
-
 fn known(wanted: &Wanted<'_>) -> anyhow::Result<Due> {
     let text = match wanted {
         Wanted::Table { name: "t", path: "x.jsonl" } => "\n| a |\n\n",
