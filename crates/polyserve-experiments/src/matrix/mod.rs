@@ -9,7 +9,7 @@
 //!
 //! # Layout
 //!
-//! * [`experiment`]: the experiment. [`plan`]: the order of its cells. [`bench`]: measures one cell.
+//! * [`experiment`]: the experiment. [`plan`]: the order of its cells. [`mod@bench`]: measures one cell.
 //! * [`report`]: the result. [`table`]: its tables. [`claims`]: the verdicts on the published claims.
 
 pub mod bench;
