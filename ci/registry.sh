@@ -57,8 +57,8 @@ step "build"
 # With the features of the whole workspace, as the tests of the tree.
 kit=$(cargo build -q --workspace --bin polyserve --test kit --message-format=json |
     grep -o '"executable":"[^"]*/kit-[^"]*"' | cut -d'"' -f4)
-# The next build of the tree replaces it.
-cp "$CARGO_TARGET_DIR/debug/polyserve" "$bin/polyserve"
+# Moved, so that the next build of the tree makes its own: cargo would take a file at its place for that.
+mv "$CARGO_TARGET_DIR/debug/polyserve" "$bin/polyserve"
 
 step "polyserve list"
 for name in dummy_store dummy_server; do
