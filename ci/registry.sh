@@ -2,14 +2,14 @@
 # A new strategy changes three files: its own, the list of its crate, and the catalog. This script adds a store and a server to a
 # copy of the tree in that way. It then finds both in `polyserve list`, `check`, `compare` and `recommend`, and in the tests of
 # the conformance kit. It also compiles the Rust code that the catalog has for each strategy.
-# It builds into the target directory of the tree, so that the dependencies are built once.
+# It begins with the dependencies that the tree has built, so that they are built once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 root=$PWD
 copy=$root/target/registry/source
-bin=$root/target/registry
-export CARGO_TARGET_DIR=$root/target
+export CARGO_TARGET_DIR=$root/target/registry/target
+bin=$CARGO_TARGET_DIR/debug
 
 step() { echo "-- $*"; }
 # finds TEXT COMMAND...: runs it, and fails if its output lacks the text.
@@ -54,11 +54,14 @@ changed=$(diff -rq "$root/crates" crates || true)
 [ "$(wc -l <<<"$changed")" = 5 ] || { echo "not two files, two lists and the catalog:"; echo "$changed"; exit 1; } >&2
 
 step "build"
+# A directory of its own: for cargo the crates of the copy are those of the tree.
+if [ ! -d "$bin" ] && [ -d "$root/target/debug/.fingerprint" ]; then
+    mkdir -p "$bin"
+    tar --create --directory "$root/target/debug" --exclude='*polyserve*' deps build .fingerprint | tar --extract --directory "$bin"
+fi
 # With the features of the whole workspace, as the tests of the tree.
 kit=$(cargo build -q --workspace --bin polyserve --test kit --message-format=json |
     grep -o '"executable":"[^"]*/kit-[^"]*"' | cut -d'"' -f4)
-# Moved, so that the next build of the tree makes its own: cargo would take a file at its place for that.
-mv "$CARGO_TARGET_DIR/debug/polyserve" "$bin/polyserve"
 
 step "polyserve list"
 for name in dummy_store dummy_server; do
@@ -67,9 +70,9 @@ for name in dummy_store dummy_server; do
 done
 
 step "the kit's tests"
-"$kit" --list >"$bin/tests"
-grep -q '^repo::dummy_store::linearizable: test' "$bin/tests"
-grep -q '^server::dummy_server::linearizable_over_http: test' "$bin/tests"
+"$kit" --list >"$CARGO_TARGET_DIR/tests"
+grep -q '^repo::dummy_store::linearizable: test' "$CARGO_TARGET_DIR/tests"
+grep -q '^server::dummy_server::linearizable_over_http: test' "$CARGO_TARGET_DIR/tests"
 finds '; 0 failed;' "$kit" repo::dummy_store::
 finds '; 0 failed;' "$kit" server::dummy_server::put
 
@@ -87,10 +90,10 @@ finds dummy_server/dummy_store "$bin/polyserve" recommend --defaults --servers d
 
 step "the code of every strategy compiles"
 test=crates/polyserve/tests/printed_code.rs
-"$bin/polyserve" list --json | grep -o '"expression": *"[^"]*"' | cut -d'"' -f4 >"$bin/code"
-[ "$(wc -l <"$bin/code")" -ge 30 ] || { echo "the catalog has less code than strategies" >&2; exit 1; }
+"$bin/polyserve" list --json | grep -o '"expression": *"[^"]*"' | cut -d'"' -f4 >"$CARGO_TARGET_DIR/code"
+[ "$(wc -l <"$CARGO_TARGET_DIR/code")" -ge 30 ] || { echo "the catalog has less code than strategies" >&2; exit 1; }
 # The code of an executor reads the configuration from the variable c.
 awk '{ if (NR == 1) print "//! The code of every strategy."; printf "#[allow(dead_code, unused_variables)]\nfn strategy_%d(c: &polyserve::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {\n", NR
-       printf "    use polyserve::prelude::*;\n    drop(%s);\n    Ok(())\n}\n", $0 }' "$bin/code" >$test
+       printf "    use polyserve::prelude::*;\n    drop(%s);\n    Ok(())\n}\n", $0 }' "$CARGO_TARGET_DIR/code" >$test
 cargo test -q --workspace --test printed_code --no-run
 echo "== a new store and a new server changed three files each, and take part everywhere (after $SECONDS s)"
