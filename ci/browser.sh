@@ -64,11 +64,11 @@ number() { grep -oE "\"$1\":[0-9]+" <<<"$said" | head -n 1 | cut -d: -f2; }
 charts=$(cat <<'END'
 compare: CPU and memory
 compare: Latency by percentile
-compare: Throughput and cost beside the baseline
-crowd: A good client beside a slow crowd
-crowd: A good client beside an idle crowd
+compare: Throughput and cost against the baseline
+crowd: A good client during a slow crowd
+crowd: A good client during an idle crowd
 crowd: CPU and memory
-ladder: Beside Go's servers
+ladder: Against Go's servers
 ladder: CPU and memory
 ladder: How the rungs add up
 ladder: How the rungs add up: references
@@ -78,14 +78,14 @@ ladder: What each rung adds
 matrix: Against the pool's size
 matrix: Pool size x connections
 matrix: Pool size x connections, published
-page: Beside the published figures
+page: Against the published figures
 page: CPU
 page: Latency by percentile
 page: Requests a second against the pool's size
 page: Requests a second against the pool's size: bound
 ranking: Servers
 ranking: Stores
-recommend: Beside the choice
+recommend: Against the choice
 recommend: CPU and memory
 recommend: Latency by percentile
 scale: Along connections
@@ -96,10 +96,10 @@ scale: Along payload
 scale: Along payload: growth
 scale: Along workers
 scale: Along workers: growth
-seam: Time beside the bare map
+seam: Time against the bare map
 stores: Along keys
 stores: Along workers
-stores: Beside the baseline
+stores: Against the baseline
 stores: Latency by percentile
 stores: Memory
 stress: The stress scenario

@@ -36,12 +36,12 @@ const ROUNDS: usize = 60;
 struct AlignedCounter(AtomicUsize);
 
 /// Runs a batch.
-type Batch = Box<dyn Fn(&'static AlignedCounter)>;
+type TaskBatch = Box<dyn Fn(&'static AlignedCounter)>;
 
 /// A name and a constructor.
-type Contestant = (&'static str, fn() -> Batch);
+type BenchContestant = (&'static str, fn() -> TaskBatch);
 
-const CONTESTANTS: &[Contestant] = &[
+const CONTESTANTS: &[BenchContestant] = &[
     ("mpsc_pool", || of(MpscPool::new(bounded()).unwrap())),
     ("mpsc_pool/unbounded", || of(MpscPool::new(unbounded()).unwrap())),
     ("crossbeam_pool", || of(CrossbeamPool::new(bounded()).unwrap())),
@@ -72,7 +72,7 @@ fn tasks() -> TasksConfig {
     TasksConfig::new(WORKERS)
 }
 
-fn of(executor: impl Executor) -> Batch {
+fn of(executor: impl Executor) -> TaskBatch {
     batch(move |count| {
         let mut job = Job::new(move || count.up());
         while let Err(rejected) = executor.execute(job) {
@@ -84,7 +84,7 @@ fn of(executor: impl Executor) -> Batch {
 
 /// The runtime alone, without a bound: the difference to `tokio_tasks` and `tokio_blocking` is the cost of an executor's
 /// promises.
-fn tokio(blocking: bool) -> Batch {
+fn tokio(blocking: bool) -> TaskBatch {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(WORKERS).max_blocking_threads(WORKERS).build().unwrap();
     batch(move |count| {
@@ -96,12 +96,12 @@ fn tokio(blocking: bool) -> Batch {
     })
 }
 
-fn rayon() -> Batch {
+fn rayon() -> TaskBatch {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(WORKERS).build().unwrap();
     batch(move |count| pool.spawn(move || count.up()))
 }
 
-fn threadpool() -> Batch {
+fn threadpool() -> TaskBatch {
     let pool = threadpool::ThreadPool::new(WORKERS);
     batch(move |count| pool.execute(move || count.up()))
 }
@@ -109,7 +109,7 @@ fn threadpool() -> Batch {
 type Boxed = Box<dyn FnOnce() + Send>;
 
 /// A minimal executor over this channel: it catches no panic, counts nothing, and closes only when it is dropped.
-fn channel((sender, receiver): (Sender<Boxed>, Receiver<Boxed>)) -> Batch {
+fn channel((sender, receiver): (Sender<Boxed>, Receiver<Boxed>)) -> TaskBatch {
     for _ in 0..WORKERS {
         let receiver = receiver.clone();
         thread::spawn(move || receiver.iter().for_each(|job| job()));
@@ -130,7 +130,7 @@ impl AlignedCounter {
     }
 }
 
-fn batch(submit: impl Fn(&'static AlignedCounter) + 'static) -> Batch {
+fn batch(submit: impl Fn(&'static AlignedCounter) + 'static) -> TaskBatch {
     Box::new(move |count| {
         count.0.store(0, Ordering::Relaxed);
         (0..JOBS).for_each(|_| submit(count));
@@ -161,11 +161,11 @@ pub(crate) fn benches(suite: &mut Suite) {
 
 /// The second table: every contestant in every round.
 pub(crate) fn print_ratios() {
-    let again: Contestant = ("rayon again", rayon);
-    let contestants: Vec<Contestant> = CONTESTANTS.iter().copied().chain([again]).collect();
+    let again: BenchContestant = ("rayon again", rayon);
+    let contestants: Vec<BenchContestant> = CONTESTANTS.iter().copied().chain([again]).collect();
     let baseline = contestants.iter().position(|(name, _)| *name == "rayon").expect("rayon is entered");
     let count = count();
-    let nanoseconds = |make: fn() -> Batch| {
+    let nanoseconds = |make: fn() -> TaskBatch| {
         // A new executor for each round: its threads would keep their placement.
         let batch = make();
         batch(count); // to warm up

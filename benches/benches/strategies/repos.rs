@@ -17,10 +17,10 @@ use std::io;
 use polyserve::catalog::Catalog;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, With, with};
 use polyserve_lab::stores::cell::{fill, filling};
-use polyserve_lab::stores::phase::{How, Lanes, Passed, Until};
-use polyserve_lab::stores::store::Store;
-use polyserve_lab::stores::workload::Plan;
-use polyserve_lab::stores::{Load, Workload};
+use polyserve_lab::stores::phase::{Lanes, Passed, PhaseSettings, Until};
+use polyserve_lab::stores::store::MeasuredStore;
+use polyserve_lab::stores::workload::OperationPlan;
+use polyserve_lab::stores::{StoreLoad, StoreWorkload};
 use polyserve_load::Dist;
 
 use crate::suite::{BenchGroup, BenchSettings, Suite, is_test};
@@ -30,29 +30,30 @@ const KEYS: u64 = 100_000;
 /// The number of entities for a trial run without a measurement.
 const FEW_KEYS: u64 = 500;
 const PAYLOAD_BYTES: usize = 15;
-const WORKLOADS: [Workload; 5] =
-    [Workload::Read, Workload::MostlyRead, Workload::Half, Workload::Insert, Workload::Churn];
+const WORKLOADS: [StoreWorkload; 5] =
+    [StoreWorkload::Read, StoreWorkload::MostlyRead, StoreWorkload::Half, StoreWorkload::Insert, StoreWorkload::Churn];
 const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
 /// The workloads of the selection, which the ranking is made of.
-const SELECTED: [Workload; 2] = [Workload::Read, Workload::Half];
+const SELECTED: [StoreWorkload; 2] = [StoreWorkload::Read, StoreWorkload::Half];
 const SELECTED_DIST: [Dist; 1] = [Dist::Uniform];
 const SHORT: BenchSettings = BenchSettings::short(600).flat();
 const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 
 /// A benchmark, generic over the store's type.
-struct Bench<'a, 'b> {
+struct RepoBench<'a, 'b> {
     group: &'a mut BenchGroup<'b>,
     name: &'a str,
-    plan: &'a Plan,
+    plan: &'a OperationPlan,
 }
 
-impl With for Bench<'_, '_> {
+impl With for RepoBench<'_, '_> {
     type Out = ();
 
-    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) {
+    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) {
         let Self { group, name, plan } = self;
         let threads = plan.threads as u64;
-        let mut run: Box<dyn FnMut(How) -> anyhow::Result<Passed>> = if plan.workload == Workload::Insert {
+        let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>> = if plan.workload == StoreWorkload::Insert
+        {
             Box::new(|how| filling(make, plan, how))
         } else {
             // Made for the first sample: a filter skips most benchmarks.
@@ -71,7 +72,7 @@ impl With for Bench<'_, '_> {
         };
         group.timed(name, |iterations| {
             let until = Until::Operations(iterations * threads);
-            let passed = run(How { until, whole: false, latency: false, window: false });
+            let passed = run(PhaseSettings { until, whole: false, latency: false, window: false });
             passed.expect("every answer is right").time_of(iterations * threads)
         });
     }
@@ -84,14 +85,14 @@ fn threads() -> Vec<usize> {
     numbers.collect::<Option<_>>().expect("POLYSERVE_BENCH_THREADS is numbers with commas between, such as 1,2,4")
 }
 
-fn group_name(load: &Load, threads: usize) -> String {
+fn group_name(load: &StoreLoad, threads: usize) -> String {
     format!("{}/{threads}_threads", load.to_string().replace('/', "_"))
 }
 
 /// The columns of the ranking: a header, and a group of benchmarks.
 pub(crate) fn ranked() -> Vec<(String, String)> {
     let mut columns = Vec::new();
-    for load in Load::all(&SELECTED, &SELECTED_DIST) {
+    for load in StoreLoad::all(&SELECTED, &SELECTED_DIST) {
         columns.extend(
             threads().iter().map(|threads| (format!("{} x{threads}", load.workload), group_name(&load, *threads))),
         );
@@ -104,16 +105,16 @@ pub(crate) fn benches(suite: &mut Suite) {
     let repos = catalog.repos().iter().map(|entry| entry.name.clone());
     let stores: Vec<String> = repos.chain(NAMES.map(String::from)).collect();
     let keys = if is_test() { FEW_KEYS } else { KEYS };
-    let selected = Load::all(&SELECTED, &SELECTED_DIST);
-    for load in Load::all(&WORKLOADS, &DISTS) {
+    let selected = StoreLoad::all(&SELECTED, &SELECTED_DIST);
+    for load in StoreLoad::all(&WORKLOADS, &DISTS) {
         let is_selected = selected.contains(&load);
         for threads in threads() {
-            let plan = Plan::new(&load, keys, PAYLOAD_BYTES, threads, 1);
+            let plan = OperationPlan::new(&load, keys, PAYLOAD_BYTES, threads, 1);
             let [short, long] = [SHORT, LONG].map(|settings| settings.operations(threads as u64));
             let short = is_selected.then_some(short);
             let mut group = suite.group(group_name(&load, threads), short, long);
             for name in stores.iter().filter(|name| threads == 1 || *name != HASH_MAP) {
-                with(&catalog, name, Bench { group: &mut group, name, plan: &plan })
+                with(&catalog, name, RepoBench { group: &mut group, name, plan: &plan })
                     .expect("the name is the catalog's own");
             }
         }

@@ -19,7 +19,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     ///
-    /// Where a value does not say what it should.
+    /// Returns an error if a value is not valid for its setting.
     pub fn settings(&self, listen: Option<&str>) -> Result<Settings, SettingError> {
         let flag = |name: &str| match name {
             LISTEN => listen.map(String::from),

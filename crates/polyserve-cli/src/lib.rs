@@ -17,9 +17,9 @@
 //! * [`config_args`]: the flags of the server settings.
 //! * [`report`]: a page of recorded runs, and their tables and charts in Markdown.
 //!
-//! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
-//! 2 where it was asked for something that it cannot do. To be ended early by a signal is no failure, unless somebody was
-//! seen to do wrong; but a trial passes only if it is whole.
+//! Every command prints for people, and JSON with `--json`. The exit code is 0 if all is well, 1 if something failed, and
+//! 2 if the arguments ask for something impossible. An end by a signal is no failure, unless a contestant did wrong; but a
+//! trial passes only if it is whole.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -73,11 +73,11 @@ enum Command {
     Check(CheckArgs),
     /// Rank servers and repos on this machine, with an interval for every ratio.
     Compare(CompareArgs),
-    /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
+    /// Try out whether comparisons can be believed: a contestant against itself, and a contestant slowed on purpose.
     Trial(TrialArgs),
-    /// Measure what many idle or slow connections cost servers and a good client beside them.
+    /// Measure what many idle or slow connections cost servers and a good client.
     Crowd(CrowdArgs),
-    /// Measure the published matrix: pools of every size against connections, GET and PUT, beside the twins in Go.
+    /// Measure the published matrix: pools of every size against connections, GET and PUT, against the twins in Go.
     Matrix(MatrixArgs),
     /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
     Page(PageArgs),

@@ -30,7 +30,7 @@ pub struct Property<S> {
 
 /// The verdict on one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PropertyVerdict {
     /// The property holds.
     Held,
     /// The property could not run here, and why.
@@ -45,7 +45,7 @@ pub struct ConformanceReport {
     /// The subject's name.
     pub subject: String,
     /// The verdict on each property by name, in the order in which they ran.
-    pub verdicts: Vec<(&'static str, Verdict)>,
+    pub verdicts: Vec<(&'static str, PropertyVerdict)>,
 }
 
 impl ConformanceReport {
@@ -57,8 +57,8 @@ impl ConformanceReport {
     /// The broken properties by name, each with the observed fault.
     pub fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.verdicts.iter().filter_map(|(name, verdict)| match verdict {
-            Verdict::Broken(why) => Some((*name, why.as_str())),
-            Verdict::Held | Verdict::NotRun(_) => None,
+            PropertyVerdict::Broken(why) => Some((*name, why.as_str())),
+            PropertyVerdict::Held | PropertyVerdict::NotRun(_) => None,
         })
     }
 }
@@ -67,9 +67,9 @@ impl fmt::Display for ConformanceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, verdict) in &self.verdicts {
             match verdict {
-                Verdict::Held => writeln!(f, "held     {}::{name}", self.subject)?,
-                Verdict::NotRun(why) => writeln!(f, "not run  {}::{name}: {why}", self.subject)?,
-                Verdict::Broken(why) => writeln!(f, "BROKEN   {}::{name}: {why}", self.subject)?,
+                PropertyVerdict::Held => writeln!(f, "held     {}::{name}", self.subject)?,
+                PropertyVerdict::NotRun(why) => writeln!(f, "not run  {}::{name}: {why}", self.subject)?,
+                PropertyVerdict::Broken(why) => writeln!(f, "BROKEN   {}::{name}: {why}", self.subject)?,
             }
         }
         Ok(())
@@ -90,15 +90,15 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Conforma
         }
         let here = Here { path, harness: Harness::Main };
         let verdict = match catch_unwind(AssertUnwindSafe(|| within(here, || (property.run)(subject)))) {
-            Ok(Outcome::Held) => Verdict::Held,
-            Ok(Outcome::NotRun(why)) => Verdict::NotRun(why),
-            Err(panic) => Verdict::Broken(text(panic.as_ref())),
+            Ok(Outcome::Held) => PropertyVerdict::Held,
+            Ok(Outcome::NotRun(why)) => PropertyVerdict::NotRun(why),
+            Err(panic) => PropertyVerdict::Broken(text(panic.as_ref())),
         };
         if child.is_some() {
-            if let Verdict::Broken(why) = &verdict {
+            if let PropertyVerdict::Broken(why) = &verdict {
                 let _ = writeln!(std::io::stderr(), "{why}");
             }
-            std::process::exit(i32::from(matches!(verdict, Verdict::Broken(_))));
+            std::process::exit(i32::from(matches!(verdict, PropertyVerdict::Broken(_))));
         }
         report.verdicts.push((property.name, verdict));
     }

@@ -10,7 +10,7 @@ use polyserve_conformance::broken::repos::{
     MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated,
     StaleCache, StaleRead, TextValue, Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
 };
-use polyserve_conformance::property::{Property, Verdict, check};
+use polyserve_conformance::property::{Property, PropertyVerdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
 use polyserve_conformance::repo_conformance;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
@@ -51,7 +51,7 @@ fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
     (0..ROUNDS).find_map(|_| {
         let report = check("broken", subject, std::slice::from_ref(property(name)));
         match report.verdicts.as_slice() {
-            [(ran, Verdict::Broken(why))] if *ran == name => Some(why.clone()),
+            [(ran, PropertyVerdict::Broken(why))] if *ran == name => Some(why.clone()),
             _ => None,
         }
     })

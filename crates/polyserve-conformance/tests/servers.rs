@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
-use polyserve_conformance::property::{self, Outcome, Property, Verdict};
+use polyserve_conformance::property::{self, Outcome, Property, PropertyVerdict};
 use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
@@ -167,11 +167,11 @@ fn what_is_declared_is_expected() {
             property::check("declared", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict)
         };
         let flawed = || flaw.subject().with_patience(PATIENCE);
-        assert_eq!(verdict(flawed().deviating(declare)), Some(Verdict::Held), "{flaw:?}, declared");
-        assert_eq!(verdict(sound()), Some(Verdict::Held), "{name} of a sound server");
+        assert_eq!(verdict(flawed().deviating(declare)), Some(PropertyVerdict::Held), "{flaw:?}, declared");
+        assert_eq!(verdict(sound()), Some(PropertyVerdict::Held), "{name} of a sound server");
         for subject in [flawed(), sound().deviating(declare)] {
             let broken = verdict(subject);
-            assert!(matches!(broken, Some(Verdict::Broken(_))), "{flaw:?}, {name}: {broken:?}");
+            assert!(matches!(broken, Some(PropertyVerdict::Broken(_))), "{flaw:?}, {name}: {broken:?}");
         }
     }
 }
@@ -198,6 +198,6 @@ fn a_declared_pool_has_a_size() {
     for (subject, holds) in [(sound(), true), (sound().pooled(), false)] {
         let run = [Property { name: property.name, run: property.run }];
         let verdict = property::check("pooled", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict);
-        assert_eq!(verdict == Some(Verdict::Held), holds, "{verdict:?}");
+        assert_eq!(verdict == Some(PropertyVerdict::Held), holds, "{verdict:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! The figures that others published, as files of `published` hold them: CSV, each with a header.
 //!
-//! Invariant: nothing of ours stands in them. Who shows some beside our own reads the columns that it needs.
+//! Invariant: the files have no figure that was measured here. A table that compares published and measured figures reads
+//! the columns that it needs.
 
 /// The matrix of pool sizes and connections, asked to GET.
 pub const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");

@@ -1,17 +1,17 @@
-//! A repo that takes its time: any other one, as if it had to ask somebody else for every answer.
+//! A repo with delayed answers: it wraps another repo, and behaves as if each answer came from a remote database.
 //!
-//! A look-up, an update and a removal take effect at once and answer after the delay, later. A new entity is stored
-//! without one: whoever fills a store with a million of them need not wait a million times.
+//! A look-up, an update and a removal take effect at once, and their answer is deferred until the delay is over. A new
+//! entity is stored without a delay, so that a store is filled with a million entities without a million waits.
 //!
-//! Invariant: no answer that is delayed comes before its time, and none changes for having waited. Cost: a copy of what is
-//! read, and a wait in the one timer ([`polyserve::timer`]).
+//! Invariant: no delayed answer arrives early, and the delay does not change an answer. Cost: a copy of the entity that is
+//! read, and a wait in the shared timer ([`polyserve::timer`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, timer};
 
-/// Another repo, later.
+/// Another repo, with delayed answers.
 #[derive(Debug)]
 pub struct Delayed {
     repo: Arc<dyn EntityRepo>,
@@ -19,7 +19,7 @@ pub struct Delayed {
 }
 
 impl Delayed {
-    /// `repo`, `delay` later.
+    /// `repo`, with answers after `delay`.
     pub fn new(repo: Arc<dyn EntityRepo>, delay: Duration) -> Self {
         Self { repo, delay }
     }
@@ -34,7 +34,7 @@ impl EntityRepo for Delayed {
     fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let mut seen = None;
         let found = self.repo.get(id, &mut |entity| seen = Some(entity.to_entity()));
-        // The visit is over by now, or will never be: who answers later fetches.
+        // A deferred answer cannot visit the entity, so it returns a copy.
         let found = found.map(move |found| match (found, seen) {
             (Ok(Lookup::Visited), Some(entity)) => Ok(Lookup::Fetched(entity)),
             (found, _) => found,
@@ -88,7 +88,7 @@ mod tests {
         late("a look-up of nothing", &|| assert_eq!(repo.fetch(8).unwrap(), None));
         late("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
         late("a removal", &|| assert_eq!(repo.remove(7).wait().unwrap(), Removed::Removed));
-        // An answer that nobody waits for was acted on all the same.
+        // The operation takes effect although its answer is dropped.
         drop(repo.put(entity(3.0)));
         drop(repo.put(entity(4.0)));
         assert_eq!(repo.fetch(7).unwrap(), Some(entity(4.0)));

@@ -1,11 +1,11 @@
-//! What a long measurement leaves behind: JSON lines, each on the disk's way as soon as it is there, so that a run that is
-//! ended early has left all that it had measured, and the next one goes on from there.
+//! The record of a long measurement: JSON lines. Each line is written as soon as it is known, so a run that is ended early
+//! keeps all its measurements, and the next run resumes after them.
 //!
-//! The first line is a [`Header`]: the experiment, its plan, and where and with what it is measured. Every line has a
-//! field `kind`. A run that goes on adds a header of its own.
+//! The first line is a [`Header`]: the experiment, its plan and the environment. Every line has a field `kind`. A run that
+//! resumes adds its own header.
 //!
-//! Invariants: what one file holds was measured by one program on one machine under one plan; a line that was cut off is
-//! no line; only one process at a time writes to it. Cost: a write a line.
+//! Invariants: all lines of a file were measured by one program on one machine with one plan; a line that was cut off does
+//! not count; only one process at a time writes to a file. Cost: a write for each line.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::Misuse;
 use crate::machine::Environment;
 
-/// What a file's name ends with.
+/// The extension of a record's file.
 pub const EXTENSION: &str = "jsonl";
 
 /// The version of the record format that this build writes.
@@ -35,17 +35,17 @@ fn first_format() -> u32 {
     1
 }
 
-/// A file's first line, and one more for each time that it was gone on with.
+/// The first line of a record. Each run that resumes it adds another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// The experiment's name; the file has it too.
+    /// The experiment's name.
     pub experiment: String,
     /// The version of the format that the lines are written in: see [`FORMAT`].
     #[serde(default = "first_format")]
     pub format: u32,
-    /// What it is to measure, as its command was told.
+    /// The plan, as its command describes it.
     pub plan: Value,
-    /// Where and with what.
+    /// The environment.
     #[serde(flatten)]
     pub environment: Environment,
 }
@@ -59,7 +59,7 @@ impl Header {
         Self { experiment: experiment.into(), format: FORMAT, plan, environment }
     }
 
-    /// Why what `self` says was measured cannot be gone on with by `now`.
+    /// Why a run with the header `now` cannot resume the record of `self`; `None` if it can.
     fn differs_from(&self, now: &Self) -> Option<String> {
         if self.experiment != now.experiment {
             return Some(format!("it holds the experiment {}", self.experiment));
@@ -89,17 +89,18 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// One that keeps nothing.
+    /// A journal that records nothing.
     pub fn none() -> Self {
         Self { file: None, path: PathBuf::new(), before: Vec::new() }
     }
 
-    /// `DIR/EXPERIMENT.jsonl`, made if need be; or gone on with, where it holds the same experiment under the same plan.
-    /// Without a `dir` nothing is kept.
+    /// The record `DIR/EXPERIMENT.jsonl`. It is created if it does not exist, and continued if it has the same experiment with
+    /// the same plan. Without a `dir`, nothing is recorded.
     ///
     /// # Errors
     ///
-    /// [`Misuse`] where it holds anything else, which is not written over; or where it cannot be read or made.
+    /// Returns [`Misuse`] if the file has other content, which is not overwritten. Returns an error if the file cannot be
+    /// read or created.
     pub fn open(dir: Option<&Path>, header: &Header) -> anyhow::Result<Self> {
         Self::named(dir, &header.experiment, header)
     }
@@ -109,7 +110,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Returns the errors of [`line`](Self::line).
     pub fn named(dir: Option<&Path>, name: &str, header: &Header) -> anyhow::Result<Self> {
         let Some(dir) = dir else { return Ok(Self::none()) };
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
@@ -146,11 +147,11 @@ impl Journal {
         &self.before
     }
 
-    /// The lines of this kind that were there already.
+    /// The lines of this kind from earlier runs.
     ///
     /// # Errors
     ///
-    /// Where one of them is no `T`.
+    /// Returns an error if a line is not a `T`.
     pub fn before<T: DeserializeOwned>(&self, kind: &str) -> anyhow::Result<Vec<T>> {
         of_kind(&self.before, kind).with_context(|| self.path.display().to_string())
     }
@@ -159,32 +160,33 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Where it cannot be written, or is no JSON.
+    /// Returns an error if the line cannot be written, or if the value cannot be JSON.
     pub fn line(&mut self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let mut text = serde_json::to_string(&Line { kind, value })?;
+        let mut text = serde_json::to_string(&RecordLine { kind, value })?;
         text.push('\n');
-        // Whole, in one write, past no buffer of ours.
+        // The whole line in one write, without a buffer.
         file.write_all(text.as_bytes()).with_context(|| self.path.display().to_string())
     }
 
-    /// [`line`](Self::line), unless it was there already: for what every rerun finds out anew, such as who cannot run here.
+    /// [`line`](Self::line), unless the record has the same line. It is for facts that each run finds again, such as the
+    /// contestants that cannot run here.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Returns the errors of [`line`](Self::line).
     pub fn once(&mut self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
         let line = as_line(kind, value)?;
         if self.before.contains(&line) { Ok(()) } else { self.line(kind, value) }
     }
 }
 
-/// A name for [`Journal::named`], for command lines: it stays within its directory, and needs no quotes.
+/// Checks a name for [`Journal::named`] from a command line: it stays within its directory, and needs no quotes.
 ///
 /// # Errors
 ///
-/// Where it does not begin with a letter or digit, has anything else but dots, hyphens and underscores beside, or is
-/// longer than 100 bytes.
+/// Returns an error if the name does not begin with a letter or digit, has a character that is no letter, digit, dot,
+/// hyphen or underscore, or is longer than 100 bytes.
 pub fn file_name(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -197,19 +199,19 @@ pub fn file_name(text: &str) -> Result<String, String> {
 }
 
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct RecordLine<'a, T> {
     kind: &'a str,
     #[serde(flatten)]
     value: &'a T,
 }
 
-/// `value` as [`read`] gives a line of this kind: for those who judge what was never written.
+/// Returns `value` as [`read`] returns a line of this kind. It is for values that were never written.
 ///
 /// # Errors
 ///
-/// Where it is no JSON.
+/// Returns an error if the value cannot be JSON.
 pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(Line { kind, value })?)
+    Ok(serde_json::to_value(RecordLine { kind, value })?)
 }
 
 /// Reads all complete lines of a recorded file. Lines of an older format are returned in the current one.
@@ -260,17 +262,17 @@ fn rename_thread_per_connection(value: &mut Value) {
 ///
 /// # Errors
 ///
-/// Where the first of them is none.
+/// Returns an error if the first line is not a header.
 pub fn first_header(lines: &[Value]) -> anyhow::Result<Header> {
     let first = lines.first().context("there is no line in it")?;
     serde_json::from_value(first.clone()).context("its first line does not say what was measured where")
 }
 
-/// Those of this kind.
+/// Returns the lines of this kind.
 ///
 /// # Errors
 ///
-/// Where one of them is no `T`.
+/// Returns an error if a line is not a `T`.
 pub fn of_kind<T: DeserializeOwned>(lines: &[Value], kind: &str) -> anyhow::Result<Vec<T>> {
     let those = lines.iter().filter(|line| line["kind"] == kind);
     those.map(|line| serde_json::from_value(line.clone()).with_context(|| format!("a line of kind {kind:?}"))).collect()

@@ -4,7 +4,7 @@
 //!
 //! * [`check`]: histories of concurrent clients, checked for linearizability.
 //! * [`experiment`]: the framework that every measurement is written in.
-//! * [`crowd`]: a server beside many connections that do nothing useful.
+//! * [`crowd`]: a server with many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: whether comparisons can be believed.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.

@@ -1,14 +1,14 @@
-//! How many descriptors and ports this process may have, and so how many connections.
+//! The limits on descriptors and ports of this process, and so on connections.
 //!
-//! Invariant: what is promised here can be had, unless this process opens more than it said that it would. Cost: a few
-//! system calls.
+//! Invariant: the returned number of connections can be opened, unless this process opens more descriptors than its caller
+//! passed. Cost: a few system calls.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Misuse;
 
-/// Raises the limit on open descriptors as far as the system lets it without privileges: every connection needs one.
-/// Answers the limit; `u64::MAX` where there is none.
+/// Raises the limit on open descriptors to the max that needs no privileges: every connection needs a descriptor.
+/// Returns the limit; `u64::MAX` if unlimited.
 pub fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -19,23 +19,23 @@ pub fn raise_descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many descriptors are open now; a guess where the system does not say.
+/// Returns the number of open descriptors. It is an estimate on systems without proc(5).
 pub fn open_descriptors() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64)
 }
 
-/// Descriptors that are kept for anything but connections: records, pipes to other processes, what they are watched with.
+/// Descriptors that are reserved for other uses: records, pipes to other processes, the files that watch them.
 const SPARE: u64 = 64;
 
-/// How many connections can be had more, where `also` descriptors are needed beside them and those that any command may
-/// need, and `ends` of each connection are in this process: 1, or 2 where the server is in it too. Raises the limit first.
-/// A server in a process of its own has the same limit again.
+/// Returns the max number of further connections. `also` is the number of descriptors that are needed for other purposes,
+/// in addition to the spare ones of any command. `ends` is the number of ends of a connection in this process: 1, or 2 if
+/// the server is in this process. Raises the limit first. A server in its own process has the same limit for itself.
 pub fn connections(also: u64, ends: u64) -> u64 {
     let kept = open_descriptors().saturating_add(SPARE).saturating_add(also);
     raise_descriptors().saturating_sub(kept) / ends.max(1)
 }
 
-/// How many connections one address can have to one server: the ports that the system deals out, a tenth kept back.
+/// Returns the max number of connections of one address to one server: nine tenths of the system's ephemeral ports.
 pub fn ports() -> u64 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_more_is_told_how_many_there_are() {
+    fn a_request_above_the_limit_is_refused_with_the_limit() {
         assert!(enough(5, 5).is_ok());
         let Misuse(why) = enough(6, 5).unwrap_err();
         assert!(why.contains("5 at most") && why.contains("not 6"), "{why}");

@@ -1,4 +1,4 @@
-//! What is printed on standard output: for people, or JSON. A reader that has gone away is no error.
+//! Output on standard output: text or JSON. It is no error if the reader has closed its end.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::machine::Environment;
 
-/// Prints `text`, and sees that it leaves.
+/// Prints `text`, and flushes it.
 ///
 /// # Errors
 ///
-/// Where standard output fails; that its reader has gone away is none.
+/// Returns an error if standard output fails. It is no error if the reader has closed its end.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
@@ -28,31 +28,33 @@ pub fn is_coloured() -> bool {
 ///
 /// # Errors
 ///
-/// As [`print()`], or where the value is no JSON.
+/// Returns the errors of [`print()`], and an error if the value cannot be JSON.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&format!("{}\n", serde_json::to_string(value)?))
 }
 
-/// Prints `report`: for people, or as JSON with where it was measured before its own fields.
-///
-/// # Errors
-///
-/// As [`print()`].
-pub fn print_report(json: bool, environment: &Environment, report: &(impl Serialize + fmt::Display)) -> io::Result<()> {
-    #[derive(Serialize)]
-    struct Printed<'a, R> {
-        environment: &'a Environment,
-        #[serde(flatten)]
-        report: &'a R,
-    }
-    if json { print_json(&Printed { environment, report }) } else { print(&report.to_string()) }
+/// A report as JSON: the environment, then the fields of the report.
+#[derive(Serialize)]
+pub(crate) struct WithEnvironment<'a, R> {
+    pub(crate) environment: &'a Environment,
+    #[serde(flatten)]
+    pub(crate) report: &'a R,
 }
 
-/// Whether to go on: false where the reader has gone away.
+/// Prints `report` as text, or as JSON with the environment before the fields of the report.
 ///
 /// # Errors
 ///
-/// Any other error.
+/// Returns the errors of [`print()`] and [`print_json`].
+pub fn print_report(json: bool, environment: &Environment, report: &(impl Serialize + fmt::Display)) -> io::Result<()> {
+    if json { print_json(&WithEnvironment { environment, report }) } else { print(&report.to_string()) }
+}
+
+/// Returns false if the reader has closed its end, so that no more output is needed.
+///
+/// # Errors
+///
+/// Returns any other error.
 pub fn quiet(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
-//! A service that costs more than it has to: the positive control of a comparison. An instrument that does not find what
-//! is slowed on purpose finds nothing.
+//! A service that wastes CPU time: the positive control of a comparison. A comparison that does not find this slowdown finds
+//! nothing.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,15 +1,16 @@
-//! Ratios of a contestant to the baseline, one a round; how sure they are; and what may be said of them.
+//! Ratios of a contestant to the baseline, one for each round; their intervals; and the verdicts that they allow.
 //!
 //! A round's ratio is taken between turns that were neighbours in time, so a machine that drifts moves both. The
-//! estimate is the median of the ratios: a round in which somebody else took the machine counts for one vote. Its 95 %
+//! estimate is the median of the ratios: a round in which another process used the machine counts for one vote. Its 95 %
 //! interval is the percentile bootstrap over rounds: rounds are drawn with replacement as often as there are rounds,
-//! 10 000 times over. Requests are never resampled, for those of one turn share its luck.
+//! 10 000 times over. Requests are never resampled, because the requests of one turn are not
+//! independent.
 //!
 //! Invariant: the same ratios and the same seed give the same interval on every machine. A verdict needs ten rounds, and
 //! an interval that has no value in common with what the baseline shows against itself ([`tie_band`]). Cost:
 //! O(rounds) a resample, about 10 ms an estimate of 40 rounds.
 //!
-//! [`Line`] is the straight line of least squares; whoever fits a power draws it through logarithms.
+//! [`LinearFit`] is the straight line of least squares. A power is a line through logarithms.
 //!
 //! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13.
 
@@ -52,13 +53,13 @@ impl fmt::Display for Interval {
 pub struct Estimate {
     /// The median of the rounds' ratios.
     pub ratio: f64,
-    /// Where 95 % of such intervals hold the true ratio.
+    /// The 95 % confidence interval of the ratio.
     pub interval: Interval,
-    /// Rounds that it rests on.
+    /// The number of rounds.
     pub rounds: usize,
 }
 
-/// What may be said of a contestant beside the baseline.
+/// The verdict on a contestant, relative to the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -73,7 +74,7 @@ pub enum Verdict {
 }
 
 impl Estimate {
-    /// The estimate of `ratios`, one a round; `None` without any. Those that are no positive number are left out.
+    /// The estimate of `ratios`, one a round; `None` without any. Ratios that are not positive numbers are left out.
     pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         Self::resampled(ratios, seed, RESAMPLES)
     }
@@ -87,7 +88,7 @@ impl Estimate {
         Some(Self { rounds: ratios.len(), ratio: median(&mut ratios), interval })
     }
 
-    /// What may be said, where `band` is what the baseline shows against itself.
+    /// The verdict, if `band` is the interval of the baseline against itself.
     pub fn verdict(&self, band: &Interval) -> Verdict {
         if self.rounds < LEAST_ROUNDS {
             Verdict::TooFewRounds
@@ -110,7 +111,7 @@ pub fn tie_band(same: Option<&Estimate>) -> Interval {
     }
 }
 
-/// The median, by which `values` is put in another order; 0 without any.
+/// The median; 0 if `values` is empty. It changes the order of `values`.
 pub fn median(values: &mut [f64]) -> f64 {
     let (count, middle) = (values.len(), values.len() / 2);
     if count == 0 {
@@ -126,19 +127,19 @@ pub fn median(values: &mut [f64]) -> f64 {
 
 /// A straight line through points, by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct LinearFit {
     /// Its value at 0.
     pub at_zero: f64,
-    /// What it rises by for each 1.
+    /// Its slope.
     pub slope: f64,
-    /// The sum of the squares of what it misses the points by.
+    /// The sum of the squared residuals.
     pub missed: f64,
-    /// R², which part of the points' scatter it explains: 0 to 1.
+    /// R²: the share of the points' variance that the line explains, 0 to 1.
     pub explained: f64,
 }
 
-impl Line {
-    /// Through `points`; `None` where they are fewer than two, or all at one place.
+impl LinearFit {
+    /// The line through `points`; `None` if there are fewer than two, or if all have the same x.
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -151,7 +152,7 @@ impl Line {
         let at_zero = y - slope * x;
         let missed: f64 = points.iter().map(|point| (point.1 - at_zero - slope * point.0).powi(2)).sum();
         let scatter: f64 = points.iter().map(|point| (point.1 - y).powi(2)).sum();
-        // Where nothing differs, there is nothing left to explain.
+        // If all values are equal, there is no variance to explain.
         let explained = if scatter > 0.0 { (1.0 - missed / scatter).clamp(0.0, 1.0) } else { 1.0 };
         Some(Self { at_zero, slope, missed, explained })
     }
@@ -174,12 +175,12 @@ fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Interval {
     Interval { low: at(0.025), high: at(0.975) }
 }
 
-/// What a resample draws.
+/// The random numbers of resamples.
 #[derive(Debug)]
 pub(crate) struct Draws(ChaCha8Rng);
 
 impl Draws {
-    /// Those of a seed.
+    /// The random numbers of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(stream(seed))
     }
@@ -222,13 +223,13 @@ mod tests {
             radius * (std::f64::consts::TAU * self.uniform()).cos()
         }
 
-        /// What a turn of a contestant of this speed shows.
+        /// The result of a turn of a contestant with this speed.
         fn turn(&mut self, speed: f64, spread: f64) -> f64 {
             speed * (spread * self.normal()).exp()
         }
     }
 
-    /// The verdict on a contestant of `speed` beside a baseline of speed 1 that is entered twice, as a run takes it.
+    /// The verdict of a run on a contestant with this `speed`, and a baseline of speed 1 that is entered twice.
     fn verdict(noise: &mut Noise, speed: f64, spread: f64, rounds: usize) -> Verdict {
         let (mut own, mut same) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
@@ -259,16 +260,16 @@ mod tests {
 
     #[test]
     fn lines_of_least_squares() {
-        let line = Line::through(&[(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]).unwrap();
+        let line = LinearFit::through(&[(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]).unwrap();
         assert!((line.slope - 2.0).abs() < 1e-12 && (line.at_zero - 1.0).abs() < 1e-12, "{line:?}");
         assert!(line.missed < 1e-20 && line.explained > 0.999, "{line:?}");
-        let steps = Line::through(&[(1.0, 1.0), (2.0, 1.0), (3.0, 2.0), (4.0, 2.0)]).unwrap();
+        let steps = LinearFit::through(&[(1.0, 1.0), (2.0, 1.0), (3.0, 2.0), (4.0, 2.0)]).unwrap();
         assert!(steps.explained < 0.9 && (steps.missed - 0.2).abs() < 1e-12, "{steps:?}");
-        let level = Line::through(&[(1.0, 7.0), (2.0, 7.0)]).unwrap();
+        let level = LinearFit::through(&[(1.0, 7.0), (2.0, 7.0)]).unwrap();
         assert_eq!((level.slope, level.explained), (0.0, 1.0));
-        assert!(Line::through(&[(1.0, 1.0), (2.0, 9.0), (3.0, 1.0)]).unwrap().explained.abs() < 1e-12);
+        assert!(LinearFit::through(&[(1.0, 1.0), (2.0, 9.0), (3.0, 1.0)]).unwrap().explained.abs() < 1e-12);
         for points in [&[][..], &[(1.0, 1.0)], &[(1.0, 1.0), (1.0, 2.0)]] {
-            assert_eq!(Line::through(points), None);
+            assert_eq!(LinearFit::through(points), None);
         }
     }
 
@@ -322,7 +323,7 @@ mod tests {
         assert!(faster >= 170, "{faster} of 200");
     }
 
-    /// A fifth of the rounds at half speed: somebody else had the machine.
+    /// A fifth of the rounds have half the speed, as if another process used the machine.
     #[test]
     fn a_few_bad_rounds_decide_nothing() {
         let mut noise = Noise::new(31);

@@ -29,7 +29,7 @@ const MIN_FOUND: f64 = 0.8;
 /// The kind of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum TrialKind {
     /// The baseline is compared with itself.
     Same,
     /// The baseline is compared with itself, slowed.
@@ -40,7 +40,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The trial.
-    pub trial: Kind,
+    pub trial: TrialKind,
     /// The number of the comparison, from 1.
     pub number: u32,
 }
@@ -48,8 +48,8 @@ pub struct Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.trial {
-            Kind::Same => "the same",
-            Kind::Slowed => "slowed",
+            TrialKind::Same => "the same",
+            TrialKind::Slowed => "slowed",
         };
         write!(f, "{name}: comparison {}", self.number)
     }
@@ -58,17 +58,17 @@ impl fmt::Display for Key {
 /// The verdicts of a comparison.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// Of throughput.
+    /// The verdict on throughput.
     pub throughput: Option<Compared>,
-    /// Of cost.
+    /// The verdict on cost.
     pub cost: Option<Compared>,
 }
 
 /// The comparisons of one kind.
 #[derive(Debug)]
-pub struct Part {
+pub struct TrialPart {
     /// The kind.
-    pub kind: Kind,
+    pub kind: TrialKind,
     /// The number of comparisons.
     pub times: u32,
     /// The baseline, the baseline again, and the contestant that is judged.
@@ -79,10 +79,10 @@ pub struct Part {
 #[derive(Debug)]
 pub struct Trials {
     /// The kinds.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TrialPart>,
     /// The percentage of CPU time that the slowed server wastes.
     pub slowed_percent: f64,
-    /// Where and with what it is measured.
+    /// The environment of the measurement.
     pub environment: Environment,
     /// Begun by the first signal.
     pub stop: Shutdown,
@@ -90,7 +90,7 @@ pub struct Trials {
 
 /// The verdicts of one trial.
 #[derive(Debug, Default, Serialize)]
-pub struct Tally {
+pub struct TrialTally {
     comparisons: usize,
     faster: usize,
     slower: usize,
@@ -101,11 +101,11 @@ pub struct Tally {
 /// The result of one trial.
 #[derive(Debug, Serialize)]
 pub struct Trial {
-    kind: Kind,
+    kind: TrialKind,
     times: usize,
     slowed_percent: f64,
-    throughput: Tally,
-    cost: Tally,
+    throughput: TrialTally,
+    cost: TrialTally,
 }
 
 /// The result of all trials.
@@ -118,8 +118,8 @@ pub struct Report {
 
 /// The description of a trial, in the record's header.
 #[derive(Debug, Serialize, Deserialize)]
-struct Planned {
-    kind: Kind,
+struct PlannedTrial {
+    kind: TrialKind,
     times: u32,
     comparison: Value,
 }
@@ -132,8 +132,11 @@ impl Experiment for Trials {
     type Report = Report;
 
     fn describe(&self) -> Value {
-        let planned =
-            |part: &Part| Planned { kind: part.kind, times: part.times, comparison: part.comparison.describe() };
+        let planned = |part: &TrialPart| PlannedTrial {
+            kind: part.kind,
+            times: part.times,
+            comparison: part.comparison.describe(),
+        };
         json!({
             "trials": self.parts.iter().map(planned).collect::<Vec<_>>(),
             "slowed_percent": self.slowed_percent,
@@ -141,7 +144,7 @@ impl Experiment for Trials {
     }
 
     fn plan(&self) -> Plan<Key> {
-        let keys = |part: &Part| {
+        let keys = |part: &TrialPart| {
             let trial = part.kind;
             (1..=part.times).map(move |number| Key { trial, number })
         };
@@ -178,15 +181,15 @@ impl Experiment for Trials {
 
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {
         let plan = &records.header.plan;
-        let planned: Vec<Planned> = serde_json::from_value(plan["trials"].clone())?;
+        let planned: Vec<PlannedTrial> = serde_json::from_value(plan["trials"].clone())?;
         let slowed_percent = plan["slowed_percent"].as_f64().unwrap_or(0.0);
-        let trial = |Planned { kind, times, .. }: Planned| {
-            let (mut throughput, mut cost) = (Tally::default(), Tally::default());
+        let trial = |PlannedTrial { kind, times, .. }: PlannedTrial| {
+            let (mut throughput, mut cost) = (TrialTally::default(), TrialTally::default());
             for (_, sample) in records.samples().filter(|(key, _)| key.trial == kind) {
                 throughput.count(sample.throughput);
                 cost.count(sample.cost);
             }
-            let slowed_percent = if kind == Kind::Slowed { slowed_percent } else { 0.0 };
+            let slowed_percent = if kind == TrialKind::Slowed { slowed_percent } else { 0.0 };
             Trial { kind, times: times as usize, slowed_percent, throughput, cost }
         };
         Ok(Report::of(planned.into_iter().map(trial).collect(), records.is_interrupted()))
@@ -202,7 +205,7 @@ impl Experiment for Trials {
     }
 }
 
-impl Tally {
+impl TrialTally {
     fn count(&mut self, compared: Option<Compared>) {
         let Some(Compared { verdict, .. }) = compared else { return };
         self.comparisons += 1;
@@ -222,13 +225,13 @@ impl Tally {
 impl Trial {
     /// Returns true if throughput, on which all verdicts depend, was judged in every comparison, and well enough.
     fn is_passed(&self) -> bool {
-        let Tally { comparisons, slower, faster, too_few_rounds, .. } = self.throughput;
+        let TrialTally { comparisons, slower, faster, too_few_rounds, .. } = self.throughput;
         if comparisons != self.times || too_few_rounds > 0 {
             return false;
         }
         match self.kind {
-            Kind::Same => self.throughput.share(slower + faster) <= MAX_FALSE,
-            Kind::Slowed => self.throughput.share(slower) >= MIN_FOUND,
+            TrialKind::Same => self.throughput.share(slower + faster) <= MAX_FALSE,
+            TrialKind::Slowed => self.throughput.share(slower) >= MIN_FOUND,
         }
     }
 }
@@ -241,11 +244,11 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::of_numbers(&["", "comparisons", "slower", "tie", "faster", "too few rounds"]);
+        let mut table = Table::of_numbers(&["contestant", "comparisons", "slower", "tie", "faster", "too few rounds"]);
         for trial in &self.trials {
             let name = match trial.kind {
-                Kind::Same => String::from("the same"),
-                Kind::Slowed => format!("slowed by {} %", trial.slowed_percent),
+                TrialKind::Same => String::from("the same"),
+                TrialKind::Slowed => format!("slowed by {} %", trial.slowed_percent),
             };
             for (figure, tally) in [("throughput", &trial.throughput), ("cost", &trial.cost)] {
                 let counts = [tally.comparisons, tally.slower, tally.tie, tally.faster, tally.too_few_rounds];
@@ -269,8 +272,8 @@ mod tests {
     use super::*;
     use crate::statistics::{Estimate, Interval};
 
-    fn tally(faster: usize, slower: usize, tie: usize, too_few: usize) -> Tally {
-        let mut tally = Tally::default();
+    fn tally(faster: usize, slower: usize, tie: usize, too_few: usize) -> TrialTally {
+        let mut tally = TrialTally::default();
         let estimate = Estimate { ratio: 1.0, interval: Interval { low: 0.9, high: 1.1 }, rounds: 10 };
         let verdicts = [Verdict::Faster, Verdict::Slower, Verdict::Tie, Verdict::TooFewRounds];
         for (count, verdict) in [faster, slower, tie, too_few].into_iter().zip(verdicts) {
@@ -280,8 +283,8 @@ mod tests {
         tally
     }
 
-    fn trial(kind: Kind, times: usize, throughput: Tally) -> Trial {
-        Trial { kind, times, slowed_percent: 5.0, throughput, cost: Tally::default() }
+    fn trial(kind: TrialKind, times: usize, throughput: TrialTally) -> Trial {
+        Trial { kind, times, slowed_percent: 5.0, throughput, cost: TrialTally::default() }
     }
 
     #[test]
@@ -289,18 +292,18 @@ mod tests {
         let passed = |kind, times, [faster, slower, tie]: [usize; 3]| {
             trial(kind, times, tally(faster, slower, tie, 0)).is_passed()
         };
-        assert!(passed(Kind::Same, 100, [5, 5, 90]) && !passed(Kind::Same, 100, [5, 6, 89]));
-        assert!(passed(Kind::Slowed, 20, [0, 16, 4]) && !passed(Kind::Slowed, 20, [0, 15, 5]));
-        assert!(!passed(Kind::Slowed, 20, [20, 0, 0]) && !passed(Kind::Slowed, 20, [0, 0, 0]));
+        assert!(passed(TrialKind::Same, 100, [5, 5, 90]) && !passed(TrialKind::Same, 100, [5, 6, 89]));
+        assert!(passed(TrialKind::Slowed, 20, [0, 16, 4]) && !passed(TrialKind::Slowed, 20, [0, 15, 5]));
+        assert!(!passed(TrialKind::Slowed, 20, [20, 0, 0]) && !passed(TrialKind::Slowed, 20, [0, 0, 0]));
     }
 
     #[test]
     fn an_incomplete_trial_fails() {
-        assert!(!trial(Kind::Same, 10, tally(0, 0, 0, 0)).is_passed(), "nothing was compared");
-        assert!(!trial(Kind::Same, 10, tally(0, 0, 9, 0)).is_passed(), "a comparison is missing");
-        assert!(!trial(Kind::Same, 10, tally(0, 0, 0, 10)).is_passed(), "nothing was decided");
-        assert!(!trial(Kind::Slowed, 10, tally(0, 9, 0, 1)).is_passed(), "one comparison was not decided");
-        let done = || vec![trial(Kind::Same, 10, tally(0, 0, 10, 0))];
+        assert!(!trial(TrialKind::Same, 10, tally(0, 0, 0, 0)).is_passed(), "nothing was compared");
+        assert!(!trial(TrialKind::Same, 10, tally(0, 0, 9, 0)).is_passed(), "a comparison is missing");
+        assert!(!trial(TrialKind::Same, 10, tally(0, 0, 0, 10)).is_passed(), "nothing was decided");
+        assert!(!trial(TrialKind::Slowed, 10, tally(0, 9, 0, 1)).is_passed(), "one comparison was not decided");
+        let done = || vec![trial(TrialKind::Same, 10, tally(0, 0, 10, 0))];
         assert!(Report::of(done(), false).passed && !Report::of(done(), true).passed, "ended early");
         assert!(!Report::of(Vec::new(), false).passed);
     }

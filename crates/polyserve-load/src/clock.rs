@@ -37,9 +37,9 @@ pub(crate) fn of(time: Duration) -> u64 {
 
 /// The processor-time clock of a process. Its resolution is a nanosecond, and it is readable for any process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Process(ProcessClock);
+pub(crate) struct ProcessCpuTime(ProcessClock);
 
-impl Process {
+impl ProcessCpuTime {
     pub(crate) fn new(id: u32) -> Result<Self, LoadError> {
         let none = || LoadError::setting(format!("there is no process {id}"));
         let number = i32::try_from(id).ok().filter(|id| *id > 0).ok_or_else(none)?;
@@ -58,7 +58,7 @@ impl Process {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meter {
     None,
-    Process(Process),
+    Process(ProcessCpuTime),
     Own,
 }
 
@@ -69,7 +69,7 @@ impl Meter {
     pub(crate) fn new(cpu: CpuSource) -> Result<Self, LoadError> {
         Ok(match cpu {
             CpuSource::Unknown => Self::None,
-            CpuSource::Process(id) => Self::Process(Process::new(id)?),
+            CpuSource::Process(id) => Self::Process(ProcessCpuTime::new(id)?),
             CpuSource::Own => Self::Own,
         })
     }
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn clocks_run_forwards_and_a_process_has_one() {
         let (wall, thread, own) = (now(), thread_cpu(), own_cpu());
-        let clock = Process::new(std::process::id()).unwrap();
+        let clock = ProcessCpuTime::new(std::process::id()).unwrap();
         let before = clock.read().unwrap();
         while thread_cpu() == thread {}
         assert!(now() > wall && own_cpu() > own && clock.read().unwrap() > before);
         assert!(own_cpu() >= thread_cpu());
-        assert!(Process::new(0).is_err() && Process::new(u32::MAX).is_err());
+        assert!(ProcessCpuTime::new(0).is_err() && ProcessCpuTime::new(u32::MAX).is_err());
     }
 }

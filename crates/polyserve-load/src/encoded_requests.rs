@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::request_stream::PlannedRequest;
 use crate::rows::{Entities, Rows};
-use crate::traffic::{Exchange, Plan, Traffic};
+use crate::traffic::{Exchange, Traffic, TrafficPlan};
 
 /// The requests of a [`Traffic`], encoded for a host.
 #[derive(Clone, Debug)]
@@ -32,9 +32,9 @@ impl EncodedRequests {
     pub(crate) fn new(traffic: &Traffic, host: &str, closes: bool) -> Self {
         let close = if closes { "Connection: close\r\n" } else { "" };
         let fixed = match &*traffic.plan {
-            Plan::Exchanges(all) => all.iter().map(|exchange| written(exchange, host, close)).collect(),
-            Plan::Unknown(exchange) => vec![written(exchange, host, close)],
-            Plan::Entities(_) => Vec::new(),
+            TrafficPlan::Exchanges(all) => all.iter().map(|exchange| written(exchange, host, close)).collect(),
+            TrafficPlan::Unknown(exchange) => vec![written(exchange, host, close)],
+            TrafficPlan::Entities(_) => Vec::new(),
         };
         Self {
             traffic: traffic.clone(),
@@ -92,9 +92,9 @@ impl EncodedRequests {
             PlannedRequest::GetUpdated(key) => self.found(key, 1),
             PlannedRequest::Put(..) => Expected { statuses: STORED, is_head: false, bodies: Bodies::Empty },
             PlannedRequest::Fixed(at) => match &*self.traffic.plan {
-                Plan::Exchanges(all) => all.get(at as usize).map_or(Expected::EMPTY, Expected::of),
-                Plan::Unknown(exchange) => Expected { bodies: Bodies::Any, ..Expected::of(exchange) },
-                Plan::Entities(_) => Expected::EMPTY,
+                TrafficPlan::Exchanges(all) => all.get(at as usize).map_or(Expected::EMPTY, Expected::of),
+                TrafficPlan::Unknown(exchange) => Expected { bodies: Bodies::Any, ..Expected::of(exchange) },
+                TrafficPlan::Entities(_) => Expected::EMPTY,
             },
         }
     }
@@ -105,11 +105,13 @@ impl EncodedRequests {
             (PlannedRequest::Get(key), _) => format!("GET /{key}"),
             (PlannedRequest::GetUpdated(key), _) => format!("GET /{key} after an acknowledged PUT of {key}"),
             (PlannedRequest::Put(key, _), _) => format!("PUT / of {key}"),
-            (PlannedRequest::Fixed(_), Plan::Unknown(Exchange { method, target, .. })) => format!("{method} {target}"),
-            (PlannedRequest::Fixed(at), Plan::Exchanges(all)) => {
+            (PlannedRequest::Fixed(_), TrafficPlan::Unknown(Exchange { method, target, .. })) => {
+                format!("{method} {target}")
+            }
+            (PlannedRequest::Fixed(at), TrafficPlan::Exchanges(all)) => {
                 all.get(at as usize).map_or_else(String::new, |one| format!("{} {}", one.method, one.target))
             }
-            (PlannedRequest::Fixed(_), Plan::Entities(_)) => String::new(),
+            (PlannedRequest::Fixed(_), TrafficPlan::Entities(_)) => String::new(),
         }
     }
 
@@ -123,8 +125,8 @@ impl EncodedRequests {
 
     fn rows(&self) -> Option<&Rows> {
         match &*self.traffic.plan {
-            Plan::Entities(Entities { rows, .. }) => Some(rows),
-            Plan::Exchanges(_) | Plan::Unknown(_) => None,
+            TrafficPlan::Entities(Entities { rows, .. }) => Some(rows),
+            TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
         }
     }
 }
@@ -132,10 +134,10 @@ impl EncodedRequests {
 /// Returns a cleared bit for each key, if the traffic updates entities. The first rows are stored before the load.
 fn updates(traffic: &Traffic) -> Option<Arc<[AtomicU64]>> {
     match &*traffic.plan {
-        Plan::Entities(Entities { rows, keys, .. }) if rows.each() > 1 && !traffic.is_filling => {
+        TrafficPlan::Entities(Entities { rows, keys, .. }) if rows.each() > 1 && !traffic.is_filling => {
             Some((0..keys.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
         }
-        Plan::Entities(_) | Plan::Exchanges(_) | Plan::Unknown(_) => None,
+        TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Whether the load is in its warm-up.
     pub warming: bool,
     /// The time since the first request.

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::mix::Mix;
-use crate::traffic::{Plan, Traffic};
+use crate::traffic::{Traffic, TrafficPlan};
 
 /// One request of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub(crate) enum PlannedRequest {
 /// The requests of a thread, in order.
 #[derive(Debug)]
 pub(crate) struct RequestStream {
-    plan: Arc<Plan>,
+    plan: Arc<TrafficPlan>,
     random: ChaCha8Rng,
     next: usize,
     is_filling: bool,
@@ -36,11 +36,11 @@ impl RequestStream {
     /// Returns the next request.
     pub(crate) fn next(&mut self) -> PlannedRequest {
         match &*self.plan {
-            Plan::Entities(_) if self.is_filling => {
+            TrafficPlan::Entities(_) if self.is_filling => {
                 self.next += 1;
                 PlannedRequest::Put((self.next - 1) as u32, 0)
             }
-            Plan::Entities(entities) => {
+            TrafficPlan::Entities(entities) => {
                 let key = entities.picker.pick(self.random.next_u64());
                 let Mix { get, put } = entities.mix;
                 if put == 0 {
@@ -53,12 +53,12 @@ impl RequestStream {
                     _ => PlannedRequest::Put(key, 1 + (wide >> 63 & 1) as u32),
                 }
             }
-            Plan::Exchanges(all) => {
+            TrafficPlan::Exchanges(all) => {
                 let at = self.next;
                 self.next = if at + 1 == all.len() { 0 } else { at + 1 };
                 PlannedRequest::Fixed(at as u32)
             }
-            Plan::Unknown(_) => PlannedRequest::Fixed(0),
+            TrafficPlan::Unknown(_) => PlannedRequest::Fixed(0),
         }
     }
 }
@@ -67,11 +67,11 @@ impl Traffic {
     /// Returns the requests of thread number `thread` of `threads`.
     pub(crate) fn request_stream(&self, thread: usize, threads: usize) -> RequestStream {
         let next = match &*self.plan {
-            Plan::Exchanges(all) => all.len() * thread / threads.max(1),
-            Plan::Entities(_) | Plan::Unknown(_) => 0,
+            TrafficPlan::Exchanges(all) => all.len() * thread / threads.max(1),
+            TrafficPlan::Entities(_) | TrafficPlan::Unknown(_) => 0,
         };
         let mut key = [0; 32];
-        if let Plan::Entities(entities) = &*self.plan {
+        if let TrafficPlan::Entities(entities) = &*self.plan {
             key[..8].copy_from_slice(&entities.seed.to_le_bytes());
         }
         key[8] = 3; // the streams of `data` have 0, 1 and 2 here

@@ -15,7 +15,7 @@ use crate::discover;
 use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::{CpuSource, Load, Pace, RunLength, Usage};
-use crate::report::{Failures, Progress, Report, RequestPhases, histogram};
+use crate::report::{Failures, LoadProgress, Report, RequestPhases, histogram};
 
 /// Runs `load`: opens the connections, warms up, measures. Calls `on_progress` about ten times a second.
 ///
@@ -28,7 +28,7 @@ use crate::report::{Failures, Progress, Report, RequestPhases, histogram};
 /// # Cost
 ///
 /// About 300 bytes a connection in the client, more in the system, and 1 MB a thread.
-pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, LoadError> {
+pub fn run(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, LoadError> {
     load.validate()?;
     let load = &*match discover::discovered(load)? {
         Some(traffic) => Cow::Owned(load.clone().with(|load| load.traffic = traffic)),
@@ -135,7 +135,7 @@ struct Monitor<'a> {
 const STEP: u64 = 100_000_000;
 
 impl Monitor<'_> {
-    fn until_done(mut self, news: &Receiver<ThreadEvent>, on_progress: &mut dyn FnMut(&Progress)) -> Self {
+    fn until_done(mut self, news: &Receiver<ThreadEvent>, on_progress: &mut dyn FnMut(&LoadProgress)) -> Self {
         let mut next = self.times.start + STEP;
         loop {
             let patience = Duration::from_nanos(next.saturating_sub(clock::now()));
@@ -156,7 +156,7 @@ impl Monitor<'_> {
         }
     }
 
-    fn progress(&self, now: u64) -> Progress {
+    fn progress(&self, now: u64) -> LoadProgress {
         let sum = |count: fn(&ThreadCounters) -> u64| self.counters.iter().map(count).sum();
         let (answered, failed) = (
             sum(|counters| counters.answered.load(Ordering::Relaxed)),
@@ -172,7 +172,7 @@ impl Monitor<'_> {
         let (at, cpu) = self.meter.read();
         let server_cpu = cpu.map(|cpu| (Duration::from_nanos(at), Duration::from_nanos(cpu)));
         let (elapsed, share) = (Duration::from_nanos(elapsed), share.min(1.0));
-        Progress { warming, elapsed, share, answered, failed, server_cpu }
+        LoadProgress { warming, elapsed, share, answered, failed, server_cpu }
     }
 
     fn report(&self, tallies: &[&Tally]) -> Report {

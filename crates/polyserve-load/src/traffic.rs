@@ -14,12 +14,12 @@ use crate::rows::{Entities, Rows};
 /// Requests, their right answers, and their order. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<TrafficPlan>,
     pub(crate) is_filling: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Plan {
+pub(crate) enum TrafficPlan {
     /// The entities of a server.
     Entities(Entities),
     /// Exchanges in turn.
@@ -80,7 +80,7 @@ impl Traffic {
             return Err(LoadError::setting(format!("{dist}: the exponent is not above 0 and at most 10")));
         }
         let rows = Rows::new(data, keys, versions);
-        Ok(Self::of(Plan::Entities(Entities { rows, picker: Picker::new(keys, dist), keys, mix, seed })))
+        Ok(Self::of(TrafficPlan::Entities(Entities { rows, picker: Picker::new(keys, dist), keys, mix, seed })))
     }
 
     /// One request, repeated. One more request before the load discovers the answer, which must be a 2xx. All other answers
@@ -94,7 +94,7 @@ impl Traffic {
         exchange.headers.extend(content_type.map(|value| ("Content-Type".to_owned(), value.to_owned())));
         exchange.body = body.map(<[u8]>::to_vec);
         exchange.validate(true)?;
-        Ok(Self::of(Plan::Unknown(exchange)))
+        Ok(Self::of(TrafficPlan::Unknown(exchange)))
     }
 
     /// These exchanges, in turn. Each thread starts at its share of the list.
@@ -107,28 +107,28 @@ impl Traffic {
         if exchanges.is_empty() || u32::try_from(exchanges.len()).is_err() {
             return Err(LoadError::setting("traffic of no exchanges asks for nothing"));
         }
-        Ok(Self::of(Plan::Exchanges(exchanges)))
+        Ok(Self::of(TrafficPlan::Exchanges(exchanges)))
     }
 
-    fn of(plan: Plan) -> Self {
+    fn of(plan: TrafficPlan) -> Self {
         Self { plan: Arc::new(plan), is_filling: false }
     }
 
     /// For entities: returns PUTs of the first row of every key, in turn, and the number of keys.
     pub(crate) fn filling(&self) -> Option<(Self, u64)> {
         match &*self.plan {
-            Plan::Entities(entities) => {
+            TrafficPlan::Entities(entities) => {
                 Some((Self { plan: Arc::clone(&self.plan), is_filling: true }, u64::from(entities.keys)))
             }
-            Plan::Exchanges(_) | Plan::Unknown(_) => None,
+            TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
         }
     }
 
     /// Returns the request if its answer is not known yet.
     pub(crate) fn unknown(&self) -> Option<&Exchange> {
         match &*self.plan {
-            Plan::Unknown(exchange) => Some(exchange),
-            Plan::Entities(_) | Plan::Exchanges(_) => None,
+            TrafficPlan::Unknown(exchange) => Some(exchange),
+            TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) => None,
         }
     }
 }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn rows_are_the_datas_own() {
         let traffic = entities(3, "get=1,put=1", 0);
-        let Plan::Entities(Entities { rows, .. }) = &*traffic.plan else { panic!("entities") };
+        let TrafficPlan::Entities(Entities { rows, .. }) = &*traffic.plan else { panic!("entities") };
         for (key, version) in
             [(0, EntityVersion::New), (1, EntityVersion::FirstUpdate), (2, EntityVersion::SecondUpdate)]
         {

@@ -1,7 +1,7 @@
 //! Lines over an axis, both logarithmic, drawn as SVG: for pages that run no scripts and may be shown bright or dark.
 //!
-//! Lengths are pixels. Who reads a chart of sixteen lines finds no colour in a legend, so each line's name stands at its
-//! right end, moved up or down where names would lie on each other, with a leader to it.
+//! Lengths are pixels. Sixteen colours are hard to tell apart in a legend, so each line's name stands at its right end. A
+//! name that would lie on another name is moved up or down, and a leader joins it to its line.
 //!
 //! Invariant: the same chart gives the same text, to the byte; whatever a name says, it is text; no two names lie on each
 //! other. Cost: some hundred bytes a point.
@@ -13,17 +13,17 @@ use std::fmt::Write as _;
 pub struct LineChart {
     /// Stands above it.
     pub title: String,
-    /// What it shows, for who does not see it.
+    /// A description for screen readers.
     pub about: String,
     /// Stands below the axis.
     pub axis: String,
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Series>,
 }
 
 /// A line.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct Series {
     /// Stands at its end.
     pub name: String,
     /// How it looks.
@@ -40,14 +40,14 @@ pub struct Style {
     /// Lengths of dashes and of gaps; nothing is a whole line.
     pub dashes: Option<&'static str>,
     /// What marks a point.
-    pub mark: Mark,
+    pub mark: Marker,
     /// Whether marks are empty within.
     pub is_hollow: bool,
 }
 
 /// What marks a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum Marker {
     /// A circle.
     Circle,
     /// A square.
@@ -58,14 +58,14 @@ pub enum Mark {
     Diamond,
 }
 
-impl Mark {
+impl Marker {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
 }
 
 /// A chart without many or long names; one with more of them is larger.
 const SIZE: (f64, f64) = (860.0, 480.0);
-/// Beside the plot: to its left, above and below it.
+/// The margins of the plot: left, above and below.
 const LEFT: f64 = 62.0;
 const ABOVE: f64 = 46.0;
 const BELOW: f64 = 54.0;
@@ -108,19 +108,19 @@ struct Frame {
 }
 
 impl Frame {
-    fn around(lines: &[Line]) -> Self {
+    fn around(lines: &[Series]) -> Self {
         let points = || lines.iter().flat_map(|line| &line.points);
         let mut places: Vec<u64> = points().map(|(x, _)| *x).collect();
         places.sort_unstable();
         places.dedup();
         let last = places.last().copied().unwrap_or(0);
         let letters = lines.iter().map(|line| label_of(line, last).chars().count()).max().unwrap_or(0);
-        let beside = LEADER + SAMPLE + 4.0 + letters as f64 * LETTER;
-        let width = SIZE.0.max(LEFT + LEAST_PLOT + beside);
+        let margin = LEADER + SAMPLE + 4.0 + letters as f64 * LETTER;
+        let width = SIZE.0.max(LEFT + LEAST_PLOT + margin);
         let height = SIZE.1.max(ABOVE + BELOW + lines.len() as f64 * GAP);
         let low = points().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
         let high = points().map(|(_, y)| *y).fold(0.0, f64::max);
-        Self { width, height, right: width - beside, bottom: height - BELOW, places, figures: round(low, high) }
+        Self { width, height, right: width - margin, bottom: height - BELOW, places, figures: round(low, high) }
     }
 
     /// The last place of all.
@@ -129,7 +129,7 @@ impl Frame {
     }
 
     fn x(&self, place: u64) -> f64 {
-        // Zero has no logarithm: it stands where a half would.
+        // Zero has no logarithm: it is drawn at one half.
         let log = |place: u64| (place as f64).max(0.5).ln();
         let (low, high) = (log(self.places.first().copied().unwrap_or(0)), log(self.last()));
         let (left, right) = (LEFT + INSET, self.right - INSET);
@@ -142,7 +142,7 @@ impl Frame {
     }
 
     /// A line with its marks, its leader and its name, which stands at the height `label`.
-    fn line(&self, line: &Line, label: f64) -> String {
+    fn line(&self, line: &Series, label: f64) -> String {
         let Style { colour, dashes, mark, is_hollow } = line.style;
         let dashes = dashes.map_or_else(String::new, |dashes| format!(r#" stroke-dasharray="{dashes}""#));
         let fill = if is_hollow { "#fff" } else { colour };
@@ -168,8 +168,8 @@ impl Frame {
     }
 }
 
-/// A line's name, and where it ends if others go on.
-fn label_of(line: &Line, last: u64) -> String {
+/// A line's name, and its last place if other lines go on.
+fn label_of(line: &Series, last: u64) -> String {
     match line.points.last() {
         Some((end, _)) if *end < last => {
             let how = if line.points.len() > 1 { "to" } else { "at" };
@@ -179,12 +179,12 @@ fn label_of(line: &Line, last: u64) -> String {
     }
 }
 
-fn marked(mark: Mark, x: f64, y: f64) -> String {
+fn marked(mark: Marker, x: f64, y: f64) -> String {
     match mark {
-        Mark::Circle => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.2"/>"#),
-        Mark::Square => format!(r#"<path d="M{:.1} {:.1}h5.6v5.6h-5.6z"/>"#, x - 2.8, y - 2.8),
-        Mark::Triangle => format!(r#"<path d="M{x:.1} {:.1}l3.8 6.6h-7.6z"/>"#, y - 4.2),
-        Mark::Diamond => format!(r#"<path d="M{x:.1} {:.1}l4.2 4.2l-4.2 4.2l-4.2 -4.2z"/>"#, y - 4.2),
+        Marker::Circle => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.2"/>"#),
+        Marker::Square => format!(r#"<path d="M{:.1} {:.1}h5.6v5.6h-5.6z"/>"#, x - 2.8, y - 2.8),
+        Marker::Triangle => format!(r#"<path d="M{x:.1} {:.1}l3.8 6.6h-7.6z"/>"#, y - 4.2),
+        Marker::Diamond => format!(r#"<path d="M{x:.1} {:.1}l4.2 4.2l-4.2 4.2l-4.2 -4.2z"/>"#, y - 4.2),
     }
 }
 
@@ -217,7 +217,7 @@ fn across(frame: &Frame) -> String {
     svg
 }
 
-/// A rule for each place, and its name where there is room for it.
+/// A rule for each place, with the place's name if there is room.
 fn upwards(frame: &Frame) -> String {
     let mut svg = String::from("<g fill=\"#555\" text-anchor=\"middle\">\n");
     let mut taken = f64::NEG_INFINITY;
@@ -236,8 +236,8 @@ fn upwards(frame: &Frame) -> String {
 }
 
 /// The heights of all names, in the order of the lines.
-fn labels(lines: &[Line], frame: &Frame) -> Vec<f64> {
-    let end = |line: &Line| line.points.last().map_or(frame.bottom, |(_, figure)| frame.y(*figure));
+fn labels(lines: &[Series], frame: &Frame) -> Vec<f64> {
+    let end = |line: &Series| line.points.last().map_or(frame.bottom, |(_, figure)| frame.y(*figure));
     let mut ends: Vec<(usize, f64)> = lines.iter().map(end).enumerate().collect();
     ends.sort_by(|(_, one), (_, other)| one.total_cmp(other));
     let spread = spread(&ends.iter().map(|(_, y)| *y).collect::<Vec<_>>(), ABOVE, frame.bottom);
@@ -248,9 +248,9 @@ fn labels(lines: &[Line], frame: &Frame) -> Vec<f64> {
     heights
 }
 
-/// The heights nearest to those that are wished for, which go downwards, that are [`GAP`] apart and, where there is room,
-/// between `top` and `bottom`. Nearest by the sum of squares: without the gaps it is a regression to what never falls, which
-/// pools whoever would stand before the one above him.
+/// The heights nearest to the wished heights, which go downwards. They are [`GAP`] apart and, if there is room, between
+/// `top` and `bottom`. Nearest by the sum of squares: without the gaps it is a regression to a sequence that
+/// never falls, which pools each height that would come before the height above it.
 fn spread(wished: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut pools: Vec<(f64, usize)> = Vec::new();
     for (place, wish) in wished.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
-/// What stands in a table's cell where there is no figure.
+/// The text of a table cell without a figure.
 pub const NOTHING: &str = "-";
 
 /// `figure` for a table's cell, or [`NOTHING`].

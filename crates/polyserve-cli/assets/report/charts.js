@@ -17,7 +17,7 @@ const dashes = (name) => (known.get(name) >= COLOURS ? "5 3" : null);
 
 const distinct = (rows, of) => [...new Set(rows.map(of))];
 
-// A chart: `draw(width, chosen)` answers a plot, or null where there is nothing to be drawn. `choices`: name -> options.
+// A chart: `draw(width, chosen)` returns a plot, or null if there is nothing to draw. `choices`: name -> options.
 function chart(section, title, note, draw, choices = {}) {
   const chosen = Object.fromEntries(Object.entries(choices).map(([name, options]) => [name, String(options[0])]));
   const place = h("div", { class: "place" });
@@ -54,7 +54,7 @@ function plot(width, options) {
     x: { labelOffset: 36, ...options.x } });
 }
 
-// Names on the left where there is room, above their bars where there is not.
+// Names on the left if there is room, else above their bars.
 function named(width, names) {
   const longest = d3.max(names, (name) => name.length) ?? 0;
   const left = Math.min(longest * 6.8 + 14, 340);

@@ -4,10 +4,10 @@ drawings.compare = (record, section) => {
   const ranking = record.derived;
   const rows = ranking?.rows ?? [];
   if (rows.length === 0) return;
-  section.append(h("p", {}, `Beside ${ranking.baseline}, ${ranking.rounds} rounds. ${ranking.asked ? `Asked: ${ranking.asked}.` : ""}`));
+  section.append(h("p", {}, `Against ${ranking.baseline}, ${ranking.rounds} rounds. ${ranking.asked ? `Asked: ${ranking.asked}.` : ""}`));
   const what = { "requests a second": "throughput", "requests per CPU second": "cost" };
-  chart(section, "Throughput and cost beside the baseline",
-    "Medians of ratios within rounds, 95 % intervals. The grey band is the baseline beside itself (A/A): what meets it is a tie.",
+  chart(section, "Throughput and cost against the baseline",
+    "Medians of ratios within rounds, 95 % intervals. The grey band is the baseline against itself (A/A): an interval that meets it is a tie.",
     (width, chosen) => {
       const field = what[chosen.Figure];
       const shown = rows.map((row) => ({
@@ -53,7 +53,7 @@ function verdict(row, field) {
   return field === "cost" && row.cost_void ? `${said}; does not count: ${(row.cost_void.why ?? "").replaceAll("_", " ")}` : said;
 }
 
-// CPU, memory and the like: `figures` are label -> [field or function, format]; those that nobody has are left out.
+// CPU, memory and the like: `figures` are label -> [field or function, format]; a figure that no contestant has is left out.
 function took(section, rows, figures) {
   const value = (row, of) => (typeof of === "function" ? of(row) : row[of]);
   const there = Object.keys(figures).filter((label) => rows.some((row) => isNumber(value(row, figures[label][0]))));

@@ -1,4 +1,4 @@
-// Servers beside crowds: what an idle connection takes, and what a good client sees beside slow ones.
+// Servers under crowds: the cost of an idle connection, and the figures of a good client during a slow crowd.
 
 drawings.crowd = (record, section) => {
   const rows = (record.lines.row ?? []).map((line) => line.row ?? { ...line, kind: line.crowd_kind });
@@ -10,7 +10,7 @@ drawings.crowd = (record, section) => {
       "memory before": [(row) => row.memory?.before_bytes, bytes],
     };
     took(section, idle, figures);
-    chart(section, "A good client beside an idle crowd", "With the crowd / without, 95 % intervals.", (width, chosen) => {
+    chart(section, "A good client during an idle crowd", "With the crowd / without, 95 % intervals.", (width, chosen) => {
       const field = chosen.Figure === "requests a second" ? "throughput" : "cost";
       return bars(width, idle.map((row) => ({
         name: row.name, value: row.beside?.[field]?.ratio, ...row.beside?.[field]?.interval,
@@ -20,7 +20,7 @@ drawings.crowd = (record, section) => {
   }
   const slow = rows.filter((row) => row.outcome === "slow");
   if (slow.length > 0) {
-    chart(section, "A good client beside a slow crowd", "From when a request was due.", (width, chosen) =>
+    chart(section, "A good client during a slow crowd", "From when a request was due.", (width, chosen) =>
       percentileCurves(width, slow.filter((row) => row.kind === chosen.Crowd).flatMap((row) =>
         (percentiles(row[chosen.Phase]) ?? []).map((point) => ({ name: row.name, ...point })))),
     { Crowd: distinct(slow, (row) => row.kind), Phase: ["with", "before", "after"] });

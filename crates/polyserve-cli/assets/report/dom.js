@@ -11,7 +11,7 @@ function unpacked(value) {
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, unpacked(one)]));
 }
 
-// What went wrong while the page was drawn, for those who open the console, and for the self-test.
+// The errors while the page was drawn, for the console and the self-test.
 const errors = [];
 const consoleError = console.error.bind(console);
 console.error = (...parts) => { errors.push(parts.map(String).join(" ")); consoleError(...parts); };

@@ -44,7 +44,7 @@ function magnitude(cell) {
   return number * (UNITS[found[2]] ?? 1);
 }
 
-// Percentiles from fields such as p50_us or p99_ms: {at, us}, `at` in nines, the longest last. Null where there are none.
+// Percentiles from fields such as p50_us or p99_ms: {at, us}, `at` in nines, the longest last. Null if there are none.
 function percentiles(fields) {
   const found = [];
   for (const [name, value] of Object.entries(fields ?? {})) {
@@ -63,7 +63,7 @@ function percentiles(fields) {
 
 const SHARES = [0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999];
 
-// The same from histograms, [[nanoseconds, count], ...], added up; only shares that so many requests can tell. Null
+// The same from histograms, [[nanoseconds, count], ...], added up; only the shares that this number of requests can show. Null
 // without any.
 function histogram(histograms) {
   const counts = histograms.filter(Array.isArray).flat().sort((a, b) => a[0] - b[0]);

@@ -7,30 +7,30 @@ drawings.ladder = (record, section) => {
   const references = rungs.filter((rung) => rung.role === "reference");
   const of = (chosen) => rungs.filter((rung) => rung.role !== "reference" && rung.subject === chosen.Server);
 
-  chart(section, "What each rung adds", "Each rung beside the one below, with its 95 % interval; to the right of 1 it gains. The lowest rung once more shows the noise.",
+  chart(section, "What each rung adds", "Each rung against the rung below, with the 95 % interval; right of 1 is a gain. The second entry of the lowest rung shows the noise.",
     (width, chosen) => bars(width, of(chosen).filter((rung) => rung.below || rung.role === "control").map((rung) => {
       const isCost = chosen.Figure === "requests per CPU second";
       const [value, low, high] = isCost ? [rung.cost_ratio, rung.cost_low, rung.cost_high] : [rung.ratio, rung.low, rung.high];
       return { name: rung.step ? `+ ${rung.step}` : rung.rung, value, low, high,
         group: rung.role === "control" ? "the lowest rung again" : rung.aside ? "tried aside" : "kept",
-        title: `${rung.rung}\n${ratio(value)}, ${interval({ low, high })} beside ${rung.below ?? "itself"}${isCost ? "" : `\n${(rung.verdict ?? "").replaceAll("_", " ")}`}` };
+        title: `${rung.rung}\n${ratio(value)}, ${interval({ low, high })} against ${rung.below ?? "itself"}${isCost ? "" : `\n${(rung.verdict ?? "").replaceAll("_", " ")}`}` };
     }), { label: `${chosen.Figure}, rung below = 1`, format: (value) => value.toFixed(3), mark: 1, group: true, dots: true }),
     { Server: subjects, Figure: ["requests a second", "requests per CPU second"] });
 
-  chart(section, "How the rungs add up", "A waterfall: each step from the rung below to its own, medians over rounds; dashed: the references. What was tried aside is no step of it. The axis may begin past 0.",
+  chart(section, "How the rungs add up", "A waterfall: each step from the rung below to its own, medians over rounds; dashed: the references. Side trials are no steps. The axis may begin past 0.",
     (width, chosen) => waterfall(width, of(chosen).filter((rung) => rung.role === "rung" && !rung.aside).map(step), references.map(step)),
     { Server: subjects });
 
   const against = { "go-fasthttp": "against_fasthttp", "go-nethttp": "against_nethttp" };
   const there = Object.keys(against).filter((name) => rungs.some((rung) => isNumber(rung[against[name]])));
   if (there.length > 0) {
-    chart(section, "Beside Go's servers", "Every rung of every ladder; 95 % intervals.", (width, chosen) => {
-      const field = against[chosen.Beside];
+    chart(section, "Against Go's servers", "Every rung of every ladder; 95 % intervals.", (width, chosen) => {
+      const field = against[chosen.Against];
       return bars(width, rungs.filter((rung) => rung.role === "rung").map((rung) => ({
         name: rung.rung, group: rung.subject, value: rung[field], low: rung[`${field}_low`], high: rung[`${field}_high`],
         title: `${ratio(rung[field])}, ${interval({ low: rung[`${field}_low`], high: rung[`${field}_high`] })}`,
-      })), { label: `requests a second, ${chosen.Beside} = 1`, format: (value) => value.toFixed(2), mark: 1, group: true });
-    }, { Beside: there });
+      })), { label: `requests a second, ${chosen.Against} = 1`, format: (value) => value.toFixed(2), mark: 1, group: true });
+    }, { Against: there });
   }
 
   const theirs = data.published.ladder.map((row, place, all) => ({ name: row.rung, value: row.requests_per_s,

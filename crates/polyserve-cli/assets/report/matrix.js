@@ -1,4 +1,4 @@
-// The matrix of pool sizes and connections: a map for each contestant, curves over pool sizes, the published ones beside.
+// The matrix of pool sizes and connections: a map for each contestant, curves over pool sizes, and the published figures.
 
 // The published columns first, then ours; those that are smaller where things go better are mapped the other way round.
 const MATRIX_FIGURES = {
@@ -24,7 +24,7 @@ drawings.matrix = (record, section) => {
   const first = there.includes("requests/s") ? ["requests/s", ...there.filter((label) => label !== "requests/s")] : there;
   const of = (rows, chosen) => middles(rows.filter((row) => (row.method ?? "get") === chosen.Method), labels.get(chosen.Figure));
 
-  chart(section, "Pool size x connections", "A map for each contestant, one scale for all; darker is better. Where there were several rounds, their median.",
+  chart(section, "Pool size x connections", "A map for each contestant, one scale for all; darker is better. With several rounds, their median.",
     (width, chosen) => maps(width, of(cells, chosen), MATRIX_FIGURES[labels.get(chosen.Figure)]), { Figure: first, Method: methods });
   if (theirs.length > 0) {
     chart(section, "Pool size x connections, published", "Another machine, another year: compare shapes, not values.",

@@ -51,7 +51,7 @@ function claimsList(records) {
     h("p", {}, figure), h("p", { class: "origin" }, `${record.article ?? record.title}; ${record.file}`)))));
 }
 
-// Whoever has no figures stands here with the reason.
+// The contestants without figures, with the reasons.
 const WITHOUT_FIGURES = ["not_run", "refusal", "failure"];
 
 function leftOut(record) {

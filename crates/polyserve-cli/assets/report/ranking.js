@@ -21,7 +21,7 @@ function rankingsOfServers(records) {
 function serversRanked(section, records) {
   const rankings = rankingsOfServers(records);
   if (rankings.size === 0) return false;
-  chart(section, "Servers", "Requests a second beside the baseline: medians of ratios within rounds, 95 % intervals. What meets the grey band is a tie with the baseline.",
+  chart(section, "Servers", "Requests a second against the baseline: medians of ratios within rounds, 95 % intervals. An interval that meets the grey band is a tie with the baseline.",
     (width, chosen) => {
       const ranking = rankings.get(chosen.Load);
       const stores = distinct(ranking.rows, (row) => row.name.split("/").at(-1));
@@ -39,7 +39,7 @@ function storesRanked(section, records) {
   if (measured.length === 0) return false;
   // The record with the most places answers for all.
   const [record] = d3.sort(measured, (one) => -one.derived.points.length);
-  besideStores(section, record.derived.points.filter((point) => point.beside), record.derived.baseline ?? "the baseline", "Stores");
+  againstStores(section, record.derived.points.filter((point) => point.beside), record.derived.baseline ?? "the baseline", "Stores");
   return true;
 }
 

@@ -14,7 +14,7 @@ drawings.recommend = (record, section) => {
     if (lines) section.append(h("pre", {}, h("code", {}, [lines.import, ...(lines.code ?? [])].filter(Boolean).join("\n"))));
   }
   if (ranked.length === 0) return;
-  chart(section, "Beside the choice", "Requests a second, 95 % intervals. The grey band is the choice beside itself: what meets it is a tie.", (width) =>
+  chart(section, "Against the choice", "Requests a second, 95 % intervals. The grey band is the choice against itself: an interval that meets it is a tie.", (width) =>
     bars(width, ranked.map((one) => ({
       name: name(one), ...(one.of_winner ? { value: one.of_winner.ratio, ...one.of_winner.interval } : { value: 1 }),
       title: one.of_winner ? `${ratio(one.of_winner.ratio)}, ${interval(one.of_winner.interval)}\n${(one.verdict ?? "").replaceAll("_", " ")}` : "the choice",

@@ -1,6 +1,6 @@
 // The page's own test, run where its address ends with #self-test: every choice of every chart has marks, every column of
 // every table sorts both ways, nothing is wider than the window, texts can be read in both schemes, and nothing went wrong.
-// What was found stands in the page as JSON, for whoever drives the browser.
+// The findings are in the page as JSON, for the program that drives the browser.
 
 const MARKS = "bar|dot|line|rect|cell|area|link|tick|vector".split("|").map((mark) => `svg g[aria-label^="${mark}"] :is(rect, path, circle, line)`).join(",");
 
@@ -11,7 +11,7 @@ function marksOf(figure) {
   return broken ? 0 : place.querySelectorAll(MARKS).length;
 }
 
-// A chart's name, and those of the parts of it that are drawn: with its experiment, for several have charts of one name.
+// The names of a chart and of its drawn parts, with the experiment: several experiments have charts of one name.
 function drawnOf(figure) {
   const section = figure.closest("section");
   const place = [...document.querySelectorAll("main > section[id^=record-]")].indexOf(section);

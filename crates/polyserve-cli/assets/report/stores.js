@@ -1,4 +1,4 @@
-// Stores without a server: each workload along each axis, latencies, everybody beside the baseline, what entities take; and
+// Stores without a server: each workload along each axis, latencies, all stores against the baseline, what entities take; and
 // what the seam costs.
 
 const loadOf = (point) => [point.workload, point.dist].filter(Boolean).join(" ");
@@ -7,7 +7,7 @@ const placeOf = (point) => `${brief(point.x)} ${point.axis}`;
 // Label -> [what it is of a point, format].
 const STORE_FIGURES = {
   "operations/s": [(point) => point.per_s, brief], "operations/s, many outstanding": [(point) => point.windowed_per_s, brief],
-  "beside the baseline": [(point) => point.beside?.ratio, ratio], "beside its bare map": [(point) => point.beside_bare?.ratio, ratio],
+  "against the baseline": [(point) => point.beside?.ratio, ratio], "against its bare map": [(point) => point.beside_bare?.ratio, ratio],
   "CPU an operation": [(point) => point.cpu_us, time], median: [(point) => point.p50_us, time], "99 %": [(point) => point.p99_us, time],
   "99.9 %": [(point) => point.p999_us, time], longest: [(point) => point.max_us, time],
 };
@@ -15,7 +15,7 @@ const STORE_FIGURES = {
 drawings.stores = (record, section) => {
   const { points = [], memory = [], baseline = "the baseline", unfinished = [] } = record.derived ?? {};
   for (const axis of distinct(points, (point) => point.axis)) alongStores(section, axis, points.filter((point) => point.axis === axis));
-  besideStores(section, points.filter((point) => point.beside), baseline);
+  againstStores(section, points.filter((point) => point.beside), baseline);
   const timed = points.filter((point) => isNumber(point.p50_us));
   if (timed.length > 0) {
     chart(section, "Latency by percentile", "Of single operations, each waited for before the next; a look at the clock is in it.",
@@ -29,7 +29,7 @@ drawings.stores = (record, section) => {
 
 function alongStores(section, axis, own) {
   const there = Object.keys(STORE_FIGURES).filter((label) => own.some((point) => isNumber(STORE_FIGURES[label][0](point))));
-  chart(section, `Along ${axis}`, "Medians over rounds; each answer is waited for before the next operation, but where it says otherwise.",
+  chart(section, `Along ${axis}`, "Medians over rounds; each operation waits for the previous answer, unless the load says otherwise.",
     (width, chosen) => {
       const [of, format] = STORE_FIGURES[chosen.Figure];
       const shown = own.filter((point) => loadOf(point) === chosen.Workload && of(point) > 0)
@@ -42,10 +42,10 @@ function alongStores(section, axis, own) {
     }, { Workload: distinct(own, loadOf), Figure: there });
 }
 
-function besideStores(section, rows, baseline, title = "Beside the baseline") {
+function againstStores(section, rows, baseline, title = "Against the baseline") {
   if (rows.length === 0) return;
   const again = `${baseline} (again)`;
-  chart(section, title, `Throughput beside ${baseline}: medians of ratios within rounds, 95 % intervals. The grey band is the baseline beside itself (A/A): what meets it is a tie.`,
+  chart(section, title, `Throughput against ${baseline}: medians of ratios within rounds, 95 % intervals. The grey band is the baseline against itself (A/A): an interval that meets it is a tie.`,
     (width, chosen) => {
       const own = rows.filter((point) => loadOf(point) === chosen.Workload && placeOf(point) === chosen.At);
       const shown = d3.sort(own, (point) => -point.beside.ratio).map((point) => ({
@@ -66,7 +66,7 @@ function memoryOfStores(section, rows) {
   if (rows.length === 0) return;
   const figures = {
     "bytes an entity": ["filled", bytes], "left when all are removed": ["emptied", bytes],
-    "when all are stored again": ["refilled", bytes], "beside bare/hash_map": ["of_plain", ratio],
+    "when all are stored again": ["refilled", bytes], "against bare/hash_map": ["of_plain", ratio],
   };
   const there = Object.keys(figures).filter((label) => rows.some((row) => isNumber(row[figures[label][0]])));
   const places = distinct(d3.sort(rows, (row) => -row.x), placeOf);
@@ -82,11 +82,11 @@ function memoryOfStores(section, rows) {
 drawings.seam = (record, section) => {
   const rows = record.derived?.rows ?? [];
   if (rows.length === 0) return;
-  const beside = (row) => `beside ${row.baseline}, ${row.threads} ${row.threads === 1 ? "thread" : "threads"}`;
+  const against = (row) => `against ${row.baseline}, ${row.threads} ${row.threads === 1 ? "thread" : "threads"}`;
   const kinds = d3.sort(new Set(rows.map((row) => row.lookups)));
-  chart(section, "Time beside the bare map", "Of the same gets, in turn in one process: medians of ratios within rounds, 95 % intervals. To the right of 1 it takes longer. A dependent get waits for the one before it, as a request does; of independent ones a core has several under way.",
+  chart(section, "Time against the bare map", "Of the same gets, in turn in one process: medians of ratios within rounds, 95 % intervals. To the right of 1 it takes longer. A dependent get waits for the one before it, as a request does; of independent ones a core has several under way.",
     (width, chosen) => bars(width, rows.filter((row) => row.lookups === chosen.Gets).map((row) => ({
-      name: `${row.name} ${beside(row)}`, value: row.time.ratio, ...row.time.interval, group: "a store",
+      name: `${row.name} ${against(row)}`, value: row.time.ratio, ...row.time.interval, group: "a store",
       title: `${ratio(row.time.ratio)}, ${interval(row.time.interval)}\nthe baseline again: ${interval(row.same?.interval)}`,
     })), { label: "time, bare map = 1", format: (value) => value.toFixed(3), mark: 1, dots: true }), { Gets: kinds });
 };

@@ -1,4 +1,4 @@
-// The stress scenario: each group's figures, the published ones beside, by the published columns.
+// The stress scenario: each group's measured and published figures, by the published columns.
 
 drawings.stress = (record, section) => {
   const rounds = record.lines.round ?? [];

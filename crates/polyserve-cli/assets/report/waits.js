@@ -9,7 +9,7 @@ drawings.page = (record, section) => {
   const waits = distinct(cells, (cell) => `Every ${cell.every}th request waits ${cell.wait_s} s`).join("; ");
   if (waits) section.append(h("p", {}, `${waits}; ${distinct(cells, (cell) => cell.connections).join(", ")} connections.`));
   chart(section, "Requests a second against the pool's size",
-    "Dashed: workers x every / wait, what a pool can do whose workers sit through the wait, up to what the connections can ask for. A server whose waiting holds no thread has no such bound.",
+    "Dashed: workers x every / wait, the max of a pool with workers that sleep through the wait, up to what the connections can ask for. A server that holds no thread during a wait has no such bound.",
     (width) => poolCurves(width, sweep));
   chart(section, "Latency by percentile", "Closed loop, a connection for each request; from the connection's first packet.",
     (width, chosen) => {
@@ -17,7 +17,7 @@ drawings.page = (record, section) => {
       return percentileCurves(width, some.flatMap((cell) =>
         (percentiles(cell) ?? []).map((point) => ({ name: cell.server, ...point }))));
     }, { Workers: choicesOf(cells) });
-  besidePublished(section, cells.filter((cell) => cell.published_as));
+  againstPublished(section, cells.filter((cell) => cell.published_as));
   chart(section, "CPU", null, (width, chosen) => bars(width, cells.filter((cell) => workers(cell) === chosen.Workers)
     .map((cell) => ({ name: cell.server, value: cell.server_busy })), { label: "server's CPU, in cores", format: percent }),
   { Workers: choicesOf(cells) });
@@ -42,14 +42,14 @@ function poolCurves(width, cells) {
 }
 
 // Ours and theirs, by their own columns.
-function besidePublished(section, cells) {
+function againstPublished(section, cells) {
   if (cells.length === 0) return;
   const theirs = new Map(data.published.page.map((row) => [row.server, row]));
   const both = cells.flatMap((cell) => [["here", cell], ["published", theirs.get(cell.published_as)]]
-    .filter(([, row]) => row).map(([who, row]) => ({ who, name: `${cell.published_as}, ${who}`, row, ours: cell.server })));
-  chart(section, "Beside the published figures", "Published: another machine, another year; the wait decides, not the machine.",
-    (width, chosen) => bars(width, both.map(({ who, name, row, ours }) => ({
-      name, group: who, value: row[chosen.Column], title: `${who === "here" ? `${ours}: ` : ""}${brief(row[chosen.Column])}`,
+    .filter(([, row]) => row).map(([origin, row]) => ({ origin, name: `${cell.published_as}, ${origin}`, row, ours: cell.server })));
+  chart(section, "Against the published figures", "Published: another machine, another year; the wait decides, not the machine.",
+    (width, chosen) => bars(width, both.map(({ origin, name, row, ours }) => ({
+      name, group: origin, value: row[chosen.Column], title: `${origin === "here" ? `${ours}: ` : ""}${brief(row[chosen.Column])}`,
     })), { label: chosen.Column, group: true }),
     { Column: ["requests_per_s", "total_s", "mean_ms", "p50_ms", "p66_ms", "p75_ms", "p80_ms", "p90_ms", "p95_ms", "p98_ms", "p99_ms", "max_ms"] });
 }

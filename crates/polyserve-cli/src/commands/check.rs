@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use polyserve::catalog::{Catalog, RepoEntry};
 use polyserve_conformance::history::MAX_OPERATIONS;
 use polyserve_lab::Misuse;
-use polyserve_lab::check::{Plan, Report, Subject, check_file, run as record};
+use polyserve_lab::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
 use polyserve_lab::output::{print, print_json};
 use polyserve_lab::progress::Progress;
 
@@ -41,7 +41,7 @@ pub(crate) struct CheckArgs {
     /// Ask the repos in this process, without a server.
     #[arg(long, conflicts_with = "server")]
     in_process: bool,
-    /// Ask whoever listens there instead, http://HOST:PORT; what they have under keys from -9000 on is removed.
+    /// Check the server that listens at http://HOST:PORT instead; its entities with keys from -9000 on are removed.
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "repo", "in_process"])]
     url: Option<Url>,
     /// Check what is in this file, one line of JSON an operation, and record nothing.
@@ -60,7 +60,7 @@ pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Re
         Some(path) => {
             args.takes_no_settings("--history")?;
             let run = check_file(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
-            Report::new(vec![run], false)
+            CheckReport::new(vec![run], false)
         }
         None => args.record(catalog)?,
     };
@@ -69,7 +69,7 @@ pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Re
 }
 
 impl CheckArgs {
-    fn record(&self, catalog: &Catalog) -> anyhow::Result<Report> {
+    fn record(&self, catalog: &Catalog) -> anyhow::Result<CheckReport> {
         let subjects = self.subjects(catalog)?;
         if self.out.is_some() && subjects.len() > 1 {
             return Err(Misuse(format!("--out takes one history, and {} would be recorded", subjects.len())).into());
@@ -79,7 +79,7 @@ impl CheckArgs {
             let opened = OpenOptions::new().append(true).create(true).open(path);
             opened.map_err(|error| Misuse(format!("--out {}: the file cannot be written: {error}", path.display())))?;
         }
-        let plan = Plan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.seed };
+        let plan = CheckPlan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.seed };
         let stop = stop::on_signal()?;
         let mut progress = Progress::counting(self.ops as usize * subjects.len(), "operations");
         let mut runs = Vec::new();
@@ -91,10 +91,10 @@ impl CheckArgs {
         }
         progress.finish();
         let early = runs.len() < subjects.len();
-        Ok(Report::new(runs, early))
+        Ok(CheckReport::new(runs, early))
     }
 
-    fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<Subject>> {
+    fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<CheckSubject>> {
         if let Some(url) = &self.url {
             self.takes_no_settings("--url")?;
             if url.path() != "/" {
@@ -102,12 +102,12 @@ impl CheckArgs {
             }
             let addr = polyserve::net::resolve(&url.address());
             let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
-            return Ok(vec![Subject::Somebody { name: url.to_string(), addr }]);
+            return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
         }
         let repos = self.repos(catalog)?;
         if self.in_process {
             self.takes_no_settings("--in-process")?;
-            return Ok(repos.into_iter().map(Subject::Repo).collect());
+            return Ok(repos.into_iter().map(CheckSubject::Repo).collect());
         }
         let settings = self.config.settings(None)?;
         let mut subjects = Vec::new();
@@ -118,7 +118,7 @@ impl CheckArgs {
             let flags = room::honoured(&config, &self.config.flags());
             subjects.extend(repos.iter().map(|repo| {
                 let launch = serve(&server.name, &repo.name, &flags, Vec::new());
-                Subject::Server { server: server.name.clone(), repo: repo.name.clone(), launch }
+                CheckSubject::Server { server: server.name.clone(), repo: repo.name.clone(), launch }
             }));
         }
         Ok(subjects)
@@ -138,7 +138,7 @@ impl CheckArgs {
         Ok(self.repo.iter().map(|name| catalog.repo(name).cloned()).collect::<Result<_, _>>()?)
     }
 
-    /// A setting of a server makes no sense where none is started.
+    /// Returns an error if a setting was given although no server is started.
     fn takes_no_settings(&self, with: &str) -> Result<(), Misuse> {
         match self.config.flags().first() {
             None => Ok(()),

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::machine::cores::Cores;
 
-/// Whose cores are whose.
+/// The cores of the servers and of the clients.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CoresArgs {
     /// The servers' cores: 0, or 0-3,6. [default: the first]
@@ -16,7 +16,7 @@ pub(crate) struct CoresArgs {
 }
 
 impl CoresArgs {
-    /// The servers', and the clients': as asked for, or one of `available` each, where there are two.
+    /// The servers' cores and the clients' cores: as asked for, or one of `available` each if there are two.
     pub(crate) fn of(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
         let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
         let servers = chosen("--server-cores", own, others, available)?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_and_server_have_a_core_each_where_there_are_two() {
+    fn client_and_server_have_a_core_each_if_there_are_two() {
         let cores = |text: &str| text.parse::<Cores>().unwrap();
         let (one, two) = (cores("3"), cores("0,2"));
         let usual = |others: Option<&str>, available: &Cores| {

@@ -10,9 +10,9 @@ use polyserve::env::Settings;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound};
 use polyserve_lab::crowd::bench::CrowdSpec;
-use polyserve_lab::crowd::experiment::Cell;
+use polyserve_lab::crowd::experiment::CrowdCell;
 use polyserve_lab::crowd::report::{Key, NAME};
-use polyserve_lab::crowd::{Bench, Crowds, Kind};
+use polyserve_lab::crowd::{CrowdBench, CrowdKind, Crowds};
 use polyserve_lab::experiment::{Absence, Absent, Execution, RecordArgs};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
@@ -37,7 +37,7 @@ pub(crate) struct CrowdArgs {
     repos: Vec<String>,
     /// The behaviour of the crowd, with commas between. [default: all]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
-    kind: Vec<Kind>,
+    kind: Vec<CrowdKind>,
     /// The number of connections of the crowd; less if the limit on descriptors is lower. [default: 10000 idle, 500 slow; quick: 1000, 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: Option<u32>,
@@ -98,7 +98,7 @@ pub(crate) fn run(
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
     let description = args.plan(&bench, &crowds, &servers)?;
-    let selection = Selection { args, catalog, settings: &settings, connections: bench.connections };
+    let selection = CellSelection { args, catalog, settings: &settings, connections: bench.connections };
     let (cells, absent) = selection.cells(&crowds, &servers)?;
     let stop = bench.stop.clone();
     let mut experiment = Crowds { cells, absent, bench, description };
@@ -110,7 +110,7 @@ fn name(server: &str, repo: &str) -> String {
 }
 
 /// Chooses the cells.
-struct Selection<'a> {
+struct CellSelection<'a> {
     args: &'a CrowdArgs,
     catalog: &'a Catalog,
     settings: &'a Settings,
@@ -118,20 +118,20 @@ struct Selection<'a> {
     connections: usize,
 }
 
-impl Selection<'_> {
+impl CellSelection<'_> {
     /// Every server with every crowd; and the cells of servers that reject the settings. If a server that was asked for by
     /// name rejects them, that is an error.
     fn cells(
         &self,
         crowds: &[CrowdSpec],
         servers: &[(String, String)],
-    ) -> anyhow::Result<(Vec<Cell>, Vec<Absent<Key>>)> {
+    ) -> anyhow::Result<(Vec<CrowdCell>, Vec<Absent<Key>>)> {
         let (mut cells, mut absent) = (Vec::new(), Vec::new());
         for crowd in crowds.iter().copied() {
             for (server, repo) in servers {
                 let name = name(server, repo);
                 match self.contestant(&name, server, repo, crowd) {
-                    Ok((contestant, bound)) => cells.push(Cell { contestant, crowd, bound }),
+                    Ok((contestant, bound)) => cells.push(CrowdCell { contestant, crowd, bound }),
                     Err(error) if !self.args.servers.is_empty() => return Err(error),
                     Err(error) => {
                         let (key, absence) =
@@ -156,7 +156,7 @@ impl Selection<'_> {
         let together = crowd.connections + self.connections;
         let entry = self.catalog.server(server)?;
         let config = roomy(self.settings, &self.settings.with_pool_size(), together).with(|config| {
-            if crowd.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
+            if crowd.kind == CrowdKind::Idle && !self.settings.is_given("idle_timeout") {
                 config.idle_timeout = config.idle_timeout.max(IDLE);
             }
         });
@@ -170,7 +170,7 @@ impl Selection<'_> {
 }
 
 impl CrowdArgs {
-    fn bench(&self, available: &Cores, settings: &Settings, stop: polyserve::Shutdown) -> anyhow::Result<Bench> {
+    fn bench(&self, available: &Cores, settings: &Settings, stop: polyserve::Shutdown) -> anyhow::Result<CrowdBench> {
         let or_quick = |quick: u64, full: u64| Duration::from_millis(if self.quick { quick } else { full });
         let slice = self.slice.unwrap_or_else(|| or_quick(100, 200));
         let phase = self.time.unwrap_or_else(|| or_quick(2000, 12_000));
@@ -181,7 +181,7 @@ impl CrowdArgs {
             return Err(Misuse(format!("--rate {} is not from 1 to 1000000 requests a second", self.rate)).into());
         }
         let [server_cores, client_cores] = self.cores.of(available)?;
-        Ok(Bench {
+        Ok(CrowdBench {
             server_cores,
             client_cores,
             connections: self.good.into(),
@@ -198,7 +198,7 @@ impl CrowdArgs {
     }
 
     /// The description of the run, for the record's header.
-    fn plan(&self, bench: &Bench, crowds: &[CrowdSpec], servers: &[(String, String)]) -> anyhow::Result<Value> {
+    fn plan(&self, bench: &CrowdBench, crowds: &[CrowdSpec], servers: &[(String, String)]) -> anyhow::Result<Value> {
         let seconds = |time: Duration| time.as_secs_f64();
         let crowd = |crowd: &CrowdSpec| {
             let CrowdSpec { kind, connections, interval, stay } = crowd;
@@ -223,12 +223,12 @@ impl CrowdArgs {
     fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<CrowdSpec>> {
         // The servers' ends are in other processes, each with a limit that it inherits.
         let room = limits::connections(2 * u64::from(self.good), 1);
-        let kinds = if self.kind.is_empty() { &Kind::ALL[..] } else { &self.kind };
+        let kinds = if self.kind.is_empty() { &CrowdKind::ALL[..] } else { &self.kind };
         let mut crowds = Vec::new();
         for kind in kinds {
             let usual = match (kind, self.quick) {
-                (Kind::Idle, false) => 10_000,
-                (Kind::Idle, true) => 1000,
+                (CrowdKind::Idle, false) => 10_000,
+                (CrowdKind::Idle, true) => 1000,
                 (_, false) => 500,
                 (_, true) => 100,
             };
@@ -243,22 +243,22 @@ impl CrowdArgs {
             }
             let interval = self.interval(*kind, &settings.config)?;
             // A slow reader cannot notice that the server has closed: it opens a new connection after the write timeout.
-            let stay = (*kind == Kind::SlowReaders).then(|| settings.config.write_timeout.saturating_mul(11) / 10);
+            let stay = (*kind == CrowdKind::SlowReaders).then(|| settings.config.write_timeout.saturating_mul(11) / 10);
             crowds.push(CrowdSpec { kind: *kind, connections, interval, stay });
         }
         Ok(crowds)
     }
 
     /// The time between two turns. It is short enough that only the timeout of a whole head, body or answer ends a connection.
-    fn interval(&self, kind: Kind, config: &ServerConfig) -> Result<Duration, Misuse> {
+    fn interval(&self, kind: CrowdKind, config: &ServerConfig) -> Result<Duration, Misuse> {
         if let Some(interval) = self.interval {
             within("--interval", interval, WAITS)?;
             return Ok(interval);
         }
         let timeout = match kind {
-            Kind::Idle | Kind::SlowHeads => config.head_timeout,
-            Kind::SlowBodies => config.body_timeout,
-            Kind::SlowReaders => config.write_timeout,
+            CrowdKind::Idle | CrowdKind::SlowHeads => config.head_timeout,
+            CrowdKind::SlowBodies => config.body_timeout,
+            CrowdKind::SlowReaders => config.write_timeout,
         };
         Ok((timeout / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)))
     }

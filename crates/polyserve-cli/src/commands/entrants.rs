@@ -214,7 +214,9 @@ impl Entrants<'_> {
         }
         let launch = ForeignProgram::unbuilt(server).launch(workers)?;
         let bound = match server {
-            Foreign::Go(go) => go.at_once(workers).and_then(|max| bound_of(max, go::HEAD_TIMEOUT, self.connections)),
+            Foreign::Go(go) => {
+                go.max_concurrent(workers).and_then(|max| bound_of(max, go::HEAD_TIMEOUT, self.connections))
+            }
             Foreign::Peer(_) | Foreign::Nginx => None,
         };
         Ok(Contestant::new(&server.title(), Role::Ranked, launch).with(|one| {
@@ -298,7 +300,7 @@ pub(crate) fn chosen<M>(
     places.into_iter().map(|place| entries[place].name.clone()).collect()
 }
 
-/// Returns this program, as it was when it started: a later build of it is not measured.
+/// Returns this program, as it was when it started: a later build is not measured.
 pub(crate) fn this_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }

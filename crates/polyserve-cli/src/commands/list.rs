@@ -9,15 +9,15 @@ use serde::Serialize;
 
 #[derive(Serialize)]
 struct Listing<'a> {
-    servers: Vec<Line<'a>>,
-    repos: Vec<Line<'a>>,
-    executors: Vec<Line<'a>>,
-    services: Vec<Line<'a>>,
-    references: Vec<Line<'a>>,
+    servers: Vec<ListEntry<'a>>,
+    repos: Vec<ListEntry<'a>>,
+    executors: Vec<ListEntry<'a>>,
+    services: Vec<ListEntry<'a>>,
+    references: Vec<ListEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ListEntry<'a> {
     name: &'a str,
     summary: &'a str,
     promises: String,
@@ -32,10 +32,10 @@ struct Code<'a> {
     expression: &'a str,
 }
 
-fn lines<M>(entries: &[Entry<M>]) -> Vec<Line<'_>> {
+fn lines<M>(entries: &[Entry<M>]) -> Vec<ListEntry<'_>> {
     entries
         .iter()
-        .map(|Entry { name, summary, promises, tags, code, .. }| Line {
+        .map(|Entry { name, summary, promises, tags, code, .. }| ListEntry {
             name,
             summary,
             promises: words(promises),
@@ -71,7 +71,7 @@ fn table(listing: &Listing<'_>) -> Table {
         ("service", &listing.services),
         ("reference", &listing.references),
     ] {
-        for Line { name, summary, promises, .. } in lines {
+        for ListEntry { name, summary, promises, .. } in lines {
             table.row(vec![kind.to_owned(), (*name).to_owned(), (*summary).to_owned(), promises.clone()]);
         }
     }

@@ -24,10 +24,10 @@ pub(crate) struct ReportArgs {
     html: Option<PathBuf>,
     /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
     /// `<!-- chart AXIS WORKLOAD [DIST] of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
-    /// `charts` beside the page; what else is there stays.
+    /// `charts` in the directory of the page; other files there stay.
     #[arg(long, value_name = "PAGE", num_args = 1..)]
     splice: Vec<PathBuf>,
-    /// Write no page or chart over: say where one differs from its records, and end with 1.
+    /// Change no page or chart: print the differences from the records, and end with 1 if there are any.
     #[arg(long, requires = "splice")]
     check: bool,
 }
@@ -37,12 +37,12 @@ pub(crate) struct ReportArgs {
 struct Printed {
     /// The page that was written.
     html: Option<String>,
-    records: Vec<Said>,
+    records: Vec<RecordSummary>,
     pages: Vec<Spliced>,
 }
 
 #[derive(Debug, Serialize)]
-struct Said {
+struct RecordSummary {
     file: String,
     experiment: String,
     lines: usize,
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
     if !args.records.is_empty() {
         let path = args.html.clone().unwrap_or_else(|| PathBuf::from("report.html"));
         let records = report::read(&args.records)?;
-        printed.records = records.iter().map(Said::of).collect();
+        printed.records = records.iter().map(RecordSummary::of).collect();
         fs::write(&path, html::page(&records)?).with_context(|| format!("{} cannot be written", path.display()))?;
         for record in &printed.records {
             text.push_str(&record.to_string());
@@ -113,7 +113,7 @@ fn counted(page: &Page) -> String {
     }
 }
 
-impl Said {
+impl RecordSummary {
     fn of(record: &Record) -> Self {
         Self {
             file: record.path.display().to_string(),
@@ -127,7 +127,7 @@ impl Said {
     }
 }
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for RecordSummary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { file, experiment, lines, short_of, claims, .. } = self;
         write!(f, "{file}: {experiment}, {lines} lines")?;

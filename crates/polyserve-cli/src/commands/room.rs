@@ -1,4 +1,4 @@
-//! Settings under which a server turns nobody away for want of room: for whom a 503 is an error.
+//! Settings with which a server rejects no connection for lack of capacity. Experiments use them if a 503 is an error.
 
 use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::{SETTINGS, Settings};

@@ -9,10 +9,10 @@ use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{Execution, RecordArgs};
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::scale::bench::Bench;
+use polyserve_lab::scale::bench::ScaleBench;
 use polyserve_lab::scale::experiment::Target;
-use polyserve_lab::scale::{Axis, NAME, Place, Scale};
-use polyserve_lab::stores::Workload;
+use polyserve_lab::scale::{Axis, NAME, PointSettings, Scale};
+use polyserve_lab::stores::StoreWorkload;
 use polyserve_load::{Dist, Mix};
 use serde_json::{Value, json};
 
@@ -22,11 +22,11 @@ use super::times::{SLICES, within};
 use crate::config_args::ConfigArgs;
 
 mod alone;
-mod field;
+mod targets;
 
 pub(super) use alone::named;
 
-use field::Field;
+use targets::ServerTargets;
 
 /// What `polyserve scale` is told.
 #[derive(Debug, clap::Args)]
@@ -51,14 +51,15 @@ pub(crate) struct ScaleArgs {
     in_process: bool,
     /// In process: what is asked, with commas between. [default: all; quick: read, 50/50 and memory]
     #[arg(long, value_enum, value_name = "W,...", value_delimiter = ',', requires = "in_process")]
-    workload: Vec<Workload>,
+    workload: Vec<StoreWorkload>,
     /// In process: which ids are read and written, uniform, zipf:0.99 or hot, with commas between. [default: uniform]
     #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
     dist: Vec<Dist>,
     /// In process: how long a store may take to be filled, an hour at most; one that takes longer is shown as such.
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
     limit: humantime::Duration,
-    /// In process: beside whom all stores stand; entered twice. [default: bare/dashmap, or the first that is named]
+    /// In process: the store that all stores are compared with; entered twice. [default: bare/dashmap, or the first that
+    /// is named]
     #[arg(long, value_name = "R", requires = "in_process")]
     baseline: Option<String>,
     /// Connections at a time, on the other axes.
@@ -118,14 +119,14 @@ pub(crate) fn run(
     let cores = args.cores.of(&available)?;
     let (mix, slice) = (args.mix(), args.slice()?);
     let settings = args.config.settings(None)?;
-    let field = Field { args, catalog, settings: &settings, cores: available.count() };
+    let field = ServerTargets { args, catalog, settings: &settings, cores: available.count() };
     let axes = field.axes()?;
     let (targets, absent) = field.targets(&axes)?;
     let description = args.plan(&targets, &axes, mix, slice)?;
     let [server, client] = &cores;
     let environment = Environment::of(&available, [server, client], args.seed, allocator);
     client.pin()?;
-    let instrument = Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
+    let instrument = ScaleBench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
     let mut scale = Scale { targets, absent, rounds: args.rounds(), description, instrument };
     Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut scale)
 }
@@ -143,7 +144,7 @@ impl ScaleArgs {
         self.slice_or(Duration::from_millis(if self.quick { 250 } else { 500 }))
     }
 
-    /// The slice, `usual` where none was given.
+    /// The slice, or `usual` if none was given.
     fn slice_or(&self, usual: Duration) -> Result<Duration, Misuse> {
         let slice = self.slice.unwrap_or(usual);
         within("--slice", slice, SLICES).map(|()| slice)
@@ -155,8 +156,8 @@ impl ScaleArgs {
     }
 
     /// Where the other axes are while one grows.
-    fn base(&self, workers: Option<usize>) -> Place {
-        Place {
+    fn base(&self, workers: Option<usize>) -> PointSettings {
+        PointSettings {
             connections: self.connections as usize,
             keys: self.keys.unwrap_or(KEYS),
             workers,

@@ -1,4 +1,4 @@
-//! `polyserve seam`: what the seam costs, and stores beside each other, turn by turn in one process.
+//! `polyserve seam`: the cost of the seam, and stores against each other, turn by turn in one process.
 
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ use polyserve_lab::output::print_json;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use polyserve_lab::stores::cell::needs;
 use polyserve_lab::stores::process::Processes;
-use polyserve_lab::stores::record::Place;
-use polyserve_lab::stores::seam::{Group, NAME, Seam, Setup, Visit};
+use polyserve_lab::stores::record::StoreSettings;
+use polyserve_lab::stores::seam::{NAME, Seam, SeamGroup, SeamRun, SeamSetup};
 use polyserve_lab::stores::twins::Lookups;
 
 use super::entrants::part_of;
@@ -23,8 +23,9 @@ use super::stop;
 /// What `polyserve seam` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SeamArgs {
-    /// Beside whom all stores take their turns, in one process: a repo, or a bare map. [default: each repo beside the map that
-    /// it is made of, and sharded beside bare/dashmap and bare/papaya; each as a trait object, and as its own type]
+    /// The store that all stores are compared with, in turns in one process: a repo, or a bare map. [default: each repo
+    /// against the map that it is made of, and sharded against bare/dashmap and bare/papaya; each as a trait object, and as
+    /// its own type]
     #[arg(long, value_name = "S")]
     baseline: Option<String>,
     /// The stores, with commas between them: repos, repos of a type that the compiler knows (typed/sharded), and bare maps.
@@ -50,7 +51,7 @@ pub(crate) struct SeamArgs {
     /// Rounds; the stores are filled anew, in a new process, after each three.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
-    /// Fail where a ratio's 95 % interval reaches above this.
+    /// Fail if a ratio's 95 % interval reaches above this.
     #[arg(long, value_name = "RATIO")]
     at_most: Option<f64>,
     /// Some rounds on one filling, as JSON: what a run starts its processes with.
@@ -71,7 +72,7 @@ const OF_MEMORY: f64 = 0.8;
 /// Measures.
 pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'static str) -> anyhow::Result<ExitCode> {
     if let Some(visit) = &args.visit {
-        let visit: Visit =
+        let visit: SeamRun =
             serde_json::from_str(visit).map_err(|error| Misuse(format!("--visit {visit:?} is none: {error}")))?;
         print_json(&visit.run(catalog)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -81,7 +82,7 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
     }
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let setup = Setup {
+    let setup = SeamSetup {
         groups: args.groups(catalog)?,
         threads: args.threads.iter().map(|threads| *threads as usize).collect(),
         lookups: args.lookups.clone(),
@@ -94,7 +95,7 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
     args.fits(&setup)?;
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
     let processes = Processes { stop: stop.clone(), patience: setup.patience() };
-    let measure = move |visit: &Visit| {
+    let measure = move |visit: &SeamRun| {
         let launch = part_of("seam", "visit", visit).map_err(|error| Absence::failed(error.to_string()))?;
         processes.value(&launch)
     };
@@ -103,9 +104,9 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
 }
 
 impl SeamArgs {
-    fn groups(&self, catalog: &Catalog) -> anyhow::Result<Vec<Group>> {
+    fn groups(&self, catalog: &Catalog) -> anyhow::Result<Vec<SeamGroup>> {
         let given = if self.stores.is_empty() { Vec::new() } else { named(catalog, &self.stores)? };
-        let Some(baseline) = &self.baseline else { return Ok(beside_their_own(catalog, &given)?) };
+        let Some(baseline) = &self.baseline else { return Ok(with_their_own_maps(catalog, &given)?) };
         let baseline = named(catalog, std::slice::from_ref(baseline))?.remove(0);
         let all = if given.is_empty() { named(catalog, &[])? } else { given };
         let is_possible = |name: &String| self.threads.iter().all(|threads| *threads == 1) || name != HASH_MAP;
@@ -113,14 +114,14 @@ impl SeamArgs {
             return Err(Misuse(format!("{HASH_MAP} is for one thread: --threads 1")).into());
         }
         let stores: Vec<String> = all.into_iter().filter(|name| *name != baseline && is_possible(name)).collect();
-        Ok(vec![Group { baseline, stores }])
+        Ok(vec![SeamGroup { baseline, stores }])
     }
 
     /// Fails if there is not enough memory for the largest field.
-    fn fits(&self, setup: &Setup) -> Result<(), Misuse> {
+    fn fits(&self, setup: &SeamSetup) -> Result<(), Misuse> {
         let Ok(memory) = proc::memory() else { return Ok(()) };
         let stores = setup.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
-        let place = Place { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
+        let place = StoreSettings { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
         let most = setup.threads.iter().max().map_or(0, |threads| *threads as u64);
         let draws = setup.gets.saturating_mul(most).saturating_mul(DRAW);
         let (needs, room) = ((needs(&place) * stores).saturating_add(draws) as f64, memory as f64 * OF_MEMORY);
@@ -142,7 +143,7 @@ fn maps(entry: &RepoEntry) -> Vec<&'static str> {
 
 /// Groups each repo with the map it is made of, and our own repos with the maps; only the `given` ones, if any are given. The
 /// stores of one map are one group.
-fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, Misuse> {
+fn with_their_own_maps(catalog: &Catalog, given: &[String]) -> Result<Vec<SeamGroup>, Misuse> {
     let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
     let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
     let mut tagged: Vec<(&str, Vec<&str>)> = catalog
@@ -154,7 +155,7 @@ fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, M
     tagged.sort_by_key(|(_, maps)| maps.len()); // first the repos that are one map behind the seam
     let names =
         if given.is_empty() { tagged.iter().flat_map(|(name, _)| both(name)).collect() } else { given.to_vec() };
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<SeamGroup> = Vec::new();
     for name in names.into_iter().filter(|name| there(name)) {
         let repo = name.strip_prefix(TYPED_PREFIX).unwrap_or(&name);
         let maps = tagged.iter().find(|(name, _)| *name == repo).map_or_else(|| vec![repo], |(_, maps)| maps.clone());
@@ -162,7 +163,7 @@ fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, M
         for baseline in baselines.filter(|map| NAMES.contains(&&**map)) {
             match groups.iter_mut().find(|group| group.baseline == baseline) {
                 Some(group) => group.stores.push(name.clone()),
-                None => groups.push(Group { baseline, stores: vec![name.clone()] }),
+                None => groups.push(SeamGroup { baseline, stores: vec![name.clone()] }),
             }
         }
     }

@@ -48,13 +48,13 @@ pub(crate) struct ServeArgs {
     /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
     #[arg(long)]
     strict_media_type: bool,
-    /// How long the repo takes over each answer: a store that has to ask somebody else. A new entity is stored at once.
+    /// The time that the repo takes for each answer, like a store in another process. A new entity is stored at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     repo_delay: Option<Duration>,
-    /// Burn so many nanoseconds of CPU time a request: a comparison's positive control.
+    /// Burn this number of nanoseconds of CPU time a request: a comparison's positive control.
     #[arg(long, value_name = "NS", hide = true)]
     spin: Option<u64>,
-    /// Drain when standard input ends too: so ends with whoever started it, however that one ends.
+    /// Drain when standard input ends too: the server then ends with the process that started it.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_media_type(with_page(catalog, args)?, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
-    // The error for a name that nobody has is the one that lists the servers.
+    // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
     let server = settings.make(|config| (entry.make)(config))?;
     let mut repo =

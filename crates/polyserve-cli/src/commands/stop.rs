@@ -1,6 +1,6 @@
 //! Ending early, with what there is: the first SIGINT or SIGTERM asks for it, the second ends the process.
 //!
-//! Invariant: to be ended early is no failure, of whatever measures; to have seen somebody do wrong is one all the same.
+//! Invariant: a measurement that is ended early has not failed, unless a contestant did wrong.
 
 use std::process::ExitCode;
 use std::thread;
@@ -28,8 +28,8 @@ pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
     Ok(stop)
 }
 
-/// How a measurement ends that has these failures, each of which is true where somebody did wrong: a wrong answer, say.
-/// A rerun tries all others again, so that a run that was ended early need not have had them yet.
+/// The exit code of a measurement with these failures. A failure is true if a contestant did wrong: a wrong answer, for
+/// instance. A rerun tries the other failures again, so they do not count if the run was ended early.
 pub(crate) fn exit_code(interrupted: bool, failures: impl IntoIterator<Item = bool>) -> ExitCode {
     let is_bad = failures.into_iter().any(|wrong| wrong || !interrupted);
     if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -10,7 +10,7 @@ use polyserve_experiments::stress::{Mode, NAME, OwnServer, Scenario, Stress, Sub
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::{Execution, RecordArgs};
-use polyserve_lab::launch::foreign::{Foreign, Sources, build};
+use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
 use polyserve_lab::limits;
 use polyserve_lab::machine::{Cores, Environment};
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ fn foreign(
     if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
         return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
     }
-    let built = build(&[foreign], Sources::default(), allocator, stop);
+    let built = build(&[foreign], ForeignSources::default(), allocator, stop);
     let server = built.first().with_context(|| format!("{name} was not built"))?;
     let launch = server.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
     Ok(Subject::Apart { name, launch })

@@ -14,7 +14,7 @@ use polyserve_experiments::tasks::experiment::{Contestant, Tasks};
 use polyserve_experiments::tasks::published::{GO, GO_LOCKED};
 use polyserve_experiments::tasks::record::{EXPERIMENT, Settings};
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
-use polyserve_experiments::tasks::sequence::Order;
+use polyserve_experiments::tasks::sequence::TermOrder;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{Execution, RecordArgs};
 use polyserve_lab::launch::go::{self, Module};
@@ -94,7 +94,7 @@ impl TasksArgs {
         within("--task", task, SHORTEST..=LONGEST)?;
         let most = usize::from(self.most.unwrap_or(40));
         let counts = (1..=most).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
-        let order = if self.as_published { Order::AsPublished } else { Order::AsDescribed };
+        let order = if self.as_published { TermOrder::AsPublished } else { TermOrder::AsDescribed };
         Ok(Settings {
             contestants: self.names(catalog)?,
             task_ms: task.as_secs_f64() * 1000.0,

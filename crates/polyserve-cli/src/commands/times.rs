@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_another_time_is_told_which_make_sense() {
+    fn an_error_for_a_time_out_of_range_lists_the_range() {
         assert!(within("--slice", Duration::from_millis(10), SLICES).is_ok() && within("--wait", HOUR, WAITS).is_ok());
         let Misuse(why) = within("--slice", Duration::from_millis(9), SLICES).unwrap_err();
         assert_eq!(why, "--slice 9ms is not from 10ms to 1h");

@@ -11,7 +11,7 @@ use polyserve_lab::experiment::{Execution, RecordArgs};
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::statistics::LEAST_ROUNDS;
-use polyserve_lab::trial::{Kind, NAME, Part, Trials};
+use polyserve_lab::trial::{NAME, TrialKind, TrialPart, Trials};
 
 use super::compare::PlanArgs;
 use super::stop;
@@ -47,13 +47,13 @@ pub(crate) fn run(
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
     let mut parts = Vec::new();
-    for (kind, times) in [(Kind::Same, args.same), (Kind::Slowed, args.times)] {
+    for (kind, times) in [(TrialKind::Same, args.same), (TrialKind::Slowed, args.times)] {
         if times > 0 {
-            parts.push(Part { kind, times, comparison: args.comparison(catalog, kind, &available, &stop)? });
+            parts.push(TrialPart { kind, times, comparison: args.comparison(catalog, kind, &available, &stop)? });
         }
     }
     let [server_cores, client_cores] = match parts.first() {
-        Some(Part { comparison: Comparison { instrument, .. }, .. }) => {
+        Some(TrialPart { comparison: Comparison { instrument, .. }, .. }) => {
             let Instrument { server_cores, client_cores, .. } = instrument;
             [server_cores, client_cores]
         }
@@ -70,17 +70,17 @@ impl TrialArgs {
     fn comparison(
         &self,
         catalog: &Catalog,
-        kind: Kind,
+        kind: TrialKind,
         available: &Cores,
         stop: &Shutdown,
     ) -> anyhow::Result<Comparison> {
         let mut plan = self.plan.clone();
-        plan.slowed = plan.slowed.filter(|_| kind == Kind::Slowed);
+        plan.slowed = plan.slowed.filter(|_| kind == TrialKind::Slowed);
         let mut comparison = plan.comparison(catalog, None, available, stop)?;
         comparison.latency = false;
         comparison.absent.clear();
         comparison.contestants.retain(|one| !matches!(one.role, Role::Limit | Role::Ranked));
-        if kind == Kind::Same {
+        if kind == TrialKind::Same {
             let baseline = comparison.contestants.iter().find(|one| one.role == Role::Baseline).cloned();
             let same =
                 baseline.map(|one| Contestant { name: format!("{} (same)", one.name), role: Role::Ranked, ..one });

@@ -66,7 +66,7 @@ impl WorkloadArgs {
     ///
     /// # Errors
     ///
-    /// Where there are no keys, too many, or no weight.
+    /// Returns an error if there are no keys, too many keys, or no weight.
     pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
         let (keys, mix) = self.asked(keys, mix);
         Traffic::entities(&Data::new(self.seed), keys, self.dist.unwrap_or_default(), mix, self.seed)

@@ -16,14 +16,14 @@ use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::PREFIX;
-use polyserve_lab::stores::report::{AGAIN, Point, medians};
+use polyserve_lab::stores::report::{AGAIN, StorePoint, medians};
 use polyserve_lab::stores::{self, table::rate};
 use polyserve_report::in_markdown;
-use polyserve_report::svg::{Line, LineChart, Mark, Style, count, drawn};
+use polyserve_report::svg::{LineChart, Marker, Series, Style, count, drawn};
 
 use super::Record;
 
-/// Where charts are, beside the page that shows them.
+/// The directory of the charts, in the page's directory.
 pub const DIRECTORY: &str = "charts";
 
 /// A chart, drawn.
@@ -31,7 +31,7 @@ pub const DIRECTORY: &str = "charts";
 pub struct Chart {
     /// Its file's name.
     pub file: String,
-    /// What it shows, for who does not see it.
+    /// A description for screen readers.
     pub about: String,
     /// What the file is to hold.
     pub svg: String,
@@ -51,11 +51,12 @@ impl Chart {
             return Err(Misuse(format!("there is no chart {name:?} of {path}: {why}")).into());
         }
         let points = medians(&record.lines).with_context(|| path.to_string())?;
-        let is_shown = |point: &&Point| !point.name.ends_with(AGAIN) && point.per_s > 0.0 && point.per_s.is_finite();
-        let all: Vec<&Point> = points.iter().filter(is_shown).collect();
-        let name_of = |point: &Point| format!("{} {}", point.axis, point.load);
+        let is_shown =
+            |point: &&StorePoint| !point.name.ends_with(AGAIN) && point.per_s > 0.0 && point.per_s.is_finite();
+        let all: Vec<&StorePoint> = points.iter().filter(is_shown).collect();
+        let name_of = |point: &StorePoint| format!("{} {}", point.axis, point.load);
         let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
-        let own: Vec<&Point> = all.iter().copied().filter(|point| name_of(point) == name).collect();
+        let own: Vec<&StorePoint> = all.iter().copied().filter(|point| name_of(point) == name).collect();
         let Some(first) = own.first() else {
             let mut names: Vec<String> = all.iter().map(|point| name_of(point)).collect();
             names.dedup();
@@ -69,7 +70,7 @@ impl Chart {
         Ok(Self { file: file(said, &name), about, svg: drawn(&chart) })
     }
 
-    /// Where it is, from the page that shows it.
+    /// The path from the page that shows the chart.
     pub fn link(&self) -> String {
         format!("{DIRECTORY}/{}", self.file)
     }
@@ -79,16 +80,16 @@ impl Chart {
         format!("![{}]({})", in_markdown(&self.about), self.link())
     }
 
-    /// Where it is, of a page in this directory.
+    /// The path of the file, for a page in the directory `within`.
     pub fn path(&self, within: &Path) -> PathBuf {
         within.join(DIRECTORY).join(&self.file)
     }
 
-    /// What stands in its file; `None` where there is none.
+    /// The content of its file; `None` if there is no file.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn stands(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let path = self.path(within);
         match fs::read(&path) {
@@ -98,11 +99,11 @@ impl Chart {
         }
     }
 
-    /// Writes its file, where that is not as it should be.
+    /// Writes its file, if the content differs.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read or written.
+    /// Returns an error if the file cannot be read or written.
     pub fn write(&self, within: &Path) -> anyhow::Result<()> {
         if self.stands(within)?.is_some_and(|bytes| bytes == self.svg.as_bytes()) {
             return Ok(());
@@ -122,7 +123,7 @@ fn file(record: &Path, name: &str) -> String {
     format!("{}.svg", parts.join("-").chars().map(plain).collect::<String>())
 }
 
-fn rounds(points: &[&Point]) -> usize {
+fn rounds(points: &[&StorePoint]) -> usize {
     points.iter().map(|point| point.rounds).max().unwrap_or(0)
 }
 
@@ -136,15 +137,15 @@ fn unit(axis: Axis) -> &'static str {
     }
 }
 
-/// What is drawn, and who does the most and the least at the end.
-fn about(points: &[&Point], first: &Point) -> String {
+/// The drawn lines, and the names with the most and the least at the end.
+fn about(points: &[&StorePoint], first: &StorePoint) -> String {
     let names: BTreeSet<&str> = points.iter().map(|point| point.name.as_str()).collect();
     let last = points.iter().map(|point| point.x).max().unwrap_or(first.x);
     let from = points.iter().map(|point| point.x).min().unwrap_or(first.x);
     let there = || points.iter().filter(|point| point.x == last);
     let most = there().max_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
     let least = there().min_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
-    let said = |point: &Point| format!("{} ({})", point.name, rate(point.per_s));
+    let said = |point: &StorePoint| format!("{} ({})", point.name, rate(point.per_s));
     let (stores, load, unit, rounds) = (names.len(), &first.load, unit(first.axis), rounds(points));
     let (from, to, most, least) = (count(from), count(last), said(most), said(least));
     format!(
@@ -154,20 +155,20 @@ fn about(points: &[&Point], first: &Point) -> String {
 }
 
 /// A line for each store, by names.
-fn lines(points: &[&Point], styles: &BTreeMap<&str, Style>) -> Vec<Line> {
+fn lines(points: &[&StorePoint], styles: &BTreeMap<&str, Style>) -> Vec<Series> {
     let mut by: BTreeMap<&str, Vec<(u64, f64)>> = BTreeMap::new();
     for point in points {
         by.entry(&point.name).or_default().push((point.x, point.per_s));
     }
     let line = |(name, mut points): (&str, Vec<(u64, f64)>)| {
         points.sort_by_key(|(x, _)| *x);
-        Line { name: name.to_owned(), style: styles[name], points }
+        Series { name: name.to_owned(), style: styles[name], points }
     };
     by.into_iter().map(line).collect()
 }
 
-/// Colours that stay apart for whoever sees few of them, on white: those of Okabe and Ito without yellow, which is too
-/// bright, then three of Paul Tol's. Marks change with them.
+/// Colours on white that stay apart with colour blindness: those of Okabe and Ito without yellow, which is too bright, then
+/// three of Paul Tol's. Markers change with them.
 const COLOURS: [&str; 10] =
     ["#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#882255", "#999933", "#332288"];
 /// Of a bare map that no repo here is made of.
@@ -176,7 +177,7 @@ const OTHER: &str = "#777777";
 const DASHES: [&str; 2] = ["7 4", "2 3"];
 
 /// How each store looks.
-fn styles<'a>(points: &[&'a Point]) -> BTreeMap<&'a str, Style> {
+fn styles<'a>(points: &[&'a StorePoint]) -> BTreeMap<&'a str, Style> {
     let names: BTreeSet<&str> = points.iter().map(|point| point.name.as_str()).collect();
     let repos: Vec<&str> = names.iter().copied().filter(|name| !name.starts_with(PREFIX)).collect();
     let style = |name: &str| {
@@ -187,8 +188,8 @@ fn styles<'a>(points: &[&'a Point]) -> BTreeMap<&'a str, Style> {
         Style {
             colour: place.map_or(OTHER, |place| COLOURS[place % COLOURS.len()]),
             dashes: bare.map(|bare| DASHES[usize::from(bare != own)]),
-            // Who has the same colour has another mark.
-            mark: Mark::ALL[(mark + mark / COLOURS.len()) % Mark::ALL.len()],
+            // Lines of one colour have different markers.
+            mark: Marker::ALL[(mark + mark / COLOURS.len()) % Marker::ALL.len()],
             is_hollow: bare.is_some(),
         }
     };

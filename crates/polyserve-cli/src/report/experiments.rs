@@ -7,9 +7,9 @@ use polyserve_experiments::tasks::experiment::Tasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
-use polyserve_lab::experiment::{Known, known::Recorded};
+use polyserve_lab::experiment::{KnownExperiment, known::Recorded};
 use polyserve_lab::recommend;
-use polyserve_lab::scale::{Scale, bench::Bench};
+use polyserve_lab::scale::{Scale, bench::ScaleBench};
 use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
 use polyserve_lab::trial::Trials;
 use polyserve_report::Summary;
@@ -22,26 +22,26 @@ const C: Option<&str> = Some("C. A page that sometimes waits");
 const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
 
 /// All of them.
-pub static ALL: &[Known] = &[
-    Known::new::<matrix::Matrix>("Pool size x connections", A),
-    Known::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
-    Known::new::<Tasks>("CPU tasks at once", B),
-    Known::new::<page::WaitingPage>("A page that sometimes waits", C),
-    Known::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
-    Known::new::<Scale<Bench>>("How cost grows", None),
-    Known::new::<Stores<Processes>>("Stores without a server", None),
-    Known::new::<Seam>("What the seam costs", None),
-    Known::new::<Comparison>("Strategies side by side", None),
-    Known::new::<Trials>("Whether comparisons can be believed", None),
-    Known::new::<Crowds>("Beside idle and slow crowds", None),
-    Known::of_lines("recommend", "Recommended for a workload", recommendation),
+pub static ALL: &[KnownExperiment] = &[
+    KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
+    KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
+    KnownExperiment::new::<Tasks>("CPU tasks at once", B),
+    KnownExperiment::new::<page::WaitingPage>("A page that sometimes waits", C),
+    KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
+    KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
+    KnownExperiment::new::<Stores<Processes>>("Stores without a server", None),
+    KnownExperiment::new::<Seam>("What the seam costs", None),
+    KnownExperiment::new::<Comparison>("Strategies side by side", None),
+    KnownExperiment::new::<Trials>("Whether comparisons can be believed", None),
+    KnownExperiment::new::<Crowds>("Servers under idle and slow crowds", None),
+    KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),
 ];
 
 /// An experiment that this program does not know.
-static UNKNOWN: Known = Known::of_lines("", "Another experiment", nothing);
+static UNKNOWN: KnownExperiment = KnownExperiment::of_lines("", "Another experiment", nothing);
 
 /// The experiment of this name, or one without a name that has neither tables nor claims.
-pub fn named(name: &str) -> &'static Known {
+pub fn named(name: &str) -> &'static KnownExperiment {
     ALL.iter().find(|experiment| experiment.name == name).unwrap_or(&UNKNOWN)
 }
 

@@ -76,7 +76,7 @@ const DIGITS: usize = 6;
 
 /// A record as the scripts find it.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct PageRecord<'a> {
     experiment: &'a str,
     title: &'a str,
     article: Option<&'a str>,
@@ -87,15 +87,15 @@ struct Shown<'a> {
     short_of: Option<String>,
     claims: Vec<Claim>,
     tables: Vec<Value>,
-    /// What its drawing needs beside the lines.
+    /// The derived values that its drawing needs.
     derived: Value,
-    /// What this program could not make of it.
+    /// The parts that this program cannot show.
     not_shown: Vec<String>,
     /// The lines that are drawn, by their kinds.
     lines: BTreeMap<&'a str, Vec<Value>>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> PageRecord<'a> {
     fn of(record: &'a Record) -> Self {
         let mut not_shown = Vec::new();
         let recorded = record.recorded();
@@ -104,7 +104,7 @@ impl<'a> Shown<'a> {
         }
         let Summary { claims, tables: own, .. } = recorded.as_ref().map(|one| one.summary.clone()).unwrap_or_default();
         let drawn = DRAWN.iter().find(|(name, ..)| *name == record.name);
-        let tables = if drawn.is_some() { own } else { super::plain::beside(own, &record.lines) };
+        let tables = if drawn.is_some() { own } else { super::plain::with_plain_tables(own, &record.lines) };
         let (_, kinds, reads_result) = drawn.unwrap_or(&("", &[], false));
         let mut derived = Value::Null;
         if *reads_result {
@@ -195,11 +195,11 @@ fn has_same_fields(one: &Value, other: &Value) -> bool {
 ///
 /// # Errors
 ///
-/// Where a published file is none, which a test sees.
+/// Returns an error if a published file is not valid, which a test checks.
 pub fn page(records: &[Record]) -> anyhow::Result<String> {
     let published: BTreeMap<&str, Vec<Value>> =
         PUBLISHED.iter().map(|(name, text)| Ok((*name, rows(text)?))).collect::<anyhow::Result<_>>()?;
-    let records: Vec<Shown<'_>> = records.iter().map(Shown::of).collect();
+    let records: Vec<PageRecord<'_>> = records.iter().map(PageRecord::of).collect();
     let data = within_script(&serde_json::to_string(&packed(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "records": records,

@@ -21,24 +21,24 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::Known;
+use polyserve_lab::experiment::KnownExperiment;
 use polyserve_lab::experiment::known::Recorded;
 use polyserve_lab::journal::{self, EXTENSION, Header};
 use polyserve_report::Table;
 
-/// Records of more bytes together are refused. This bounds what is read, not the page: that has the tables beside the lines,
-/// and the libraries, and is larger.
+/// The max bytes of all records together. This bounds what is read, not the page: the page also has the tables and the
+/// libraries, and is larger.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// One file of a recorded run.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Where it is, as it was asked for.
+    /// Its path, as given.
     pub path: PathBuf,
     /// The experiment's name, known or not.
     pub name: String,
     /// What is known of the experiment.
-    pub experiment: &'static Known,
+    pub experiment: &'static KnownExperiment,
     /// Its lines, the first of them where and with what it was measured.
     pub lines: Vec<Value>,
     /// What [`recorded`](Self::recorded) has computed.
@@ -50,7 +50,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Where it cannot be read, or a line is no JSON.
+    /// Returns an error if the file cannot be read, or if a line is not JSON.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let lines = journal::read(path)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -103,7 +103,7 @@ impl Record {
     /// Returns an error if the lines are not as this program records them.
     pub fn tables(&self) -> anyhow::Result<Vec<(String, Table)>> {
         let recorded = self.recorded().with_context(|| self.path.display().to_string())?;
-        Ok(plain::beside(recorded.summary.tables.clone(), &self.lines))
+        Ok(plain::with_plain_tables(recorded.summary.tables.clone(), &self.lines))
     }
 }
 
@@ -111,7 +111,7 @@ impl Record {
 ///
 /// # Errors
 ///
-/// [`Misuse`] where there is none, or more than [`MOST_BYTES`]; or where one cannot be read.
+/// Returns [`Misuse`] if there is no record, or more than [`MOST_BYTES`]; or an error if a record cannot be read.
 pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut files = Vec::new();
     for path in paths {
@@ -148,7 +148,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// A command line as people type it: the program by its name alone, and not where it was to record.
+/// A command line as people type it: the program by its name alone, without the path of the record.
 pub fn shown_command(header: &Value) -> String {
     let mut words = header["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let program = words.next().map(|program| program.rsplit('/').next().unwrap_or(program)).unwrap_or("unknown");

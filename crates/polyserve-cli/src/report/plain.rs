@@ -1,5 +1,5 @@
-//! Tables of lines as they are: one for each kind, a column for each field. So that nothing that was recorded cannot be
-//! seen, whoever recorded it.
+//! Tables of lines as they are: one for each kind, a column for each field. Every record can be shown, of unknown
+//! experiments too.
 //!
 //! Invariant: every field of every line is in a column; fields within fields are joined by points. Cost: a pass over the
 //! lines of a kind, `MOST_COLUMNS` columns at most.
@@ -8,7 +8,7 @@ use polyserve_lab::journal::Header;
 use polyserve_report::Table;
 use serde_json::{Map, Value};
 
-/// More fields than these make no table that anybody reads; the others are left out, and a column says so.
+/// The max number of columns of a readable table; the other fields are left out, and a column says so.
 const MOST_COLUMNS: usize = 64;
 /// Fields within fields deeper than this are shown as JSON.
 const DEEPEST: usize = 4;
@@ -17,7 +17,7 @@ const LONGEST: usize = 8;
 
 /// An experiment's own tables, and those of the kinds of `lines`, without the header's. A kind that has the name of an
 /// own table comes under `lines of KIND`.
-pub fn beside(own: Vec<(String, Table)>, lines: &[Value]) -> Vec<(String, Table)> {
+pub fn with_plain_tables(own: Vec<(String, Table)>, lines: &[Value]) -> Vec<(String, Table)> {
     let mut kinds: Vec<&str> = Vec::new();
     for kind in lines.iter().filter_map(|line| line["kind"].as_str()) {
         if kind != Header::KIND && !kinds.contains(&kind) {
@@ -122,7 +122,7 @@ mod tests {
             json!({"kind": "cell", "name": "b", "list": [1, 2]}),
             json!("no object"),
         ];
-        let tables = beside(vec![("failure".into(), Table::of_texts(&["own"]))], &lines);
+        let tables = with_plain_tables(vec![("failure".into(), Table::of_texts(&["own"]))], &lines);
         let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["failure", "cell", "lines of failure"]);
         let cells = tables[1].1.rows();
@@ -136,7 +136,7 @@ mod tests {
         let many: Map<String, Value> = (0..100).map(|number| (format!("field{number:03}"), json!(number))).collect();
         let mut line = Value::Object(many);
         line["kind"] = json!("cell");
-        let tables = beside(Vec::new(), &[line]);
+        let tables = with_plain_tables(Vec::new(), &[line]);
         let cells = tables[0].1.rows();
         assert_eq!((cells[0].len(), cells[0][64].as_str(), cells[1][64].as_str()), (65, "(more fields)", "36"));
     }

@@ -1,4 +1,4 @@
-//! Tables and charts in Markdown pages, written there by the program that has the records: nobody copies a figure by hand.
+//! Tables and charts in Markdown pages. The program that has the records writes them: no figure is copied by hand.
 //!
 //! A page names what stands in it, on lines of their own, and everything between them is rewritten:
 //!
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Paths begin at the page's own directory and have no white space. What stands in a fenced block of code is text. A chart
-//! is a file in [`DIRECTORY`](super::chart::DIRECTORY) beside the page, which shows it; files there that no page shows are
-//! left alone.
+//! is a file in [`DIRECTORY`](super::chart::DIRECTORY) in the page's directory; files there that no page shows are left
+//! alone.
 //!
 //! Invariant: what stands outside such a pair stays as it is, byte for byte, its line ends too; splicing twice changes
 //! nothing more. Cost: the page, its records and its charts in memory.
@@ -35,7 +35,7 @@ use super::{Record, shown_command};
 /// A page as it is, and as its records say that it should be.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// As it is.
     pub text: String,
@@ -64,7 +64,7 @@ pub struct Difference {
 #[derive(Debug)]
 struct Due {
     text: String,
-    beside: Option<Difference>,
+    in_file: Option<Difference>,
 }
 
 impl std::fmt::Display for Difference {
@@ -85,7 +85,7 @@ enum Wanted<'a> {
     Claims { paths: Vec<&'a str> },
 }
 
-/// What a line asks for; `None` where it is no marker.
+/// What a line asks for; `None` if it is no marker.
 fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
     let Some(text) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix("-->")).map(str::trim) else {
         return Ok(None);
@@ -115,8 +115,8 @@ fn named(rest: &str) -> Option<(&str, &str)> {
 ///
 /// # Errors
 ///
-/// [`Misuse`] where a marker makes no sense, or names a record, a table or a chart that is not there, or where two
-/// charts would be one file; or where anything cannot be read.
+/// Returns [`Misuse`] if a marker makes no sense, if it names a record, a table or a chart that does not exist, or if two
+/// charts would be one file; or an error if a file cannot be read.
 pub fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
     let mut records = Records::new();
     let pages = paths.iter().map(|path| page(path, &mut records)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -139,12 +139,12 @@ fn page(path: &Path, records: &mut Records) -> anyhow::Result<Page> {
     let (mut tables, mut charts) = (0, Vec::new());
     let mut content = |wanted: &Wanted<'_>| {
         let (text, chart) = content(page.within(), wanted, records)?;
-        let beside = chart.as_ref().map(|chart| beside(page.within(), chart)).transpose()?.flatten();
+        let in_file = chart.as_ref().map(|chart| chart_difference(page.within(), chart)).transpose()?.flatten();
         match chart {
             Some(chart) => charts.push(chart),
             None => tables += 1,
         }
-        Ok(Due { text, beside })
+        Ok(Due { text, in_file })
     };
     let (spliced, differences) = splice(&text, &mut content).map_err(|error| {
         let said = format!("{}: {error:#}", path.display());
@@ -161,11 +161,11 @@ impl Page {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
-    /// Writes it as it should be, where it is not so, and its charts before it.
+    /// Writes the charts that differ, then the page if it differs.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written, or one of them.
+    /// Returns an error if the page or a chart cannot be written.
     pub fn write(&self) -> anyhow::Result<()> {
         self.charts.iter().try_for_each(|chart| chart.write(self.within()))?;
         if self.text == self.spliced {
@@ -204,11 +204,11 @@ fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Diffe
             };
             if inner.trim() == END {
                 let end = if whole.ends_with("\r\n") { "\r\n" } else { "\n" };
-                let Due { text, beside } = content(&asked).with_context(|| format!("line {number}"))?;
+                let Due { text, in_file } = content(&asked).with_context(|| format!("line {number}"))?;
                 let due = text.replace('\n', end);
-                if stands != due || beside.is_some() {
+                if stands != due || in_file.is_some() {
                     let what = line.strip_prefix(BEGIN).unwrap_or(line).trim_end_matches("-->").trim().to_owned();
-                    differences.push(difference(what, &stands, &due).and(beside));
+                    differences.push(difference(what, &stands, &due).and(in_file));
                 }
                 spliced.push_str(&due);
                 spliced.push_str(inner);
@@ -262,7 +262,7 @@ impl Difference {
 }
 
 /// What differs in a chart's file, if anything does.
-fn beside(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
+fn chart_difference(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
     let stands = match chart.stands(within)? {
         Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
         Some(bytes) => bytes,
@@ -325,7 +325,7 @@ fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
 ///
 /// # Errors
 ///
-/// [`Misuse`] where one of them claims nothing; or where the lines are not as this program records them.
+/// Returns [`Misuse`] if a record has no claims, or if its lines are not as this program records them.
 pub fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
     let mut table = Table::of_texts(&["claim", "verdict", "figure"]);
     for record in records {

@@ -8,7 +8,7 @@ use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::service::EntityService;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
 use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead};
-use polyserve_lab::check::{Plan, Report, Run, Subject, Verdict, run};
+use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
 use polyserve_lab::progress::Progress;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -94,7 +94,7 @@ fn a_recorded_history_is_checked_again() {
 }
 
 #[test]
-fn somebody_elses_server_is_asked() {
+fn a_foreign_server_is_checked() {
     let serving = Serving::start(polyserve(&["serve", "--server", "tokio_tcp", "--listen", "127.0.0.1:0"]));
     let url = format!("http://{}", serving.addr);
     // Twice: what the first one left behind is no part of the second.
@@ -131,7 +131,7 @@ fn a_signal_ends_it() {
     // So few that clients may not have met show nothing.
     let is_known = run["verdict"] == "linearizable" || (operations < 1_000 && run["verdict"] == "undecided");
     assert!(is_known && operations < 10_000_000, "{report}\n{}", text(&output.stderr));
-    // What was not asked has not passed, however right the rest was: whoever runs many of them must not take it for a pass.
+    // An interrupted check has not passed, even if all its answers were right.
     assert_eq!((&report["interrupted"], &report["passed"]), (&true.into(), &false.into()), "{report}");
     assert_eq!(output.status.code(), Some(1), "{report}");
 }
@@ -158,11 +158,11 @@ fn what_shows_nothing_does_not_pass() {
     };
     fs::write(&path, by(1)).unwrap();
     undecided(name, "no two operations of a key overlap");
-    // One client alone meets nobody.
+    // Operations of one client alone never overlap.
     fs::write(&path, by(0)).unwrap();
     assert!(printed(&["check", "--history", name]).contains("passed"));
 
-    let nothing = Report::new(Vec::new(), true);
+    let nothing = CheckReport::new(Vec::new(), true);
     assert!(!nothing.passed && nothing.to_string().contains("UNDECIDED: nothing was recorded"), "{nothing}");
 }
 
@@ -181,14 +181,14 @@ fn what_cannot_be_is_refused() {
     assert!(misused(&["check", "--history", path.to_str().unwrap()]).contains("line 1 of the history: missing field"));
 }
 
-fn recorded(subject: &Subject) -> Run {
-    let plan = Plan { operations: 20_000, clients: 8, keys: 3, seed: 1 };
+fn recorded(subject: &CheckSubject) -> CheckRun {
+    let plan = CheckPlan { operations: 20_000, clients: 8, keys: 3, seed: 1 };
     let mut progress = Progress::counting(plan.operations as usize, "operations");
     run(subject, &plan, None, &Shutdown::new(), &mut progress, 0).unwrap()
 }
 
 /// Every round is a race, which a broken repo may win; it does not win them all.
-fn found_out(verdict: Verdict, record: impl Fn() -> Run) {
+fn found_out(verdict: RecordingVerdict, record: impl Fn() -> CheckRun) {
     let mut last = None;
     for _ in 0..20 {
         let run = record();
@@ -214,9 +214,9 @@ fn broken_repos_are_found_out_in_process() {
         broken(LostUpdate::default),
         broken(DoubleRemove::default),
     ] {
-        found_out(Verdict::NotLinearizable, || recorded(&Subject::Repo(repo.clone())));
+        found_out(RecordingVerdict::NotLinearizable, || recorded(&CheckSubject::Repo(repo.clone())));
     }
-    found_out(Verdict::WrongAnswer, || recorded(&Subject::Repo(broken(TornRead::default))));
+    found_out(RecordingVerdict::WrongAnswer, || recorded(&CheckSubject::Repo(broken(TornRead::default))));
 }
 
 #[test]
@@ -224,14 +224,14 @@ fn broken_repos_are_found_out_over_http() {
     let over = |repo: Arc<dyn EntityRepo>| {
         let server = (Catalog::builtin().server("pool_server").unwrap().make)(&ServerConfig::default()).unwrap();
         let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).unwrap();
-        let run = recorded(&Subject::Somebody { name: "broken".into(), addr: running.local_addr() });
+        let run = recorded(&CheckSubject::Address { name: "broken".into(), addr: running.local_addr() });
         let _ = running.shutdown().unwrap();
         run
     };
-    found_out(Verdict::NotLinearizable, || over(Arc::new(StaleCache::default())));
-    found_out(Verdict::NotLinearizable, || over(Arc::new(EarlyAck::default())));
-    found_out(Verdict::NotLinearizable, || over(Arc::new(DoubleRemove::default())));
-    found_out(Verdict::WrongAnswer, || over(Arc::new(TornRead::default())));
+    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(StaleCache::default())));
+    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(EarlyAck::default())));
+    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(DoubleRemove::default())));
+    found_out(RecordingVerdict::WrongAnswer, || over(Arc::new(TornRead::default())));
 }
 
 /// Panics at every put.
@@ -255,7 +255,7 @@ impl EntityRepo for Panics {
 
 #[test]
 fn a_repo_that_panics_fails_alone() {
-    let run = recorded(&Subject::Repo(broken(Panics::default)));
-    assert_eq!(run.verdict, Verdict::Failed, "{run:?}");
+    let run = recorded(&CheckSubject::Repo(broken(Panics::default)));
+    assert_eq!(run.verdict, RecordingVerdict::Failed, "{run:?}");
     assert!(run.why.contains("it panicked: no room for"), "{run:?}");
 }

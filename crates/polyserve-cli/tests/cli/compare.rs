@@ -170,7 +170,7 @@ fn what_cannot_be_compared_is_named() {
 }
 
 #[test]
-fn a_peer_that_nobody_knows_is_refused() {
+fn an_unknown_peer_is_refused() {
     let error = misused(&["compare", "--peers=hyper,hypper"]);
     assert!(error.contains("no peer \"hypper\"") && error.contains("hyper, axum, actix-web, ntex, warp"), "{error}");
     assert!(misused(&["compare", "--baseline=peer/nope"]).contains("no peer \"peer/nope\""));

@@ -15,16 +15,22 @@ use super::{PATIENCE, Serving, polyserve, printed};
 
 /// How a client goes on after an answer.
 #[derive(Clone, Copy)]
-enum Habit {
+enum ClientKind {
     Keep,
-    /// So many requests at once.
+    /// This number of requests at once.
     Pipeline(usize),
     /// A connection for each request.
     Reconnect,
 }
 
-const CLIENTS: [Habit; 6] =
-    [Habit::Keep, Habit::Keep, Habit::Pipeline(4), Habit::Pipeline(16), Habit::Reconnect, Habit::Reconnect];
+const CLIENTS: [ClientKind; 6] = [
+    ClientKind::Keep,
+    ClientKind::Keep,
+    ClientKind::Pipeline(4),
+    ClientKind::Pipeline(16),
+    ClientKind::Reconnect,
+    ClientKind::Reconnect,
+];
 
 #[test]
 fn no_answer_is_lost_torn_or_miscounted() {
@@ -38,13 +44,13 @@ fn no_answer_is_lost_torn_or_miscounted() {
     }
 }
 
-/// Loads `server`, interrupts it after about so many answers, and compares the counts.
+/// Loads `server`, interrupts it after about `answers` answers, and compares the counts.
 fn drain(server: &str, answers: u64) {
     let serving = Serving::start(polyserve(&["serve", "--server", server, "--listen", "127.0.0.1:0"]));
     let whole = Arc::new(AtomicU64::new(0));
-    let clients = CLIENTS.map(|habit| {
+    let clients = CLIENTS.map(|kind| {
         let (addr, whole) = (serving.addr, Arc::clone(&whole));
-        thread::spawn(move || while converse(addr, habit, &whole) {})
+        thread::spawn(move || while converse(addr, kind, &whole) {})
     });
     while whole.load(Ordering::SeqCst) < answers {
         thread::yield_now();
@@ -60,14 +66,14 @@ fn drain(server: &str, answers: u64) {
     assert_eq!(status.code(), Some(0), "{server}");
 }
 
-/// Has one connection's conversation, counting whole answers; false where nobody listens any more.
-fn converse(addr: SocketAddr, habit: Habit, whole: &AtomicU64) -> bool {
+/// Runs one connection and counts whole answers; false if the server no longer listens.
+fn converse(addr: SocketAddr, kind: ClientKind, whole: &AtomicU64) -> bool {
     let Ok(mut stream) = TcpStream::connect(addr) else { return false };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (request, count) = match habit {
-        Habit::Keep => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
-        Habit::Pipeline(count) => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(count), count),
-        Habit::Reconnect => ("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(), 1),
+    let (request, count) = match kind {
+        ClientKind::Keep => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
+        ClientKind::Pipeline(count) => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(count), count),
+        ClientKind::Reconnect => ("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(), 1),
     };
     let mut received = Vec::new();
     loop {

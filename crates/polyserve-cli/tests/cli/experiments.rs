@@ -12,7 +12,7 @@ use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{Experiment, Records};
 use polyserve_lab::journal;
-use polyserve_lab::scale::{Scale, bench::Bench};
+use polyserve_lab::scale::{Scale, bench::ScaleBench};
 use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
 use polyserve_lab::trial::Trials;
 use serde_json::Value;
@@ -159,7 +159,7 @@ fn page() {
 #[test]
 fn scale() {
     let args = ["scale", "--servers=pool_server", "--axis=payload", "--points=15,99", "--rounds=4", "--slice=50ms"];
-    resumes::<Scale<Bench>>(&args);
+    resumes::<Scale<ScaleBench>>(&args);
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn a_failure_is_shown_and_is_the_end_code() {
     let absent = run(&["load", &format!("http://{}/8", server.addr), "-n", "5"]);
     assert_eq!(absent.status.code(), Some(1));
     assert!(text(&absent.stderr).contains("GET /8: status 404"), "{}", text(&absent.stderr));
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = run(&["load", &format!("http://{nobody}/"), "-n", "5"]);
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = run(&["load", &format!("http://{unused}/"), "-n", "5"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("cannot connect"), "{}", text(&refused.stderr));
 }

@@ -65,8 +65,8 @@ fn servers_of_one_size_are_measured_next_to_each_other() {
     assert_eq!(cells.len(), 4);
     // The rows are in the order of the servers.
     let order = |cells: &[Value]| -> Vec<(String, u64)> {
-        let who = |cell: &Value| (cell["server"].as_str().unwrap().to_owned(), cell["workers"].as_u64().unwrap());
-        cells.iter().map(who).collect()
+        let server = |cell: &Value| (cell["server"].as_str().unwrap().to_owned(), cell["workers"].as_u64().unwrap());
+        cells.iter().map(server).collect()
     };
     let [smol, tokio] = ["smol", "tokio_tcp"].map(String::from);
     let all = [(smol.clone(), 1), (tokio.clone(), 1), (smol.clone(), 2), (tokio.clone(), 2)];

@@ -122,7 +122,7 @@ fn every_axis_moves_what_it_is_named_after() {
 
 /// A server without a choice of workers is listed on that axis, and measured on the others.
 #[test]
-fn who_is_left_out_is_named() {
+fn a_contestant_that_is_left_out_is_named() {
     let args = ["--axis=workers,connections", "--servers=leader_followers,sequential", "--rounds=1", "--quick"];
     let said = printed(&[&TINY[..2], &["--keys=5", "--connections=4", "--json"], &args[..]].concat());
     let report: Value = serde_json::from_str(&said).unwrap();
@@ -160,7 +160,7 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["--axis=keys", "--points=0"], "--points"),
         (&["--axis=workers", "--points=100000"], "workers are 4096 at most"),
         (&["--axis=payload", "--points=16384", "--max-body=20000"], "above 10000"),
-        (&["--servers=nobody"], "no server \"nobody\""),
+        (&["--servers=missing"], "no server \"missing\""),
         (&["--repos=nothing"], "no repo \"nothing\""),
         (&["--servers=sequential", "--axis=connections", "--points=10"], "nothing to measure"),
         (&["--slice=1ms"], "--slice"),

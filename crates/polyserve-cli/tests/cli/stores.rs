@@ -95,9 +95,9 @@ fn axes_move_what_they_are_named_after() {
     }
 }
 
-/// Who is not filled in time is in the table and in the record, and a rerun does not wait for it again.
+/// A store that is not filled in time is in the table and in the record, and a rerun does not wait for it again.
 #[test]
-fn who_is_not_filled_in_time_is_shown() {
+fn a_store_that_is_not_filled_in_time_is_shown() {
     let dir = fresh("limit");
     let out = format!("--out={}", dir.display());
     let args = ["--repos=two_level", "--axis=keys", "--points=10000000", "--workload=read", "--limit=10ms", &out];
@@ -119,7 +119,7 @@ fn what_would_not_fit_into_memory_is_refused_by_name() {
     assert!(said.contains("6 stores and what is asked of them may need") && said.contains("at once"), "{said}");
 }
 
-/// Each repo that is a map stands beside that map, and beside anybody else where that is asked for.
+/// Each repo that is a map is compared with that map, or with another store if the command line names it.
 #[test]
 fn the_seam_is_measured_in_turns() {
     let dir = fresh("seam");
@@ -144,7 +144,7 @@ fn the_seam_is_measured_in_turns() {
     let above = run(&[&SEAM[..4], &["--stores=dashmap", "--at-most=0.000001", "--lookups=dependent"]].concat());
     assert_eq!(above.status.code(), Some(1), "{}", text(&above.stderr));
     let said = text(&above.stdout);
-    assert!(said.contains("above 0.000001: dashmap beside bare/dashmap, 2 threads, dependent gets: up to"), "{said}");
+    assert!(said.contains("above 0.000001: dashmap against bare/dashmap, 2 threads, dependent gets: up to"), "{said}");
     assert!(!said.contains("independent"), "{said}");
 }
 

@@ -52,7 +52,7 @@ fn tasks(args: &[&str]) -> Value {
 }
 
 #[test]
-fn every_number_of_tasks_has_a_row_of_everybody_and_a_rerun_measures_nothing_anew() {
+fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothing_anew() {
     let dir = Dir::new("rows");
     let measured = tasks(&[OURS, &dir.flag()]);
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
@@ -148,7 +148,7 @@ fn go_runs_the_same_tasks() {
 
 /// Without Go its row has the reason, and the other contestants are measured.
 #[test]
-fn who_cannot_be_had_is_named() {
+fn a_contestant_that_is_not_available_is_named() {
     let args = ["tasks", "--task=1ms", "--most=2", "--contestants=rayon,go/goroutines"];
     let output = polyserve(&args).env("PATH", "/nonexistent").output().unwrap();
     let said = text(&output.stdout);
@@ -160,7 +160,7 @@ fn who_cannot_be_had_is_named() {
 #[test]
 fn what_cannot_be_done_is_a_misuse() {
     for (args, why) in [
-        (&["--contestants=nobody"][..], "no contestant \"nobody\""),
+        (&["--contestants=missing"][..], "no contestant \"missing\""),
         (&["--task=1us"], "--task 1"),
         (&["--task=2h"], "--task 7200s"),
         (&["--most=0"], "--most"),

@@ -102,8 +102,8 @@ impl Calls {
     }
 }
 
-/// What the thread of reference `name` called from its first wait to `load`'s last answer; `None`, and said so,
-/// where it cannot be traced.
+/// What the thread of reference `name` called from its first wait to `load`'s last answer; `None`, with a
+/// printed note, if it cannot be traced.
 fn traced(name: &str, args: &[&str], load: impl FnOnce(SocketAddr)) -> Option<Calls> {
     if let Err(why) = tracing_works() {
         let test = std::thread::current().name().unwrap_or("calls").to_owned();
@@ -139,7 +139,7 @@ struct Serving(Child);
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // nothing where it has ended
+        let _ = self.0.kill(); // no effect if it has ended
         let _ = self.0.wait();
     }
 }

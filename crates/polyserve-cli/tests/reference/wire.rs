@@ -107,7 +107,7 @@ fn past_the_limit_a_connection_is_closed() {
     assert_eq!(running.shutdown().unwrap().answered, 3);
 }
 
-/// The end waits for nobody: open connections are closed, the port is free.
+/// A shutdown does not wait for clients: open connections are closed, the port is free.
 #[test]
 fn a_shutdown_ends_it() {
     for name in NAMES {

@@ -144,7 +144,7 @@ properties! {
 
 /// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct FailedProperty {
     /// The property's name.
     pub property: Cow<'static, str>,
     /// The subject of the property.
@@ -159,7 +159,7 @@ pub struct AddressReport {
     /// The properties that hold, by name.
     pub held: Vec<Cow<'static, str>>,
     /// The properties that do not hold.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedProperty>,
     /// The properties that did not run because the time was over. A silent server uses up the time.
     pub not_run: Vec<Cow<'static, str>>,
 }
@@ -219,7 +219,7 @@ pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
         }
         match run(&Probe::new(addr, patience)) {
             Ok(()) => report.held.push(Cow::Borrowed(name)),
-            Err(why) => report.failed.push(Failed { property: Cow::Borrowed(name), group: *group, why }),
+            Err(why) => report.failed.push(FailedProperty { property: Cow::Borrowed(name), group: *group, why }),
         }
     }
     report

@@ -99,7 +99,7 @@ pub(super) fn has_status(request: &[u8], response: &Response, statuses: &[u16]) 
 }
 
 /// The failure's message without the transcript.
-pub(super) fn first_line(failure: &crate::client::Failure) -> String {
+pub(super) fn first_line(failure: &crate::client::ReceiveFailure) -> String {
     failure.to_string().lines().next().unwrap_or_default().to_owned()
 }
 

@@ -61,7 +61,7 @@ pub enum Ending {
 
 /// An answer that is missing, cut off or malformed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct ReceiveFailure {
     /// How the connection ended. `None` if an answer came and is malformed.
     pub ending: Option<Ending>,
     /// The number of bytes of the answer that arrived.
@@ -69,20 +69,20 @@ pub struct Failure {
     why: String,
 }
 
-impl Failure {
+impl ReceiveFailure {
     /// Whether the connection ended before the first byte of an answer. A server may close it there.
     pub fn is_clean(&self) -> bool {
         matches!(self.ending, Some(Ending::Closed | Ending::Reset)) && self.received == 0
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ReceiveFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ReceiveFailure {}
 
 /// The largest head of an answer, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
@@ -181,8 +181,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Returns [`Failure`] if the answer is missing, cut off or malformed.
-    pub fn receive(&mut self) -> Result<Response, Failure> {
+    /// Returns [`ReceiveFailure`] if the answer is missing, cut off or malformed.
+    pub fn receive(&mut self) -> Result<Response, ReceiveFailure> {
         self.next(false)
     }
 
@@ -191,11 +191,11 @@ impl Client {
     /// # Errors
     ///
     /// As [`receive`](Self::receive).
-    pub fn receive_head(&mut self) -> Result<Response, Failure> {
+    pub fn receive_head(&mut self) -> Result<Response, ReceiveFailure> {
         self.next(true)
     }
 
-    fn next(&mut self, to_head: bool) -> Result<Response, Failure> {
+    fn next(&mut self, to_head: bool) -> Result<Response, ReceiveFailure> {
         let deadline = Instant::now() + self.patience;
         let head = loop {
             match head_end(&self.unread) {
@@ -270,22 +270,26 @@ impl Client {
         }
     }
 
-    fn ended(&self, ending: Ending) -> Failure {
+    fn ended(&self, ending: Ending) -> ReceiveFailure {
         let received = self.unread.len();
         let how = match ending {
             Ending::Closed => "the connection was closed",
             Ending::Reset => "the connection was reset",
             Ending::Silent => "nothing came within the client's patience",
         };
-        Failure {
+        ReceiveFailure {
             ending: Some(ending),
             received,
             why: format!("{how}, {received} bytes into an answer\n{}", self.show()),
         }
     }
 
-    fn malformed(&self, why: &str) -> Failure {
-        Failure { ending: None, received: self.unread.len(), why: format!("malformed answer: {why}\n{}", self.show()) }
+    fn malformed(&self, why: &str) -> ReceiveFailure {
+        ReceiveFailure {
+            ending: None,
+            received: self.unread.len(),
+            why: format!("malformed answer: {why}\n{}", self.show()),
+        }
     }
 
     /// The bytes that were exchanged on this connection, shortened for a failure message.

@@ -148,13 +148,15 @@ fn said(error: &serde_json::Error) -> String {
 /// Returns whether `line` is a header.
 fn is_header(line: &[u8]) -> Result<bool, String> {
     #[derive(Deserialize)]
-    struct Header {
+    struct HeaderLine {
         kind: String,
         format: u64,
     }
-    match serde_json::from_slice::<Header>(line) {
-        Ok(Header { kind, format }) if kind == "header" && format == FORMAT => Ok(true),
-        Ok(Header { kind, format }) if kind == "header" => Err(format!("format {format} is not known, only {FORMAT}")),
+    match serde_json::from_slice::<HeaderLine>(line) {
+        Ok(HeaderLine { kind, format }) if kind == "header" && format == FORMAT => Ok(true),
+        Ok(HeaderLine { kind, format }) if kind == "header" => {
+            Err(format!("format {format} is not known, only {FORMAT}"))
+        }
         _ => Ok(false),
     }
 }

@@ -124,11 +124,11 @@ pub fn rungs(subjects: &[LadderSubject], rungs: &[Rung], sources: &Sources, stop
 
 /// Builds the references of these names, such as `go-fasthttp`, from the sources in `root`.
 pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>, stop: &Shutdown) -> Vec<Build> {
-    let servers: Vec<go::Server> = names.iter().filter_map(|name| server(name)).collect();
+    let servers: Vec<go::GoServer> = names.iter().filter_map(|name| server(name)).collect();
     let module = go::Module::new(root.map(|root| root.join("benches/peers/go")).as_deref());
     let programs: Vec<&'static str> = servers.iter().map(|server| server.program).collect();
     let built = module.build(&programs, stop);
-    let build = |server: go::Server| {
+    let build = |server: go::GoServer| {
         let name = server.name.replacen(go::PREFIX, GO, 1);
         let program = built.iter().find(|(program, _)| *program == server.program).map(|(_, program)| program.clone());
         let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
@@ -154,9 +154,9 @@ pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>,
 }
 
 /// The Go server of a reference's name; `None` if no server with the welcome has that name.
-pub fn server(name: &str) -> Option<go::Server> {
+pub fn server(name: &str) -> Option<go::GoServer> {
     let known = ["go/fasthttp", "go/nethttp"].into_iter().find(|known| known.replacen(go::PREFIX, GO, 1) == name)?;
-    go::Server::named(known).copied()
+    go::GoServer::named(known).copied()
 }
 
 fn print_of(program: &Path) -> Result<(u64, String), String> {

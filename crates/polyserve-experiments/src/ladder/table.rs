@@ -195,9 +195,9 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
         "REQUESTS/S",
         "MIB/S",
         "REQUESTS/CPU S",
-        "BESIDE THE ONE BELOW",
+        "VS RUNG BELOW",
         "VERDICT",
-        "BESIDE FASTHTTP",
+        "VS FASTHTTP",
         "VERDICT",
         "SERVER BUSY",
     ]);
@@ -240,15 +240,8 @@ pub(super) fn waterfall(rows: &[RungRow]) -> Table {
 
 /// The published ladder, and the measured ratios of the same rungs.
 fn published(results: &Results) -> anyhow::Result<Table> {
-    let mut table = Table::of_numbers(&[
-        "PUBLISHED RUNG",
-        "REQUESTS/S",
-        "MIB/S",
-        "BESIDE THE ONE BELOW",
-        "HERE",
-        "BESIDE FASTHTTP",
-        "HERE",
-    ]);
+    let mut table =
+        Table::of_numbers(&["PUBLISHED RUNG", "REQUESTS/S", "MIB/S", "VS RUNG BELOW", "HERE", "VS FASTHTTP", "HERE"]);
     let rows: Vec<(String, f64, f64)> =
         csv::Reader::from_reader(LADDER.as_bytes()).deserialize().collect::<Result<_, _>>()?;
     let of = |wanted: &str| rows.iter().find(|(name, ..)| name == wanted).map(|(_, requests_per_s, _)| *requests_per_s);

@@ -19,7 +19,7 @@ use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::machine::proc::{self, Resident};
 use polyserve_load::data::{Data, EntityVersion};
-use polyserve_load::{CpuSource, Exchange, Load, Progress, Report, RunLength, Traffic, Usage, run};
+use polyserve_load::{CpuSource, Exchange, Load, LoadProgress, Report, RunLength, Traffic, Usage, run};
 
 use super::{Key, Method, Origin, Sample};
 
@@ -142,7 +142,7 @@ fn clean(load: &Load) -> Result<Report, Absence> {
 }
 
 /// Runs `load`. A single wrong answer is an absence.
-fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Absence> {
+fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, Absence> {
     let report = run(load, on_progress)?;
     let failed = report.failed.total();
     if failed > 0 {

@@ -6,7 +6,7 @@ use super::{Cell, Method};
 
 /// A line. The names of the fields are the header.
 #[derive(Serialize)]
-struct Row<'a> {
+struct CsvRow<'a> {
     lang: &'a str,
     pool_size: Option<usize>,
     requests: u64,
@@ -75,9 +75,9 @@ pub(super) fn of_method(cells: &[Cell], method: Method) -> anyhow::Result<String
     Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
-fn row(Cell { key, sample }: &Cell) -> Row<'_> {
+fn row(Cell { key, sample }: &Cell) -> CsvRow<'_> {
     let origin = &sample.origin;
-    Row {
+    CsvRow {
         lang: &origin.lang,
         pool_size: key.pool_size,
         requests: sample.requests,

@@ -25,7 +25,7 @@ pub enum Candidate {
     /// A Rust server, ready to start.
     Ready(Entrant),
     /// A server in Go, which must be built.
-    Go(&'static go::Server),
+    Go(&'static go::GoServer),
     /// A server that rejects the settings: its name, and why.
     Rejected(String, String),
 }
@@ -107,7 +107,7 @@ impl Matrix {
 }
 
 /// The twins have the published store or Go's own concurrent map.
-fn origin_of(server: &go::Server) -> Origin {
+fn origin_of(server: &go::GoServer) -> Origin {
     let kind = server.name.trim_start_matches(go::PREFIX);
     let (kind, variant) = kind.split_once('-').unwrap_or((kind, kind));
     let repo = if variant == "syncmap" { "sync_map" } else { "two_level" };
@@ -234,13 +234,13 @@ mod tests {
         assert_eq!(control(&[]), [""; 0]);
         assert_eq!(control(&["a", "b"]), ["a"]);
         assert_eq!(control(&["a", &classic, "b"]), [classic.as_str()]);
-        let matrix = entered(vec![Candidate::Go(go::Server::named(TWIN).unwrap()), candidate("b")], &[]);
+        let matrix = entered(vec![Candidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")], &[]);
         assert!(matrix.plan().keys().all(|key| key.contestant == "b"), "a twin that was not built has no cells");
     }
 
     #[test]
     fn a_contestant_that_is_named_is_not_excused() {
-        let candidates = || vec![Candidate::Go(go::Server::named(TWIN).unwrap()), candidate("b")];
+        let candidates = || vec![Candidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")];
         for (named, excused) in [(&[][..], true), (&[TWIN][..], false)] {
             let plan = entered(candidates(), named).plan();
             let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };

@@ -14,13 +14,13 @@
 
 pub mod bench;
 pub mod claims;
+mod compared;
 mod csv;
 pub mod experiment;
-mod judge;
 pub mod plan;
 mod published;
+mod ratio_test;
 pub mod report;
-mod seen;
 pub mod table;
 
 use std::fmt;
@@ -146,11 +146,11 @@ pub struct Sample {
     pub requests: u64,
     /// The server's CPU time, user and system, in per cent of the elapsed time: 100 is one core.
     pub avg_cpu_pct: f64,
-    /// The maximum of it within 100 ms; `None` for fewer than 5 looks.
+    /// The maximum CPU use within 100 ms; `None` for fewer than 5 looks.
     pub max_cpu_pct: Option<f64>,
     /// The server's mean resident memory, in per cent of the machine's memory.
     pub avg_mem_pct: f64,
-    /// The maximum of it; `None` for fewer than 5 looks.
+    /// The maximum resident memory, in per cent of the machine's memory; `None` for fewer than 5 looks.
     pub max_mem_pct: Option<f64>,
     /// The time from the first connect to the last answer.
     pub total_s: f64,

@@ -8,7 +8,7 @@ use crate::published::{MATRIX_GET, MATRIX_PUT};
 
 /// A published line.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Row {
+pub(super) struct PublishedCell {
     /// `rust` or `go`.
     pub(super) lang: String,
     pub(super) pool_size: usize,
@@ -33,7 +33,7 @@ pub(super) struct Row {
 /// # Errors
 ///
 /// Returns an error if a file does not have the published columns.
-pub(super) fn rows() -> anyhow::Result<Vec<(Method, Row)>> {
+pub(super) fn rows() -> anyhow::Result<Vec<(Method, PublishedCell)>> {
     let mut rows = Vec::new();
     for (method, text) in [(Method::Get, MATRIX_GET), (Method::Put, MATRIX_PUT)] {
         for row in ::csv::Reader::from_reader(text.as_bytes()).deserialize() {

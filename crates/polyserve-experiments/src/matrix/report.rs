@@ -37,7 +37,7 @@ pub struct Missing {
     /// Whether this is the contestant's second entry, the A/A control.
     pub control: bool,
     /// The cell; `None` stands for all cells of the contestant.
-    pub cell: Option<Place>,
+    pub cell: Option<CellPosition>,
     /// Why.
     pub why: String,
     /// Whether the contestant did wrong.
@@ -49,7 +49,7 @@ pub struct Missing {
 
 /// The place of a cell in the matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CellPosition {
     /// The method of the requests.
     pub method: Method,
     /// The number of concurrent connections.
@@ -109,6 +109,6 @@ fn in_order<E: Experiment<Key = Key, Sample = Sample>>(records: &Records<E>) -> 
 
 fn missing((key, absence): (&Key, &Absence)) -> Missing {
     let Key { contestant, control, method, pool_size, connections, round } = key.clone();
-    let cell = (round != EVERY_ROUND).then_some(Place { method, connections, pool_size, round });
+    let cell = (round != EVERY_ROUND).then_some(CellPosition { method, connections, pool_size, round });
     Missing { contestant, control, cell, why: absence.why.clone(), wrong: absence.is_wrong(), key: key.clone() }
 }

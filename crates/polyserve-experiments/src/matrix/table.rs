@@ -10,7 +10,7 @@ use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
 use super::claims::{CLASSIC, REPO, TWIN};
-use super::published::{self, Row};
+use super::published::{self, PublishedCell};
 use super::report::Missing;
 use super::{Cell, Key, Method};
 
@@ -21,7 +21,7 @@ struct Rounds<'a>(Vec<&'a Cell>);
 type Figure = (&'static str, fn(&Cell) -> f64);
 
 /// The title of a figure, the published figure, and the measured one. A cell that took too little time has no maxima.
-type Column = (&'static str, fn(&Row) -> f64, fn(&Cell) -> Option<f64>);
+type Column = (&'static str, fn(&PublishedCell) -> f64, fn(&Cell) -> Option<f64>);
 
 /// The figures of the published tables.
 const FIGURES: [Figure; 4] = [
@@ -161,7 +161,7 @@ pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String,
         for (lang, contestant) in [("rust", format!("{CLASSIC}/{REPO}")), ("go", TWIN.into())] {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
             let ours = of_method().filter(|rounds| rounds.first().is_some_and(|cell| cell.key.name() == contestant));
-            if let Some(table) = beside(method, lang, &ours.collect::<Vec<_>>())? {
+            if let Some(table) = published_and_measured(method, lang, &ours.collect::<Vec<_>>())? {
                 tables.push((title, table));
             }
         }
@@ -206,7 +206,7 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
 
 /// The published and the measured figure in one table cell, all columns in the published order; `None` if no cell was
 /// measured.
-fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
+fn published_and_measured(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
     let columns: [Column; 10] = [
         ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.sample.avg_cpu_pct)),
         ("most CPU %", |row| row.max_cpu_pct, |cell| cell.sample.max_cpu_pct),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_cells_stand_beside_ours() {
+    fn published_and_measured_figures_share_a_table_cell() {
         let report = report();
         let tables = tables(&report.cells, &report.failed).unwrap();
         let table = |start: &str| {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(tables.len(), 4 + 2 + 1);
         let total = table("GET, 1000 requests: total time in s");
         assert!(total.contains(TWIN) && total.lines().count() == 4, "{total}");
-        // The published cell of 4 workers and 10 connections, every column of it.
+        // The published cell of 4 workers and 10 connections, with all its columns.
         let ours = table("GET, pool_server/mpsc_pool/two_level");
         let row: Vec<&str> = ours.lines().nth(1).unwrap().split("  ").filter(|cell| !cell.is_empty()).collect();
         let wanted = [

@@ -10,10 +10,10 @@ use super::report::{Row, bound as bound_of};
 
 const EXPERIMENT: &str = "page";
 
-/// A server whose throughput is this share of the connections' bound takes as long as published. The published shares are
+/// A server with this share of the connections' bound as throughput takes as long as published. The published shares are
 /// 0.97 to 0.99.
 const AS_LONG: f64 = 0.95;
-/// A server whose throughput is this share of a bound is limited by that bound.
+/// A server with this share of a bound as throughput is limited by that bound.
 const BOUND_BY: f64 = 0.8;
 /// No bound is exceeded by more than this factor: the client and the server have different clocks.
 const PASSED: f64 = 1.01;
@@ -98,8 +98,8 @@ fn in_proportion(rows: &[&Row]) -> Claim {
     Claim::new(EXPERIMENT, claim, holds, figure(&formula(rows), &each.collect::<Vec<_>>()))
 }
 
-/// Judged on the servers that hold no worker during a wait, at numbers of workers whose bound would be well below the bound
-/// of the connections. Confirmed if every such server exceeds the workers' bound by [`NOT_BOUND`]. If one does not, the
+/// Judged on the servers that hold no worker during a wait, at numbers of workers with a bound well below the bound of the
+/// connections. Confirmed if every such server exceeds the workers' bound by [`NOT_BOUND`]. If one does not, the
 /// claim is refuted at the published waits. At shorter waits it is undecided: the client may be the limit.
 fn need_not(rows: &[&Row]) -> Claim {
     let claim = "an async server need not sit through the waits: few threads do what the connections ask for";

@@ -8,7 +8,7 @@ use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Rec
 use polyserve_report::Summary;
 
 use super::report::{Key, Report, Sample};
-use super::{Conditions, Entrant, Part, table};
+use super::{Conditions, PageServer, Part, table};
 
 /// The page that sometimes waits, on all entrants.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct WaitingPage {
     /// How the servers of the sweep are loaded.
     pub sweep: Conditions,
     /// All entrants of all parts, in the order in which they are measured.
-    pub entrants: Vec<Entrant>,
+    pub entrants: Vec<PageServer>,
     /// The servers that cannot be measured.
     pub absent: Vec<Absent<Key>>,
     /// Whether it is a quick run.
@@ -37,7 +37,7 @@ impl Experiment for WaitingPage {
     fn describe(&self) -> Value {
         let planned = |part: Part| -> Vec<Value> {
             let entrants = self.entrants.iter().filter(|entrant| entrant.part == part);
-            entrants.map(|Entrant { name, workers, requests, .. }| json!([name, workers, requests])).collect()
+            entrants.map(|PageServer { name, workers, requests, .. }| json!([name, workers, requests])).collect()
         };
         let Conditions { connections, every, wait, .. } = &self.sweep;
         json!({
@@ -52,7 +52,7 @@ impl Experiment for WaitingPage {
     }
 
     fn plan(&self) -> Plan<Key> {
-        Plan { absent: self.absent.clone(), ..Plan::series(self.entrants.iter().map(Entrant::key)) }
+        Plan { absent: self.absent.clone(), ..Plan::series(self.entrants.iter().map(PageServer::key)) }
     }
 
     fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {

@@ -14,7 +14,7 @@
 //! # Layout
 //!
 //! * [`published`]: the published figures and set-up. [`experiment`]: the experiment in the framework.
-//! * [`report`]: samples and the result. [`table`], [`claims`]: what is printed of it.
+//! * [`report`]: samples and the result. [`table`], [`claims`]: the tables and verdicts.
 
 pub mod claims;
 pub mod experiment;
@@ -37,7 +37,7 @@ use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::cores::Cores;
 
 pub use experiment::WaitingPage;
-use published::Figures;
+use published::PageFigures;
 use report::{Bounds, Key, Sample};
 
 /// How servers are loaded.
@@ -69,7 +69,7 @@ pub enum Part {
 
 /// A server with a number of workers, in a part of the run.
 #[derive(Clone, Debug)]
-pub struct Entrant {
+pub struct PageServer {
     /// The part.
     pub part: Part,
     /// Its name in the published figures.
@@ -89,7 +89,7 @@ pub struct Entrant {
 /// The max number of requests if the command chooses the number.
 const MAX_REQUESTS: u64 = 10_000;
 
-impl Entrant {
+impl PageServer {
     /// Its cell.
     pub fn key(&self) -> Key {
         Key { part: self.part, server: self.name.clone(), workers: self.workers }
@@ -119,7 +119,7 @@ impl Conditions {
     /// # Errors
     ///
     /// Returns why there is no sample.
-    pub fn measure(&self, entrant: &Entrant) -> Result<Sample, Absence> {
+    pub fn measure(&self, entrant: &PageServer) -> Result<Sample, Absence> {
         let mut process = Process::start(&entrant.launch, &self.server_cores)?;
         let load = self.load(entrant, &process)?;
         let loaded = run(&load, &mut |_| {}).map_err(|error| Absence::from(error).explained(&mut process))?;
@@ -136,7 +136,7 @@ impl Conditions {
         Ok(self.sample(entrant, &loaded))
     }
 
-    fn load(&self, entrant: &Entrant, process: &Process) -> Result<Load, LoadError> {
+    fn load(&self, entrant: &PageServer, process: &Process) -> Result<Load, LoadError> {
         let page = Exchange::new("GET", "/").with(|page| page.answers = vec![Page::BODY.to_vec()]);
         let traffic = Traffic::expecting(vec![page])?;
         // The time that one request of every connection takes, one after the other; three times that is the limit.
@@ -154,10 +154,10 @@ impl Conditions {
         }))
     }
 
-    fn sample(&self, entrant: &Entrant, loaded: &Loaded) -> Sample {
+    fn sample(&self, entrant: &PageServer, loaded: &Loaded) -> Sample {
         let at = |quantile: f64| microseconds(&loaded.latency, quantile) / 1000.0;
         let requests_per_s = loaded.per_second();
-        let figures = Figures {
+        let figures = PageFigures {
             total_s: loaded.elapsed.as_secs_f64(),
             requests_per_s,
             mean_ms: loaded.latency.mean() / 1e6,

@@ -15,7 +15,7 @@ pub const CONNECTIONS: usize = 100;
 /// The number of requests.
 pub const REQUESTS: u64 = 10_000;
 /// The page waits on one request in this number of requests.
-pub const EVERY: u64 = 10;
+pub const REQUESTS_PER_WAIT: u64 = 10;
 /// The length of a wait.
 pub const WAIT: Duration = Duration::from_secs(2);
 
@@ -45,17 +45,17 @@ impl Setup {
 
 /// The published figures of a server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Published {
+pub struct PublishedServer {
     /// The server's name.
     pub server: String,
     /// Its figures.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: PageFigures,
 }
 
 /// The columns that were published, and are measured again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct PageFigures {
     /// From the first request to the last answer, in seconds.
     pub total_s: f64,
     /// Requests a second.
@@ -87,7 +87,7 @@ pub struct Figures {
 /// # Errors
 ///
 /// Returns an error if the built-in file does not have these columns.
-pub fn figures() -> anyhow::Result<Vec<Published>> {
+pub fn figures() -> anyhow::Result<Vec<PublishedServer>> {
     let rows = csv::Reader::from_reader(PAGE.as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().context("the published figures of the page")
 }

@@ -12,7 +12,7 @@ use polyserve_report::Claim;
 
 use super::Part;
 use super::claims::claims;
-use super::published::Figures;
+use super::published::PageFigures;
 
 /// A server with a number of workers, in a part of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl fmt::Display for Key {
 pub struct Sample {
     /// The columns that were published.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: PageFigures,
     /// The server's name in the published figures.
     pub published_as: Option<String>,
     /// The columns that were not published.

@@ -7,7 +7,7 @@ use polyserve_report::{Table, or_nothing, shown_claims};
 use serde::Serialize;
 
 use super::Part;
-use super::published::{self, Figures};
+use super::published::{self, PageFigures};
 use super::report::{Report, Row, bound};
 
 /// The first columns of a CSV file.
@@ -18,7 +18,7 @@ struct Server<'a> {
 
 /// The columns that follow the published columns in a CSV file.
 #[derive(Serialize)]
-struct Place<'a> {
+struct CellColumns<'a> {
     part: Part,
     published_as: Option<&'a str>,
     workers: Option<usize>,
@@ -33,7 +33,7 @@ pub(super) fn csv(rows: &[Row]) -> anyhow::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     for Row { key, sample } in rows {
         let published_as = sample.published_as.as_deref();
-        let place = Place { part: key.part, published_as, workers: key.workers };
+        let place = CellColumns { part: key.part, published_as, workers: key.workers };
         csv.serialize((Server { server: &key.server }, &sample.figures, place, &sample.bounds))?;
     }
     Ok(String::from_utf8(csv.into_inner()?)?)
@@ -48,7 +48,8 @@ pub(super) fn csv(rows: &[Row]) -> anyhow::Result<String> {
 pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     if rows.iter().any(|row| row.key.part == Part::Published) {
-        tables.push((String::from("A page that sometimes waits: as published, and here"), beside_published(rows)?));
+        tables
+            .push((String::from("A page that sometimes waits: as published, and here"), published_and_measured(rows)?));
     }
     if rows.iter().any(|row| row.key.part == Part::Sweep) {
         tables.push((String::from("A page that sometimes waits: requests a second by workers"), by_workers(rows)));
@@ -57,15 +58,15 @@ pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
 }
 
 /// Each published row, with the measured row below it.
-fn beside_published(rows: &[Row]) -> anyhow::Result<Table> {
+fn published_and_measured(rows: &[Row]) -> anyhow::Result<Table> {
     let columns = [
         "server", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%",
     ];
     let mut table = Table::of_numbers(&[&columns[..], &["max"]].concat());
-    let published_bound = bound(published::CONNECTIONS, published::EVERY, published::WAIT.as_secs_f64());
-    let cells = |server: &str, origin: &str, figures: &Figures, wait_s: f64, of_bound: f64, digits: usize| {
-        let Figures { total_s, requests_per_s, mean_ms, .. } = figures;
-        let Figures { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = *figures;
+    let published_bound = bound(published::CONNECTIONS, published::REQUESTS_PER_WAIT, published::WAIT.as_secs_f64());
+    let cells = |server: &str, origin: &str, figures: &PageFigures, wait_s: f64, of_bound: f64, digits: usize| {
+        let PageFigures { total_s, requests_per_s, mean_ms, .. } = figures;
+        let PageFigures { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = *figures;
         let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
         let mut cells = vec![
             format!("{server} ({origin})"),
@@ -110,7 +111,7 @@ fn by_workers(rows: &[Row]) -> Table {
         Some(bound(size?, row.sample.bounds.every, row.sample.bounds.wait_s))
     };
     let bounds = sizes.iter().map(|size| or_nothing(size_bound(*size).map(|bound| format!("{bound:.0}"))));
-    table.row(std::iter::once(String::from("bound, where a worker sits through the wait")).chain(bounds).collect());
+    table.row(std::iter::once(String::from("bound, if a worker sleeps through the wait")).chain(bounds).collect());
     for name in names {
         let of = |size: &Option<usize>| rows.iter().find(|row| row.key.server == name && row.key.workers == *size);
         let cell = |row: &&Row| {
@@ -129,7 +130,7 @@ fn all(rows: &[Row]) -> Table {
         "WORKERS",
         "REQUESTS/S",
         "BOUND",
-        "OF IT",
+        "OF BOUND",
         "REQUESTS",
         "TOTAL",
         "MEAN",
@@ -172,18 +173,21 @@ impl fmt::Display for Report {
         let (published, sweep) = (of(Part::Published), of(Part::Sweep));
         if !published.is_empty() {
             writeln!(f, "as published, and here; latencies in closed loop, a connection for each request")?;
-            writeln!(f, "{}", beside_published(&published).map_err(|_| fmt::Error)?)?;
+            writeln!(f, "{}", published_and_measured(&published).map_err(|_| fmt::Error)?)?;
         }
         if let Some(row) = sweep.first() {
             let (connections, every, wait_s) =
                 (row.sample.bounds.connections, row.sample.bounds.every, row.sample.bounds.wait_s);
             write!(f, "{}", all(&sweep))?;
-            writeln!(f, "BOUND: workers x {every} / {wait_s} s, where a worker sits through the wait")?;
+            writeln!(f, "BOUND: workers x {every} / {wait_s} s, if a worker sleeps through the wait")?;
             writeln!(
                 f,
                 "{connections} connections ask for at most {connections} x {every} / {wait_s} s = {connections_bound_per_s:.1} a second"
             )?;
-            writeln!(f, "OF IT: of the lower of these two; latencies in closed loop, a connection for each request")?;
+            writeln!(
+                f,
+                "OF BOUND: of the lower of these two; latencies in closed loop, a connection for each request"
+            )?;
         }
         for failed in failed {
             writeln!(f, "not run: {}: {}", failed.key, failed.why)?;
@@ -216,7 +220,7 @@ mod tests {
         assert!(line(&first, 1).starts_with("async-std (published) 2 s 20.19 s 495.4 99.1 %"), "{first}");
         assert!(line(&first, 2).starts_with("smol (here) 2 s"), "{first}");
         assert_eq!(line(&second, 0), "workers 8 128");
-        assert!(line(&second, 1).ends_with("sits through the wait 40 640"), "{second}");
+        assert!(line(&second, 1).ends_with("sleeps through the wait 40 640"), "{second}");
         assert_eq!(line(&second, 2), "pool 39 (98 %) 490 (98 %)");
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 /// A row with invented figures, at the published connections and waits.
 pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per_s: f64) -> Row {
     let waiting = workers.unwrap_or(100).min(100);
-    let figures = Figures {
+    let figures = PageFigures {
         total_s: 10_000.0 / requests_per_s,
         requests_per_s,
         mean_ms: 200.0,

@@ -98,7 +98,7 @@ pub struct Tally {
     pub answers: u64,
     /// The number of connections.
     pub connections: u64,
-    /// The number of kept connections that the server closed while they were idle. Their next request was sent again.
+    /// The number of kept-alive connections that the server closed while they were idle. Their next request was sent again.
     pub reconnects: u64,
     /// The bytes in both directions.
     pub traffic: Traffic,
@@ -142,7 +142,7 @@ impl Tally {
 
 /// Runs one client of one group: it takes the next request until there is none.
 pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use, start: Instant) -> Tally {
-    let (mut tally, mut kept) = (Tally::default(), None);
+    let (mut tally, mut reused) = (Tally::default(), None);
     while !shared.errors.is_hopeless() {
         let index = next.fetch_add(1, Ordering::Relaxed);
         if index >= shared.scenario.samples(phase) {
@@ -153,7 +153,7 @@ pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use
         let check = |response: &Response<'_>| verify::answer(shared.scenario, &task, response);
         let result = match connections {
             Use::Close => once(shared.addr, &request, &mut tally, check),
-            Use::KeepAlive => ask(shared.addr, &mut kept, &request, &mut tally, check),
+            Use::KeepAlive => ask(shared.addr, &mut reused, &request, &mut tally, check),
         };
         tally.settle(shared, &task, result);
         tally.took = start.elapsed();
@@ -176,7 +176,7 @@ fn once<T>(
     checked
 }
 
-/// Sends a request on the kept connection, or on a new one, which is then kept.
+/// Sends a request on the connection in `reused`, or on a new connection. It stores a connection that stays open there.
 ///
 /// A server can close an idle connection at any time, so a request can meet a closed connection. It is sent again only if
 /// the connection had been idle and no byte of an answer was received.
@@ -186,14 +186,14 @@ fn once<T>(
 /// Returns what is wrong with the answer, or why there is none.
 pub fn ask<T>(
     addr: SocketAddr,
-    kept: &mut Option<Connection>,
+    reused: &mut Option<Connection>,
     request: &[u8],
     tally: &mut Tally,
     check: impl FnOnce(&Response<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut connection = match kept.take() {
+        let mut connection = match reused.take() {
             Some(connection) => connection,
             None => open(addr, tally)?,
         };
@@ -211,7 +211,7 @@ pub fn ask<T>(
         if closes {
             connection.end(&mut tally.traffic).map_err(|lost| lost.to_string())?;
         } else {
-            *kept = Some(connection);
+            *reused = Some(connection);
         }
         return checked;
     }

@@ -1,8 +1,8 @@
 //! The published claims on tasks at once, each judged by a rule that its function states.
 //!
-//! What a claim says of 8 cores is judged per core: `c` cores can gain a profit of `1 - 1/c` at most. Where a task took
-//! less than [`LEAST_TASK_MS`] alone, was at work for less than [`LEAST_WORK_PCT`] of that, or took [`MOST_DRIFT_PCT`] more or
-//! less at the end than at the start, nothing is decided; the figure is given nevertheless.
+//! A claim on 8 cores is judged per core: `c` cores can gain a profit of at most `1 - 1/c`. The verdict is undecided if a
+//! task alone took less than [`LEAST_TASK_MS`], worked for less than [`LEAST_WORK_PCT`] of that time, or took
+//! [`MOST_DRIFT_PCT`] more or less at the end than at the start. The figure is printed in any case.
 //!
 //! An observation is a single run, so what is claimed of one number of tasks is judged by the median over its neighbours,
 //! [`LEAST_OBSERVATIONS`] or more; and a figure that is nearly at a threshold decides nothing either.
@@ -12,14 +12,14 @@ use std::ops::RangeBounds;
 use polyserve_lab::statistics::median;
 use polyserve_report::Claim;
 
-use super::figures::{Figures, Line, Scheduled};
-use super::measured::{Cell, Measured};
+use super::figures::{Figures, LinearFit, Scheduled};
+use super::measured::{Measured, MeasuredCell};
 use super::published::{GO, PUBLISHED_CORES, published};
 use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 
 /// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.
 pub const LEAST_TASK_MS: f64 = 100.0;
-/// A task that waits longer for a core though it is alone has others beside it.
+/// A task that is alone but works for a smaller share of its time shares its core with other programs.
 pub const LEAST_WORK_PCT: f64 = 90.0;
 /// A machine that changed by more in between has measured itself.
 pub const MOST_DRIFT_PCT: f64 = 10.0;
@@ -33,7 +33,7 @@ pub const NEAR: f64 = 0.025;
 /// # Errors
 ///
 /// If a published file cannot be read.
-pub fn judge(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
+pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
     let judge = Judge {
         measured,
         cores: measured.plan.as_ref().map_or(1, |plan| plan.core_count),
@@ -60,8 +60,8 @@ struct Judge<'a> {
     measured: &'a Measured,
     cores: usize,
     /// All at once on scoped threads, by the number of tasks.
-    rust: Vec<&'a Cell>,
-    go: Vec<&'a Cell>,
+    rust: Vec<&'a MeasuredCell>,
+    go: Vec<&'a MeasuredCell>,
 }
 
 impl Judge<'_> {
@@ -98,7 +98,7 @@ impl Judge<'_> {
     /// refuted where that of one is below by more; else undecided, and so on one core.
     fn profit(&self) -> Judged {
         let ideal = self.ideal_pct();
-        let gained = |cells: &[&Cell]| {
+        let gained = |cells: &[&MeasuredCell]| {
             let profit = median_of(&within(cells, 2 * self.cores..), |cell| cell.figures.profit_pct);
             profit.filter(|_| self.cores > 1)
         };
@@ -114,11 +114,11 @@ impl Judge<'_> {
     }
 
     /// Per core: 0.73 in Go and 0.96 in Rust. The threshold is a distance of 0.1 from that, of the medians of 36 to 40 tasks:
-    /// confirmed where both are nearer by more than [`NEAR`]; refuted where one is farther by more; else undecided.
+    /// confirmed if both are nearer by more than [`NEAR`]; refuted if either is farther by more; else undecided.
     fn speedup(&self) -> anyhow::Result<Judged> {
         const FEWER: usize = 36;
         const TASKS: usize = 40;
-        let per_core = |cells: &[&Cell]| {
+        let per_core = |cells: &[&MeasuredCell]| {
             median_of(&within(cells, FEWER..=TASKS), |cell| {
                 cell.tasks as f64 * cell.alone.d1_ms / cell.figures.total_duration_ms / self.cores as f64
             })
@@ -146,8 +146,9 @@ impl Judge<'_> {
         Ok(self.unless_noisy(&[STD_THREADS, GO], holds, figure))
     }
 
-    /// At about five tasks a core, as 40 on 8 are: the medians of four to six. Refuted where waiting is at least half of the
-    /// cost and the cores' extra work less than a quarter of it; confirmed where that is at least half; else undecided.
+    /// At about five tasks a core, as 40 on 8 are: the medians of four to six. Refuted if waiting is at least half of the
+    /// cost and the cores' extra work is less than a quarter of the cost. Confirmed if the extra work is at least half of the
+    /// cost. Else undecided.
     fn overhead(&self) -> Judged {
         let (least, most) = (4 * self.cores, 6 * self.cores);
         let cells = within(&self.rust, least..=most);
@@ -170,7 +171,7 @@ impl Judge<'_> {
         };
         let figure = format!(
             "of the duration of {least} to {most} tasks on {} cores {working:.0} % is work and {waiting:.0} % waiting for a \
-             core; the cores worked {overhead:.1} % of it longer than for as many single tasks; the published reading calls \
+             core; the cores worked {overhead:.1} % of that duration longer than for as many single tasks; the published reading calls \
              {cost:.0} % cost",
             self.cores
         );
@@ -182,8 +183,8 @@ impl Judge<'_> {
     /// misses them by less than the steps do); refuted where for one of them the steps are nearer; else undecided. Needs
     /// eight numbers of tasks, four of them no multiple of the cores.
     fn linear(&self) -> Judged {
-        let fit = |cells: &[&Cell]| {
-            let full: Vec<&&Cell> = cells.iter().filter(|cell| cell.tasks >= self.cores).collect();
+        let fit = |cells: &[&MeasuredCell]| {
+            let full: Vec<&&MeasuredCell> = cells.iter().filter(|cell| cell.tasks >= self.cores).collect();
             let odd = full.iter().filter(|cell| cell.tasks % self.cores != 0).count();
             if full.len() < 8 || odd < 4 {
                 return None;
@@ -192,7 +193,7 @@ impl Judge<'_> {
                 let points: Vec<_> = (full.iter())
                     .map(|cell| (x(cell.tasks, self.cores) as f64, cell.figures.total_duration_ms))
                     .collect();
-                Line::through(&points)
+                LinearFit::through(&points)
             };
             through(|tasks, _| tasks).zip(through(usize::div_ceil))
         };
@@ -204,7 +205,7 @@ impl Judge<'_> {
             }
             fits.iter().all(|(line, _)| line.explained >= 0.98).then_some(true)
         });
-        let said = |fit: Option<(Line, Line)>| {
+        let said = |fit: Option<(LinearFit, LinearFit)>| {
             fit.map_or_else(
                 || String::from("too few observations"),
                 |(line, steps)| {
@@ -219,26 +220,30 @@ impl Judge<'_> {
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
-    /// Who else grows in steps: a pool of as many workers as cores does.
-    fn in_steps(&self, fit: impl Fn(&[&Cell]) -> Option<(Line, Line)>) -> String {
+    /// The contestants that grow in steps: a pool with one worker for each core does.
+    fn in_steps(&self, fit: impl Fn(&[&MeasuredCell]) -> Option<(LinearFit, LinearFit)>) -> String {
         let grows_in_steps = |name: &&str| {
             let fit = fit(&self.measured.all_at_once(name));
             fit.is_some_and(|(line, steps)| steps.missed < line.missed)
         };
         let names: Vec<&str> = self.measured.contestants().into_iter().filter(grows_in_steps).collect();
-        if names.is_empty() { String::from("nobody grows in steps") } else { format!("in steps: {}", names.join(", ")) }
+        if names.is_empty() {
+            String::from("no contestant grows in steps")
+        } else {
+            format!("in steps: {}", names.join(", "))
+        }
     }
 
-    /// Confirmed where the mean duration of scoped threads grows less than half as fast from 20 tasks on as from as many
-    /// as there are cores to 20; refuted where it grows at least 0.8 times as fast; else undecided. Undecided too where up to
-    /// 20 it does not grow, or a line explains less than 0.9 of its scatter: then there is nothing to compare with. Needs
-    /// four numbers of tasks on each side.
+    /// Compares the growth of the mean duration of scoped threads from 20 tasks on with its growth between the number of
+    /// cores and 20 tasks. Confirmed if it grows less than half as fast; refuted if at least 0.8 times as fast; else
+    /// undecided. Also undecided if it does not grow up to 20 tasks, or a line explains less than 0.9 of its scatter: then
+    /// there is nothing to compare with. Needs four numbers of tasks on each side.
     fn flat(&self) -> Judged {
         const FLAT: usize = 20;
         let line = |from: usize, to: usize| {
             let cells = within(&self.rust, from..=to);
             let points: Vec<_> = cells.iter().map(|cell| (cell.tasks as f64, cell.figures.mean_duration_ms)).collect();
-            Line::through(&points).filter(|_| points.len() >= 4)
+            LinearFit::through(&points).filter(|_| points.len() >= 4)
         };
         let Some((before, after)) = line(self.cores, FLAT).zip(line(FLAT, usize::MAX)) else {
             return (None, String::from("too few observations on one side of 20 tasks"));
@@ -254,20 +259,20 @@ impl Judge<'_> {
             ratio if ratio >= 0.8 => Some(false),
             _ => None,
         };
-        self.unless_noisy(&[STD_THREADS], holds, format!("{slopes}: {ratio:.2} of it"))
+        self.unless_noisy(&[STD_THREADS], holds, format!("{slopes}: ratio {ratio:.2}"))
     }
 
-    /// The medians over all numbers of tasks from four times the cores on. Confirmed where Go's starts lie within 5 % of its
+    /// The medians over all numbers of tasks from four times the cores on. Confirmed if Go's starts lie within 5 % of its
     /// total duration, and Rust's are later one by one: its tasks' numbers and starts have a rank correlation of 0.9, and
-    /// are spread wider than Go's. Refuted where one of the three is not so; undecided where one is nearly at its threshold:
-    /// by a point of the 5 %, by 0.02 of the 0.9, by a fifth of Go's spread.
+    /// are spread wider than Go's. Refuted if a condition fails; undecided if a figure is near its threshold: within a point
+    /// of the 5 %, within 0.02 of the 0.9, within a fifth of Go's spread.
     fn starts(&self) -> Judged {
         let least = 4 * self.cores;
-        let spread = |cell: &Cell| {
+        let spread = |cell: &MeasuredCell| {
             let last = cell.schedule.iter().map(|task| task.started_ms).fold(0.0, f64::max);
             100.0 * last / cell.figures.total_duration_ms
         };
-        let seen = |cells: &[&Cell]| {
+        let seen = |cells: &[&MeasuredCell]| {
             let cells = within(cells, least..);
             median_of(&cells, spread).zip(median_of(&cells, |cell| in_order(&cell.schedule)))
         };
@@ -286,7 +291,7 @@ impl Judge<'_> {
     /// more than tasks, in nine of ten observations of both scoped threads. Confirmed where both are so, else refuted.
     /// Neither the length of a task nor drift matters here; without a count of both it is undecided.
     fn threads(&self) -> Judged {
-        let counts = |cells: &[&Cell]| -> Vec<(usize, u64)> {
+        let counts = |cells: &[&MeasuredCell]| -> Vec<(usize, u64)> {
             cells.iter().filter_map(|cell| Some((cell.tasks, cell.threads?))).collect()
         };
         let go: Vec<(usize, u64)> = counts(&self.go).into_iter().filter(|(tasks, _)| *tasks >= self.cores).collect();
@@ -310,8 +315,8 @@ impl Judge<'_> {
         (Some(holds), figure)
     }
 
-    /// The ratios of totals, in batches to all at once, of Go and scoped threads. Confirmed where their median is at least
-    /// 0.98; refuted where it is below 0.95; else undecided. Needs four, and batches of eight.
+    /// The ratios of totals, in batches to all at once, of Go and scoped threads. Confirmed if their median is at least 0.98;
+    /// refuted if it is below 0.95; else undecided. Needs four, and batches of eight.
     fn series(&self) -> Judged {
         const BATCH: usize = 8;
         let named = [STD_THREADS, CROSSBEAM_THREADS, GO];
@@ -337,18 +342,18 @@ impl Judge<'_> {
     }
 }
 
-/// Those of so many tasks.
-fn within<'a>(cells: &[&'a Cell], tasks: impl RangeBounds<usize>) -> Vec<&'a Cell> {
+/// The cells with these numbers of tasks.
+fn within<'a>(cells: &[&'a MeasuredCell], tasks: impl RangeBounds<usize>) -> Vec<&'a MeasuredCell> {
     cells.iter().copied().filter(|cell| tasks.contains(&cell.tasks)).collect()
 }
 
 /// The median of a figure; `None` of fewer than [`LEAST_OBSERVATIONS`].
-fn median_of(cells: &[&Cell], figure: impl Fn(&Cell) -> f64) -> Option<f64> {
+fn median_of(cells: &[&MeasuredCell], figure: impl Fn(&MeasuredCell) -> f64) -> Option<f64> {
     let mut values: Vec<f64> = cells.iter().map(|cell| figure(cell)).collect();
     (values.len() >= LEAST_OBSERVATIONS).then(|| median(&mut values))
 }
 
-/// Whether `value` is above a threshold; `None` where it is nearer to it than `near`, or at it.
+/// Whether `value` is above a threshold; `None` if it is at the threshold, or nearer than `near`.
 fn above(value: f64, threshold: f64, near: f64) -> Option<bool> {
     let by = value - threshold;
     (by.abs() > near).then_some(by > 0.0)

@@ -21,9 +21,9 @@ use polyserve_lab::statistics::median;
 use polyserve_report::Summary;
 use serde_json::Value;
 
+use super::contestant::{Answer, TaskContestant};
 use super::figures::{Figures, round};
 use super::measured::{Measured, alone};
-use super::member::{Answer, Member};
 use super::record::{Calibration, EXPERIMENT, Key, Observation, Sample, Sequence, Settings, Step, When};
 use super::report::Report;
 use super::sequence::{Terms, look, starts};
@@ -48,7 +48,7 @@ pub struct Contestant {
 #[derive(Debug)]
 pub struct Tasks {
     settings: Settings,
-    members: Vec<Member>,
+    members: Vec<TaskContestant>,
     absent: Vec<Absent<Key>>,
     cores: Cores,
     stop: Shutdown,
@@ -61,7 +61,7 @@ impl Tasks {
         let (mut members, mut absent) = (Vec::new(), Vec::new());
         for Contestant { name, launch, is_named } in contestants {
             match launch {
-                Ok(launch) => members.push(Member::new(&name, launch)),
+                Ok(launch) => members.push(TaskContestant::new(&name, launch)),
                 Err(why) => {
                     let absence = Absence::not_available(why);
                     absent.push(Absent { key: Key::all_of(&name), absence, excused: !is_named });
@@ -256,7 +256,7 @@ impl Experiment for Tasks {
 
     fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
         self.observe(key, notebook).map_err(|absence| {
-            self.members.iter_mut().filter(|member| member.name == key.contestant).for_each(Member::end);
+            self.members.iter_mut().filter(|member| member.name == key.contestant).for_each(TaskContestant::end);
             match key.step {
                 Step::Single { when, run } => {
                     let why = format!("{}, run {run}: {}", when.shown(), absence.why);

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use polyserve_lab::statistics::Line;
+pub use polyserve_lab::statistics::LinearFit;
 
 /// A task of an observation; times are from its first task's start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

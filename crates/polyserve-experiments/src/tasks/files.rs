@@ -3,12 +3,12 @@
 use serde::Serialize;
 
 use super::figures::round;
-use super::measured::Cell;
-use super::record::CpuOf;
+use super::measured::MeasuredCell;
+use super::record::CpuScope;
 
 /// A row of `tasks.csv`.
 #[derive(Serialize)]
-struct Row<'a> {
+struct TaskRow<'a> {
     tasks: usize,
     mean_duration_ms: f64,
     std_dev_ms: f64,
@@ -20,7 +20,7 @@ struct Row<'a> {
     d1_ms: f64,
     cpu1_ms: f64,
     cpu_ms: f64,
-    cpu_of: CpuOf,
+    cpu_of: CpuScope,
     working_pct: f64,
     waiting_pct: f64,
     overhead_pct: f64,
@@ -42,10 +42,10 @@ struct ScheduleRow<'a> {
 }
 
 /// The text of `tasks.csv`, the published columns first.
-pub(super) fn rows_csv(cells: &[Cell]) -> anyhow::Result<String> {
+pub(super) fn rows_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
-    for Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule: _ } in cells {
-        let row = Row {
+    for MeasuredCell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule: _ } in cells {
+        let row = TaskRow {
             tasks: *tasks,
             mean_duration_ms: figures.mean_duration_ms,
             std_dev_ms: figures.std_dev_ms,
@@ -69,7 +69,7 @@ pub(super) fn rows_csv(cells: &[Cell]) -> anyhow::Result<String> {
 }
 
 /// The text of `tasks_schedule.csv`, the published columns first.
-pub(super) fn schedules_csv(cells: &[Cell]) -> anyhow::Result<String> {
+pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     for cell in cells {
         for task in &cell.schedule {

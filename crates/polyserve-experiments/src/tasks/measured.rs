@@ -6,7 +6,7 @@ use polyserve_lab::statistics::median;
 use serde::Serialize;
 
 use super::figures::{Alone, Figures, Scheduled};
-use super::record::{Calibration, CpuOf, Key, Observation, Sample, Sequence, Settings, Step, When};
+use super::record::{Calibration, CpuScope, Key, Observation, Sample, Sequence, Settings, Step, When};
 
 /// One of a contestant's single runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ pub struct Single {
 
 /// An observation: some tasks of one contestant at once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cell {
+pub struct MeasuredCell {
     /// How many tasks.
     pub tasks: usize,
     /// The contestant.
@@ -48,7 +48,7 @@ pub struct Cell {
     #[serde(flatten)]
     pub alone: Alone,
     /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
-    pub cpu_of: CpuOf,
+    pub cpu_of: CpuScope,
     /// The largest number of threads that the process was seen to have.
     pub threads: Option<u64>,
     /// The tasks, by number.
@@ -57,7 +57,7 @@ pub struct Cell {
 
 /// A contestant that has no figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failed {
+pub struct MissingFigure {
     /// Its name.
     pub contestant: String,
     /// The number of tasks; `None` if it was no observation.
@@ -84,9 +84,9 @@ pub struct Measured {
     /// The single runs.
     pub singles: Vec<Single>,
     /// The observations.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<MeasuredCell>,
     /// The contestants without figures, and why.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<MissingFigure>,
     /// Whether a signal ended it.
     pub interrupted: bool,
 }
@@ -107,7 +107,16 @@ impl Measured {
             match (*step, sample) {
                 (Step::Cell { tasks, series }, Sample::Cell(observation)) => {
                     let Observation { figures, alone, cpu_of, threads, schedule } = observation.clone();
-                    measured.cells.push(Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule });
+                    measured.cells.push(MeasuredCell {
+                        tasks,
+                        contestant,
+                        series,
+                        figures,
+                        alone,
+                        cpu_of,
+                        threads,
+                        schedule,
+                    });
                 }
                 (Step::Single { when, run }, Sample::Single { duration_ms, cpu_ms }) => {
                     let (duration_ms, cpu_ms) = (*duration_ms, *cpu_ms);
@@ -128,14 +137,14 @@ impl Measured {
                 Step::All {} => (None, 0, None),
             };
             let (contestant, why, wrong) = (contestant.clone(), absence.why.clone(), absence.is_wrong());
-            measured.fail(Failed { contestant, tasks, series, single, why, wrong });
+            measured.fail(MissingFigure { contestant, tasks, series, single, why, wrong });
         }
         measured.sort();
         Ok(measured)
     }
 
     /// Adds a failure. It replaces an earlier one of its contestant, but not a wrong answer.
-    fn fail(&mut self, failed: Failed) {
+    fn fail(&mut self, failed: MissingFigure) {
         match self.failed.iter_mut().find(|other| other.contestant == failed.contestant) {
             Some(other) if other.wrong => {}
             Some(other) => *other = failed,
@@ -165,13 +174,13 @@ impl Measured {
     }
 
     /// The observation of a number of tasks.
-    pub fn cell(&self, contestant: &str, tasks: usize, series: usize) -> Option<&Cell> {
+    pub fn cell(&self, contestant: &str, tasks: usize, series: usize) -> Option<&MeasuredCell> {
         self.cells.iter().find(|cell| cell.tasks == tasks && cell.series == series && cell.contestant == contestant)
     }
 
     /// A contestant's observations of all at once, by the number of tasks.
-    pub fn all_at_once(&self, contestant: &str) -> Vec<&Cell> {
-        let mut cells: Vec<&Cell> =
+    pub fn all_at_once(&self, contestant: &str) -> Vec<&MeasuredCell> {
+        let mut cells: Vec<&MeasuredCell> =
             self.cells.iter().filter(|cell| cell.series == 0 && cell.contestant == contestant).collect();
         cells.sort_by_key(|cell| cell.tasks);
         cells
@@ -219,12 +228,12 @@ mod tests {
     use serde_json::Value;
 
     fn failure(tasks: Option<usize>, series: usize, single: Option<SingleRun>, wrong: bool) -> Value {
-        let failed = Failed { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
+        let failed = MissingFigure { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
         as_line("failure", &failed).unwrap()
     }
 
     /// The failures that are read from `more` before a whole record, in which another contestant has failed.
-    fn failed(more: Vec<Value>) -> Vec<Failed> {
+    fn failed(more: Vec<Value>) -> Vec<MissingFigure> {
         let mut lines = lines(&Made::fair());
         lines.splice(1..1, more);
         let mut failed = measured(&lines).failed;

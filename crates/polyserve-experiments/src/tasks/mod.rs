@@ -12,11 +12,11 @@
 //! contestants have the same steps and the same starting terms. Cost: `t (t + 1) / 2` tasks on the cores, each contestant.
 
 pub mod claims;
+mod contestant;
 pub mod experiment;
 pub mod figures;
 pub mod files;
 pub mod measured;
-mod member;
 pub mod published;
 pub mod record;
 pub mod report;

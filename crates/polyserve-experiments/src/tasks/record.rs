@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{Alone, Figures, Scheduled};
-use super::sequence::{Limit, Order, Terms};
+use super::sequence::{Limit, TermOrder, Terms};
 
 /// The experiment's name, and its record's.
 pub const EXPERIMENT: &str = "tasks";
@@ -27,7 +27,7 @@ pub struct Settings {
     /// The starting terms' seed.
     pub seed: u64,
     /// The order of the recurrence.
-    pub order: Order,
+    pub order: TermOrder,
     /// The contestants' cores.
     pub cores: String,
     /// The number of these cores.
@@ -170,7 +170,7 @@ pub struct Observation {
     #[serde(flatten)]
     pub alone: Alone,
     /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
-    pub cpu_of: CpuOf,
+    pub cpu_of: CpuScope,
     /// The largest number of threads that the process was seen to have.
     pub threads: Option<u64>,
     /// The tasks, by number.
@@ -180,7 +180,7 @@ pub struct Observation {
 /// What a CPU time includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CpuOf {
+pub enum CpuScope {
     /// Of the threads that ran the tasks, while they did.
     Tasks,
     /// Of the contestant's process.

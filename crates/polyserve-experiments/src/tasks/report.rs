@@ -5,7 +5,7 @@ use std::fmt;
 use polyserve_report::Claim;
 use serde::Serialize;
 
-use super::claims::judge;
+use super::claims::verdicts;
 use super::measured::Measured;
 use super::record::When;
 use super::table::tables;
@@ -27,7 +27,7 @@ impl Report {
     ///
     /// Returns an error if a published file cannot be read.
     pub fn of(measured: Measured) -> anyhow::Result<Self> {
-        let claims = judge(&measured)?;
+        let claims = verdicts(&measured)?;
         Ok(Self { measured, claims })
     }
 }

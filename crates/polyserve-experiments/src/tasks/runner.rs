@@ -22,7 +22,7 @@ use polyserve::{Executor, Job, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::sequence;
-use super::talk::{Done, Failed, Ran, Request, Said};
+use super::talk::{AnswerLine, Done, Ran, Request, RunError};
 
 /// A thread for each task, in a scope: the published contestant.
 pub const STD_THREADS: &str = "scoped_threads/std";
@@ -30,10 +30,10 @@ pub const STD_THREADS: &str = "scoped_threads/std";
 pub const CROSSBEAM_THREADS: &str = "scoped_threads/crossbeam";
 /// Tasks spawned into a scope of rayon's.
 pub const RAYON: &str = "rayon";
-/// Those beside a catalog's executors.
+/// The contestants that are no executors of a catalog.
 pub const OTHERS: [&str; 3] = [STD_THREADS, CROSSBEAM_THREADS, RAYON];
 
-/// Who runs the tasks.
+/// The contestant that runs the tasks.
 #[derive(Debug)]
 pub enum Runner {
     /// An executor of the catalog.
@@ -54,11 +54,11 @@ struct Work {
 }
 
 impl Runner {
-    /// The one of this name, with so many workers and room for so many tasks that wait, where it has either.
+    /// The runner of this name, with `workers` workers and a queue of `queue` tasks if it has workers or a queue.
     ///
     /// # Errors
     ///
-    /// Where there is none, or it cannot be made.
+    /// Returns an error if no runner has this name, or if it cannot be made.
     pub fn new(catalog: &Catalog, name: &str, workers: usize, queue: usize) -> anyhow::Result<Self> {
         Ok(match (catalog.executor(name), name) {
             (Ok(entry), _) => {
@@ -79,7 +79,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// Where one of them was not taken, or was not run to its end.
+    /// Returns an error if a task was not taken, or was not run to its end.
     pub fn run(&self, request: Request) -> anyhow::Result<Vec<Ran>> {
         let count = request.starts.len();
         let ran = (0..count).map(|_| OnceLock::new()).collect();
@@ -168,16 +168,19 @@ fn spent(clock: ClockId) -> i64 {
 ///
 /// # Errors
 ///
-/// Where a line is no request, or either side fails. That tasks cannot be run is said in the answer.
+/// Returns an error if a line is no request, or if reading or writing fails. Tasks that cannot be run are no error: the
+/// answer has the reason.
 pub fn serve(runner: &Runner, requests: impl BufRead, mut answers: impl Write) -> anyhow::Result<()> {
     for line in requests.lines() {
         let request = serde_json::from_str(&line?).context("this is no request")?;
         let spent_before = spent(ClockId::ProcessCPUTime);
         let ran = runner.run(request);
         let process_cpu_ns = spent(ClockId::ProcessCPUTime) - spent_before;
-        let lines: Vec<Said> = match ran {
-            Ok(ran) => ran.into_iter().map(Said::Ran).chain([Said::Done(Done { process_cpu_ns })]).collect(),
-            Err(error) => vec![Said::Failed(Failed { error: format!("{error:#}") })],
+        let lines: Vec<AnswerLine> = match ran {
+            Ok(ran) => {
+                ran.into_iter().map(AnswerLine::Ran).chain([AnswerLine::Done(Done { process_cpu_ns })]).collect()
+            }
+            Err(error) => vec![AnswerLine::Failed(RunError { error: format!("{error:#}") })],
         };
         let mut text = String::new();
         for line in lines {
@@ -193,15 +196,15 @@ pub fn serve(runner: &Runner, requests: impl BufRead, mut answers: impl Write) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::sequence::{Order, Terms, starts};
+    use crate::tasks::sequence::{TermOrder, Terms, starts};
 
     const STEPS: u64 = 20_000;
 
-    fn request(starts: &[Terms], steps: u64, order: Order, batch: usize) -> Request {
+    fn request(starts: &[Terms], steps: u64, order: TermOrder, batch: usize) -> Request {
         Request { starts: starts.to_vec(), steps, order, batch }
     }
 
-    fn everybody() -> (Catalog, Vec<String>) {
+    fn all_runners() -> (Catalog, Vec<String>) {
         let catalog = Catalog::builtin();
         let executors = catalog.executors().iter().map(|entry| entry.name.clone());
         let names = executors.chain(OTHERS.map(String::from)).collect();
@@ -209,15 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn everybody_runs_every_task_once_and_says_when() {
-        let (catalog, names) = everybody();
+    fn every_runner_runs_every_task_once_and_records_its_times() {
+        let (catalog, names) = all_runners();
         let starts = starts(1, 7);
         for name in names {
             let runner = Runner::new(&catalog, &name, 2, 7).unwrap();
-            let ran = runner.run(request(&starts, STEPS, Order::AsDescribed, 0)).unwrap();
+            let ran = runner.run(request(&starts, STEPS, TermOrder::AsDescribed, 0)).unwrap();
             assert_eq!(ran.iter().map(|ran| ran.task).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>(), "{name}");
             for (ran, start) in ran.iter().zip(&starts) {
-                assert_eq!(ran.bits, sequence::last(Order::AsDescribed, *start, STEPS).to_bits(), "{name}: {ran:?}");
+                assert_eq!(
+                    ran.bits,
+                    sequence::last(TermOrder::AsDescribed, *start, STEPS).to_bits(),
+                    "{name}: {ran:?}"
+                );
                 assert!(ran.submitted_ns <= ran.started_ns && ran.started_ns < ran.finished_ns, "{name}: {ran:?}");
                 assert!(ran.cpu_ns.is_some_and(|spent| spent > 0), "{name}: {ran:?}");
             }
@@ -226,10 +233,10 @@ mod tests {
 
     #[test]
     fn a_batch_starts_when_the_last_one_has_ended() {
-        let (catalog, names) = everybody();
+        let (catalog, names) = all_runners();
         for name in names {
             let runner = Runner::new(&catalog, &name, 2, 7).unwrap();
-            let ran = runner.run(request(&starts(1, 7), STEPS, Order::AsPublished, 3)).unwrap();
+            let ran = runner.run(request(&starts(1, 7), STEPS, TermOrder::AsPublished, 3)).unwrap();
             for (first, second) in [(&ran[..3], &ran[3..6]), (&ran[3..6], &ran[6..])] {
                 let over = first.iter().map(|ran| ran.finished_ns).max().unwrap();
                 assert!(second.iter().all(|ran| ran.submitted_ns >= over), "{name}: {ran:?}");
@@ -239,13 +246,16 @@ mod tests {
 
     #[test]
     fn requests_are_answered_until_they_end() {
-        let request = serde_json::to_string(&request(&starts(1, 2), 10, Order::AsDescribed, 0)).unwrap();
+        let request = serde_json::to_string(&request(&starts(1, 2), 10, TermOrder::AsDescribed, 0)).unwrap();
         let mut answers = Vec::new();
         serve(&Runner::StdThreads, format!("{request}\n{request}\n").as_bytes(), &mut answers).unwrap();
         let text = String::from_utf8(answers).unwrap();
-        let said: Vec<Said> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let said: Vec<AnswerLine> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(said.len(), 6);
-        assert!(matches!(said[..3], [Said::Ran(Ran { task: 1, .. }), Said::Ran(Ran { task: 2, .. }), Said::Done(_)]));
+        assert!(matches!(
+            said[..3],
+            [AnswerLine::Ran(Ran { task: 1, .. }), AnswerLine::Ran(Ran { task: 2, .. }), AnswerLine::Done(_)]
+        ));
         let error = serve(&Runner::StdThreads, &b"what\n"[..], Vec::new()).unwrap_err();
         assert!(error.to_string().contains("no request"), "{error}");
     }
@@ -271,11 +281,11 @@ mod tests {
 
     #[test]
     fn what_is_not_taken_is_said() {
-        let request = serde_json::to_string(&request(&starts(1, 2), 10, Order::AsDescribed, 0)).unwrap();
+        let request = serde_json::to_string(&request(&starts(1, 2), 10, TermOrder::AsDescribed, 0)).unwrap();
         let mut answers = Vec::new();
         serve(&Runner::Executor(Arc::new(Full)), request.as_bytes(), &mut answers).unwrap();
-        let Said::Failed(Failed { error }) = serde_json::from_slice(&answers).unwrap() else { panic!() };
+        let AnswerLine::Failed(RunError { error }) = serde_json::from_slice(&answers).unwrap() else { panic!() };
         assert!(error.contains("task 1 was not taken") && error.contains("full"), "{error}");
-        assert!(Runner::new(&Catalog::builtin(), "nobody", 1, 1).unwrap_err().to_string().contains("nobody"));
+        assert!(Runner::new(&Catalog::builtin(), "missing", 1, 1).unwrap_err().to_string().contains("missing"));
     }
 }

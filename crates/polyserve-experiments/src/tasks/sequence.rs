@@ -3,7 +3,7 @@
 //!
 //! Invariant: the same order, terms and number of steps give the same last term, bit for bit, in every language that
 //! computes with IEEE 754 and does not fuse operations. Cost: about a nanosecond a step, and no memory. Each term needs
-//! the ones before it, so nothing of it can be done side by side.
+//! the ones before it, so no two steps of a task can run at once.
 
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ pub type Terms = [f64; 3];
 /// In which order a term is made of those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum TermOrder {
     /// A(n-1) + A(n-2) - A(n-3), as the text of the experiment has it.
     #[default]
     AsDescribed,
@@ -26,7 +26,7 @@ pub enum Order {
     AsPublished,
 }
 
-/// Where a sequence stands still.
+/// The point at which a sequence stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// The term that it ends at.
@@ -37,18 +37,18 @@ pub struct Limit {
 
 /// What a look at a whole sequence finds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct SequenceEnd {
     /// Its last term.
     pub last: f64,
-    /// Its limit, where it was found to converge.
+    /// Its limit, if it converges.
     pub limit: Option<Limit>,
 }
 
 /// Terms that differ by no more than this are equal.
 const EQUAL: f64 = 1e-15;
-/// So many terms in a row that equal their successors are a limit.
+/// The number of terms in a row that equal their successors: they are a limit.
 const IN_A_ROW: u64 = 3;
-/// After so many steps it is looked whether the run is to end: some milliseconds.
+/// The number of steps between two checks whether the run is to end: some milliseconds.
 const LOOK: u64 = 1 << 22;
 
 #[inline(always)]
@@ -59,10 +59,10 @@ fn next<const AS_PUBLISHED: bool>([third, second, first]: Terms) -> Terms {
 
 /// The last of `steps` terms more: the task itself. What it is given and what it answers are hidden from the compiler, so
 /// that every step is taken.
-pub fn last(order: Order, start: Terms, steps: u64) -> f64 {
+pub fn last(order: TermOrder, start: Terms, steps: u64) -> f64 {
     match order {
-        Order::AsDescribed => walk::<false>(start, steps),
-        Order::AsPublished => walk::<true>(start, steps),
+        TermOrder::AsDescribed => walk::<false>(start, steps),
+        TermOrder::AsPublished => walk::<true>(start, steps),
     }
 }
 
@@ -78,14 +78,14 @@ fn walk<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
 
 /// The same with a look at every term, for no clock: where the sequence stands still, and what its task must answer.
 /// `None` where the run was ended meanwhile.
-pub fn look(order: Order, start: Terms, steps: u64, stop: &Shutdown) -> Option<Seen> {
+pub fn look(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
     match order {
-        Order::AsDescribed => watch::<false>(start, steps, stop),
-        Order::AsPublished => watch::<true>(start, steps, stop),
+        TermOrder::AsDescribed => watch::<false>(start, steps, stop),
+        TermOrder::AsPublished => watch::<true>(start, steps, stop),
     }
 }
 
-fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) -> Option<Seen> {
+fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
     let equal = |one: f64, other: f64| (one - other).abs() <= EQUAL;
     let mut row = match (equal(start[0], start[1]), equal(start[1], start[2])) {
         (true, true) => 2,
@@ -109,7 +109,7 @@ fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) ->
         }
         done = end;
     }
-    Some(Seen { last: terms[2], limit })
+    Some(SequenceEnd { last: terms[2], limit })
 }
 
 /// The starting terms of the tasks 1 to `count`, each above 0 and below 1: the first of a longer list are those of a
@@ -127,7 +127,7 @@ pub fn starts(seed: u64, count: usize) -> Vec<Terms> {
 mod tests {
     use super::*;
 
-    fn seen(order: Order, start: Terms, steps: u64) -> Seen {
+    fn seen(order: TermOrder, start: Terms, steps: u64) -> SequenceEnd {
         look(order, start, steps, &Shutdown::new()).unwrap()
     }
 
@@ -136,20 +136,20 @@ mod tests {
         // 0.5 + 0.25 - 0.125 = 0.625; 0.625 + 0.5 - 0.25 = 0.875; 0.875 + 0.625 - 0.5 = 1, its reciprocal.
         let terms = [0.625, 0.875, 1.0, 1.0 / 1.25];
         for (steps, term) in (1..).zip(terms) {
-            assert_eq!(last(Order::AsDescribed, [0.125, 0.25, 0.5], steps), term, "{steps}");
+            assert_eq!(last(TermOrder::AsDescribed, [0.125, 0.25, 0.5], steps), term, "{steps}");
         }
         // 0.125 + 0.25 - 0.5 = -0.125; 0.25 + 0.5 + 0.125 = 0.875; 0.5 - 0.125 - 0.875 = -0.5.
         for (steps, term) in (1..).zip([-0.125, 0.875, -0.5]) {
-            assert_eq!(last(Order::AsPublished, [0.125, 0.25, 0.5], steps), term, "{steps}");
+            assert_eq!(last(TermOrder::AsPublished, [0.125, 0.25, 0.5], steps), term, "{steps}");
         }
-        assert_eq!(last(Order::AsDescribed, [0.1, 0.2, 0.3], 0), 0.3);
+        assert_eq!(last(TermOrder::AsDescribed, [0.1, 0.2, 0.3], 0), 0.3);
     }
 
     #[test]
     fn what_is_looked_at_is_what_is_run() {
-        for order in [Order::AsDescribed, Order::AsPublished] {
+        for order in [TermOrder::AsDescribed, TermOrder::AsPublished] {
             for start in starts(7, 5) {
-                let Seen { last: looked, .. } = seen(order, start, 100_000);
+                let SequenceEnd { last: looked, .. } = seen(order, start, 100_000);
                 assert_eq!(looked.to_bits(), last(order, start, 100_000).to_bits(), "{order:?} {start:?}");
                 assert!(looked.abs() <= 1.0);
             }
@@ -159,22 +159,22 @@ mod tests {
     #[test]
     fn limits_are_found_with_their_step() {
         let still = Some(Limit { limit: 0.5, step: 1 });
-        assert_eq!(seen(Order::AsDescribed, [0.5; 3], 10).limit, still, "it stands still from the first term on");
+        assert_eq!(seen(TermOrder::AsDescribed, [0.5; 3], 10).limit, still, "it stands still from the first term on");
         // 0.25, 0.5, 0.5, then 0.75, 0.75, 1, 1, 1/1.25: never three in a row.
-        assert_eq!(seen(Order::AsDescribed, [0.25, 0.5, 0.5], 6).limit, None);
+        assert_eq!(seen(TermOrder::AsDescribed, [0.25, 0.5, 0.5], 6).limit, None);
         // -0.5, 0.5, 0.5 the other way round: -0.5, 0.5, 0.5 again and again; two in a row are no limit.
-        assert_eq!(seen(Order::AsPublished, [-0.5, 0.5, 0.5], 3).limit, None);
+        assert_eq!(seen(TermOrder::AsPublished, [-0.5, 0.5, 0.5], 3).limit, None);
         // 0.75, 0.5, 0.5 -> 0.25, 0.25 -> 0 ... is none either, but 0.5 with nothing between is.
         let nearly = [0.5, 0.5 + 4e-16, 0.5];
-        assert!(seen(Order::AsDescribed, nearly, 5).limit.is_some_and(|found| found.step == 1));
-        assert_eq!(seen(Order::AsDescribed, [0.5; 3], 0).limit, None, "two of three");
+        assert!(seen(TermOrder::AsDescribed, nearly, 5).limit.is_some_and(|found| found.step == 1));
+        assert_eq!(seen(TermOrder::AsDescribed, [0.5; 3], 0).limit, None, "two of three");
     }
 
     #[test]
     fn a_look_ends_where_the_run_does() {
         let stop = Shutdown::new();
         stop.begin(std::time::Instant::now());
-        assert_eq!(look(Order::AsDescribed, [0.1, 0.2, 0.3], 10, &stop), None);
+        assert_eq!(look(TermOrder::AsDescribed, [0.1, 0.2, 0.3], 10, &stop), None);
     }
 
     #[test]

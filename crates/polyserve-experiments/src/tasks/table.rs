@@ -1,10 +1,10 @@
-//! The tables of the experiment: all contestants at some numbers of tasks, batches beside all at once, and the published
-//! figures beside ours.
+//! The tables of the experiment: all contestants at some numbers of tasks, batches against all at once, and published
+//! against measured figures.
 
 use polyserve_report::{Table, or_nothing};
 
 use super::figures::Figures;
-use super::measured::{Cell, Measured};
+use super::measured::{Measured, MeasuredCell};
 use super::published::{GO, PUBLISHED_CORES, Published, published};
 use super::runner::STD_THREADS;
 
@@ -16,13 +16,13 @@ use super::runner::STD_THREADS;
 pub fn tables(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     for tasks in some_counts(measured) {
-        tables.push((format!("{tasks} tasks at once"), at_once(measured, tasks)));
+        tables.push((format!("{tasks} tasks at once"), all_at_once(measured, tasks)));
     }
     tables.extend(batches(measured).map(|table| (String::from("In batches, and all at once"), table)));
     if !measured.cells.is_empty() {
         let cores = measured.plan.as_ref().map_or(0, |plan| plan.core_count);
         let name = format!("Published on {PUBLISHED_CORES} cores, and here on {cores}");
-        tables.push((name, beside_published(measured)?));
+        tables.push((name, published_and_measured(measured)?));
     }
     if !measured.sequences.is_empty() {
         tables.push((String::from("Sequences that converge"), limits(measured)));
@@ -47,7 +47,7 @@ fn some_counts(measured: &Measured) -> Vec<usize> {
     counts
 }
 
-fn at_once(measured: &Measured, tasks: usize) -> Table {
+fn all_at_once(measured: &Measured, tasks: usize) -> Table {
     let mut table = Table::of_numbers(&[
         "CONTESTANT",
         "ALONE",
@@ -64,7 +64,7 @@ fn at_once(measured: &Measured, tasks: usize) -> Table {
     ]);
     for name in measured.contestants() {
         let Some(cell) = measured.cell(name, tasks, 0) else { continue };
-        let Cell { figures, alone, threads, .. } = cell;
+        let MeasuredCell { figures, alone, threads, .. } = cell;
         let mut cells = vec![name.to_owned(), format!("{:.1} ms", alone.d1_ms)];
         cells.push(or_nothing(measured.drift_pct(name).map(|drift| format!("{drift:+.1} %"))));
         cells.push(or_nothing(threads.map(|threads| threads.to_string())));
@@ -101,7 +101,7 @@ fn batches(measured: &Measured) -> Option<Table> {
 }
 
 /// Every published number of tasks that was measured too, with every published figure and ours.
-fn beside_published(measured: &Measured) -> anyhow::Result<Table> {
+fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
     let [rust, go] = published()?;
     let mut table = Table::of_numbers(&[
         "TASKS (PUBLISHED / HERE)",
@@ -119,14 +119,14 @@ fn beside_published(measured: &Measured) -> anyhow::Result<Table> {
         if ours.iter().all(Option::is_none) {
             continue;
         }
-        let cells = [rust, go].into_iter().zip(ours).flat_map(|(published, own)| beside(published, own));
+        let cells = [rust, go].into_iter().zip(ours).flat_map(|(published, own)| published_columns(published, own));
         table.row(std::iter::once(rust.tasks.to_string()).chain(cells).collect());
     }
     Ok(table)
 }
 
 /// The published columns, which are whole milliseconds and per cent, each with ours.
-fn beside(published: &Published, own: Option<Figures>) -> [String; 4] {
+fn published_columns(published: &Published, own: Option<Figures>) -> [String; 4] {
     let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
     let pair = |then: f64, now: fn(&Figures) -> f64| {
         let now = or_nothing(own.as_ref().map(|figures| format!("{:.1}", now(figures))));

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::sequence::{Order, Terms};
+use super::sequence::{TermOrder, Terms};
 
 /// Tasks to be run at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,21 +13,21 @@ pub struct Request {
     /// Steps of each.
     pub steps: u64,
     /// In which order the terms are made.
-    pub order: Order,
-    /// So many at a time; 0 is all at once.
+    pub order: TermOrder,
+    /// The number of tasks at a time; 0 is all at once.
     pub batch: usize,
 }
 
 /// A line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Said {
+pub enum AnswerLine {
     /// A task that was run.
     Ran(Ran),
     /// All were.
     Done(Done),
     /// They could not be.
-    Failed(Failed),
+    Failed(RunError),
 }
 
 /// A task that was run. Times are in nanoseconds from a moment of the contestant's choice.
@@ -56,7 +56,7 @@ pub struct Done {
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct RunError {
     /// In a few words.
     pub error: String,
 }
@@ -69,15 +69,15 @@ mod tests {
     fn the_lines_are_told_apart() {
         let ran =
             r#"{"task":1,"submitted_ns":1,"started_ns":2,"finished_ns":3,"cpu_ns":null,"bits":18446744073709551615}"#;
-        let said: Said = serde_json::from_str(ran).unwrap();
-        assert!(matches!(said, Said::Ran(Ran { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{said:?}");
-        let said: Said = serde_json::from_str(r#"{"process_cpu_ns":5}"#).unwrap();
-        assert_eq!(said, Said::Done(Done { process_cpu_ns: 5 }));
-        let said: Said = serde_json::from_str(r#"{"error":"no"}"#).unwrap();
-        assert_eq!(said, Said::Failed(Failed { error: "no".into() }));
-        assert!(serde_json::from_str::<Said>(r#"{"task":1}"#).is_err());
+        let said: AnswerLine = serde_json::from_str(ran).unwrap();
+        assert!(matches!(said, AnswerLine::Ran(Ran { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{said:?}");
+        let said: AnswerLine = serde_json::from_str(r#"{"process_cpu_ns":5}"#).unwrap();
+        assert_eq!(said, AnswerLine::Done(Done { process_cpu_ns: 5 }));
+        let said: AnswerLine = serde_json::from_str(r#"{"error":"no"}"#).unwrap();
+        assert_eq!(said, AnswerLine::Failed(RunError { error: "no".into() }));
+        assert!(serde_json::from_str::<AnswerLine>(r#"{"task":1}"#).is_err());
         // The program in Go reads these names.
-        let request = Request { starts: vec![[0.5; 3]], steps: 3, order: Order::AsPublished, batch: 8 };
+        let request = Request { starts: vec![[0.5; 3]], steps: 3, order: TermOrder::AsPublished, batch: 8 };
         let line = r#"{"starts":[[0.5,0.5,0.5]],"steps":3,"order":"as_published","batch":8}"#;
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
     }

@@ -9,12 +9,12 @@
 //!
 //! # Layout
 //!
-//! [`subject`]: who is asked. [`run`](mod@run): one recording and its check. [`report`]: what came of all.
+//! [`subject`]: the server or repo under test. [`run`](mod@run): one recording and its check. [`report`]: the result.
 
 pub mod report;
 pub mod run;
 pub mod subject;
 
-pub use report::{Report, Run, Verdict};
-pub use run::{Plan, check_file, run};
-pub use subject::Subject;
+pub use report::{CheckReport, CheckRun, RecordingVerdict};
+pub use run::{CheckPlan, check_file, run};
+pub use subject::CheckSubject;

@@ -1,4 +1,4 @@
-//! What came of the recordings.
+//! The result of the recordings.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use polyserve_conformance::history::History;
 use polyserve_report::Table;
 use serde::Serialize;
 
-/// What a history is.
+/// The verdict on a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// There is an order in which every answer is right.
+pub enum RecordingVerdict {
+    /// There is a sequential order in which every answer is right.
     Linearizable,
-    /// There is none.
+    /// There is no such order.
     NotLinearizable,
-    /// It is not known, and why.
+    /// The check was not conclusive.
     Undecided,
-    /// An answer that no order makes right: a torn value, another id, a status that does not belong there.
+    /// An answer that is wrong in every order: a torn value, another id, an impossible status.
     WrongAnswer,
-    /// It could not be recorded.
+    /// The recording failed.
     Failed,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RecordingVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Linearizable => "linearizable",
@@ -34,41 +34,41 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A recording, and what it is.
+/// A recording and its verdict.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct CheckRun {
     /// The server's name.
     pub server: String,
-    /// The repo's, or the file's.
+    /// The name of the repo, or of the file.
     pub repo: String,
-    /// What it is.
-    pub verdict: Verdict,
-    /// What shows that, or how little it shows, for people; empty where all is well.
+    /// The verdict.
+    pub verdict: RecordingVerdict,
+    /// The reason of the verdict as text; empty if the history is linearizable.
     pub why: String,
-    /// How many operations were recorded.
+    /// The number of recorded operations.
     pub operations: usize,
-    /// Of how many keys.
+    /// The number of keys.
     pub keys: usize,
-    /// How many of the key that has the fewest, and of the one that has the most.
+    /// The min and the max number of operations of a key.
     pub per_key: [usize; 2],
-    /// How many lost their answer.
+    /// The number of operations without an answer.
     pub unknown: usize,
-    /// Pairs of operations of one key that were on their way at the same time.
+    /// The number of pairs of concurrent operations of one key.
     pub overlaps: u64,
     /// Seconds of recording.
     pub recorded_s: f64,
     /// Seconds of checking.
     pub checked_s: f64,
-    /// Whether it was ended early, and checked as far as it went.
+    /// Whether the recording was ended early. The recorded part is checked.
     pub interrupted: bool,
 }
 
-impl Run {
+impl CheckRun {
     pub(super) fn new(server: &str, repo: &str) -> Self {
         Self {
             server: server.to_owned(),
             repo: repo.to_owned(),
-            verdict: Verdict::Failed,
+            verdict: RecordingVerdict::Failed,
             why: String::new(),
             operations: 0,
             keys: 0,
@@ -90,34 +90,34 @@ impl Run {
         self.overlaps = history.overlaps();
     }
 
-    pub(super) fn ended(mut self, verdict: Verdict, why: String) -> Self {
+    pub(super) fn ended(mut self, verdict: RecordingVerdict, why: String) -> Self {
         (self.verdict, self.why) = (verdict, why);
         self
     }
 }
 
-/// What came of all.
+/// The result of all recordings.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// Each of them.
-    pub runs: Vec<Run>,
-    /// Whether all that was asked for was recorded, and is linearizable.
+pub struct CheckReport {
+    /// The recordings.
+    pub runs: Vec<CheckRun>,
+    /// Whether all planned operations were recorded and all histories are linearizable.
     pub passed: bool,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
 
-impl Report {
-    /// Of these runs; `early`: there were to be more.
-    pub fn new(runs: Vec<Run>, early: bool) -> Self {
+impl CheckReport {
+    /// The result of these runs. `early` is true if more runs were planned.
+    pub fn new(runs: Vec<CheckRun>, early: bool) -> Self {
         let interrupted = early || runs.iter().any(|run| run.interrupted);
         let whole = !runs.is_empty() && !interrupted;
-        let passed = whole && runs.iter().all(|run| run.verdict == Verdict::Linearizable);
+        let passed = whole && runs.iter().all(|run| run.verdict == RecordingVerdict::Linearizable);
         Self { runs, passed, interrupted }
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header =
             ["server", "repo", "operations", "keys", "per key", "unknown", "overlaps", "recorded s", "checked s", ""];
@@ -147,7 +147,9 @@ impl fmt::Display for Report {
         f.write_str(match self {
             Self { passed: true, .. } => "\npassed\n",
             Self { runs, .. } if runs.is_empty() => "\nUNDECIDED: nothing was recorded\n",
-            Self { interrupted: true, runs, .. } if runs.iter().all(|run| run.verdict == Verdict::Linearizable) => {
+            Self { interrupted: true, runs, .. }
+                if runs.iter().all(|run| run.verdict == RecordingVerdict::Linearizable) =>
+            {
                 "\nUNDECIDED: not all that was asked for was recorded\n"
             }
             Self { .. } => "\nFAILED\n",

@@ -15,42 +15,42 @@ use polyserve_conformance::history::{
 };
 use serde_json::json;
 
-use super::report::{Run, Verdict};
-use super::subject::{Stage, Subject, Target};
+use super::report::{CheckRun, RecordingVerdict};
+use super::subject::{CheckSubject, CheckTarget, Stage};
 use crate::progress::Progress;
 
-/// What is recorded of each subject.
+/// The recording of each subject.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct CheckPlan {
     /// Operations of all clients together.
     pub operations: u64,
     /// Clients, at least 1; more than 100 of one key can be too much to check.
     pub clients: u32,
     /// Keys, at least 1.
     pub keys: u64,
-    /// What operations and keys are drawn from.
+    /// The seed of the operations and their keys.
     pub seed: u64,
 }
 
-/// How long a client waits for an answer.
+/// The longest wait of a client for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at how far a recording is.
+/// The time between two updates of the progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Records `plan` of `subject` until it is done or `stop` begins, writes it to the file `out`, and checks it. `before` is how
-/// many operations `progress` knows to be over.
+/// Records `plan` of `subject` until all operations are done or `stop` begins, writes the history to the file `out`, and
+/// checks it. `before` is the number of operations that `progress` has counted already.
 ///
 /// # Errors
 ///
-/// Where `out` cannot be written; what went wrong with the subject is in the run.
+/// Returns an error if `out` cannot be written. A failure of the subject is part of the returned run.
 pub fn run(
-    subject: &Subject,
-    plan: &Plan,
+    subject: &CheckSubject,
+    plan: &CheckPlan,
     out: Option<&Path>,
     stop: &Shutdown,
     progress: &mut Progress,
     before: u64,
-) -> anyhow::Result<Run> {
+) -> anyhow::Result<CheckRun> {
     let (server, repo) = subject.names();
     progress.begin(format!("{server} over {repo}"));
     let script = RecordingWorkload {
@@ -63,7 +63,7 @@ pub fn run(
         let recorded = watched(&stage, &script, plan.clients, stop, progress, before);
         let ended = stage.end();
         let mut recording = recorded?;
-        // That it has died says more than that it does not answer.
+        // The end of the process is the better reason than a missing answer.
         match (ended, recording.wrong.first_mut()) {
             (Err(error), None) => return Err(error),
             (Err(error), Some(wrong)) => wrong.0 = format!("{error:#}\n{wrong}"),
@@ -71,18 +71,18 @@ pub fn run(
         }
         Ok(recording)
     });
-    let mut run = Run::new(server, repo);
+    let mut run = CheckRun::new(server, repo);
     let recording = match recorded {
         Ok(recording) => recording,
-        Err(error) => return Ok(run.ended(Verdict::Failed, format!("{error:#}"))),
+        Err(error) => return Ok(run.ended(RecordingVerdict::Failed, format!("{error:#}"))),
     };
     run.recorded_s = recording.took.as_secs_f64();
-    // What was lost before is no client's.
+    // A removal before the recording that lost its answer belongs to no client.
     let done = recording.operations.iter().filter(|operation| operation.process < plan.clients).count();
     run.interrupted = (done as u64) < plan.operations && recording.wrong.is_empty();
     let history = match History::new(recording.operations) {
         Ok(history) => history,
-        Err(invalid) => return Ok(run.ended(Verdict::Failed, invalid.to_string())),
+        Err(invalid) => return Ok(run.ended(RecordingVerdict::Failed, invalid.to_string())),
     };
     run.count(&history);
     if let Some(path) = out {
@@ -92,12 +92,12 @@ pub fn run(
         written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     match recording.wrong.first() {
-        Some(wrong) => Ok(run.ended(Verdict::WrongAnswer, wrong.to_string())),
+        Some(wrong) => Ok(run.ended(RecordingVerdict::WrongAnswer, wrong.to_string())),
         None => Ok(checked(run, &history)),
     }
 }
 
-/// Records, and shows how far it is. A repo that panics fails itself, not those after it.
+/// Records, and shows the progress. A panic of a repo fails its own recording only.
 fn watched(
     stage: &Stage,
     script: &RecordingWorkload,
@@ -109,13 +109,13 @@ fn watched(
     let watch = RecordingControl::default();
     let target = stage.target();
     let record = || match &target {
-        Target::Repo(repo) => record_in_process(repo, script, clients, &watch),
-        Target::Addr(addr) => record_http(*addr, script, clients, PATIENCE, &watch),
+        CheckTarget::Repo(repo) => record_in_process(repo, script, clients, &watch),
+        CheckTarget::Addr(addr) => record_http(*addr, script, clients, PATIENCE, &watch),
     };
     thread::scope(|scope| {
         let (over, wait) = channel::<()>();
         let recorder = scope.spawn(move || {
-            let _over = over; // dropped however it ends
+            let _over = over; // dropped on return and on panic
             record()
         });
         while let Err(RecvTimeoutError::Timeout) = wait.recv_timeout(LOOK) {
@@ -128,18 +128,22 @@ fn watched(
     })
 }
 
-/// The verdict on a history, by one rule for recordings in this process, over HTTP and from a file: a history that has an
-/// order and shows nothing about races is undecided.
-fn checked(mut run: Run, history: &History) -> Run {
+/// The verdict on a history. One rule holds for recordings in this process, over HTTP and from a file: a history that is
+/// linearizable but shows nothing about races is undecided.
+fn checked(mut run: CheckRun, history: &History) -> CheckRun {
     let start = Instant::now();
     let verdict = check(history);
     run.checked_s = start.elapsed().as_secs_f64();
     match verdict {
-        history::CheckVerdict::NotLinearizable(violation) => run.ended(Verdict::NotLinearizable, violation.to_string()),
-        history::CheckVerdict::Undecided(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
+        history::CheckVerdict::NotLinearizable(violation) => {
+            run.ended(RecordingVerdict::NotLinearizable, violation.to_string())
+        }
+        history::CheckVerdict::Undecided(key, why) => {
+            run.ended(RecordingVerdict::Undecided, format!("key {key}: {why}"))
+        }
         history::CheckVerdict::Linearizable => match history.shows_nothing() {
-            Some(why) => run.ended(Verdict::Undecided, why),
-            None => run.ended(Verdict::Linearizable, String::new()),
+            Some(why) => run.ended(RecordingVerdict::Undecided, why),
+            None => run.ended(RecordingVerdict::Linearizable, String::new()),
         },
     }
 }
@@ -148,10 +152,10 @@ fn checked(mut run: Run, history: &History) -> Run {
 ///
 /// # Errors
 ///
-/// Where it cannot be read, or is no history.
-pub fn check_file(path: &Path) -> Result<Run, ReadError> {
+/// Returns [`ReadError`] if the file cannot be read or is not a history.
+pub fn check_file(path: &Path) -> Result<CheckRun, ReadError> {
     let history = History::read(BufReader::new(File::open(path)?))?;
-    let mut run = Run::new("recorded", &path.display().to_string());
+    let mut run = CheckRun::new("recorded", &path.display().to_string());
     run.count(&history);
     Ok(checked(run, &history))
 }

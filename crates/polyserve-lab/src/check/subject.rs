@@ -1,4 +1,4 @@
-//! Who is asked.
+//! The server or repo under test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::launch::Launch;
 use crate::launch::process::Process;
 use crate::machine::cores::Cores;
 
-/// Who is asked.
+/// The server or repo under test.
 #[derive(Clone, Debug)]
-pub enum Subject {
+pub enum CheckSubject {
     /// A server over a repo, in a process of its own.
     Server {
         /// The server's name.
@@ -25,41 +25,41 @@ pub enum Subject {
     },
     /// A repo, in this process.
     Repo(RepoEntry),
-    /// Whoever listens there.
-    Somebody {
-        /// What they are called.
+    /// A server that runs already.
+    Address {
+        /// Its name in the report.
         name: String,
-        /// Where.
+        /// Its address.
         addr: SocketAddr,
     },
 }
 
-/// One that is there to be asked.
+/// A subject that accepts operations.
 pub(super) enum Stage {
     Process(Process),
-    There(Target),
+    There(CheckTarget),
 }
 
-/// Who is asked, as clients see it.
+/// A subject as clients use it.
 #[derive(Clone)]
-pub(super) enum Target {
+pub(super) enum CheckTarget {
     Addr(SocketAddr),
     Repo(Arc<dyn EntityRepo>),
 }
 
-impl Subject {
-    /// The server's name, and the repo's, as far as there are such.
+impl CheckSubject {
+    /// The names of the server and of the repo.
     pub fn names(&self) -> (&str, &str) {
         match self {
             Self::Server { server, repo, .. } => (server, repo),
             Self::Repo(repo) => ("in process", &repo.name),
-            Self::Somebody { name, .. } => (name, "its own store"),
+            Self::Address { name, .. } => (name, "its own store"),
         }
     }
 
-    /// The first key that is asked for: far from anybody's where the store is not ours.
+    /// The first key. A server that runs already may have entities, so its keys are far from common ids.
     pub(super) fn first_key(&self) -> i64 {
-        if matches!(self, Self::Somebody { .. }) { -9000 } else { 1 }
+        if matches!(self, Self::Address { .. }) { -9000 } else { 1 }
     }
 
     pub(super) fn start(&self) -> anyhow::Result<Stage> {
@@ -70,22 +70,22 @@ impl Subject {
             }
             Self::Repo(repo) => {
                 let repo = (repo.make)().context("the repo cannot be made")?;
-                Ok(Stage::There(Target::Repo(repo)))
+                Ok(Stage::There(CheckTarget::Repo(repo)))
             }
-            Self::Somebody { addr, .. } => Ok(Stage::There(Target::Addr(*addr))),
+            Self::Address { addr, .. } => Ok(Stage::There(CheckTarget::Addr(*addr))),
         }
     }
 }
 
 impl Stage {
-    pub(super) fn target(&self) -> Target {
+    pub(super) fn target(&self) -> CheckTarget {
         match self {
-            Self::Process(process) => Target::Addr(process.addr()),
+            Self::Process(process) => CheckTarget::Addr(process.addr()),
             Self::There(target) => target.clone(),
         }
     }
 
-    /// Ends what was started, and sees that it ends well.
+    /// Ends the process, and checks that it ended without an error.
     pub(super) fn end(self) -> anyhow::Result<()> {
         if let Self::Process(process) = self {
             process.end()?;

@@ -135,7 +135,7 @@ fn slow(
             let spin = (1e9 / per_cpu_s * percent / 100.0).round();
             contestant.launch.args.push(format!("{SPIN}{spin}").into());
         } else {
-            let why = "the CPU time of the baseline's requests is not known, so nothing can be slowed by a share of it";
+            let why = "the CPU time of the baseline's requests is not known, so the slowed server cannot waste a share of this time";
             notebook.absence(Key::new(0, &contestant.name), Absence::failed(why))?;
         }
     }

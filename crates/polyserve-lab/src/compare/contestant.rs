@@ -72,7 +72,7 @@ impl Contestant {
     }
 }
 
-/// Returns the longest wait of a new connection behind idle ones: the head's timeout for each connection ahead of it. Returns
+/// Returns the longest wait of a new connection behind idle ones: the head's timeout for each earlier connection. Returns
 /// `None` if an idle connection delays no other, or if all connections are served at once.
 pub fn bound(server: &dyn Server, config: &ServerConfig, connections: usize) -> Option<String> {
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));

@@ -12,7 +12,7 @@ use polyserve_report::Summary;
 use serde_json::{Value, json};
 
 use super::contestant::{Contestant, Role};
-use super::lines::{BOUND, Bound, CONTRACT, Key, OTHERS, OtherProcesses};
+use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
 use super::ranking::Ranking;
 use super::sample::Sample;
 use super::{Comparison, calibration, contract, round, table};
@@ -71,12 +71,12 @@ impl Comparison {
 
     /// Records the bounds of shapes, and checks foreign contestants against the contract.
     fn record_facts(&self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        let bounds: Vec<Bound> = notebook.records().facts(BOUND)?;
+        let bounds: Vec<BoundFact> = notebook.records().facts(BOUND)?;
         for Contestant { name, bound, .. } in &self.contestants {
             if let Some(bound) = bound.clone()
                 && !bounds.iter().any(|known| known.name == *name)
             {
-                notebook.fact(BOUND, &Bound { name: name.clone(), bound })?;
+                notebook.fact(BOUND, &BoundFact { name: name.clone(), bound })?;
             }
         }
         let contracts: Vec<contract::Contract> = notebook.records().facts(CONTRACT)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The `kind` of a [`Contract`](super::contract::Contract)'s line.
 pub(super) const CONTRACT: &str = "contract";
-/// The `kind` of a [`Bound`]'s line.
+/// The `kind` of a [`BoundFact`]'s line.
 pub(super) const BOUND: &str = "bound";
 /// The `kind` of the line of [`OtherProcesses`].
 pub(super) const OTHERS: &str = "other_processes";
@@ -54,7 +54,7 @@ impl fmt::Display for Key {
 
 /// The bound that a contestant's shape sets on the wait of a connection. The line's kind is `bound`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Bound {
+pub(super) struct BoundFact {
     pub(super) name: String,
     pub(super) bound: String,
 }

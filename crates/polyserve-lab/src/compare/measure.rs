@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuSource, Load, Pace, Progress, Report, RunLength, Traffic, Usage, prefill_for};
+use polyserve_load::{CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
 use super::sample::{Latency, Measurement, Sum, coarse, microseconds};
@@ -74,11 +74,11 @@ fn ramp(wait: Duration) -> Duration {
 
 /// A measurement that is under way: the contestant's process, and the figures so far.
 #[derive(Debug)]
-pub struct Session<'a> {
+pub struct ContestantSession<'a> {
     contestant: &'a Contestant,
     process: Process,
     load: Load,
-    counts: Counts,
+    counts: LoadCounts,
     resident_bytes: Option<u64>,
     probes: Probes,
     sum: Sum,
@@ -87,14 +87,14 @@ pub struct Session<'a> {
 
 /// The counts of all loads of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct LoadCounts {
     /// Right answers of all kinds: a lower bound.
     answers: u64,
     retried: u64,
     reconnects: u64,
 }
 
-impl Counts {
+impl LoadCounts {
     fn add(&mut self, report: &Report) {
         self.answers += report.answered;
         self.retried += report.retried;
@@ -134,19 +134,19 @@ impl Instrument {
     ///
     /// Returns why the contestant has no figures. Once [`stop`](Self::stop) has begun, the error means nothing; this holds for
     /// all functions here.
-    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Session<'a>, Absence> {
+    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<ContestantSession<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, probes) = (None, Probes::default());
         let (sum, latency) = (Sum::default(), None);
-        let counts = Counts::default();
-        let mut session = Session { contestant, process, load, counts, resident_bytes, probes, sum, latency };
+        let counts = LoadCounts::default();
+        let mut session = ContestantSession { contestant, process, load, counts, resident_bytes, probes, sum, latency };
         let verified = self.verify(&mut session);
         verified.map_err(|absence| absence.explained(&mut session.process))?;
         Ok(session)
     }
 
-    fn verify(&self, session: &mut Session<'_>) -> Result<(), Absence> {
+    fn verify(&self, session: &mut ContestantSession<'_>) -> Result<(), Absence> {
         if session.contestant.keeps_entities {
             session.counts.answers += prefill_for(&session.load)?;
         }
@@ -164,7 +164,7 @@ impl Instrument {
     /// # Errors
     ///
     /// Returns why the contestant has no figures.
-    pub fn measure(&self, session: &mut Session<'_>) -> Result<(), Absence> {
+    pub fn measure(&self, session: &mut ContestantSession<'_>) -> Result<(), Absence> {
         let load = session.load.clone().with(|load| {
             let wait = session.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
@@ -189,7 +189,7 @@ impl Instrument {
     /// # Errors
     ///
     /// Returns why the contestant has no figures.
-    pub fn take_latency(&self, session: &mut Session<'_>, rate: f64) -> Result<(), Absence> {
+    pub fn take_latency(&self, session: &mut ContestantSession<'_>, rate: f64) -> Result<(), Absence> {
         if session.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
@@ -203,8 +203,8 @@ impl Instrument {
     /// # Errors
     ///
     /// Returns why the contestant has no figures.
-    pub fn end(&self, session: Session<'_>) -> Result<Measurement, Absence> {
-        let Session { contestant, process, counts, resident_bytes, probes, sum, latency, .. } = session;
+    pub fn end(&self, session: ContestantSession<'_>) -> Result<Measurement, Absence> {
+        let ContestantSession { contestant, process, counts, resident_bytes, probes, sum, latency, .. } = session;
         let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(last_line.as_deref(), counts.answers)?;
@@ -246,7 +246,7 @@ impl Instrument {
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, ramp: Duration, counts: &mut Counts) -> Result<Latency, Absence> {
+    fn latency(&self, load: &Load, rate: f64, ramp: Duration, counts: &mut LoadCounts) -> Result<Latency, Absence> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
@@ -319,7 +319,7 @@ pub(crate) fn run(load: &Load) -> Result<Report, Absence> {
 }
 
 /// [`run`]; calls `watch` about ten times a second.
-pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Absence> {
+pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&LoadProgress)) -> Result<Report, Absence> {
     let report = polyserve_load::run(load, watch)?;
     // A slice without an answer is no failure: the machine may have had no time. A server that does not answer is detected by
     // the client's patience, or by its unfinished requests.

@@ -35,12 +35,12 @@ use serde_json::Value;
 pub use contestant::{Contestant, Role};
 pub use experiment::NAME;
 pub use lines::Key;
-pub use measure::{Instrument, Session};
+pub use measure::{ContestantSession, Instrument};
 pub use ranking::Ranking;
 pub use sample::Measurement;
 
 use crate::experiment::Absent;
-use crate::launch::foreign::{Foreign, Sources};
+use crate::launch::foreign::{Foreign, ForeignSources};
 
 /// A comparison.
 #[derive(Debug)]
@@ -96,8 +96,8 @@ impl Peers {
         (is_absent || !server.keeps_entities()) && !self.named.contains(&server)
     }
 
-    fn sources(&self) -> Sources<'_> {
-        Sources { peers: self.rust_dir.as_deref(), go: self.go_dir.as_deref() }
+    fn sources(&self) -> ForeignSources<'_> {
+        ForeignSources { peers: self.rust_dir.as_deref(), go: self.go_dir.as_deref() }
     }
 }
 

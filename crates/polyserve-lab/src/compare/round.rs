@@ -3,7 +3,7 @@
 //! Invariant: a contestant that failed is not measured further in the round. Cost: the memory of all contestants.
 
 use super::contestant::Contestant;
-use super::measure::{Instrument, Session};
+use super::measure::{ContestantSession, Instrument};
 use super::sample::Measurement;
 use crate::experiment::{Absence, interleaved, order};
 
@@ -20,7 +20,7 @@ pub fn measure(
     let is_stopped = || instrument.stop.is_begun();
     let places: Vec<usize> = (0..count).collect();
     let in_turn = || interleaved(number, &places);
-    let mut sessions: Vec<Result<Session<'_>, Absence>> =
+    let mut sessions: Vec<Result<ContestantSession<'_>, Absence>> =
         (0..count).map(|_| Err(Absence::failed("the run was stopped"))).collect();
     for place in in_turn().into_iter().take_while(|_| !is_stopped()) {
         begin(contestants[place]);
@@ -42,7 +42,10 @@ pub fn measure(
 }
 
 /// Measures a session that has not failed.
-fn each<'a>(session: &mut Result<Session<'a>, Absence>, measure: impl FnOnce(&mut Session<'a>) -> Result<(), Absence>) {
+fn each<'a>(
+    session: &mut Result<ContestantSession<'a>, Absence>,
+    measure: impl FnOnce(&mut ContestantSession<'a>) -> Result<(), Absence>,
+) {
     if let Ok(running) = session
         && let Err(absence) = measure(running)
     {

@@ -6,7 +6,7 @@ use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, Tone, or_nothing};
 
 use super::contestant::Role;
-use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Rate, Row, Share, Side, Void};
+use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, RankingRow, Rate, Share, Side, Void};
 use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
 
 /// The max width of a line, unless all columns were asked for.
@@ -47,7 +47,7 @@ impl Ranking {
 }
 
 /// The table of at most [`WIDTH`] characters: without requests per second if the names are too long.
-fn narrow_table(rows: &[Row]) -> Table {
+fn narrow_table(rows: &[RankingRow]) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
     let header =
         ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
@@ -119,7 +119,7 @@ pub fn tables(ranking: &Ranking) -> Vec<(String, Table)> {
     vec![(name, narrow_table(rows)), wide]
 }
 
-fn wide_table(rows: &[Row]) -> Table {
+fn wide_table(rows: &[RankingRow]) -> Table {
     let limits: Vec<&str> =
         rows.first().into_iter().flat_map(|row| &row.shares).map(|share| share.of.as_str()).collect();
     let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
@@ -141,7 +141,7 @@ fn wide_table(rows: &[Row]) -> Table {
 /// The share of the cores' time from which on other processes are mentioned.
 const MANY_OTHERS: f64 = 0.05;
 
-fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
+fn cells(row: &RankingRow, limits: &[&str], latency: bool) -> Vec<String> {
     let mut cells = vec![row.name.clone()];
     let (faster, cheaper) = (["faster", "slower"], ["cheaper", "dearer"]);
     cells.extend(compared(row, row.throughput, 3, faster));
@@ -179,7 +179,7 @@ fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
 }
 
 /// The ratio, its interval and its verdict. A limit is not ranked, and the baseline's ratio is 1.
-fn compared(row: &Row, compared: Option<Compared>, digits: usize, [more, less]: [&str; 2]) -> [String; 3] {
+fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, less]: [&str; 2]) -> [String; 3] {
     let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
     let ratio = format!("{:.digits$}", estimate.ratio);
     let verdict = match (row.role, verdict) {
@@ -195,7 +195,7 @@ fn compared(row: &Row, compared: Option<Compared>, digits: usize, [more, less]: 
     [ratio, format!("[{low:.digits$}, {high:.digits$}]"), verdict.to_owned()]
 }
 
-fn latencies(row: &Row) -> [String; 3] {
+fn latencies(row: &RankingRow) -> [String; 3] {
     match (&row.bound, row.latency) {
         (Some(bound), _) => [format!("<= {bound}"), String::new(), String::new()],
         (None, None) => [NOTHING; 3].map(String::from),
@@ -252,7 +252,7 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
 }
 
 /// The meaning of the marks of costs that do not count, if there are any.
-fn void_notes(f: &mut String, rows: &[Row]) -> fmt::Result {
+fn void_notes(f: &mut String, rows: &[RankingRow]) -> fmt::Result {
     let voids =
         || rows.iter().flat_map(|row| row.shares.iter().map(|share| share.cost_void).chain([row.cost_void])).flatten();
     if voids().next().is_some() {

@@ -13,10 +13,10 @@ use polyserve::Shutdown;
 use polyserve_load::data::{Data, EntityVersion};
 use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
 
-use super::Kind;
-use super::connection_opener::{Counts, Crowd, CrowdPlan};
-use super::report::{Beside, Idle, Memory, Outcome, Phase, Place, Sample, Slice, Slow};
-use super::script::{LARGE, SMALL};
+use super::CrowdKind;
+use super::connection_opener::{Crowd, CrowdCounts, CrowdPlan};
+use super::report::{CrowdEffect, CrowdMemory, CrowdOutcome, CrowdProcess, Idle, PacedFigures, Sample, Slice, Slow};
+use super::steps::{LARGE, SMALL};
 use crate::compare::Contestant;
 use crate::experiment::{Absence, order};
 use crate::launch::process::{Failure, Process};
@@ -25,7 +25,7 @@ use crate::machine::proc::{self, Resident};
 
 /// How servers are measured; the same for all servers.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct CrowdBench {
     /// The servers' cores.
     pub server_cores: Cores,
     /// The cores of the good client, and of the crowd.
@@ -56,7 +56,7 @@ pub struct Bench {
 #[derive(Clone, Copy, Debug)]
 pub struct CrowdSpec {
     /// The behaviour of its connections.
-    pub kind: Kind,
+    pub kind: CrowdKind,
     /// The number of connections.
     pub connections: usize,
     /// The time between two turns of a connection.
@@ -78,7 +78,7 @@ struct Instance {
     load: Load,
 }
 
-impl Bench {
+impl CrowdBench {
     /// Measures a server with a crowd. Each step is passed to `say`.
     ///
     /// # Errors
@@ -87,13 +87,13 @@ impl Bench {
     pub fn measure(&self, server: &Contestant, crowd: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Sample, Absence> {
         let crowd_of = crowd.connections;
         match crowd.kind {
-            Kind::Idle => {
+            CrowdKind::Idle => {
                 let (idle, slices) = self.idle(server, crowd, say)?;
-                Ok(Sample { crowd_of, outcome: Outcome::Idle(Box::new(idle)), slices })
+                Ok(Sample { crowd_of, outcome: CrowdOutcome::Idle(Box::new(idle)), slices })
             }
-            Kind::SlowHeads | Kind::SlowBodies | Kind::SlowReaders => {
+            CrowdKind::SlowHeads | CrowdKind::SlowBodies | CrowdKind::SlowReaders => {
                 let slow = self.slow(server, crowd, say)?;
-                Ok(Sample { crowd_of, outcome: Outcome::Slow(Box::new(slow)), slices: Vec::new() })
+                Ok(Sample { crowd_of, outcome: CrowdOutcome::Slow(Box::new(slow)), slices: Vec::new() })
             }
         }
     }
@@ -105,7 +105,7 @@ impl Bench {
         say: &mut dyn FnMut(&str),
     ) -> Result<(Idle, Vec<Slice>), Absence> {
         let mut instances = Vec::new();
-        for _ in Place::ALL {
+        for _ in CrowdProcess::ALL {
             instances.push(self.instance(server)?);
         }
         let memory = |instance: &Instance| {
@@ -114,7 +114,7 @@ impl Bench {
         let before = memory(&instances[0])?;
         let crowd = self.open_crowd(&instances[0], spec, say)?;
         let arrived = crowd.counts();
-        let memory = Memory::of(before, memory(&instances[0])?, arrived.held);
+        let memory = CrowdMemory::of(before, memory(&instances[0])?, arrived.held);
         let (mut slices, mut unserved) = (Vec::new(), None);
         'rounds: for round in 1..=self.rounds {
             say(&format!("round {round} of {}", self.rounds));
@@ -122,11 +122,11 @@ impl Bench {
                 if self.stop.is_begun() {
                     break;
                 }
-                let (instance, place) = (&mut instances[place], Place::ALL[place]);
+                let (instance, place) = (&mut instances[place], CrowdProcess::ALL[place]);
                 match self.slice(instance) {
                     Ok(slice) => slices.push(Slice::new(round, place, &slice)),
                     // That a full server does not serve the good client is a result.
-                    Err(absence) if place == Place::With => {
+                    Err(absence) if place == CrowdProcess::With => {
                         unserved = Some(absence.why);
                         break 'rounds;
                     }
@@ -138,14 +138,14 @@ impl Bench {
         for Instance { process, .. } in instances {
             process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         }
-        let beside = Beside::of(&slices, self.seed);
+        let beside = CrowdEffect::of(&slices, self.seed);
         Ok((Idle { memory, crowd, arrived, unserved, beside }, slices))
     }
 
     /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result.
     fn slow(&self, server: &Contestant, spec: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Slow, Absence> {
         let mut instance = self.instance(server)?;
-        if spec.kind == Kind::SlowReaders {
+        if spec.kind == CrowdKind::SlowReaders {
             self.store_large(&instance)?;
         }
         say("before the crowd");
@@ -237,7 +237,7 @@ impl Bench {
         }))
     }
 
-    fn phase(&self, instance: &mut Instance) -> Result<Phase, Absence> {
+    fn phase(&self, instance: &mut Instance) -> Result<PacedFigures, Absence> {
         let load = instance.load.clone().with(|load| {
             load.pace = Pace::Rate(self.rate);
             load.warm_up = RAMP;
@@ -248,12 +248,12 @@ impl Bench {
         let report = report.map_err(|error| Absence::from(error).explained(&mut instance.process))?;
         let pid = instance.process.pid();
         let resident = proc::resident(pid).ok().map(|resident| resident.now);
-        Ok(Phase::of(&report, resident, proc::descriptors(pid).ok()))
+        Ok(PacedFigures::of(&report, resident, proc::descriptors(pid).ok()))
     }
 }
 
 /// Closes a crowd. Returns its state before.
-fn closed(crowd: Crowd) -> Counts {
+fn closed(crowd: Crowd) -> CrowdCounts {
     let counts = crowd.counts();
     crowd.close();
     counts
@@ -269,7 +269,7 @@ fn clean(load: &Load) -> Result<Report, Absence> {
     Ok(report)
 }
 
-impl Memory {
+impl CrowdMemory {
     /// The growth of a process by `held` connections.
     fn of(before: Resident, with: Resident, held: u64) -> Self {
         let each = |before: u64, with: u64| {

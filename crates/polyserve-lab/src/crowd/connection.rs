@@ -1,4 +1,4 @@
-//! One connection of a crowd: a non-blocking socket, and the state of its script.
+//! One connection of a crowd: a non-blocking socket, and the state of its steps.
 //!
 //! Invariant: a connection is closed by a reset, so that its port is free at once; it keeps at most [`KEPT`] bytes of its
 //! answers. Cost: a system call for each step.
@@ -12,14 +12,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::script::{Script, Then};
+use super::steps::{ConnectionSteps, Then};
 
 /// An open connection of a crowd.
 #[derive(Debug)]
 pub(super) struct CrowdConnection {
     socket: Socket,
     is_connected: bool,
-    /// The number of bytes of the script that were sent.
+    /// The number of sent bytes of the first step.
     sent: usize,
     /// The received bytes, at most [`KEPT`].
     received: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) struct CrowdConnection {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum StepResult {
     /// No change.
     Nothing,
     /// The first bytes are sent, or there is something to read. The connection takes turns from now on.
@@ -37,12 +37,12 @@ pub(super) enum Step {
     /// The answer has arrived. The connection is idle from now on.
     Answered,
     /// The connection has ended.
-    Ended(End),
+    Ended(ConnectionEnd),
 }
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// Answered 503.
     Refused,
     /// Answered 408.
@@ -69,7 +69,7 @@ impl CrowdConnection {
     pub(super) fn open(
         target: SocketAddr,
         source: Option<IpAddr>,
-        script: &Script,
+        steps: &ConnectionSteps,
         epoll: impl std::os::fd::AsFd,
         data: EventData,
     ) -> io::Result<Self> {
@@ -77,7 +77,7 @@ impl CrowdConnection {
         socket.set_nonblocking(true)?;
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_nodelay(true)?;
-        if matches!(script.then, Then::Read) {
+        if matches!(steps.then, Then::Read) {
             socket.set_recv_buffer_size(WINDOW)?;
             socket.set_tcp_mss(SEGMENT)?;
         }
@@ -94,88 +94,88 @@ impl CrowdConnection {
     }
 
     /// Handles an event with these flags.
-    pub(super) fn ready(&mut self, flags: EventFlags, script: &Script) -> Step {
-        let mut step = Step::Nothing;
+    pub(super) fn ready(&mut self, flags: EventFlags, steps: &ConnectionSteps) -> StepResult {
+        let mut step = StepResult::Nothing;
         if !self.is_connected {
             if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
-                return Step::Ended(End::Unreachable);
+                return StepResult::Ended(ConnectionEnd::Unreachable);
             }
             if !flags.contains(EventFlags::OUT) {
-                return Step::Nothing;
+                return StepResult::Nothing;
             }
             self.is_connected = true;
-            match self.socket.send(&script.first) {
-                Ok(sent) if sent == script.first.len() => {
-                    if matches!(script.then, Then::Write(_)) {
-                        step = Step::Begun;
+            match self.socket.send(&steps.first) {
+                Ok(sent) if sent == steps.first.len() => {
+                    if matches!(steps.then, Then::Write(_)) {
+                        step = StepResult::Begun;
                     }
                 }
                 // A send buffer holds more than the first bytes. An error means that the server has closed already.
-                Ok(_) => return Step::Ended(End::Cut),
+                Ok(_) => return StepResult::Ended(ConnectionEnd::Cut),
                 Err(_) => return self.closed(),
             }
         }
         let is_over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        match &script.then {
+        match &steps.then {
             Then::Read if is_over => self.closed(),
             // The first bytes of an answer: the server has accepted the connection.
             Then::Read if flags.contains(EventFlags::IN) && !self.has_begun => {
                 self.has_begun = true;
-                Step::Begun
+                StepResult::Begun
             }
             Then::Read => step,
             Then::Idle(_) | Then::Write(_) if flags.contains(EventFlags::IN) || is_over => {
-                let received = self.receive(script);
-                if received == Step::Nothing { step } else { received }
+                let received = self.receive(steps);
+                if received == StepResult::Nothing { step } else { received }
             }
             Then::Idle(_) | Then::Write(_) => step,
         }
     }
 
     /// Takes a turn. Only for a connection that has begun.
-    pub(super) fn turn(&mut self, script: &Script) -> Step {
-        let done = match &script.then {
-            Then::Idle(_) => return Step::Nothing,
+    pub(super) fn turn(&mut self, steps: &ConnectionSteps) -> StepResult {
+        let done = match &steps.then {
+            Then::Idle(_) => return StepResult::Nothing,
             Then::Write(text) => {
                 let at = self.sent.min(text.len().saturating_sub(1));
                 self.socket.send(&text[at..(at + 1).min(text.len())]).inspect(|count| self.sent += count)
             }
             Then::Read => match self.read_little() {
-                Ok(0) => return Step::Ended(self.end()),
+                Ok(0) => return StepResult::Ended(self.end()),
                 done => done,
             },
         };
         match done {
             Err(error) if !is_passing(&error) => self.closed(),
-            _ => Step::Nothing,
+            _ => StepResult::Nothing,
         }
     }
 
     /// Reads all available bytes.
-    fn receive(&mut self, script: &Script) -> Step {
+    fn receive(&mut self, steps: &ConnectionSteps) -> StepResult {
         let mut bytes = [0; KEPT];
         loop {
             match self.socket.read(&mut bytes) {
-                Ok(0) => return Step::Ended(self.end()),
+                Ok(0) => return StepResult::Ended(self.end()),
                 Ok(count) => self.keep(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) => break,
-                Err(_) => return Step::Ended(self.end()),
+                Err(_) => return StepResult::Ended(self.end()),
             }
         }
-        let Then::Idle(body) = &script.then else { return Step::Nothing };
+        let Then::Idle(body) = &steps.then else { return StepResult::Nothing };
         if !self.has_begun && status(&self.received) == Some(200) && self.received.ends_with(body) {
             self.has_begun = true;
             self.received = Vec::new();
-            return Step::Answered;
+            return StepResult::Answered;
         }
-        Step::Nothing
+        StepResult::Nothing
     }
 
     /// Reads the last bytes of a server that has closed.
-    fn closed(&mut self) -> Step {
+    fn closed(&mut self) -> StepResult {
         while self.received.len() < READ_SIZE && self.read_little().is_ok_and(|count| count > 0) {}
-        Step::Ended(self.end())
+        StepResult::Ended(self.end())
     }
 
     fn read_little(&mut self) -> io::Result<usize> {
@@ -189,11 +189,11 @@ impl CrowdConnection {
         self.received.extend_from_slice(&bytes[..bytes.len().min(KEPT.saturating_sub(self.received.len()))]);
     }
 
-    fn end(&self) -> End {
+    fn end(&self) -> ConnectionEnd {
         match status(&self.received) {
-            Some(503) => End::Refused,
-            Some(408) => End::TimedOut,
-            _ => End::Cut,
+            Some(503) => ConnectionEnd::Refused,
+            Some(408) => ConnectionEnd::TimedOut,
+            _ => ConnectionEnd::Cut,
         }
     }
 }

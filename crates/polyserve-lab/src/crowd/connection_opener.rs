@@ -20,16 +20,16 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use serde::{Deserialize, Serialize};
 
-use super::Kind;
-use super::connection::{CrowdConnection, End, Step};
-use super::script::{Script, Then};
+use super::CrowdKind;
+use super::connection::{ConnectionEnd, CrowdConnection, StepResult};
+use super::steps::{ConnectionSteps, Then};
 use crate::machine::cores::Cores;
 
 /// The settings of a crowd.
 #[derive(Clone, Debug)]
 pub struct CrowdPlan {
     /// The behaviour of its connections.
-    pub kind: Kind,
+    pub kind: CrowdKind,
     /// The server.
     pub target: SocketAddr,
     /// The body of entity 0, as the server answers it to an idle connection.
@@ -49,7 +49,7 @@ pub struct CrowdPlan {
 
 /// The state of a crowd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct CrowdCounts {
     /// The number of connections that the crowd keeps open.
     pub connections: usize,
     /// Connections that were opened, with those that were opened again.
@@ -73,7 +73,7 @@ pub struct Counts {
 /// A running crowd. Dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Crowd {
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<CrowdCounts>>,
     settled: Receiver<()>,
     wake: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
@@ -96,12 +96,12 @@ impl Crowd {
     /// # Errors
     ///
     /// Returns an error if the system has no thread or descriptor for the crowd. Connections that cannot be established are in
-    /// the [`Counts`].
+    /// the [`CrowdCounts`].
     pub fn open(plan: CrowdPlan) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let (sleeping, wake) = io::pipe()?;
         epoll::add(&epoll, &sleeping, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let counts = Arc::new(Mutex::new(Counts { connections: plan.connections, ..Counts::default() }));
+        let counts = Arc::new(Mutex::new(CrowdCounts { connections: plan.connections, ..CrowdCounts::default() }));
         let (sender, settled) = channel();
         let opener = ConnectionOpener::new(plan, epoll, sleeping, Arc::clone(&counts), sender);
         let thread = thread::Builder::new().name("crowd".into()).spawn(|| opener.run())?;
@@ -123,7 +123,7 @@ impl Crowd {
     }
 
     /// The current state.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CrowdCounts {
         *lock(&self.counts)
     }
 
@@ -160,7 +160,7 @@ enum Slot {
 
 struct ConnectionOpener {
     plan: CrowdPlan,
-    script: Script,
+    steps: ConnectionSteps,
     epoll: OwnedFd,
     _sleeping: PipeReader,
     slots: Vec<Slot>,
@@ -173,8 +173,8 @@ struct ConnectionOpener {
     has_settled: Vec<bool>,
     /// The number of slots that have not.
     missing: usize,
-    counts: Counts,
-    published: Arc<Mutex<Counts>>,
+    counts: CrowdCounts,
+    published: Arc<Mutex<CrowdCounts>>,
     settled: Option<Sender<()>>,
     start: Instant,
     turns: u64,
@@ -185,12 +185,12 @@ impl ConnectionOpener {
         plan: CrowdPlan,
         epoll: OwnedFd,
         sleeping: PipeReader,
-        published: Arc<Mutex<Counts>>,
+        published: Arc<Mutex<CrowdCounts>>,
         settled: Sender<()>,
     ) -> Self {
         let count = plan.connections;
         Self {
-            script: Script::of(plan.kind, &plan.target.to_string(), &plan.body),
+            steps: ConnectionSteps::of(plan.kind, &plan.target.to_string(), &plan.body),
             epoll,
             _sleeping: sleeping,
             slots: (0..count).map(|_| Slot::Waiting).collect(),
@@ -199,7 +199,7 @@ impl ConnectionOpener {
             opening: 0,
             has_settled: vec![false; count],
             missing: count,
-            counts: Counts { connections: count, ..Counts::default() },
+            counts: CrowdCounts { connections: count, ..CrowdCounts::default() },
             published,
             settled: Some(settled),
             start: Instant::now(),
@@ -242,14 +242,14 @@ impl ConnectionOpener {
         self.generations[at] = self.generations[at].wrapping_add(1);
         let data = EventData::new_u64(u64::from(self.generations[at]) << 32 | at as u64);
         let source = source(at / self.plan.ports.max(1), self.plan.target.ip());
-        match CrowdConnection::open(self.plan.target, source, &self.script, &self.epoll, data) {
+        match CrowdConnection::open(self.plan.target, source, &self.steps, &self.epoll, data) {
             Ok(connection) => {
                 self.slots[at] = Slot::Open(connection, None);
                 self.opening += 1;
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection of the crowd cannot be opened");
-                self.ended(at, End::Unreachable);
+                self.ended(at, ConnectionEnd::Unreachable);
             }
         }
     }
@@ -259,19 +259,19 @@ impl ConnectionOpener {
             return;
         }
         let Slot::Open(connection, _) = &mut self.slots[at] else { return };
-        let step = connection.ready(flags, &self.script);
+        let step = connection.ready(flags, &self.steps);
         self.step(at, step);
     }
 
-    fn step(&mut self, at: usize, step: Step) {
+    fn step(&mut self, at: usize, step: StepResult) {
         match step {
-            Step::Nothing => {}
-            Step::Begun => self.begun(at),
-            Step::Answered => {
+            StepResult::Nothing => {}
+            StepResult::Begun => self.begun(at),
+            StepResult::Answered => {
                 self.counts.answered += 1;
                 self.begun(at);
             }
-            Step::Ended(end) => self.ended(at, end),
+            StepResult::Ended(end) => self.ended(at, end),
         }
     }
 
@@ -284,17 +284,17 @@ impl ConnectionOpener {
         }
     }
 
-    fn ended(&mut self, at: usize, end: End) {
+    fn ended(&mut self, at: usize, end: ConnectionEnd) {
         match std::mem::replace(&mut self.slots[at], Slot::Closed) {
             Slot::Open(_, Some(_)) => self.counts.held -= 1,
             Slot::Open(_, None) => self.opening -= 1,
             Slot::Waiting | Slot::Closed => {}
         }
         let count = match end {
-            End::Refused => &mut self.counts.refused,
-            End::TimedOut => &mut self.counts.timed_out,
-            End::Cut => &mut self.counts.cut,
-            End::Unreachable => &mut self.counts.unreachable,
+            ConnectionEnd::Refused => &mut self.counts.refused,
+            ConnectionEnd::TimedOut => &mut self.counts.timed_out,
+            ConnectionEnd::Cut => &mut self.counts.cut,
+            ConnectionEnd::Unreachable => &mut self.counts.unreachable,
         };
         *count += 1;
         self.settle(at);
@@ -309,7 +309,7 @@ impl ConnectionOpener {
 
     /// The time until the next turn; `None` without turns.
     fn sleep(&self) -> Option<Timespec> {
-        if matches!(self.script.then, Then::Idle(_)) {
+        if matches!(self.steps.then, Then::Idle(_)) {
             return None;
         }
         let next = self.spacing().saturating_mul(u32::try_from(self.turns + 1).unwrap_or(u32::MAX));
@@ -323,7 +323,7 @@ impl ConnectionOpener {
 
     fn take_turns(&mut self) {
         let count = self.slots.len() as u64;
-        if matches!(self.script.then, Then::Idle(_)) || count == 0 {
+        if matches!(self.steps.then, Then::Idle(_)) || count == 0 {
             return;
         }
         let due = (self.start.elapsed().as_nanos() / self.spacing().as_nanos().max(1)) as u64;
@@ -339,7 +339,7 @@ impl ConnectionOpener {
                     self.counts.left += 1;
                 }
                 Slot::Open(connection, Some(_)) => {
-                    let step = connection.turn(&self.script);
+                    let step = connection.turn(&self.steps);
                     self.step(at, step);
                 }
                 Slot::Closed => {

@@ -5,8 +5,8 @@
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::bench::{Bench, CrowdSpec};
-use super::report::{Key, NAME, Outcome, Report, Sample};
+use super::bench::{CrowdBench, CrowdSpec};
+use super::report::{CrowdOutcome, Key, NAME, Report, Sample};
 use super::table;
 use crate::compare::Contestant;
 use crate::experiment::record::FAILURE;
@@ -16,18 +16,18 @@ use crate::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records};
 #[derive(Debug)]
 pub struct Crowds {
     /// All cells, in the order in which they are measured.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CrowdCell>,
     /// The cells that cannot be measured.
     pub absent: Vec<Absent<Key>>,
     /// How servers are measured.
-    pub bench: Bench,
+    pub bench: CrowdBench,
     /// The description of the run, for the record's header.
     pub description: Value,
 }
 
 /// A server with a crowd.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct CrowdCell {
     /// The server.
     pub contestant: Contestant,
     /// The crowd.
@@ -36,7 +36,7 @@ pub struct Cell {
     pub bound: Option<String>,
 }
 
-impl Cell {
+impl CrowdCell {
     /// Its key.
     pub fn key(&self) -> Key {
         Key { name: self.contestant.name.clone(), kind: self.crowd.kind }
@@ -56,14 +56,19 @@ impl Experiment for Crowds {
     }
 
     fn plan(&self) -> Plan<Key> {
-        Plan { absent: self.absent.clone(), ..Plan::series(self.cells.iter().map(Cell::key)) }
+        Plan { absent: self.absent.clone(), ..Plan::series(self.cells.iter().map(CrowdCell::key)) }
     }
 
     fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
         let cell = self.cells.iter().find(|cell| cell.key() == *key);
-        let Cell { contestant, crowd, bound } = cell.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        let CrowdCell { contestant, crowd, bound } =
+            cell.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         if let Some(bound) = bound.clone() {
-            return Ok(Sample { crowd_of: crowd.connections, outcome: Outcome::Bound { bound }, slices: Vec::new() });
+            return Ok(Sample {
+                crowd_of: crowd.connections,
+                outcome: CrowdOutcome::Bound { bound },
+                slices: Vec::new(),
+            });
         }
         let mut say = |step: &str| notebook.progress.begin(format!("{}: {step}", key.name));
         self.bench.measure(contestant, *crowd, &mut say)
@@ -99,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::crowd::Kind;
+    use crate::crowd::CrowdKind;
     use crate::crowd::report::RowContent;
     use crate::journal::Header;
     use crate::machine::{Cores, Environment};
@@ -124,8 +129,8 @@ mod tests {
         let report = Crowds::report(&records).unwrap();
         assert_eq!(report.rate, 5.0);
         let [a, b] = &report.rows[..] else { panic!("{report:?}") };
-        assert_eq!((&*a.name, a.kind, a.crowd_of), ("a", Kind::SlowHeads, 9));
-        assert!(matches!(a.outcome(), Some(Outcome::Bound { bound }) if bound == "10s x 8"), "{a:?}");
+        assert_eq!((&*a.name, a.kind, a.crowd_of), ("a", CrowdKind::SlowHeads, 9));
+        assert!(matches!(a.outcome(), Some(CrowdOutcome::Bound { bound }) if bound == "10s x 8"), "{a:?}");
         assert!(matches!(&b.content, RowContent::Absence(none) if none.why == "no memory"), "{b:?}");
         assert_eq!((&*b.name, b.crowd_of), ("b", 9));
         let printed = serde_json::to_value(b).unwrap();

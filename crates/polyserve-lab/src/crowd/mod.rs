@@ -9,7 +9,7 @@
 //!
 //! # Layout
 //!
-//! * `script`: what the connections of a crowd send. `connection`: one connection. [`connection_opener`]: all of them, on
+//! * `steps`: what the connections of a crowd send. `connection`: one connection. [`connection_opener`]: all of them, on
 //!   their thread.
 //! * [`bench`](mod@bench): measures a server with and without a crowd. [`experiment`]: the experiment in the framework.
 //! * [`report`]: samples and the result. [`table`]: tables of them.
@@ -19,22 +19,22 @@ mod connection;
 pub mod connection_opener;
 pub mod experiment;
 pub mod report;
-mod script;
+mod steps;
 pub mod table;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use bench::Bench;
-pub use connection_opener::{Counts, Crowd, CrowdPlan};
+pub use bench::CrowdBench;
+pub use connection_opener::{Crowd, CrowdCounts, CrowdPlan};
 pub use experiment::Crowds;
-pub use report::{Outcome, Report, Row};
+pub use report::{CrowdOutcome, CrowdRow, Report};
 
 /// The behaviour of a crowd's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum CrowdKind {
     /// Send one request, read its answer, and stay idle.
     Idle,
     /// Send a request head byte by byte, without an end.
@@ -45,7 +45,7 @@ pub enum Kind {
     SlowReaders,
 }
 
-impl Kind {
+impl CrowdKind {
     /// All kinds, the harmless kind first.
     pub const ALL: [Self; 4] = [Self::Idle, Self::SlowHeads, Self::SlowBodies, Self::SlowReaders];
 

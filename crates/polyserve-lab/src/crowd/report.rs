@@ -8,8 +8,8 @@ use polyserve_load::{Failures, Report as Loaded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Kind;
-use super::connection_opener::Counts;
+use super::CrowdKind;
+use super::connection_opener::CrowdCounts;
 use crate::compare::ranking::Compared;
 use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records};
@@ -25,7 +25,7 @@ pub struct Key {
     pub name: String,
     /// The kind of the crowd. Its field is not `kind`: every line of a record has a `kind`.
     #[serde(rename = "crowd_kind")]
-    pub kind: Kind,
+    pub kind: CrowdKind,
 }
 
 impl fmt::Display for Key {
@@ -34,14 +34,14 @@ impl fmt::Display for Key {
     }
 }
 
-/// What was measured of a server with a crowd.
+/// The measurement of a server with a crowd.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// The number of connections that the crowd was to have.
     pub crowd_of: usize,
     /// The figures.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: CrowdOutcome,
     /// Every slice with an idle crowd. Records of format 2 and earlier have them in lines of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
@@ -50,7 +50,7 @@ pub struct Sample {
 /// The figures of a server with a crowd.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CrowdOutcome {
     /// With an idle crowd.
     Idle(Box<Idle>),
     /// With a slow crowd.
@@ -70,18 +70,18 @@ pub struct Report {
     /// The good client's connections.
     pub connections: usize,
     /// A row for each server and kind of crowd.
-    pub rows: Vec<Row>,
+    pub rows: Vec<CrowdRow>,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
 
 /// A server and a kind of crowd.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct CrowdRow {
     /// The server's name.
     pub name: String,
     /// The kind of the crowd.
-    pub kind: Kind,
+    pub kind: CrowdKind,
     /// The number of connections that the crowd was to have.
     pub crowd_of: usize,
     /// The figures, or why there are none.
@@ -94,7 +94,7 @@ pub struct Row {
 #[serde(untagged)]
 pub enum RowContent {
     /// The figures.
-    Sample(Outcome),
+    Sample(CrowdOutcome),
     /// No figures.
     Absence(NoFigures),
 }
@@ -107,17 +107,17 @@ pub struct NoFigures {
     pub why: String,
 }
 
-impl Row {
+impl CrowdRow {
     /// Why the good client was not served with an idle crowd; `None` if it was.
     pub fn unserved(&self) -> Option<&str> {
         match &self.content {
-            RowContent::Sample(Outcome::Idle(idle)) => idle.unserved.as_deref(),
-            RowContent::Sample(Outcome::Slow(_) | Outcome::Bound { .. }) | RowContent::Absence(_) => None,
+            RowContent::Sample(CrowdOutcome::Idle(idle)) => idle.unserved.as_deref(),
+            RowContent::Sample(CrowdOutcome::Slow(_) | CrowdOutcome::Bound { .. }) | RowContent::Absence(_) => None,
         }
     }
 
     /// The figures, if there are any.
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub fn outcome(&self) -> Option<&CrowdOutcome> {
         match &self.content {
             RowContent::Sample(outcome) => Some(outcome),
             RowContent::Absence(_) => None,
@@ -134,7 +134,7 @@ impl Report {
         let plan = &records.header.plan;
         let row = |key: &Key, crowd_of: usize, content: RowContent| {
             let Key { name, kind } = key.clone();
-            Row { name, kind, crowd_of, content }
+            CrowdRow { name, kind, crowd_of, content }
         };
         let samples = records.samples().map(|(key, sample)| {
             let content = RowContent::Sample(sample.outcome.clone());
@@ -145,7 +145,7 @@ impl Report {
             let crowd_of = crowd.and_then(|crowd| crowd["connections"].as_u64()).unwrap_or_default();
             row(key, crowd_of as usize, RowContent::Absence(NoFigures { why: absence.why.clone() }))
         });
-        let mut rows: Vec<Row> = samples.chain(absences).collect();
+        let mut rows: Vec<CrowdRow> = samples.chain(absences).collect();
         rows.sort_by_cached_key(|row| {
             let crowd = list(&plan["crowds"]).iter().position(|crowd| crowd["kind"] == row.kind.name());
             let server = list(&plan["servers"]).iter().position(|server| *server == row.name.as_str());
@@ -168,20 +168,20 @@ fn list(value: &Value) -> &[Value] {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Idle {
     /// The memory of its process.
-    pub memory: Memory,
+    pub memory: CrowdMemory,
     /// The state of the crowd at its end.
-    pub crowd: Counts,
+    pub crowd: CrowdCounts,
     /// The state of the crowd after all connections were opened.
-    pub arrived: Counts,
+    pub arrived: CrowdCounts,
     /// Why the good client was not served, if it was not; then there are no ratios, or ratios of fewer rounds.
     pub unserved: Option<String>,
     /// The good client's figures.
-    pub beside: Beside,
+    pub beside: CrowdEffect,
 }
 
 /// The resident memory of a process, in bytes, without the kernel's memory for sockets.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Memory {
+pub struct CrowdMemory {
     /// After verification and warm-up.
     pub before_bytes: u64,
     /// With the whole crowd.
@@ -195,7 +195,7 @@ pub struct Memory {
 /// The three processes of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum CrowdProcess {
     /// The process with the crowd.
     With,
     /// A process without a crowd.
@@ -204,7 +204,7 @@ pub enum Place {
     Again,
 }
 
-impl Place {
+impl CrowdProcess {
     /// All three processes.
     pub const ALL: [Self; 3] = [Self::With, Self::Without, Self::Again];
 }
@@ -215,7 +215,7 @@ pub struct Slice {
     /// The round, from 1.
     pub round: usize,
     /// The process.
-    pub place: Place,
+    pub place: CrowdProcess,
     /// Right answers a second.
     pub requests_per_s: f64,
     /// Right answers for each second of the server's CPU time.
@@ -225,7 +225,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub(super) fn new(round: usize, place: Place, report: &Loaded) -> Self {
+    pub(super) fn new(round: usize, place: CrowdProcess, report: &Loaded) -> Self {
         Self {
             round,
             place,
@@ -238,7 +238,7 @@ impl Slice {
 
 /// The good client's figures: medians, and ratios of with to without the crowd.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Beside {
+pub struct CrowdEffect {
     /// Requests a second without.
     pub without_requests_per_s: f64,
     /// Requests a second with.
@@ -257,35 +257,37 @@ pub struct Beside {
     pub same_cost: Option<Estimate>,
 }
 
-type Figure = fn(&Slice) -> Option<f64>;
+type SliceFigure = fn(&Slice) -> Option<f64>;
 
-impl Beside {
+impl CrowdEffect {
     pub(super) fn of(slices: &[Slice], seed: u64) -> Self {
-        let of = |place: Place| slices.iter().filter(move |slice| slice.place == place);
-        let middle = |place: Place, figure: Figure| median(&mut of(place).filter_map(figure).collect::<Vec<_>>());
-        let estimate = |place: Place, figure: Figure| {
+        let of = |place: CrowdProcess| slices.iter().filter(move |slice| slice.place == place);
+        let middle =
+            |place: CrowdProcess, figure: SliceFigure| median(&mut of(place).filter_map(figure).collect::<Vec<_>>());
+        let estimate = |place: CrowdProcess, figure: SliceFigure| {
             let ratio = |slice: &Slice| {
-                let base = of(Place::Without).find(|base| base.round == slice.round)?;
+                let base = of(CrowdProcess::Without).find(|base| base.round == slice.round)?;
                 Some(figure(slice)? / figure(base)?)
             };
             Estimate::of(&of(place).filter_map(ratio).collect::<Vec<_>>(), seed)
         };
-        let compared = |figure: Figure| {
-            let same = estimate(Place::Again, figure);
-            let estimate = estimate(Place::With, figure)?;
+        let compared = |figure: SliceFigure| {
+            let same = estimate(CrowdProcess::Again, figure);
+            let estimate = estimate(CrowdProcess::With, figure)?;
             Some(Compared { estimate, verdict: estimate.verdict(&tie_band(same.as_ref())) })
         };
-        let (speed, cost): (Figure, Figure) = (|slice| Some(slice.requests_per_s), |slice| slice.requests_per_cpu_s);
-        let busy: Figure = |slice| slice.server_busy;
+        let (speed, cost): (SliceFigure, SliceFigure) =
+            (|slice| Some(slice.requests_per_s), |slice| slice.requests_per_cpu_s);
+        let busy: SliceFigure = |slice| slice.server_busy;
         Self {
-            without_requests_per_s: middle(Place::Without, speed),
-            with_requests_per_s: middle(Place::With, speed),
-            without_server_busy: middle(Place::Without, busy),
-            with_server_busy: middle(Place::With, busy),
+            without_requests_per_s: middle(CrowdProcess::Without, speed),
+            with_requests_per_s: middle(CrowdProcess::With, speed),
+            without_server_busy: middle(CrowdProcess::Without, busy),
+            with_server_busy: middle(CrowdProcess::With, busy),
             throughput: compared(speed),
             cost: compared(cost),
-            same_throughput: estimate(Place::Again, speed),
-            same_cost: estimate(Place::Again, cost),
+            same_throughput: estimate(CrowdProcess::Again, speed),
+            same_cost: estimate(CrowdProcess::Again, cost),
         }
     }
 }
@@ -294,20 +296,20 @@ impl Beside {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slow {
     /// The good client before the crowd.
-    pub before: Phase,
+    pub before: PacedFigures,
     /// The good client during the crowd.
-    pub with: Phase,
+    pub with: PacedFigures,
     /// The good client after the crowd.
-    pub after: Phase,
+    pub after: PacedFigures,
     /// The state of the crowd at its end.
-    pub crowd: Counts,
+    pub crowd: CrowdCounts,
     /// The state of the crowd after all connections were opened.
-    pub arrived: Counts,
+    pub arrived: CrowdCounts,
 }
 
 /// The good client's figures at a fixed rate; latencies in microseconds from the intended start of a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Phase {
+pub struct PacedFigures {
     /// Right answers.
     pub answered: u64,
     /// Failed requests.
@@ -341,7 +343,7 @@ pub struct Phase {
 /// The limit of a bearable p99, in microseconds.
 const BEARABLE_US: f64 = 10_000.0;
 
-impl Phase {
+impl PacedFigures {
     pub(super) fn of(report: &Loaded, resident_bytes: Option<u64>, descriptors: Option<u64>) -> Self {
         let unserved = report.unsent + report.unfinished;
         let errors = report.failed.total() + unserved;

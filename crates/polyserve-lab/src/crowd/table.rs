@@ -5,21 +5,21 @@ use std::fmt::{self, Write as _};
 use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, or_nothing};
 
-use super::Kind;
-use super::connection_opener::Counts;
-use super::report::{Idle, Outcome, Phase, Report, Row, RowContent};
+use super::CrowdKind;
+use super::connection_opener::CrowdCounts;
+use super::report::{CrowdOutcome, CrowdRow, Idle, PacedFigures, Report, RowContent};
 use crate::compare::ranking::Compared;
 use crate::statistics::Verdict;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for kind in Kind::ALL {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.kind == kind).collect();
+        for kind in CrowdKind::ALL {
+            let rows: Vec<&CrowdRow> = self.rows.iter().filter(|row| row.kind == kind).collect();
             let Some(first) = rows.first() else { continue };
             writeln!(f, "{}: {} connections", kind.name(), first.crowd_of)?;
             match kind {
-                Kind::Idle => idle(f, &rows)?,
-                Kind::SlowHeads | Kind::SlowBodies | Kind::SlowReaders => self.slow(f, &rows)?,
+                CrowdKind::Idle => idle(f, &rows)?,
+                CrowdKind::SlowHeads | CrowdKind::SlowBodies | CrowdKind::SlowReaders => self.slow(f, &rows)?,
             }
             for row in rows {
                 if let RowContent::Absence(none) = &row.content {
@@ -36,16 +36,16 @@ impl fmt::Display for Report {
 }
 
 /// A table for each kind of crowd.
-pub(super) fn tables(rows: &[Row]) -> Vec<(String, Table)> {
-    let of = |kind: Kind| {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
+pub(super) fn tables(rows: &[CrowdRow]) -> Vec<(String, Table)> {
+    let of = |kind: CrowdKind| {
+        let rows: Vec<&CrowdRow> = rows.iter().filter(|row| row.kind == kind).collect();
         let name = format!("{}: {} connections", kind.name(), rows.first()?.crowd_of);
-        Some((name, if kind == Kind::Idle { idle_table(&rows) } else { slow_table(&rows) }))
+        Some((name, if kind == CrowdKind::Idle { idle_table(&rows) } else { slow_table(&rows) }))
     };
-    Kind::ALL.into_iter().filter_map(of).collect()
+    CrowdKind::ALL.into_iter().filter_map(of).collect()
 }
 
-fn idle_table(rows: &[&Row]) -> Table {
+fn idle_table(rows: &[&CrowdRow]) -> Table {
     let mut table = Table::of_numbers(&[
         "SERVER",
         "HELD",
@@ -67,7 +67,7 @@ fn idle_table(rows: &[&Row]) -> Table {
     for row in rows {
         let mut cells = vec![row.name.clone()];
         match row.outcome() {
-            Some(Outcome::Idle(idle)) => {
+            Some(CrowdOutcome::Idle(idle)) => {
                 let Idle { memory, crowd, beside, .. } = &**idle;
                 cells.extend(
                     [crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|number| count(number as f64)),
@@ -80,15 +80,15 @@ fn idle_table(rows: &[&Row]) -> Table {
                     cells.push(or_nothing(same.map(|same| same.interval.to_string())));
                 }
             }
-            Some(Outcome::Bound { bound }) => cells.push(format!("<= {bound}")),
-            Some(Outcome::Slow(_)) | None => continue,
+            Some(CrowdOutcome::Bound { bound }) => cells.push(format!("<= {bound}")),
+            Some(CrowdOutcome::Slow(_)) | None => continue,
         }
         table.row(cells);
     }
     table
 }
 
-fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
     write!(f, "{}", idle_table(rows))?;
     writeln!(f, "EACH: what the process grew by, for each connection held; sockets in the kernel are not in it")?;
     writeln!(
@@ -109,7 +109,7 @@ fn ratio(compared: Option<Compared>) -> [String; 3] {
     [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), word.to_owned()]
 }
 
-fn slow_table(rows: &[&Row]) -> Table {
+fn slow_table(rows: &[&CrowdRow]) -> Table {
     let mut table = Table::of_numbers(&[
         "SERVER",
         "CROWD",
@@ -127,25 +127,25 @@ fn slow_table(rows: &[&Row]) -> Table {
     ]);
     for row in rows {
         match row.outcome() {
-            Some(Outcome::Slow(slow)) => {
+            Some(CrowdOutcome::Slow(slow)) => {
                 for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
                     let server = if name == "before" { row.name.clone() } else { String::new() };
                     table.row(cells(phase, slow.before.is_bearable, server, name));
                 }
             }
-            Some(Outcome::Bound { bound }) => table.row(vec![row.name.clone(), format!("<= {bound}")]),
-            Some(Outcome::Idle(_)) | None => {}
+            Some(CrowdOutcome::Bound { bound }) => table.row(vec![row.name.clone(), format!("<= {bound}")]),
+            Some(CrowdOutcome::Idle(_)) | None => {}
         }
     }
     table
 }
 
 impl Report {
-    fn slow(&self, f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+    fn slow(&self, f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
         write!(f, "{}", slow_table(rows))?;
         for row in rows {
-            let Some(Outcome::Slow(slow)) = row.outcome() else { continue };
-            let Counts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
+            let Some(CrowdOutcome::Slow(slow)) = row.outcome() else { continue };
+            let CrowdCounts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
             let ends = format!(
                 "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} left, {unreachable} not connected"
             );
@@ -157,21 +157,21 @@ impl Report {
             f,
             "CPU, MEMORY, FDS: the server's, the last two at the end; LATE: how late the good client itself was, 99 %"
         )?;
-        if rows.iter().any(|row| matches!(row.outcome(), Some(Outcome::Slow(slow)) if !slow.before.is_bearable)) {
+        if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Slow(slow)) if !slow.before.is_bearable)) {
             writeln!(f, "no, nor before: the machine had no p99 below 10 ms to give, so nothing is said of the crowd")?;
         }
         bounds(f, rows)
     }
 }
 
-fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
-    if rows.iter().any(|row| matches!(row.outcome(), Some(Outcome::Bound { .. }))) {
+fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
+    if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Bound { .. }))) {
         writeln!(f, "<= TIME x N: not measured but a bound, the head's timeout for each connection ahead")?;
     }
     Ok(())
 }
 
-fn cells(phase: &Phase, is_bearable_before: bool, name: String, when: &str) -> Vec<String> {
+fn cells(phase: &PacedFigures, is_bearable_before: bool, name: String, when: &str) -> Vec<String> {
     let mut cells = vec![name, when.into()];
     cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time_us));
     cells.push(count(phase.answered as f64));

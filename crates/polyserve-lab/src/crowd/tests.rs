@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 
-use super::{Counts, Crowd, CrowdPlan, Kind};
+use super::{Crowd, CrowdCounts, CrowdKind, CrowdPlan};
 use crate::machine::cores::Cores;
 
 /// Only reached if something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn open(listener: &TcpListener, kind: Kind, connections: usize) -> Crowd {
+fn open(listener: &TcpListener, kind: CrowdKind, connections: usize) -> Crowd {
     open_from(listener, kind, connections, 1000)
 }
 
-fn open_from(listener: &TcpListener, kind: Kind, connections: usize, ports: usize) -> Crowd {
+fn open_from(listener: &TcpListener, kind: CrowdKind, connections: usize, ports: usize) -> Crowd {
     let target = listener.local_addr().unwrap();
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
     let plan = CrowdPlan { kind, target, body: "hello".into(), connections, ports, interval, stay: None, cores };
@@ -34,7 +34,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// Waits until `wanted` returns true for the counts.
-fn until(crowd: &Crowd, wanted: impl Fn(&Counts) -> bool) -> Counts {
+fn until(crowd: &Crowd, wanted: impl Fn(&CrowdCounts) -> bool) -> CrowdCounts {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let counts = crowd.counts();
@@ -62,7 +62,7 @@ const BLANK: &str = "\r\n\r\n";
 #[test]
 fn idle_connections_send_one_request_and_stay_open() {
     let listener = listen();
-    let crowd = open(&listener, Kind::Idle, 5);
+    let crowd = open(&listener, CrowdKind::Idle, 5);
     let mut streams: Vec<TcpStream> = (0..5).map(|_| accept(&listener)).collect();
     for stream in &mut streams {
         assert!(received(stream, BLANK).starts_with("GET /0 HTTP/1.1\r\nHost: 127.0.0.1"));
@@ -72,10 +72,10 @@ fn idle_connections_send_one_request_and_stay_open() {
         stream.write_all(b"lo").unwrap();
     }
     assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
-    let all = Counts { connections: 5, opened: 5, held: 5, answered: 5, ..Counts::default() };
+    let all = CrowdCounts { connections: 5, opened: 5, held: 5, answered: 5, ..CrowdCounts::default() };
     assert_eq!(crowd.counts(), all);
     drop(streams.pop());
-    assert_eq!(until(&crowd, |counts| counts.cut > 0), Counts { held: 4, cut: 1, ..all });
+    assert_eq!(until(&crowd, |counts| counts.cut > 0), CrowdCounts { held: 4, cut: 1, ..all });
     crowd.close();
     for stream in &mut streams {
         assert!(!matches!(stream.read(&mut [0]), Ok(1..)), "the crowd is closed");
@@ -85,7 +85,7 @@ fn idle_connections_send_one_request_and_stay_open() {
 #[test]
 fn a_wrong_answer_is_not_counted_as_answered() {
     let listener = listen();
-    let crowd = open(&listener, Kind::Idle, 2);
+    let crowd = open(&listener, CrowdKind::Idle, 2);
     for answer in
         ["HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbye"]
     {
@@ -102,7 +102,7 @@ fn a_wrong_answer_is_not_counted_as_answered() {
 #[test]
 fn slow_heads_are_opened_again_after_a_close() {
     let listener = listen();
-    let crowd = open(&listener, Kind::SlowHeads, 1);
+    let crowd = open(&listener, CrowdKind::SlowHeads, 1);
     assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     let mut first = accept(&listener);
     assert!(received(&mut first, "X-Slow: aaa").starts_with("GET /0 HTTP/1.1\r\nHost: "));
@@ -122,7 +122,7 @@ fn slow_heads_are_opened_again_after_a_close() {
 #[test]
 fn a_slow_body_has_a_whole_head_and_no_end() {
     let listener = listen();
-    let _crowd = open(&listener, Kind::SlowBodies, 1);
+    let _crowd = open(&listener, CrowdKind::SlowBodies, 1);
     let mut stream = accept(&listener);
     let head = received(&mut stream, BLANK);
     assert!(head.starts_with("PUT /0 HTTP/1.1\r\n") && head.contains("Content-Length: 60000"), "{head}");
@@ -132,7 +132,7 @@ fn a_slow_body_has_a_whole_head_and_no_end() {
 #[test]
 fn a_slow_reader_requests_more_than_it_reads() {
     let listener = listen();
-    let crowd = open(&listener, Kind::SlowReaders, 1);
+    let crowd = open(&listener, CrowdKind::SlowReaders, 1);
     let mut stream = accept(&listener);
     for _ in 0..16 {
         assert!(received(&mut stream, BLANK).starts_with("GET /1 HTTP/1.1\r\n"));
@@ -156,7 +156,7 @@ fn a_slow_reader_requests_more_than_it_reads() {
 #[test]
 fn a_refused_slow_reader_is_counted_as_refused() {
     let listener = listen();
-    let crowd = open(&listener, Kind::SlowReaders, 1);
+    let crowd = open(&listener, CrowdKind::SlowReaders, 1);
     let mut stream = accept(&listener);
     for _ in 0..16 {
         let _ = received(&mut stream, BLANK);
@@ -173,7 +173,7 @@ fn a_slow_reader_is_opened_again_after_its_stay() {
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
     let stay = Some(Duration::from_millis(1));
     let plan = CrowdPlan {
-        kind: Kind::SlowReaders,
+        kind: CrowdKind::SlowReaders,
         target,
         body: String::new(),
         connections: 1,
@@ -196,7 +196,7 @@ fn a_slow_reader_is_opened_again_after_its_stay() {
 #[test]
 fn further_addresses_are_used_if_ports_run_out() {
     let listener = listen();
-    let crowd = open_from(&listener, Kind::SlowHeads, 5, 2);
+    let crowd = open_from(&listener, CrowdKind::SlowHeads, 5, 2);
     assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     let mut from: Vec<String> = (0..5).map(|_| listener.accept().unwrap().1.ip().to_string()).collect();
     from.sort();
@@ -210,7 +210,7 @@ fn unreachable_connections_are_counted_and_a_stop_ends_the_wait() {
     drop(listener);
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
     let plan = CrowdPlan {
-        kind: Kind::Idle,
+        kind: CrowdKind::Idle,
         target,
         body: String::new(),
         connections: 3,
@@ -223,7 +223,7 @@ fn unreachable_connections_are_counted_and_a_stop_ends_the_wait() {
     assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     assert_eq!(crowd.counts().unreachable, 3);
     let listener = listen();
-    let silent = open(&listener, Kind::Idle, 1);
+    let silent = open(&listener, CrowdKind::Idle, 1);
     let stop = Shutdown::new();
     stop.begin(Instant::now());
     assert!(!silent.wait_settled(PATIENCE, &stop), "a stop ends the waiting");

@@ -116,13 +116,13 @@ impl From<LoadError> for Absence {
 impl<'de> Deserialize<'de> for Absence {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Fields {
+        struct AbsenceFields {
             reason: Option<Reason>,
             why: String,
             #[serde(default)]
             wrong: bool,
         }
-        let Fields { reason, why, wrong } = Fields::deserialize(deserializer)?;
+        let AbsenceFields { reason, why, wrong } = AbsenceFields::deserialize(deserializer)?;
         let reason = reason.unwrap_or(if wrong { Reason::Wrong } else { Reason::Failed });
         Ok(Self { reason, why })
     }
@@ -156,7 +156,7 @@ mod tests {
         assert!(!Absence::from(Failure("it cannot be started".into())).is_wrong());
     }
 
-    /// Whatever the client says of a process that is gone: it should not be gone.
+    /// If the process has ended, its end is the reason, not the client's error.
     #[test]
     fn to_die_is_wrong() {
         let script = |script: &str| {

@@ -6,13 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use polyserve::Shutdown;
-use serde::Serialize;
 
 use super::record::End;
 use super::{Experiment, run};
 use crate::journal::{Header, Journal, file_name};
 use crate::machine::Environment;
-use crate::output::{print, print_json};
+use crate::output::{WithEnvironment, print, print_json};
 
 /// The flags of a command that records what it measures.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -26,12 +25,12 @@ pub struct RecordArgs {
     pub name: Option<String>,
 }
 
-/// What a command needs beside its experiment.
+/// The settings of a command that its experiment does not have.
 #[derive(Debug)]
 pub struct Execution<'a> {
-    /// Where and with what it is measured.
+    /// The environment of the measurement.
     pub environment: Environment,
-    /// Where it is recorded.
+    /// The flags for the record.
     pub record: &'a RecordArgs,
     /// The record's name if none was given.
     pub name: &'a str,
@@ -39,14 +38,6 @@ pub struct Execution<'a> {
     pub json: bool,
     /// Begun by the first signal.
     pub stop: &'a Shutdown,
-}
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a, R> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    report: &'a R,
 }
 
 impl Execution<'_> {
@@ -70,7 +61,7 @@ impl Execution<'_> {
             }
         }
         if json {
-            print_json(&Printed { environment: &header.environment, report: &report })?;
+            print_json(&WithEnvironment { environment: &header.environment, report: &report })?;
         } else {
             print(&(experiment.text(&report) + &ending(records.end)))?;
         }

@@ -19,7 +19,7 @@ pub struct Recorded {
 
 /// An experiment that reports know.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct KnownExperiment {
     /// Its name.
     pub name: &'static str,
     /// Its title.
@@ -29,7 +29,7 @@ pub struct Known {
     read: fn(&[Value]) -> anyhow::Result<Recorded>,
 }
 
-impl Known {
+impl KnownExperiment {
     /// An experiment under its title.
     pub const fn new<E: Experiment>(title: &'static str, article: Option<&'static str>) -> Self {
         Self { name: E::NAME, title, article, read: recorded::<E> }

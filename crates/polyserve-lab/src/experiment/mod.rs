@@ -40,15 +40,15 @@ use serde_json::Value;
 
 pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
-pub use known::Known;
+pub use known::KnownExperiment;
 pub use plan::{Absent, Batch, Plan, again, interleaved, order};
 pub use record::Records;
 pub use runner::{Notebook, run, run_with};
 
-/// A measurement: cells that are measured one by one or together, and what they tell.
+/// A measurement: cells that are measured one by one or together, and the result of their samples.
 ///
-/// A cell's key identifies it: the contestant, where it is measured, and the round. Its sample is what one measurement
-/// gave. Both are the fields of one line of the record, so a key and a sample must not share a field's name.
+/// A cell's key identifies it: the contestant, the settings and the round. Its sample is the result of one measurement.
+/// Both are the fields of one line of the record, so a key and a sample must not share a field's name.
 pub trait Experiment: Sized {
     /// The name of the experiment, of its command and, by default, of its record.
     const NAME: &'static str;
@@ -63,7 +63,7 @@ pub trait Experiment: Sized {
     /// The result. `Serialize` is the command's JSON, `Display` is what the command prints.
     type Report: Serialize + Display;
 
-    /// What is to be measured, for the record's header. A record is resumed only under an equal description.
+    /// The description of the measurement, for the record's header. A record is resumed only under an equal description.
     fn describe(&self) -> Value;
 
     /// Does what must precede the plan: builds contestants, calibrates. The results that a resumed run needs again are
@@ -152,7 +152,7 @@ pub trait Experiment: Sized {
     ///
     /// # Errors
     ///
-    /// Returns an error if a table cannot be made of it.
+    /// Returns an error if a table cannot be written.
     fn summarize(records: &Records<Self>, report: &Self::Report) -> anyhow::Result<Summary>;
 
     /// Returns false if the command must fail although no absence makes it fail. The report can be of an interrupted run.

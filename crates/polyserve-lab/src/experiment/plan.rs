@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Absence;
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan<K> {
     /// The batches, in the order in which they are measured.
@@ -69,9 +69,11 @@ impl<K> Batch<K> {
     }
 }
 
-/// The order of contestants in a pass: a Williams design, every other row backwards. Over `2 * count` passes everybody
-/// comes after everybody else equally often, for what a slice leaves behind (a scheduler's debts, warm caches) falls on
-/// the next one; and over any two passes everybody's mean place is the same, so that a steady drift favours nobody.
+/// The order of contestants in a pass: a Williams design, every other row backwards.
+///
+/// Over `2 * count` passes each contestant follows each other one equally often, because a slice affects the next slice
+/// (scheduler debts, warm caches). Over any two passes all contestants have the same mean place, so a steady drift has the
+/// same effect on all of them.
 pub fn order(pass: usize, count: usize) -> Vec<usize> {
     let first = if count == 0 { 0 } else { pass / 2 % count };
     // 0, 1, -1, 2, -2 ...: all steps between neighbours differ.
@@ -80,7 +82,7 @@ pub fn order(pass: usize, count: usize) -> Vec<usize> {
     if pass.is_multiple_of(2) { turned.collect() } else { turned.rev().collect() }
 }
 
-/// The cells of one pass in their order: the contestants take turns, and [`order`] says which is when.
+/// The cells of one pass in their order: the contestants take turns in the order of [`order`].
 pub fn interleaved<K: Clone>(pass: usize, keys: &[K]) -> Vec<K> {
     order(pass, keys.len()).into_iter().filter_map(|place| keys.get(place).cloned()).collect()
 }
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_follows_everybody_equally_often() {
+    fn all_contestants_follow_each_other_equally_often() {
         for count in 2..9 {
             let mut follows = vec![vec![0; count]; count];
             for pass in 0..2 * count {
@@ -117,9 +119,9 @@ mod tests {
         }
     }
 
-    /// Where the machine slows down steadily, the mean place of everybody is the same over any two passes.
+    /// All contestants have the same mean place over any two passes, so a machine that slows down steadily affects all alike.
     #[test]
-    fn a_steady_drift_favours_nobody() {
+    fn a_steady_drift_favours_no_contestant() {
         for count in 1..8 {
             for pair in 0..10 {
                 let passes = [order(pair * 2, count), order(pair * 2 + 1, count)];

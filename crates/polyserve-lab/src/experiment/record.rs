@@ -1,4 +1,4 @@
-//! What an experiment has recorded: samples, absences and facts.
+//! The record of an experiment: samples, absences and facts.
 //!
 //! | line's kind | content |
 //! |---|---|
@@ -40,9 +40,9 @@ pub struct End {
     pub interrupted: bool,
 }
 
-/// What an experiment has recorded.
+/// The record of an experiment.
 pub struct Records<E: Experiment> {
-    /// Where and with what it was measured first.
+    /// The header of the first run.
     pub header: Header,
     /// How the last run ended; `None` if it did not, or if the record has format 2 or earlier.
     pub end: Option<End>,
@@ -124,7 +124,7 @@ impl<E: Experiment> Records<E> {
         self.absences().find(|(of, absence)| E::excludes(absence, of, key)).map(|(_, absence)| absence)
     }
 
-    /// The cells that failed, or whose contestant did wrong.
+    /// The cells that failed or had a wrong answer.
     pub fn failed(&self) -> Vec<Failed<E::Key>> {
         let is_failed = |(_, absence): &(&E::Key, &Absence)| matches!(absence.reason, Reason::Failed | Reason::Wrong);
         let failed = |(key, absence): (&E::Key, &Absence)| Failed {

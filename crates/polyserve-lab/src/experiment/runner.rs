@@ -26,7 +26,7 @@ pub struct Notebook<'a, E: Experiment> {
 }
 
 impl<E: Experiment> Notebook<'_, E> {
-    /// What is recorded by now, with what earlier runs have recorded.
+    /// The present record, with the lines of earlier runs.
     pub fn records(&self) -> &Records<E> {
         &self.records
     }
@@ -95,8 +95,7 @@ pub fn run<E: Experiment>(
     result
 }
 
-/// [`run`] with a progress bar of the caller's. An experiment whose cells are runs of another experiment gives them a hidden
-/// one.
+/// [`run`] with the caller's progress bar. If a cell is a run of another experiment, the inner run has a hidden bar.
 ///
 /// # Errors
 ///

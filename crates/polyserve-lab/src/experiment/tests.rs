@@ -293,8 +293,8 @@ fn an_excluded_cell_of_a_batch_has_no_absence_of_its_own() {
 /// A measurement can advance the progress bar by parts of its weight: each cell still counts once.
 #[test]
 fn a_cell_advances_the_bar_by_its_weight() {
-    struct Parts(u64);
-    impl Experiment for Parts {
+    struct WeightedCells(u64);
+    impl Experiment for WeightedCells {
         const NAME: &'static str = "fake";
         type Key = Key;
         type Sample = Sample;
@@ -323,9 +323,9 @@ fn a_cell_advances_the_bar_by_its_weight() {
             Ok(Summary::default())
         }
     }
-    let mut parts = Parts(0);
-    run(&mut parts, &header(), &mut Journal::none(), &Shutdown::new()).unwrap();
-    assert_eq!(parts.0, 3 * 4);
+    let mut experiment = WeightedCells(0);
+    run(&mut experiment, &header(), &mut Journal::none(), &Shutdown::new()).unwrap();
+    assert_eq!(experiment.0, 3 * 4);
 }
 
 #[test]
@@ -379,14 +379,14 @@ fn an_old_record_is_converted() {
     assert_eq!(records.sample(&key("a", 1)), Some(&Sample { per_s: 2.0 }));
     assert_eq!(records.absence(&key("b", 9)), Some(&Absence::wrong("status 500")));
     assert_eq!(records.absence(&key("c", 1)).unwrap().reason, Reason::NotAvailable);
-    let recorded = Known::new::<Fake>("A fake", None).read(&lines).unwrap();
+    let recorded = KnownExperiment::new::<Fake>("A fake", None).read(&lines).unwrap();
     assert_eq!((recorded.report["samples"].clone(), recorded.incomplete), (1.into(), None));
 }
 
 #[test]
 fn an_incomplete_record_says_what_is_missing() {
     let dir = Dir::new("incomplete");
-    let read = || Known::new::<Fake>("A fake", None).read(&read(&dir.0.join("fake.jsonl")).unwrap()).unwrap();
+    let read = || KnownExperiment::new::<Fake>("A fake", None).read(&read(&dir.0.join("fake.jsonl")).unwrap()).unwrap();
     run_in(&dir.0, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
     assert_eq!(read().incomplete.unwrap(), "4 of 6 planned measurements are missing");
     drop(Journal::open(Some(&dir.0), &header()).unwrap()); // a run that was killed at once

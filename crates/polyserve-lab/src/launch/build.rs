@@ -33,7 +33,7 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
         let _ = writeln!(std::io::stderr(), "{notice}"); // standard error may be closed
     }
     let lines = child.stderr.take().map(lines);
-    let said = lines.map(|lines| hear(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
+    let said = lines.map(|lines| collect(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
     let status = child.wait().map_err(|error| format!("it cannot be waited for: {error}"))?;
     spinner.finish_and_clear();
     match status.success() {
@@ -44,7 +44,7 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
 }
 
 /// Collects the last lines of the child's standard error until it ends. If `stop` begins, the child is killed.
-fn hear(
+fn collect(
     lines: &Receiver<String>,
     child: &mut Child,
     spinner: &ProgressBar,

@@ -78,7 +78,7 @@ impl Conversation {
     /// # Errors
     ///
     /// Returns [`Failure`] with the last lines of the standard error, if the process has closed its output.
-    pub fn hear(&mut self, time: Duration) -> Result<Option<String>, Failure> {
+    pub fn next_line(&mut self, time: Duration) -> Result<Option<String>, Failure> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn it_answers_what_it_is_told() {
         let mut talk = start("while read line; do echo \"not $line\"; echo more; done");
-        assert_eq!(talk.hear(Duration::ZERO), Ok(None), "it was told nothing");
+        assert_eq!(talk.next_line(Duration::ZERO), Ok(None), "it was told nothing");
         for word in ["one", "two"] {
             talk.tell(word).unwrap();
-            assert_eq!(talk.hear(PATIENCE), Ok(Some(format!("not {word}"))));
-            assert_eq!(talk.hear(PATIENCE), Ok(Some("more".into())));
+            assert_eq!(talk.next_line(PATIENCE), Ok(Some(format!("not {word}"))));
+            assert_eq!(talk.next_line(PATIENCE), Ok(Some("more".into())));
         }
         let pid = talk.pid();
         drop(talk);
@@ -143,8 +143,8 @@ mod tests {
     fn one_that_ends_is_named_with_the_last_of_its_standard_error() {
         let mut talk = start("read line; echo $line; echo no more >&2; exit 3");
         talk.tell("last").unwrap();
-        assert_eq!(talk.hear(PATIENCE), Ok(Some("last".into())));
-        let Failure(why) = talk.hear(PATIENCE).unwrap_err();
+        assert_eq!(talk.next_line(PATIENCE), Ok(Some("last".into())));
+        let Failure(why) = talk.next_line(PATIENCE).unwrap_err();
         assert!(why.contains("no more"), "{why}");
     }
 }

@@ -1,5 +1,5 @@
 //! The contestants from other projects, which take part on request: frameworks in Rust, the programs in Go, and nginx.
-//! This module lists them, builds them, and says how each is started.
+//! This module lists them, builds them, and returns the command that starts each one.
 //!
 //! Invariant: a contestant that cannot take part is listed with the reason. It does not prevent the others from taking
 //! part. Cost: the builds.
@@ -17,14 +17,14 @@ pub enum Foreign {
     /// One of [`peers::NAMES`].
     Peer(&'static str),
     /// A server in Go.
-    Go(&'static go::Server),
+    Go(&'static go::GoServer),
     /// nginx with a fixed answer.
     Nginx,
 }
 
 /// The directories of the sources. `None` is the directory in this repository.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sources<'a> {
+pub struct ForeignSources<'a> {
     /// The package of the Rust frameworks.
     pub peers: Option<&'a Path>,
     /// The module of the Go programs.
@@ -116,7 +116,7 @@ impl ForeignProgram {
 
 /// Builds the contestants, and prints each build on standard error. Returns each contestant once, in the order of
 /// [`Foreign::all`].
-pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Shutdown) -> Vec<ForeignProgram> {
+pub fn build(asked: &[Foreign], sources: ForeignSources<'_>, allocator: &str, stop: &Shutdown) -> Vec<ForeignProgram> {
     let is_asked = |one: &Foreign| asked.contains(one);
     let names: Vec<_> = peers::NAMES.into_iter().filter(|name| is_asked(&Foreign::Peer(name))).collect();
     let servers: Vec<_> = go::SERVERS.iter().filter(|server| is_asked(&Foreign::Go(server))).collect();
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_contestant_without_sources_is_listed() {
         let nowhere = Some(Path::new("/nonexistent"));
-        let sources = Sources { peers: nowhere, go: nowhere };
+        let sources = ForeignSources { peers: nowhere, go: nowhere };
         let asked = ["go/twin-syncmap", "warp", "go/twin-rwmutex"].map(|name| Foreign::named(name).unwrap());
         let all = build(&asked, sources, "system", &Shutdown::new());
         let names: Vec<_> = all.iter().map(|program| program.server.title()).collect();

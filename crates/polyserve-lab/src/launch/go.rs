@@ -30,7 +30,7 @@ const TWIN: &str = "twin";
 
 /// A server in Go: a program, with the arguments that select the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct GoServer {
     /// The name in tables and flags: `go/twin-rwmutex`.
     pub name: &'static str,
     /// The program in the module: `twin` is `cmd/twin`.
@@ -39,14 +39,14 @@ pub struct Server {
 }
 
 /// The servers: the twin of the published server with each of its stores, and two servers that use libraries.
-pub const SERVERS: [Server; 4] = [
-    Server { name: "go/twin-rwmutex", program: TWIN, args: &["-store=rwmutex"] },
-    Server { name: "go/twin-syncmap", program: TWIN, args: &["-store=syncmap"] },
-    Server { name: "go/nethttp", program: "nethttp", args: &[] },
-    Server { name: "go/fasthttp", program: "fasthttp", args: &[] },
+pub const SERVERS: [GoServer; 4] = [
+    GoServer { name: "go/twin-rwmutex", program: TWIN, args: &["-store=rwmutex"] },
+    GoServer { name: "go/twin-syncmap", program: TWIN, args: &["-store=syncmap"] },
+    GoServer { name: "go/nethttp", program: "nethttp", args: &[] },
+    GoServer { name: "go/fasthttp", program: "fasthttp", args: &[] },
 ];
 
-impl Server {
+impl GoServer {
     /// Returns the server of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<&'static Self> {
         SERVERS.iter().find(|server| server.name == name)
@@ -59,7 +59,7 @@ impl Server {
 
     /// The maximum number of connections that the server serves concurrently; `None` if unlimited. `workers` overrides
     /// the default.
-    pub fn at_once(&self, workers: Option<usize>) -> Option<usize> {
+    pub fn max_concurrent(&self, workers: Option<usize>) -> Option<usize> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.is_twin().then(|| workers.unwrap_or_else(|| cores() * 4))
     }
@@ -212,10 +212,10 @@ mod tests {
     fn servers_by_their_names() {
         for server in &SERVERS {
             assert!(server.name.starts_with(PREFIX), "{server:?}");
-            assert_eq!(Server::named(server.name), Some(server));
+            assert_eq!(GoServer::named(server.name), Some(server));
         }
-        assert_eq!((Server::named("twin"), Server::named("go/twin")), (None, None));
-        let launch = Server::named("go/twin-syncmap").unwrap().launch(Path::new("/twin"), Some(8));
+        assert_eq!((GoServer::named("twin"), GoServer::named("go/twin")), (None, None));
+        let launch = GoServer::named("go/twin-syncmap").unwrap().launch(Path::new("/twin"), Some(8));
         let args = ["-json", "-until-stdin-ends", "-listen=127.0.0.1:0", "-store=syncmap", "-workers=8"];
         assert_eq!((launch.args, launch.address), (args.map(OsString::from).to_vec(), AddressFrom::Json));
     }

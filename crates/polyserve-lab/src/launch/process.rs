@@ -130,12 +130,12 @@ impl Process {
                     None => {}
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Failure(format!("it did not say where it listens within {PATIENCE:?}{}", self.errors)));
+                    return Err(Failure(format!("it printed no address within {PATIENCE:?}{}", self.errors)));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let ended = self.wait(PATIENCE);
                     return Err(ended.map_or_else(
-                        || Failure(format!("it closed its output before it said where it listens{}", self.errors)),
+                        || Failure(format!("it closed its output before it printed an address{}", self.errors)),
                         |status| self.died(status),
                     ));
                 }
@@ -294,7 +294,7 @@ mod tests {
     /// the background of a script, it cannot enable them again.
     #[test]
     #[ignore = "a process that another test starts"]
-    fn who_waits_for_an_interrupt() {
+    fn a_process_that_waits_for_an_interrupt() {
         if std::env::var_os(WAITS).is_some() {
             let signals = polyserve::signals::Signals::register().unwrap();
             println!("hello\nat 127.0.0.1:7");
@@ -305,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn it_says_where_it_listens_and_ends_when_interrupted() {
-        let test = "launch::process::tests::who_waits_for_an_interrupt";
+    fn it_prints_its_address_and_ends_when_interrupted() {
+        let test = "launch::process::tests::a_process_that_waits_for_an_interrupt";
         let launch = Launch {
             program: std::env::current_exe().unwrap(),
             args: ["--exact", test, "--ignored", "--nocapture"].map(Into::into).to_vec(),

@@ -14,11 +14,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct Cores(Vec<usize>);
 
 impl Cores {
-    /// Those that this thread may use, as far as [`CpuSet`] counts.
+    /// The cores that this thread may use, up to the max number of [`CpuSet`].
     ///
     /// # Errors
     ///
-    /// Where the system does not say.
+    /// Returns an error if the system does not report them.
     pub fn available() -> io::Result<Self> {
         let set = sched_getaffinity(None)?;
         Ok(Self((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()))
@@ -29,7 +29,7 @@ impl Cores {
         &self.0
     }
 
-    /// How many.
+    /// Their number.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -48,7 +48,7 @@ impl Cores {
     ///
     /// # Errors
     ///
-    /// Where the system refuses, such as for a core that is not there.
+    /// Returns an error if the system refuses, for example if a core does not exist.
     pub fn pin(&self) -> io::Result<()> {
         let mut set = CpuSet::new();
         for core in &self.0 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_may_be_pinned_to_where_it_may_run() {
+    fn a_thread_may_be_pinned_to_a_core_of_its_process() {
         let available = Cores::available().unwrap();
         let one = Cores::from(available.numbers()[0]);
         let pinned = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Where and with what something was measured: every record begins with it.
+//! The environment of a measurement: machine, cores, build and command. Every record begins with it.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cores::Cores;
 
-/// Where and with what it was measured. What is not known says so.
+/// The environment of a measurement. Unknown values are named as unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// The processor's model.
@@ -28,7 +28,7 @@ pub struct Environment {
     pub profile: String,
     /// The allocator of this program and of its servers, which are this program too.
     pub allocator: String,
-    /// The commit that it was built from; `+` where there were changes beside.
+    /// The commit that it was built from, followed by `+` if there were uncommitted changes.
     pub commit: String,
     /// The seed of data, draws and resamples.
     pub seed: u64,
@@ -83,7 +83,7 @@ impl Environment {
     }
 }
 
-/// The command line; where the program lies is not part of it.
+/// The command line, without the directory of the program.
 fn command(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut args: Vec<String> = args.collect();
     if let Some(program) = args.first_mut()

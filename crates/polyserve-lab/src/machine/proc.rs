@@ -1,7 +1,7 @@
-//! What the kernel tells of a process, its resident memory and its context switches; and of who else was at work.
+//! Figures of the kernel: a process's resident memory and context switches, and the CPU time that other processes used.
 //!
-//! Invariant: a thread or process that ends while it is looked at is no error; it is left out. Cost: one small file, and
-//! one more for each thread of the process, about 20 us each: too dear for a turn's counted time.
+//! Invariant: a thread or process that ends during a read is no error; it is left out. Cost: one small file, and one more
+//! for each thread of the process, about 20 us each: too much for the measured time of a turn.
 //!
 //! Source: proc(5).
 
@@ -16,9 +16,9 @@ use rustix::param::clock_ticks_per_second;
 pub struct Resident {
     /// Now.
     pub now: u64,
-    /// The most since the process began.
+    /// The max since the process began.
     pub peak: u64,
-    /// What of `now` is of no file: heaps and stacks. `None` where the system does not tell it apart.
+    /// The part of `now` that no file backs: heaps and stacks. `None` if the system does not report it.
     pub anonymous: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub struct Resident {
 ///
 /// # Errors
 ///
-/// Where there is no such process, or the system has no proc(5).
+/// Returns an error if there is no such process, or if the system has no proc(5).
 pub fn resident(pid: u32) -> io::Result<Resident> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name| field(&status, name).map(|kibibytes| kibibytes * 1024);
@@ -38,45 +38,45 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
 ///
 /// # Errors
 ///
-/// Where the system has no proc(5).
+/// Returns an error if the system has no proc(5).
 pub fn memory() -> io::Result<u64> {
     let all = fs::read_to_string("/proc/meminfo")?;
     field(&all, "MemTotal").map(|kibibytes| kibibytes * 1024).ok_or_else(|| no_field("MemTotal"))
 }
 
-/// How many descriptors process `pid` has open: a connection that it has closed is not among them, though its kernel may
-/// go on sending.
+/// Returns the number of open descriptors of process `pid`. It does not count a connection that the process has closed,
+/// although the kernel may still send its bytes.
 ///
 /// # Errors
 ///
-/// Where there is no such process, it is somebody else's, or the system has no proc(5).
+/// Returns an error if there is no such process, if another user owns the process, or if the system has no proc(5).
 pub fn descriptors(pid: u32) -> io::Result<u64> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
 
-/// How many threads process `pid` has.
+/// Returns the number of threads of process `pid`.
 ///
 /// # Errors
 ///
-/// Where there is no such process, or the system has no proc(5).
+/// Returns an error if there is no such process, or if the system has no proc(5).
 pub fn threads(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     field(&status, "Threads").ok_or_else(|| no_field("Threads"))
 }
 
-/// Context switches of the threads that process `pid` has now, of both kinds, since each began. Threads that have ended
-/// are not in it: the kernel forgets theirs.
+/// Returns the number of context switches, voluntary and involuntary, of the present threads of process `pid`. Threads that
+/// have ended do not count: the kernel forgets their switches.
 ///
 /// # Errors
 ///
-/// Where there is no such process, or the system has no proc(5).
+/// Returns an error if there is no such process, or if the system has no proc(5).
 pub fn context_switches(pid: u32) -> io::Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let path: PathBuf = thread?.path().join("status");
         match fs::read_to_string(path) {
             Ok(status) => sum += switches(&status).ok_or_else(|| no_field("voluntary_ctxt_switches"))?,
-            // It has ended since: ESRCH where the file was open already.
+            // The thread has ended: ESRCH if its file was open already.
             Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(3) => {}
             Err(error) => return Err(error),
         }
@@ -103,12 +103,12 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// On `cores`; `None` where the system does not say.
+    /// The times of `cores`; `None` if the system does not report them.
     pub fn on(cores: &[usize]) -> Option<Self> {
         Self::read(cores, &fs::read_to_string("/proc/stat").ok()?, &fs::read_to_string("/proc/self/stat").ok()?)
     }
 
-    /// For how many seconds nobody has wanted the cores since `before`; in steps of a tick, a hundredth of a second mostly.
+    /// Returns the idle time of the cores since `before`, in seconds. Its resolution is a tick, usually 10 ms.
     pub fn idle_since(&self, before: &Self) -> f64 {
         self.idle.saturating_sub(before.idle) as f64 / clock_ticks_per_second() as f64
     }
@@ -130,7 +130,7 @@ impl Spent {
         Some(Self { busy, idle, own })
     }
 
-    /// Which share of the cores' time others have had since `before`: 0 to 1.
+    /// Returns the share of the cores' time that other processes used since `before`: 0 to 1.
     pub fn others_since(&self, before: &Self) -> f64 {
         let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
         let (busy, idle) = (since(self.busy, before.busy), since(self.idle, before.idle));

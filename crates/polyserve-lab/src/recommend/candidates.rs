@@ -78,8 +78,8 @@ impl CandidateSet {
         let is_builtin = |entry: &&ServerEntry| builtin.server(&entry.name).is_ok();
         let tagged = catalog.servers().iter().filter(is_builtin).filter(|entry| entry.has(Tag::Recommended));
         let mut servers: Vec<&ServerEntry> = tagged.collect();
-        // The first server is the baseline: half of its throughput is the fixed rate for the others. So a server whose threads
-        // do not wait comes first.
+        // The first server is the baseline: half of its throughput is the fixed rate for the others. So a server with
+        // threads that do not wait comes first.
         let thread_each = |entry: &ServerEntry| entry.promises(Promise::Connections(Connections::OnePerThread));
         servers.sort_by_key(|entry| (!entry.promises(Promise::LaterHoldsNoThread), thread_each(entry)));
         if workload.connections > MAX_THREADS {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
-use crate::compare::ranking::{Entry, Latencies, Ranking, Rate, Row, throughput_ratio};
+use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
 use crate::compare::{Key, Role};
 use crate::experiment::Failed;
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, tie_band};
@@ -83,7 +83,7 @@ pub struct Choice {
     /// The candidate.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// The candidates whose difference to it is within the noise.
+    /// The candidates with a difference to the choice that is within the noise.
     pub ties: Vec<String>,
     /// Its ratio to the first candidate that is no tie and meets the goal as well.
     pub margin: Option<Margin>,
@@ -102,7 +102,7 @@ pub struct Margin {
     pub interval: Interval,
 }
 
-/// What a recommendation is made of, in addition to the ranking.
+/// The inputs of a recommendation, in addition to the ranking.
 #[derive(Clone, Debug)]
 pub struct Basis<'a> {
     /// The catalog with the candidates.
@@ -126,11 +126,11 @@ impl Recommendation {
     pub const KIND: &str = "recommendation";
 
     /// The recommendation that follows from a ranking and its figures.
-    pub fn of(basis: &Basis<'_>, ranking: &Ranking, entries: &[Entry<'_>]) -> Self {
+    pub fn of(basis: &Basis<'_>, ranking: &Ranking, entries: &[RankingEntry<'_>]) -> Self {
         let Basis { workload, candidates, seed, .. } = *basis;
         let goal = workload.p99_goal_ms;
         let is_ranked = |role: Role| matches!(role, Role::Baseline | Role::Ranked);
-        let entries: Vec<&Entry<'_>> = entries.iter().filter(|entry| is_ranked(entry.role)).collect();
+        let entries: Vec<&RankingEntry<'_>> = entries.iter().filter(|entry| is_ranked(entry.role)).collect();
         let mut rows: Vec<Standing<'_>> = (ranking.rows.iter())
             .filter(|row| is_ranked(row.role))
             .filter_map(|row| {
@@ -177,8 +177,8 @@ impl Recommendation {
 /// A candidate with its figures.
 struct Standing<'a> {
     candidate: &'a Candidate,
-    row: &'a Row,
-    entry: &'a Entry<'a>,
+    row: &'a RankingRow,
+    entry: &'a RankingEntry<'a>,
     latency: Option<Latencies>,
     meets_goal: Option<bool>,
 }

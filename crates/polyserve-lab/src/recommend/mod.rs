@@ -1,7 +1,8 @@
 //! A server and a store for a workload, measured on this machine under that workload, with the lines of Rust that use them.
 //!
 //! The measurement is a [comparison](mod@crate::compare) of a few candidates that suit the workload. The winner has the highest
-//! throughput among the candidates that meet the latency goal. Candidates whose difference to it is within the noise are ties.
+//! throughput among the candidates that meet the latency goal. Candidates with a difference within the noise
+//! are ties.
 //!
 //! Invariant: no difference is reported that is within the noise of the first candidate against itself. Cost: the given time.
 //!

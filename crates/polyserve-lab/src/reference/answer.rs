@@ -1,8 +1,8 @@
-//! The one answer of the null servers, as often as it is owed, and the second that its `Date` says.
+//! The answer of the null servers, in as many copies as requests wait for it, and the second in its `Date` field.
 //!
-//! Invariant: all copies are of one length and say one second. Cost: a load and a comparison for each send. A thread of
-//! its own wakes once a second and reads the clock, so that nobody reads it for a request; what it says is put into the
-//! copies there are at the next send.
+//! Invariant: all copies have the same length and the same second. Cost: a load and a comparison for each send. A thread
+//! wakes once a second and reads the clock, so that no request reads the clock. The next send writes the new second into
+//! all copies.
 
 use std::io;
 use std::ops::Range;
@@ -58,14 +58,14 @@ pub(super) struct Answers {
     bytes: Vec<u8>,
     /// One copy's length.
     length: usize,
-    /// Where the date is in a copy.
+    /// The range of the date in a copy.
     date: Range<usize>,
     second: u64,
     clock: Clock,
 }
 
 impl Answers {
-    /// One copy, which says `Connection: close` where it is the last of its connection.
+    /// One copy, with `Connection: close` if each connection has a single answer.
     pub(super) fn new(close: bool, clock: Clock) -> Self {
         let (second, mut bytes) = (clock.second(), Vec::new());
         bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n");
@@ -82,7 +82,7 @@ impl Answers {
         Self { length: bytes.len(), bytes, date, second, clock }
     }
 
-    /// `count` copies. More than ever before are copied anew; they stay.
+    /// Returns `count` copies. Copies are made once, and stay.
     pub(super) fn take(&mut self, count: usize) -> &[u8] {
         let second = self.clock.second();
         if second != self.second {
@@ -95,7 +95,7 @@ impl Answers {
         &self.bytes[..wanted]
     }
 
-    /// How many answers `unsent` bytes still owe: those that have not begun, and the one that has.
+    /// Returns the number of answers that are not completely sent if `unsent` bytes are left.
     pub(super) fn owed(&self, unsent: usize) -> u64 {
         unsent.div_ceil(self.length) as u64
     }
@@ -135,7 +135,7 @@ mod tests {
             let said = format!("Connection: close\r\nDate: {}\r\n\r\n{BODY}", date(second).as_str());
             assert_eq!(text.matches(&said).count(), 3, "{text}");
         }
-        // The next send says the clock's second again, in every copy.
+        // The next send has the clock's second in every copy.
         let text = String::from_utf8(answers.take(1).to_vec()).unwrap();
         assert!(text.contains(date(answers.second).as_str()) && answers.second > 784_111_778, "{text}");
         assert_eq!(answers.bytes, text.repeat(3).as_bytes());

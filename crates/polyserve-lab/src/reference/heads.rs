@@ -1,6 +1,6 @@
-//! How many requests have come: the empty lines that end their heads, and nothing else of them.
+//! A counter of requests. It counts the empty lines that end heads, and reads nothing else.
 //!
-//! A body is taken for a part of the next head; so one that contains an empty line is counted as a request.
+//! A body counts as a part of the next head, so a body with an empty line counts as a request.
 //!
 //! Invariant: the count does not depend on how the bytes were split. Cost: one search (`memchr`) over the bytes.
 
@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// How much of a head's end one connection has seen at the end of its bytes, 0 to 3.
+/// The number of bytes of a head's end that a connection has received last, 0 to 3.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heads {
     seen: usize,
@@ -25,7 +25,7 @@ impl Ends {
         Self { finder: Finder::new(END) }
     }
 
-    /// How many heads end within `bytes`, which follow those that `heads` has seen.
+    /// Returns the number of heads that end within `bytes`, which follow the bytes that `heads` has seen.
     pub(super) fn count(&self, heads: &mut Heads, bytes: &[u8]) -> usize {
         let mut count = 0;
         let mut rest = bytes;

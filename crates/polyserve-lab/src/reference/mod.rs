@@ -1,10 +1,11 @@
 //! Null servers: the limits that servers are measured against.
 //!
-//! A null server makes the system calls that a strategy of its kind cannot do without, and nothing else: it parses
-//! nothing, asks no service and no repo, and gives everybody the same answer. So its rate is what the machine and its
-//! client leave to be had, and a server's rate is printed as a share of it. It keeps none of a server's promises: no
-//! timeouts, no limits but that on connections, no refusals, an end without a drain. It is therefore no server of the
-//! catalog but a reference, which [`with_references`] adds.
+//! A null server makes the system calls that a strategy of its kind cannot avoid, and nothing else: it parses nothing,
+//! calls no service and no repo, and sends the same answer to every request. So its rate is the limit that the machine and
+//! the client set, and a server's rate is printed as a share of this limit.
+//!
+//! A null server keeps none of a server's promises: it has no timeouts, no limits except on connections, no refusals and no
+//! drain. It is therefore a reference, not a server of the catalog; [`with_references`] adds it.
 //!
 //! # Layout
 //!
@@ -26,7 +27,7 @@ use polyserve::{ConfigError, Connections, ServerConfig};
 pub use null_accept::NullAccept;
 pub use null_epoll::NullEpoll;
 
-/// What every request is answered with: entity 1, as the entity service writes it.
+/// The body of every answer: entity 1, as the entity service writes it.
 pub const BODY: &str = r#"{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}"#;
 
 /// `catalog` with the references of this crate. One of the same name that is there already stays.

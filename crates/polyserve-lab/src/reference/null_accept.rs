@@ -1,15 +1,15 @@
 //! `null_accept`: one thread that accepts, receives, sends and closes, and blocks in each. The limit of a connection for
 //! each request.
 //!
-//! What the first `recv` brings is taken for one request, whatever it is; the answer says `Connection: close`. There is
-//! no readiness to ask for. `workers` is 1, `requests_per_connection` 0 or 1, and means 1; the timeouts and limits are
-//! not looked at, so a client that stays silent holds up the others until it speaks or goes. A shutdown ends that too:
-//! the reading side of the one open connection is closed, so that what had come is still answered.
+//! The bytes of the first `recv` count as one request, whatever they are; the answer has `Connection: close`. There is no
+//! check for readiness. `workers` must be 1; `requests_per_connection` must be 0 or 1, and means 1. The timeouts and limits
+//! are ignored, so a silent client delays the others until it sends something or closes. A shutdown ends this wait: it
+//! closes the reading side of the open connection, so that a request that has arrived is still answered.
 //!
-//! Cost: `accept4`, `recvfrom`, `sendto`, `close`, each once for a connection, and a lock that nobody else wants before
-//! the shutdown.
+//! Cost: `accept4`, `recvfrom`, `sendto`, `close`, each once for a connection, and a lock that is not contended before the
+//! shutdown.
 //!
-//! *Wins when* it is the limit that is asked for. *Loses when* a connection is kept.
+//! *Wins when* its rate is the limit that a comparison needs. *Loses when* a connection is kept.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{self, SocketAddr, TcpListener, TcpStream};
@@ -31,11 +31,11 @@ pub struct NullAccept {
 }
 
 impl NullAccept {
-    /// One that honours the address's side of `config`.
+    /// A server with the network settings of `config`.
     ///
     /// # Errors
     ///
-    /// Where a limit is none, more than one worker is asked for, or more than one request on a connection.
+    /// Returns [`ConfigError`] if `config` is invalid, if `workers` is not 1, or if `requests_per_connection` is above 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         validate("null_accept", &config)?;
         Ok(Self { config })
@@ -48,47 +48,47 @@ impl Server for NullAccept {
     }
 
     fn serve(&self, addr: SocketAddr, _service: Arc<dyn Service>) -> io::Result<Running> {
-        let door = Arc::new(Door { listener: listen(addr, &self.config)?, guest: RwLock::default() });
-        let local_addr = door.listener.local_addr()?;
+        let sockets = Arc::new(Sockets { listener: listen(addr, &self.config)?, connection: RwLock::default() });
+        let local_addr = sockets.listener.local_addr()?;
         let shutdown = Shutdown::new();
         let answers = Answers::new(true, Clock::start(&shutdown)?);
-        let (closed, ends) = (Arc::downgrade(&door), shutdown.clone());
-        shutdown.on_begin(move || closed.upgrade().iter().for_each(|door| door.close()));
+        let (closed, ends) = (Arc::downgrade(&sockets), shutdown.clone());
+        shutdown.on_begin(move || closed.upgrade().iter().for_each(|sockets| sockets.close()));
         let running = Running::start("null_accept", local_addr, self.config.drain_grace, shutdown.clone(), move || {
-            run(&door, answers, &ends)
+            run(&sockets, answers, &ends)
         });
         running.inspect_err(|_| shutdown.begin(Instant::now())) // the clock ends with it
     }
 }
 
-/// The sockets that the thread may block in, where a shutdown reaches them.
-struct Door {
+/// The sockets that the thread may block in. A shutdown wakes the thread by them.
+struct Sockets {
     listener: TcpListener,
-    guest: RwLock<Option<TcpStream>>,
+    connection: RwLock<Option<TcpStream>>,
 }
 
-impl Door {
-    /// Wakes whoever blocks in `accept` or in `recv`; from now on both return at once.
+impl Sockets {
+    /// Wakes the thread if it blocks in `accept` or in `recv`. From now on, both return at once.
     fn close(&self) {
         let _ = socket2::SockRef::from(&self.listener).shutdown(net::Shutdown::Both);
-        if let Some(guest) = &*read(&self.guest) {
-            let _ = guest.shutdown(net::Shutdown::Read);
+        if let Some(connection) = &*read(&self.connection) {
+            let _ = connection.shutdown(net::Shutdown::Read);
         }
     }
 }
 
-/// How long `accept` rests when the system has no descriptor or memory left.
+/// The pause of `accept` if the system has no descriptor or memory left.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-fn run(door: &Door, mut answers: Answers, shutdown: &Shutdown) -> Drain {
+fn run(sockets: &Sockets, mut answers: Answers, shutdown: &Shutdown) -> Drain {
     let mut input = vec![0; 64 * 1024];
     let mut answered = 0;
     while !shutdown.is_begun() {
-        match door.listener.accept() {
-            Ok((guest, _)) => {
-                *write(&door.guest) = Some(guest);
-                answered += u64::from(serve(door, &mut answers, &mut input, shutdown));
-                drop(write(&door.guest).take());
+        match sockets.listener.accept() {
+            Ok((connection, _)) => {
+                *write(&sockets.connection) = Some(connection);
+                answered += u64::from(serve(sockets, &mut answers, &mut input, shutdown));
+                drop(write(&sockets.connection).take());
             }
             Err(error) if is_connection_error(&error) || shutdown.is_begun() => {}
             Err(error) => {
@@ -101,14 +101,14 @@ fn run(door: &Door, mut answers: Answers, shutdown: &Shutdown) -> Drain {
     Drain { answered, cut: 0, stuck: 0 }
 }
 
-/// Serves the guest; whether it was answered.
-fn serve(door: &Door, answers: &mut Answers, input: &mut [u8], shutdown: &Shutdown) -> bool {
-    let guest = read(&door.guest);
-    let Some(mut guest) = guest.as_ref() else { return false };
-    // A shutdown that had begun before it saw this guest would not wake this thread.
+/// Serves the connection. Returns true if it was answered.
+fn serve(sockets: &Sockets, answers: &mut Answers, input: &mut [u8], shutdown: &Shutdown) -> bool {
+    let connection = read(&sockets.connection);
+    let Some(mut connection) = connection.as_ref() else { return false };
+    // A shutdown that began before the connection was stored does not wake this thread.
     if shutdown.is_begun() {
-        let _ = guest.shutdown(net::Shutdown::Read);
+        let _ = connection.shutdown(net::Shutdown::Read);
     }
-    let came = guest.read(input).is_ok_and(|count| count > 0);
-    came && guest.write_all(answers.take(1)).is_ok()
+    let came = connection.read(input).is_ok_and(|count| count > 0);
+    came && connection.write_all(answers.take(1)).is_ok()
 }

@@ -1,17 +1,17 @@
 //! `null_epoll`: one thread, edge-triggered `epoll(7)`, one `recv` into 64 KiB and one `send` for each readiness. The
 //! limit of an event loop.
 //!
-//! Requests are counted, not read: as many heads as have ended, as many answers leave in one `send`. With
-//! `requests_per_connection` 1 a connection is closed after its one answer, without lingering; otherwise when the client
-//! closes it. Beyond `max_connections` a connection is closed at once. `workers` is 1, the timeouts and the limits on
-//! sizes are not looked at. A shutdown closes what is open after the present round of events; answers that a client had
-//! not taken by then are cut.
+//! Requests are counted, not read: one `send` has an answer for each head that has ended. With `requests_per_connection` 1,
+//! the server closes a connection after its answer, without lingering; otherwise the client closes it. A connection above
+//! `max_connections` is closed at once. `workers` must be 1. The timeouts and the limits on sizes are ignored.
 //!
-//! Cost: `epoll_wait` for a round of readinesses, `recvfrom` and `sendto` for each; `accept4`, one `epoll_ctl` and
-//! `close` for a connection, and one more `accept4` for each burst of connections. Only a client that does not take its
-//! answers at once costs more: they are kept, and nothing is read from it, until it does.
+//! A shutdown closes all connections after the present round of events; answers that a client has not received are cut.
 //!
-//! *Wins when* it is the limit that is asked for. *Loses when* an answer is to depend on its request.
+//! Cost: `epoll_wait` for a round of ready sockets, `recvfrom` and `sendto` for each; `accept4`, one `epoll_ctl` and `close`
+//! for a connection, and one more `accept4` for each burst of connections. A client that does not read its answers at once
+//! costs more: the server keeps the answers, and reads nothing from this client, until the client has read them.
+//!
+//! *Wins when* its rate is the limit that a comparison needs. *Loses when* an answer depends on its request.
 
 use std::io::{self, PipeReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -36,11 +36,11 @@ pub struct NullEpoll {
 }
 
 impl NullEpoll {
-    /// One that honours the address's side of `config`, its `max_connections`, and 0 or 1 `requests_per_connection`.
+    /// A server with the network settings of `config`, its `max_connections`, and 0 or 1 `requests_per_connection`.
     ///
     /// # Errors
     ///
-    /// Where a limit is none, more than one worker is asked for, or another number of requests.
+    /// Returns [`ConfigError`] if `config` is invalid, if `workers` is not 1, or if `requests_per_connection` is above 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         validate("null_epoll", &config)?;
         Ok(Self { config })
@@ -72,14 +72,14 @@ impl Server for NullEpoll {
     }
 }
 
-/// What an event is about: these, or else a connection's descriptor.
+/// The data of an event: one of these, or else a connection's descriptor.
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
-/// Bytes that one `recv` may bring.
+/// The max number of bytes of one `recv`.
 const INPUT: usize = 64 * 1024;
 
-/// Readinesses of one round.
+/// The max number of events of one round.
 const ROUND: usize = 1024;
 
 struct Loop {
@@ -89,8 +89,8 @@ struct Loop {
     answers: Answers,
     ends: Ends,
     input: Box<[u8]>,
-    /// By descriptor: the system gives the lowest that is free, so the list is as long as there are open at once.
-    connections: Vec<Option<Connection>>,
+    /// By descriptor. The system assigns the lowest free descriptor, so the list is as long as the max of concurrent connections.
+    connections: Vec<Option<EpollConnection>>,
     open: usize,
     max_connections: usize,
     /// A connection closes after one answer.
@@ -100,16 +100,16 @@ struct Loop {
     answered: u64,
 }
 
-struct Connection {
+struct EpollConnection {
     socket: OwnedFd,
     heads: Heads,
-    /// Answers that the client has not taken yet: empty, and without memory, for one that does.
+    /// Answers that the client has not received yet. It is empty, without memory, if the client keeps up.
     unsent: Vec<u8>,
 }
 
 /// How a turn of a connection ended.
 #[derive(PartialEq, Eq)]
-enum Turn {
+enum TurnOutcome {
     Wait,
     Close,
 }
@@ -158,7 +158,7 @@ impl Loop {
         Drain { answered: self.answered, cut, stuck: 0 }
     }
 
-    /// Accepts all that wait: an edge is told once.
+    /// Accepts all pending connections: an edge is reported once.
     fn accept(&mut self) {
         self.starved = false;
         loop {
@@ -186,67 +186,68 @@ impl Loop {
         if self.connections.len() <= name {
             self.connections.resize_with(name + 1, || None);
         }
-        self.connections[name] = Some(Connection { socket, heads: Heads::default(), unsent: Vec::new() });
+        self.connections[name] = Some(EpollConnection { socket, heads: Heads::default(), unsent: Vec::new() });
         self.open += 1;
     }
 
     fn turn(&mut self, name: u64, flags: EventFlags) {
         let Ok(index) = usize::try_from(name) else { return };
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        let mut desk = Desk { epoll: &self.epoll, answers: &mut self.answers, answered: &mut self.answered, name };
-        let turn = desk.serve(connection, &self.ends, &mut self.input, self.once);
+        let mut turn =
+            ConnectionTurn { epoll: &self.epoll, answers: &mut self.answers, answered: &mut self.answered, name };
+        let outcome = turn.serve(connection, &self.ends, &mut self.input, self.once);
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        // What came with the end has been read: the buffer was not full, or it was read again.
-        if turn == Turn::Close || (ended && connection.unsent.is_empty()) {
+        // The bytes before the end have been read: the last read did not fill the buffer.
+        if outcome == TurnOutcome::Close || (ended && connection.unsent.is_empty()) {
             self.connections[index] = None;
             self.open -= 1;
         }
     }
 }
 
-/// What a connection's turn uses of the loop.
-struct Desk<'a> {
+/// The parts of the loop that a connection's turn uses.
+struct ConnectionTurn<'a> {
     epoll: &'a OwnedFd,
     answers: &'a mut Answers,
     answered: &'a mut u64,
     name: u64,
 }
 
-impl Desk<'_> {
-    fn serve(&mut self, connection: &mut Connection, ends: &Ends, input: &mut [u8], once: bool) -> Turn {
+impl ConnectionTurn<'_> {
+    fn serve(&mut self, connection: &mut EpollConnection, ends: &Ends, input: &mut [u8], once: bool) -> TurnOutcome {
         if !connection.unsent.is_empty() {
             match self.flush(connection) {
                 Ok(true) => {}
-                Ok(false) => return Turn::Wait,
-                Err(_) => return Turn::Close,
+                Ok(false) => return TurnOutcome::Wait,
+                Err(_) => return TurnOutcome::Close,
             }
         }
         loop {
             let count = match recv(&connection.socket, &mut *input, RecvFlags::empty()) {
-                Ok((0, _)) => return Turn::Close,
+                Ok((0, _)) => return TurnOutcome::Close,
                 Ok((count, _)) => count,
-                Err(Errno::AGAIN) => return Turn::Wait,
+                Err(Errno::AGAIN) => return TurnOutcome::Wait,
                 Err(Errno::INTR) => continue,
-                Err(_) => return Turn::Close,
+                Err(_) => return TurnOutcome::Close,
             };
             let heads = ends.count(&mut connection.heads, &input[..count]);
             if heads > 0 {
                 match self.answer(connection, if once { 1 } else { heads }) {
-                    Ok(_) if once => return Turn::Close,
+                    Ok(_) if once => return TurnOutcome::Close,
                     Ok(true) => {}
-                    Ok(false) => return Turn::Wait,
-                    Err(_) => return Turn::Close,
+                    Ok(false) => return TurnOutcome::Wait,
+                    Err(_) => return TurnOutcome::Close,
                 }
             }
-            // A read that did not fill the buffer has emptied the socket; what comes later is a new edge.
+            // A read that did not fill the buffer has emptied the socket. Later bytes cause a new edge.
             if count < input.len() {
-                return Turn::Wait;
+                return TurnOutcome::Wait;
             }
         }
     }
 
-    /// Sends `count` answers; whether all have left. The rest is kept.
-    fn answer(&mut self, connection: &mut Connection, count: usize) -> Result<bool, Errno> {
+    /// Sends `count` answers, and keeps the unsent bytes. Returns true if all bytes were sent.
+    fn answer(&mut self, connection: &mut EpollConnection, count: usize) -> Result<bool, Errno> {
         let bytes = self.answers.take(count);
         let sent = send_now(&connection.socket, bytes)?;
         if sent == bytes.len() {
@@ -255,15 +256,15 @@ impl Desk<'_> {
         }
         connection.unsent = bytes[sent..].to_vec();
         *self.answered += count as u64 - self.answers.owed(connection.unsent.len());
-        // From now on it is told when there is room again. Room that came just now is told at once.
+        // From now on, the loop gets an event if the socket has room. If it has room already, the event comes at once.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::modify(self.epoll, &connection.socket, EventData::new_u64(self.name), flags)?;
         Ok(false)
     }
 
-    /// Sends what is kept; whether all has left.
+    /// Sends the kept bytes. Returns true if all were sent.
     #[cold]
-    fn flush(&mut self, connection: &mut Connection) -> Result<bool, Errno> {
+    fn flush(&mut self, connection: &mut EpollConnection) -> Result<bool, Errno> {
         let owed = self.answers.owed(connection.unsent.len());
         let sent = send_now(&connection.socket, &connection.unsent)?;
         connection.unsent.drain(..sent);
@@ -272,7 +273,7 @@ impl Desk<'_> {
     }
 }
 
-/// How many bytes the socket takes at once.
+/// Sends without blocking. Returns the number of bytes that the socket accepted.
 fn send_now(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
         match send(socket, bytes, SendFlags::NOSIGNAL) {

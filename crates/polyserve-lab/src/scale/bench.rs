@@ -1,7 +1,7 @@
-//! A point of a server: a process of its own, loaded in closed loop, then at a fixed rate.
+//! The measurement of a point of a server: its own process, under load in closed loop, then at a fixed rate.
 //!
-//! Invariant: no figure of a process that gave one wrong answer, or that did not say in the end that it gave as many as
-//! were read. Cost: the times below, 50 us more for each connection, and what it takes to store the entities.
+//! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers at the end differs from the
+//! client's. Cost: the times below, 50 us more for each connection, and the time to store the entities.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use polyserve::Shutdown;
 use polyserve_load::data::Data;
 use polyserve_load::{CpuSource, Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
 
-use super::Place;
-use super::experiment::{Instrument, Target};
-use super::report::Figures;
+use super::PointSettings;
+use super::experiment::{ScaleInstrument, Target};
+use super::report::ScaleFigures;
 use crate::compare::measure::{run, run_watched};
 use crate::compare::sample::microseconds;
 use crate::experiment::Absence;
@@ -21,38 +21,38 @@ use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc;
 
-/// How servers are measured: alike for all.
+/// The settings of the measurement, the same for all servers.
 #[derive(Debug)]
-pub struct Bench {
+pub struct ScaleBench {
     /// The servers' cores.
     pub server_cores: Cores,
     /// The client's cores.
     pub client_cores: Cores,
-    /// How long a server is loaded before it counts.
+    /// The load before the measured time.
     pub warm_up: Duration,
-    /// The closed loop.
+    /// The time of the closed loop.
     pub slice: Duration,
-    /// The part at a fixed rate.
+    /// The time at a fixed rate.
     pub latency_slice: Duration,
-    /// Reading and writing.
+    /// The mix of reads and writes.
     pub mix: Mix,
-    /// Of the data.
+    /// The seed of the data.
     pub seed: u64,
-    /// Begun where the run is to end now.
+    /// Begun if the run must end now.
     pub stop: Shutdown,
     traffics: HashMap<(u64, usize), Traffic>,
 }
 
-/// By how much more a load is warmed up and measured for each connection: with 10 000 of them an answer in closed loop
-/// takes half a second, and each should have had a few.
+/// The additional time of the warm-up and of the closed loop for each connection. With 10 000 connections an answer in closed
+/// loop takes half a second, and each connection needs several answers.
 const PER_CONNECTION: Duration = Duration::from_micros(50);
-/// What the part at a fixed rate begins with and does not count.
+/// The start of the time at a fixed rate, which does not count.
 const RAMP: Duration = Duration::from_millis(50);
-/// More requests than this share that were due and not sent: the rate was too much.
+/// The max share of due requests that were not sent. Above it, the server could not keep the rate.
 const MOST_BEHIND: f64 = 0.01;
 
-impl Bench {
-    /// One of these cores, the servers' first, and of these times: warm-up, closed loop, and at a fixed rate.
+impl ScaleBench {
+    /// The settings with these cores, the servers' first, and these times: warm-up, closed loop, fixed rate.
     pub fn new(
         [server_cores, client_cores]: [Cores; 2],
         [warm_up, slice, latency_slice]: [Duration; 3],
@@ -64,9 +64,9 @@ impl Bench {
         Self { server_cores, client_cores, warm_up, slice, latency_slice, mix, seed, stop, traffics }
     }
 
-    /// What is asked where so many entities of so many bytes are stored. It is kept: a million rows take a second to make.
-    fn traffic(&mut self, place: &Place) -> Result<Traffic, Absence> {
-        let Place { keys, payload_bytes, .. } = *place;
+    /// The traffic for this number of entities and this payload. It is cached: a million rows take a second to make.
+    fn traffic(&mut self, place: &PointSettings) -> Result<Traffic, Absence> {
+        let PointSettings { keys, payload_bytes, .. } = *place;
         if let Some(traffic) = self.traffics.get(&(keys, payload_bytes)) {
             return Ok(traffic.clone());
         }
@@ -76,7 +76,7 @@ impl Bench {
         Ok(traffic)
     }
 
-    fn load(&self, place: &Place, process: &Process, traffic: Traffic) -> Load {
+    fn load(&self, place: &PointSettings, process: &Process, traffic: Traffic) -> Load {
         Load::new(process.addr(), traffic).with(|load| {
             load.connections = place.connections;
             load.threads = self.client_cores.count().min(place.connections);
@@ -90,9 +90,9 @@ impl Bench {
         &self,
         process: &Process,
         load: &Load,
-        place: &Place,
+        place: &PointSettings,
         rate: Option<f64>,
-    ) -> Result<(Figures, u64), Absence> {
+    ) -> Result<(ScaleFigures, u64), Absence> {
         let resident = || proc::resident(process.pid()).ok().map(|resident| resident.now);
         let start_bytes = resident();
         let mut answers = prefill_for(load)?;
@@ -102,11 +102,11 @@ impl Bench {
             .clone()
             .with(|load| (load.warm_up, load.length) = (self.warm_up + more, RunLength::Time(self.slice + more)));
         let mut loaded_bytes = None;
-        // The last look counts; an earlier one where a busy machine leaves no time for it.
+        // The last measured value counts. A busy machine may leave no time for another one.
         let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
         answers += report.answered;
         let cores = self.server_cores.count() as f64;
-        let mut figures = Figures {
+        let mut figures = ScaleFigures {
             answered: report.answered,
             elapsed_s: report.elapsed.as_secs_f64(),
             per_s: report.per_second(),
@@ -116,7 +116,7 @@ impl Bench {
             start_bytes,
             filled_bytes,
             loaded_bytes,
-            ..Figures::default()
+            ..ScaleFigures::default()
         };
         if let Some(rate) = rate.filter(|_| !self.stop.is_begun()) {
             let paced = load.clone().with(|load| {
@@ -131,7 +131,7 @@ impl Bench {
     }
 }
 
-impl Figures {
+impl ScaleFigures {
     fn take_latency(&mut self, report: &Report, rate: f64, connections: usize) {
         let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
         let due = report.latency.len() + report.unsent;
@@ -144,8 +144,8 @@ impl Figures {
     }
 }
 
-impl Instrument for Bench {
-    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Absence> {
+impl ScaleInstrument for ScaleBench {
+    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
         let traffic = self.traffic(&target.place)?;
         let mut process = Process::start(&target.launch, &self.server_cores)?;
         let load = self.load(&target.place, &process, traffic);

@@ -3,26 +3,26 @@
 //! Invariant: a point is the median of its rounds. Cost: two fits a figure.
 
 use super::Axis;
-use super::growth::{self, Fit, Observation};
-use super::report::{Cell, Figures, Growth, Law, Metric, Point};
+use super::growth::{self, CurveSample, Fit};
+use super::report::{Growth, KeyedSample, Law, Metric, Point, ScaleFigures};
 use crate::statistics::median;
 
-fn places(cells: &[Cell<'_>]) -> Vec<u64> {
+fn places(cells: &[KeyedSample<'_>]) -> Vec<u64> {
     let mut places: Vec<u64> = cells.iter().map(|(key, _)| key.x).collect();
     places.sort_unstable();
     places.dedup();
     places
 }
 
-fn middle(cells: &[Cell<'_>], figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+fn middle(cells: &[KeyedSample<'_>], figure: impl Fn(&ScaleFigures) -> Option<f64>) -> Option<f64> {
     let mut values: Vec<f64> = cells.iter().filter_map(|(_, sample)| figure(&sample.figures)).collect();
     (!values.is_empty()).then(|| median(&mut values))
 }
 
 /// Its points, in the order of the axis.
-pub(super) fn points_of(axis: Axis, name: &str, cells: &[Cell<'_>]) -> Vec<Point> {
+pub(super) fn points_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>]) -> Vec<Point> {
     let point = |x: u64| {
-        let own: Vec<Cell<'_>> = cells.iter().copied().filter(|(key, _)| key.x == x).collect();
+        let own: Vec<KeyedSample<'_>> = cells.iter().copied().filter(|(key, _)| key.x == x).collect();
         let overloaded = own.iter().filter(|(_, sample)| sample.figures.overloaded).count();
         Point {
             axis,
@@ -44,12 +44,13 @@ pub(super) fn points_of(axis: Axis, name: &str, cells: &[Cell<'_>]) -> Vec<Point
 }
 
 /// Its curves.
-pub(super) fn growth_of(axis: Axis, name: &str, cells: &[Cell<'_>], seed: u64) -> Vec<Growth> {
+pub(super) fn growth_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>], seed: u64) -> Vec<Growth> {
     let mut all = Vec::new();
     for metric in Metric::ALL {
-        let value =
-            |(key, sample): &Cell<'_>| Some(Observation { x: key.x, round: key.round, y: metric.of(&sample.figures)? });
-        let samples: Vec<Observation> = cells.iter().filter_map(value).collect();
+        let value = |(key, sample): &KeyedSample<'_>| {
+            Some(CurveSample { x: key.x, round: key.round, y: metric.of(&sample.figures)? })
+        };
+        let samples: Vec<CurveSample> = cells.iter().filter_map(value).collect();
         let end = |x: u64| {
             let mut values: Vec<f64> = samples.iter().filter(|sample| sample.x == x).map(|sample| sample.y).collect();
             (x, median(&mut values))
@@ -58,10 +59,10 @@ pub(super) fn growth_of(axis: Axis, name: &str, cells: &[Cell<'_>], seed: u64) -
         let (Some(first), Some(last)) = (range.clone().min(), range.max()) else { continue };
         let ends = [end(first), end(last)];
         let mut add = |law: Law, fit: Option<Fit>| {
-            all.extend(fit.map(|fit| Growth { axis, name: name.to_owned(), metric, law, fit, ends }));
+            all.extend(fit.map(|fit| Growth { axis, name: name.to_owned(), metric, law, curve: fit, ends }));
         };
         add(Law::Power, growth::power(&samples, seed));
-        // What a connection or an entity takes is a sum, whatever a power may fit.
+        // The memory of connections or entities is a sum, even if a power fits it too.
         if metric == Metric::Memory && matches!(axis, Axis::Connections | Axis::Keys) {
             add(Law::Line, growth::line(&samples, seed));
         }

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::report::{EVERY_POINT, Figures, Key, RATE, Rate, Report, Sample};
-use super::{Axis, NAME, Place, table};
+use super::report::{AxisRate, EVERY_POINT, Key, RATE, Report, Sample, ScaleFigures};
+use super::{Axis, NAME, PointSettings, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
 use crate::launch::Launch;
 
@@ -24,19 +24,19 @@ pub struct Target {
     /// The contestant's name.
     pub name: String,
     /// The point on all axes.
-    pub place: Place,
+    pub place: PointSettings,
     /// The contestant's process.
     pub launch: Launch,
 }
 
-/// What measures a target.
-pub trait Instrument {
+/// Measures targets.
+pub trait ScaleInstrument {
     /// Measures a target; the latency at `rate` requests a second, if one is given.
     ///
     /// # Errors
     ///
     /// Returns why there are no figures.
-    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Absence>;
+    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<ScaleFigures, Absence>;
 }
 
 /// How throughput, CPU time, latency and memory grow along the axes.
@@ -50,7 +50,7 @@ pub struct Scale<I> {
     pub rounds: usize,
     /// The description of the run, for the record's header.
     pub description: Value,
-    /// What measures.
+    /// Measures the targets.
     pub instrument: I,
 }
 
@@ -81,10 +81,10 @@ impl<I> Scale<I> {
     }
 }
 
-impl<I: Instrument> Scale<I> {
+impl<I: ScaleInstrument> Scale<I> {
     /// Measures the rate of `axis`. An end that fails is measured again in the rounds; an end that does wrong is out.
     fn calibrate(&mut self, axis: Axis, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        let mut slowest: Option<Rate> = None;
+        let mut slowest: Option<AxisRate> = None;
         for target in self.ends(axis) {
             let key = Self::key(&target, 0);
             if notebook.is_stopped() {
@@ -109,14 +109,14 @@ impl<I: Instrument> Scale<I> {
                 Err(_) => continue,
             };
             if requests_per_s >= 1.0 && slowest.as_ref().is_none_or(|slowest| requests_per_s < slowest.requests_per_s) {
-                slowest = Some(Rate { axis, requests_per_s, half_of: target.name, x: target.x });
+                slowest = Some(AxisRate { axis, requests_per_s, half_of: target.name, x: target.x });
             }
         }
         slowest.map_or(Ok(()), |rate| notebook.fact(RATE, &rate))
     }
 }
 
-impl<I: Instrument> Experiment for Scale<I> {
+impl<I: ScaleInstrument> Experiment for Scale<I> {
     const NAME: &'static str = NAME;
     const UNITS: &'static str = "points";
     type Key = Key;
@@ -128,7 +128,7 @@ impl<I: Instrument> Experiment for Scale<I> {
     }
 
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        let known: Vec<Rate> = notebook.records().facts(RATE)?;
+        let known: Vec<AxisRate> = notebook.records().facts(RATE)?;
         let axes = self.axes().filter(|axis| known.iter().all(|rate| rate.axis != *axis)).collect::<Vec<_>>();
         notebook.progress.grow(axes.iter().map(|axis| self.ends(*axis).len()).sum());
         axes.into_iter().try_for_each(|axis| self.calibrate(axis, notebook))
@@ -147,7 +147,8 @@ impl<I: Instrument> Experiment for Scale<I> {
         let is_its = |target: &&Target| (target.axis, target.x, &target.name) == (key.axis, key.x, &key.name);
         let target = self.targets.iter().find(is_its).with_context(|| format!("{key} is not planned"));
         let target = target.map_err(|error| Absence::failed(error.to_string()))?;
-        let rates: Vec<Rate> = notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
+        let rates: Vec<AxisRate> =
+            notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
         let rate = rates.iter().find(|rate| rate.axis == key.axis).map(|rate| rate.requests_per_s);
         let figures = self.instrument.measure(target, rate)?;
         Ok(Sample { place: target.place, figures })
@@ -211,8 +212,8 @@ mod tests {
         wrong: bool,
     }
 
-    impl Instrument for Fake {
-        fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Absence> {
+    impl ScaleInstrument for Fake {
+        fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
             self.asked.push((target.x, rate));
             if self.asked.len() == self.stop_after {
                 self.stop.begin(std::time::Instant::now());
@@ -221,14 +222,14 @@ mod tests {
                 Some(Fails { at, calibrating, wrong }) if (at, calibrating) == (target.x, rate.is_none()) => {
                     Err(Absence::new("it was told to", wrong))
                 }
-                _ => Ok(Figures { per_s: 1000.0 / target.x as f64, ..Figures::default() }),
+                _ => Ok(ScaleFigures { per_s: 1000.0 / target.x as f64, ..ScaleFigures::default() }),
             }
         }
     }
 
     fn experiment(instrument: Fake) -> Scale<Fake> {
         let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
-        let base = Place { connections: 64, keys: 1000, workers: None, payload_bytes: 15 };
+        let base = PointSettings { connections: 64, keys: 1000, workers: None, payload_bytes: 15 };
         let (axis, name) = (Axis::Connections, "any");
         let target = |x| Target { axis, x, name: name.into(), place: base.at(axis, x), launch: launch.clone() };
         let targets = [1, 10, 100].map(target).into();

@@ -1,9 +1,9 @@
-//! How a figure grows along an axis: a power of it, and for memory by so much each.
+//! How a figure grows along an axis: as a power of the axis, and for memory also by a constant number of bytes for each unit.
 //!
 //! `y = a x^b` is the line of least squares through the logarithms of the points; a point is the median of its rounds, so
-//! that a round in which somebody else took the machine counts for one vote. The 95 % interval of `b` is the percentile
-//! bootstrap over rounds: whole rounds are drawn with replacement, so what all points of a round share is not
-//! taken for certainty. R² says whether it is a power at all.
+//! that a round in which another process used the machine counts for one vote. The 95 % interval of `b` is the percentile
+//! bootstrap over rounds: whole rounds are drawn with replacement, so an effect on all points of a round
+//! widens the interval. R² shows whether the figure is a power at all.
 //!
 //! Invariant: the same figures and the same seed give the same growth. Cost: 2 000 fits, a few ms.
 
@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{Draws, Interval, Line, median};
+use crate::statistics::{Draws, Interval, LinearFit, median};
 
-/// A figure at a place of an axis, in a round.
+/// A figure at a point of an axis, in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Observation {
-    /// Where.
+pub struct CurveSample {
+    /// The point of the axis.
     pub x: u64,
     /// The round.
     pub round: usize,
@@ -27,44 +27,44 @@ pub struct Observation {
 /// A curve through samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// Of a power the factor, of a line where it begins.
+    /// The factor of a power, or the value of a line at 0.
     pub a: f64,
-    /// Of a power the exponent, of a line the slope.
+    /// The exponent of a power, or the slope of a line.
     pub b: f64,
-    /// Where 95 % of such intervals hold the true `b`; of one round it has no width.
+    /// The 95 % interval of `b`. It has no width for a single round.
     pub interval: Interval,
-    /// Which part of what the points differ by the curve explains, at most 1.
+    /// R²: the share of the points' variance that the curve explains, at most 1.
     pub r2: f64,
-    /// Points that it rests on.
+    /// The number of points.
     pub points: usize,
-    /// Rounds that it rests on.
+    /// The number of rounds.
     pub rounds: usize,
 }
 
-/// What the points are put on before a line is drawn through them.
+/// The scale of both axes on which a line is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
+enum AxisScale {
     Logarithms,
     AsIs,
 }
 
 const RESAMPLES: usize = 2_000;
 
-/// The power through `samples`; none through fewer than two points. What is no positive number is left out.
-pub fn power(samples: &[Observation], seed: u64) -> Option<Fit> {
-    let fit = fit(samples, Scale::Logarithms, seed)?;
+/// The power through `samples`; `None` for fewer than two points. Values that are not positive numbers are left out.
+pub fn power(samples: &[CurveSample], seed: u64) -> Option<Fit> {
+    let fit = fit_curve(samples, AxisScale::Logarithms, seed)?;
     Some(Fit { a: fit.a.exp(), ..fit })
 }
 
 /// The straight line through `samples`, as [`power`].
-pub fn line(samples: &[Observation], seed: u64) -> Option<Fit> {
-    fit(samples, Scale::AsIs, seed)
+pub fn line(samples: &[CurveSample], seed: u64) -> Option<Fit> {
+    fit_curve(samples, AxisScale::AsIs, seed)
 }
 
-fn fit(samples: &[Observation], scale: Scale, seed: u64) -> Option<Fit> {
-    let on = |value: f64| if scale == Scale::Logarithms { value.ln() } else { value };
+fn fit_curve(samples: &[CurveSample], scale: AxisScale, seed: u64) -> Option<Fit> {
+    let on = |value: f64| if scale == AxisScale::Logarithms { value.ln() } else { value };
     let mut by_round: BTreeMap<usize, Vec<(u64, f64)>> = BTreeMap::new();
-    for Observation { x, round, y } in
+    for CurveSample { x, round, y } in
         samples.iter().filter(|sample| sample.y.is_finite() && sample.y > 0.0 && sample.x > 0)
     {
         by_round.entry(*round).or_default().push((*x, on(*y)));
@@ -74,14 +74,14 @@ fn fit(samples: &[Observation], scale: Scale, seed: u64) -> Option<Fit> {
         let mut by_x: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         drawn.iter().copied().flatten().for_each(|(x, y)| by_x.entry(*x).or_default().push(*y));
         let points: Vec<(f64, f64)> = by_x.iter_mut().map(|(x, ys)| (on(*x as f64), median(ys))).collect();
-        Line::through(&points)
+        LinearFit::through(&points)
     };
-    let Line { at_zero: a, slope: b, explained: r2, .. } = through(&rounds)?;
+    let LinearFit { at_zero: a, slope: b, explained: r2, .. } = through(&rounds)?;
     let mut draws = Draws::new(seed);
     let mut slopes: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
             let drawn: Vec<_> = (0..rounds.len()).map(|_| rounds[draws.below(rounds.len())]).collect();
-            through(&drawn).map(|line| line.slope) // a draw without two points says nothing
+            through(&drawn).map(|line| line.slope) // a draw with fewer than two points has no line
         })
         .collect();
     slopes.sort_unstable_by(f64::total_cmp);
@@ -96,12 +96,12 @@ fn fit(samples: &[Observation], scale: Scale, seed: u64) -> Option<Fit> {
 mod tests {
     use super::*;
 
-    fn samples(rounds: usize, y: impl Fn(u64, usize) -> f64) -> Vec<Observation> {
+    fn samples(rounds: usize, y: impl Fn(u64, usize) -> f64) -> Vec<CurveSample> {
         let at = |x| (1..=rounds).map(move |round| (x, round));
         [10, 100, 1000, 10_000]
             .into_iter()
             .flat_map(at)
-            .map(|(x, round)| Observation { x, round, y: y(x, round) })
+            .map(|(x, round)| CurveSample { x, round, y: y(x, round) })
             .collect()
     }
 
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn through_less_than_two_points_there_is_no_curve() {
         assert_eq!(power(&[], 1), None);
-        let one = |y| Observation { x: 10, round: 1, y };
+        let one = |y| CurveSample { x: 10, round: 1, y };
         assert_eq!(power(&[one(1.0), one(2.0)], 1), None);
-        let wrong = [one(1.0), Observation { x: 20, round: 1, y: 0.0 }, Observation { x: 30, round: 1, y: f64::NAN }];
+        let wrong = [one(1.0), CurveSample { x: 20, round: 1, y: 0.0 }, CurveSample { x: 30, round: 1, y: f64::NAN }];
         assert_eq!(power(&wrong, 1), None);
     }
 }

@@ -1,20 +1,21 @@
-//! How what a server can do, and what it takes, grows: along connections, stored entities, workers and payload.
+//! How throughput, CPU time, latency and memory of servers grow: along connections, stored entities, workers and payload.
 //!
-//! A point is a contestant at a place of an axis; all else stays at its base. Every point is a process of its own in
-//! every round, and the points of a round are taken in turn over all contestants, in an order that changes. In closed loop
-//! it shows throughput, CPU time and memory; at a fixed rate, latency from the intended start. The rate is one for an
-//! axis: half of what the slowest of its ends sustains, whoever's it is, found before the first round. So latencies
-//! compare along the axis and across contestants; a server that is faster is asked for less of what it could do.
+//! A point is a contestant at a value of an axis; all other settings stay at their base. Every point has its own process in
+//! every round, and the points of a round are measured in turn over all contestants, in an order that changes. A closed
+//! loop measures throughput, CPU time and memory; a fixed rate measures latency from the intended start.
+//!
+//! An axis has one rate: half of the throughput of the slowest contestant at the ends of the axis, measured before the first
+//! round. So latencies compare along the axis and across contestants; a faster server gets a smaller share of its maximum.
 //!
 //! Repos are measured without HTTP in [`stores`](crate::stores).
 //!
-//! Invariant: every answer is checked; a point with a wrong one has no figures in any round. Cost: points x rounds x about
-//! a second, more where a million entities must be stored first.
+//! Invariant: every answer is checked; a point with a wrong answer has no figures in any round. Cost: points x rounds x
+//! about a second, and more if a million entities must be stored first.
 //!
 //! # Layout
 //!
-//! * [`bench`](mod@bench): a point of a server. [`experiment`]: all of them, in turn.
-//! * [`report`]: what came of it; [`growth`]: the curves through it, `curves`: of which figures; [`table`]: for people, and CSV.
+//! * [`bench`](mod@bench): measures a point of a server. [`experiment`]: the experiment in the framework.
+//! * [`report`]: the result. [`growth`]: curves through points; `curves`: the figures that have curves. [`table`]: tables and CSV.
 
 pub mod bench;
 mod curves;
@@ -30,25 +31,25 @@ use serde::{Deserialize, Serialize};
 pub use experiment::Scale;
 pub use report::{Metric, Report};
 
-/// The experiment's name, and its file's.
+/// The name of the experiment and of its record.
 pub const NAME: &str = "scale";
 
-/// What grows.
+/// The setting that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
-    /// Connections at a time.
+    /// Concurrent connections.
     Connections,
-    /// Entities that are stored.
+    /// Stored entities.
     Keys,
-    /// Workers of the server; of a store without one, threads.
+    /// Workers of the server, or threads of a store without a server.
     Workers,
     /// Bytes of an entity's description.
     Payload,
 }
 
 impl Axis {
-    /// All of them.
+    /// All axes.
     pub const ALL: [Self; 4] = [Self::Connections, Self::Keys, Self::Workers, Self::Payload];
 
     /// Its name on command lines.
@@ -68,21 +69,21 @@ impl fmt::Display for Axis {
     }
 }
 
-/// Where on all axes at once.
+/// The settings of a point: its value on every axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
-    /// Connections at a time.
+pub struct PointSettings {
+    /// Concurrent connections.
     pub connections: usize,
-    /// Entities that are stored.
+    /// Stored entities.
     pub keys: u64,
-    /// Workers; `None` where the server's default is taken.
+    /// Workers; `None` for the server's default.
     pub workers: Option<usize>,
     /// Bytes of an entity's description.
     pub payload_bytes: usize,
 }
 
-impl Place {
-    /// This place, but at `x` of `axis`.
+impl PointSettings {
+    /// These settings, but with `x` on `axis`.
     #[must_use]
     pub fn at(self, axis: Axis, x: u64) -> Self {
         let count = usize::try_from(x).unwrap_or(usize::MAX);

@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use super::curves::{growth_of, points_of};
 use super::growth::Fit;
-use super::{Axis, Place};
+use super::{Axis, PointSettings};
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records};
 
-/// The kind of a [`Rate`] in a record.
+/// The kind of a [`AxisRate`] in a record.
 pub const RATE: &str = "rate";
 /// In a key: every point of the axis.
 pub(super) const EVERY_POINT: u64 = 0;
 
-/// A contestant at a place of an axis, in a round.
+/// A contestant at a point of an axis, in a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The axis.
     pub axis: Axis,
-    /// Where on it.
+    /// The point of the axis.
     pub x: u64,
     /// The contestant: `tokio_tcp/two_level`, or a store; a baseline's second entry is `NAME (again)`.
     pub name: String,
-    /// The round, from 1; 0 where a wrong answer was given to what calibrates.
+    /// The round, from 1; 0 for a wrong answer in the calibration.
     pub round: usize,
 }
 
@@ -48,59 +48,59 @@ impl fmt::Display for Key {
     }
 }
 
-/// What was measured in a cell.
+/// The measurement of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Where on all axes.
+    /// The settings of the point.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: PointSettings,
     /// The figures.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: ScaleFigures,
 }
 
 /// A sample and its key.
-pub(super) type Cell<'a> = (&'a Key, &'a Sample);
+pub(super) type KeyedSample<'a> = (&'a Key, &'a Sample);
 
 /// The figures of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ScaleFigures {
     /// Right answers in closed loop.
     pub answered: u64,
-    /// In so many seconds.
+    /// The time of the closed loop, in seconds.
     pub elapsed_s: f64,
-    /// A second.
+    /// Right answers a second.
     pub per_s: f64,
-    /// CPU time of the server for each, in microseconds.
+    /// CPU time of the server for each answer, in microseconds.
     pub cpu_us: Option<f64>,
     /// The server's CPU time as a share of its cores' time.
     pub server_busy_pct: Option<f64>,
     /// The client's CPU time as a share of its threads' time.
     pub client_busy_pct: Option<f64>,
-    /// The same at the rate of the latencies: without the batches that a saturated server takes.
+    /// `cpu_us` at the rate of the latencies: without the batches of a saturated server.
     pub paced_cpu_us: Option<f64>,
-    /// Requests a second that were due where the latencies were taken.
+    /// The fixed rate of the latencies, in requests a second.
     pub rate_per_s: Option<f64>,
     /// Latency at that rate from the intended start, median, in microseconds.
     pub p50_us: Option<f64>,
     /// 99 %.
     pub p99_us: Option<f64>,
-    /// How late the load generator itself was, 99 %.
+    /// The lateness of the load generator itself, 99 %.
     pub lateness_p99_us: Option<f64>,
-    /// Whether the rate was more than it could do: more than 1 % of what was due was not sent. Then the latencies say
-    /// how long the slice was.
+    /// Whether the server could not keep the rate: more than 1 % of the requests were not sent. The latencies then depend
+    /// on the length of the slice.
     pub overloaded: bool,
-    /// Resident memory before anything was stored, in bytes.
+    /// Resident memory of the empty server, in bytes.
     pub start_bytes: Option<u64>,
-    /// With all entities.
+    /// Resident memory with all entities.
     pub filled_bytes: Option<u64>,
-    /// With all connections too, under load; none where the load was over before the machine let anybody look.
+    /// Resident memory with all entities and connections, under load; `None` if the load ended before it was read.
     pub loaded_bytes: Option<u64>,
 }
 
-/// A contestant that is not measured on an axis, or at a point of it.
+/// A contestant that is not measured on an axis, or at one of its points.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NotRun {
+pub struct PointNotRun {
     /// The axis.
     pub axis: Axis,
     /// The point; `None` stands for all points.
@@ -111,16 +111,16 @@ pub struct NotRun {
     pub why: String,
 }
 
-/// At what rate the latencies of an axis are taken.
+/// The rate of the latencies of an axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
+pub struct AxisRate {
     /// The axis.
     pub axis: Axis,
     /// Requests a second.
     pub requests_per_s: f64,
-    /// Whose half it is.
+    /// The slowest contestant. The rate is half of its throughput.
     pub half_of: String,
-    /// Where on the axis.
+    /// The point at which it was the slowest.
     pub x: u64,
 }
 
@@ -132,20 +132,20 @@ pub enum Metric {
     Throughput,
     /// CPU time a request.
     Cpu,
-    /// The same at the axis' rate.
+    /// CPU time a request at the axis' rate.
     PacedCpu,
-    /// p99 at the axis' rate; one of an overloaded cell is left out.
+    /// p99 at the axis' rate, without overloaded cells.
     P99,
     /// Resident memory under load.
     Memory,
 }
 
 impl Metric {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Self; 5] = [Self::Throughput, Self::Cpu, Self::PacedCpu, Self::P99, Self::Memory];
 
-    /// This figure of a cell, if it has it.
-    pub fn of(self, figures: &Figures) -> Option<f64> {
+    /// The value of this metric in a cell; `None` if unknown.
+    pub fn of(self, figures: &ScaleFigures) -> Option<f64> {
         match self {
             Self::Throughput => Some(figures.per_s),
             Self::Cpu => figures.cpu_us,
@@ -156,12 +156,12 @@ impl Metric {
     }
 }
 
-/// A contestant at a place of an axis: medians over its rounds.
+/// A contestant at a point of an axis: medians over its rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// The axis.
     pub axis: Axis,
-    /// Where on it.
+    /// The point of the axis.
     pub x: u64,
     /// The contestant.
     pub name: String,
@@ -187,13 +187,13 @@ pub struct Point {
     pub client_busy_pct: Option<f64>,
 }
 
-/// What curve a growth is.
+/// The kind of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Law {
     /// `a x^b`.
     Power,
-    /// `a + b x`; of memory alone, in bytes.
+    /// `a + b x`, for memory only, in bytes.
     Line,
 }
 
@@ -206,12 +206,12 @@ pub struct Growth {
     pub name: String,
     /// The figure.
     pub metric: Metric,
-    /// What curve.
+    /// The kind of the curve.
     pub law: Law,
     /// The curve.
     #[serde(flatten)]
-    pub fit: Fit,
-    /// The first and the last point: where, and the median there.
+    pub curve: Fit,
+    /// The first and the last point, with their medians.
     pub ends: [(u64, f64); 2],
 }
 
@@ -225,9 +225,9 @@ pub struct Report {
     /// Curves through them.
     pub growth: Vec<Growth>,
     /// The rates of latencies.
-    pub rates: Vec<Rate>,
+    pub rates: Vec<AxisRate>,
     /// Contestants that were left out.
-    pub not_run: Vec<NotRun>,
+    pub not_run: Vec<PointNotRun>,
     /// Cells that failed; their points have no figures.
     pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
@@ -246,7 +246,7 @@ impl Report {
     {
         let failed = records.failed();
         let is_out = |key: &Key| failed.iter().any(|failed| failed.key.is_at(key));
-        let cells: Vec<Cell<'_>> = records.samples().filter(|(key, _)| !is_out(key)).collect();
+        let cells: Vec<KeyedSample<'_>> = records.samples().filter(|(key, _)| !is_out(key)).collect();
         let seed = records.header.environment.seed;
         let (mut points, mut growth) = (Vec::new(), Vec::new());
         for axis in Axis::ALL {
@@ -257,7 +257,7 @@ impl Report {
                 }
             }
             for name in names {
-                let own: Vec<Cell<'_>> =
+                let own: Vec<KeyedSample<'_>> =
                     cells.iter().copied().filter(|(key, _)| key.axis == axis && key.name == name).collect();
                 points.extend(points_of(axis, name, &own));
                 growth.extend(growth_of(axis, name, &own, seed));
@@ -276,13 +276,13 @@ impl Report {
     }
 }
 
-fn not_run((Key { axis, x, name, .. }, Absence { why, .. }): (&Key, &Absence)) -> NotRun {
-    NotRun { axis: *axis, x: (*x != EVERY_POINT).then_some(*x), name: name.clone(), why: why.clone() }
+fn not_run((Key { axis, x, name, .. }, Absence { why, .. }): (&Key, &Absence)) -> PointNotRun {
+    PointNotRun { axis: *axis, x: (*x != EVERY_POINT).then_some(*x), name: name.clone(), why: why.clone() }
 }
 
 /// Adds a contestant that is left out. One that is left out at several points for one reason is named once.
-fn gathered(mut all: Vec<NotRun>, one: NotRun) -> Vec<NotRun> {
-    let is_same = |other: &&mut NotRun| (other.axis, &other.name, &other.why) == (one.axis, &one.name, &one.why);
+fn gathered(mut all: Vec<PointNotRun>, one: PointNotRun) -> Vec<PointNotRun> {
+    let is_same = |other: &&mut PointNotRun| (other.axis, &other.name, &other.why) == (one.axis, &one.name, &one.why);
     match all.iter_mut().find(is_same) {
         Some(same) => same.x = None,
         None => all.push(one),

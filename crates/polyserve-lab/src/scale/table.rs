@@ -1,4 +1,4 @@
-//! A report for people, and its cells and curves as CSV.
+//! The report as text, and its cells and curves as CSV.
 
 use std::fmt::{self, Write as _};
 
@@ -7,11 +7,11 @@ use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::report::{Growth, Key, Law, Metric, Point, Report, Sample};
-use super::{Axis, Place};
+use super::{Axis, PointSettings};
 use crate::experiment::{Experiment, Records};
 use crate::statistics::LEAST_ROUNDS;
 
-/// Below this R² a curve says little.
+/// A curve with an R² below this explains little.
 const LITTLE: f64 = 0.5;
 
 impl fmt::Display for Report {
@@ -53,7 +53,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Memory that grows by so much each is no power, though one can be drawn through it.
+/// Memory that grows by a constant number of bytes for each unit is not a power, although a power can be fitted.
 fn is_part_of_a_sum(growth: &Growth) -> bool {
     growth.metric == Metric::Memory && growth.law == Law::Power && matches!(growth.axis, Axis::Connections | Axis::Keys)
 }
@@ -62,9 +62,9 @@ fn is_part_of_a_sum(growth: &Growth) -> bool {
 /// at 10000`.
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
-        let (interval, what) = (fit.interval, in_words(*metric));
-        let is_one = fit.rounds < 2;
+        let Self { axis, name, metric, law, curve, ends: [(first, from), (last, to)] } = self;
+        let (interval, what) = (curve.interval, in_words(*metric));
+        let is_one = curve.rounds < 2;
         let does = match (interval.low > 0.0, interval.high < 0.0) {
             _ if is_one => "goes",
             (true, _) => "grows",
@@ -76,16 +76,16 @@ impl fmt::Display for Growth {
             false => format!("[{:.digits$}, {:.digits$}]", interval.low, interval.high),
         };
         match law {
-            Law::Power => write!(f, "{what} of {name} {does} as {axis}^{:.2} {}", fit.b, between(2))?,
+            Law::Power => write!(f, "{what} of {name} {does} as {axis}^{:.2} {}", curve.b, between(2))?,
             Law::Line => {
                 let each = if *axis == Axis::Connections { "connection" } else { "entity" };
-                write!(f, "{what} of {name} {does} by {:.0} {} bytes per {each}", fit.b, between(0))?;
+                write!(f, "{what} of {name} {does} by {:.0} {} bytes per {each}", curve.b, between(0))?;
             }
         }
-        // Through two points there is always a curve.
-        let fits = if fit.points < 3 { String::from("2 points") } else { format!("R² {:.2}", fit.r2) };
+        // A curve always fits two points.
+        let fits = if curve.points < 3 { String::from("2 points") } else { format!("R² {:.2}", curve.r2) };
         write!(f, " ({fits}): {} at {first}, {} at {last}", shown(*metric, *from), shown(*metric, *to))?;
-        let is_odd = fit.r2 < LITTLE && does != "is level,";
+        let is_odd = curve.r2 < LITTLE && does != "is level,";
         if is_odd { write!(f, "; hardly {}", if *law == Law::Power { "a power" } else { "a line" }) } else { Ok(()) }
     }
 }
@@ -151,19 +151,19 @@ fn growth_table(growth: &[&Growth]) -> Table {
         "from",
         "to",
     ]);
-    for Growth { axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
-        let (digits, curve) = match law {
-            Law::Power => (2, format!("{axis}^{:.2}", fit.b)),
-            Law::Line => (0, format!("{:.0} bytes each", fit.b)),
+    for Growth { axis, name, metric, law, curve, ends: [(_, from), (_, to)] } in growth.iter().copied() {
+        let (digits, law) = match law {
+            Law::Power => (2, format!("{axis}^{:.2}", curve.b)),
+            Law::Line => (0, format!("{:.0} bytes each", curve.b)),
         };
         table.row(vec![
             name.clone(),
             in_words(*metric).to_owned(),
-            curve,
-            format!("[{:.digits$}, {:.digits$}]", fit.interval.low, fit.interval.high),
-            if fit.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", fit.r2) },
-            fit.points.to_string(),
-            fit.rounds.to_string(),
+            law,
+            format!("[{:.digits$}, {:.digits$}]", curve.interval.low, curve.interval.high),
+            if curve.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", curve.r2) },
+            curve.points.to_string(),
+            curve.rounds.to_string(),
             shown(*metric, *from),
             shown(*metric, *to),
         ]);
@@ -223,7 +223,7 @@ where
         "loaded_bytes",
     ])?;
     for (key, Sample { place, figures }) in records.samples() {
-        let Place { connections, keys, workers, payload_bytes } = place;
+        let PointSettings { connections, keys, workers, payload_bytes } = place;
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let bytes = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
         csv.write_record([
@@ -263,7 +263,7 @@ where
 pub(super) fn growth_csv(growth: &[Growth]) -> anyhow::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     csv.write_record(["axis", "name", "metric", "law", "a", "b", "low", "high", "r2", "points", "rounds"])?;
-    for Growth { axis, name, metric, law, fit, .. } in growth {
+    for Growth { axis, name, metric, law, curve, .. } in growth {
         // The names that the records give them.
         let named = |value: Value| value.as_str().unwrap_or_default().to_owned();
         csv.write_record([
@@ -271,13 +271,13 @@ pub(super) fn growth_csv(growth: &[Growth]) -> anyhow::Result<String> {
             name.clone(),
             named(serde_json::to_value(metric)?),
             named(serde_json::to_value(law)?),
-            fit.a.to_string(),
-            fit.b.to_string(),
-            fit.interval.low.to_string(),
-            fit.interval.high.to_string(),
-            fit.r2.to_string(),
-            fit.points.to_string(),
-            fit.rounds.to_string(),
+            curve.a.to_string(),
+            curve.b.to_string(),
+            curve.interval.low.to_string(),
+            curve.interval.high.to_string(),
+            curve.r2.to_string(),
+            curve.points.to_string(),
+            curve.rounds.to_string(),
         ])?;
     }
     Ok(String::from_utf8(csv.into_inner()?)?)
@@ -292,7 +292,7 @@ mod tests {
     fn growth(metric: Metric, law: Law, [b, low, high, r2]: [f64; 4], [points, rounds]: [usize; 2]) -> Growth {
         let fit = Fit { a: 1.0, b, interval: Interval { low, high }, r2, points, rounds };
         let (axis, name) = (Axis::Connections, String::from("any"));
-        Growth { axis, name, metric, law, fit, ends: [(10, 20.1), (10_000, 24.3)] }
+        Growth { axis, name, metric, law, curve: fit, ends: [(10, 20.1), (10_000, 24.3)] }
     }
 
     #[test]

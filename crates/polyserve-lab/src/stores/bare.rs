@@ -20,17 +20,17 @@ use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded, StdMutex, StdRwlo
 use polyserve::repo::{Put, Removed, RepoError};
 use polyserve::{Entity, EntityRef};
 
-use super::store::{Seam, Store, in_threads};
+use super::store::{MeasuredStore, RepoStore, in_threads};
 
-/// What a bare map's name begins with.
+/// The prefix of a bare map's name.
 pub const PREFIX: &str = "bare/";
-/// The one that only one thread may use.
+/// The map for one thread.
 pub const HASH_MAP: &str = "bare/hash_map";
 /// All of them.
 pub const NAMES: [&str; 6] =
     [HASH_MAP, "bare/std_rwlock", "bare/dashmap", "bare/dashmap+siphash", "bare/papaya", "bare/scc"];
 
-/// What the name of a repo of a known type begins with.
+/// The prefix of the name of a repo of a known type.
 pub const TYPED_PREFIX: &str = "typed/";
 /// All of them.
 pub const TYPED: [&str; 7] = [
@@ -43,45 +43,45 @@ pub const TYPED: [&str; 7] = [
     "typed/scc",
 ];
 
-/// What is to be done with a store of a type that only its name tells.
+/// Work on a store. The name of the store selects its type.
 pub trait With {
-    /// What comes of it.
+    /// The result of the work.
     type Out;
 
-    /// Does it; `make` makes a new, empty store each time.
-    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> Self::Out;
+    /// Does the work. `make` makes a new, empty store at each call.
+    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> Self::Out;
 }
 
-/// Does it with the store of this name: a bare map, a repo of a known type, or one of the catalog.
+/// Does the work with the store of this name: a bare map, a repo of a known type, or one of the catalog.
 ///
 /// # Errors
 ///
-/// Where there is no such store.
+/// Returns an error if there is no such store.
 pub fn with<W: With>(catalog: &Catalog, name: &str, work: W) -> anyhow::Result<W::Out> {
     Ok(match name {
-        HASH_MAP => work.with(&|| Ok(Alone::default())),
+        HASH_MAP => work.with(&|| Ok(SingleThreadMap::default())),
         "bare/std_rwlock" => work.with(&|| Ok(Locked::default())),
         "bare/dashmap" => work.with(&|| Ok(DashMap::<i64, Entity, IdState>::default())),
         "bare/dashmap+siphash" => work.with(&|| Ok(DashMap::<i64, Entity, RandomState>::default())),
         "bare/papaya" => work.with(&|| Ok(papaya::HashMap::<i64, Entity, IdState>::default())),
         "bare/scc" => work.with(&|| Ok(scc::HashMap::<i64, Entity, IdState>::default())),
-        "typed/std_mutex" => work.with(&|| Ok(Seam(StdMutex::new()))),
-        "typed/std_rwlock" => work.with(&|| Ok(Seam(StdRwlock::new()))),
-        "typed/sharded" => work.with(&|| Ok(Seam(Sharded::new()))),
-        "typed/packed" => work.with(&|| Ok(Seam(Packed::new()))),
-        "typed/dashmap" => work.with(&|| Ok(Seam(Dashmap::new()))),
-        "typed/papaya" => work.with(&|| Ok(Seam(Papaya::new()))),
-        "typed/scc" => work.with(&|| Ok(Seam(Scc::new()))),
+        "typed/std_mutex" => work.with(&|| Ok(RepoStore(StdMutex::new()))),
+        "typed/std_rwlock" => work.with(&|| Ok(RepoStore(StdRwlock::new()))),
+        "typed/sharded" => work.with(&|| Ok(RepoStore(Sharded::new()))),
+        "typed/packed" => work.with(&|| Ok(RepoStore(Packed::new()))),
+        "typed/dashmap" => work.with(&|| Ok(RepoStore(Dashmap::new()))),
+        "typed/papaya" => work.with(&|| Ok(RepoStore(Papaya::new()))),
+        "typed/scc" => work.with(&|| Ok(RepoStore(Scc::new()))),
         _ => {
             let entry = catalog.repo(name)?;
-            work.with(&|| Ok(Seam((entry.make)()?)))
+            work.with(&|| Ok(RepoStore((entry.make)()?)))
         }
     })
 }
 
 /// One thread's own map.
 #[derive(Debug, Default)]
-pub struct Alone(RefCell<HashMap<i64, Entity, IdState>>);
+pub struct SingleThreadMap(RefCell<HashMap<i64, Entity, IdState>>);
 
 /// A map behind one lock.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ fn removed<T>(removed: Option<T>) -> Result<Removed, RepoError> {
     Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent })
 }
 
-impl Store for Alone {
+impl MeasuredStore for SingleThreadMap {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         if let Some(entity) = self.0.borrow().get(&id) {
@@ -121,7 +121,7 @@ impl Store for Alone {
         Ok(self.0.borrow().len() as u64)
     }
 
-    /// Of one lane; more cannot be.
+    /// Runs one lane; more lanes are an error.
     fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
         let [lane] = lanes else { anyhow::bail!("{HASH_MAP} is for one thread") };
         work(self, lane);
@@ -129,7 +129,7 @@ impl Store for Alone {
     }
 }
 
-impl Store for Locked {
+impl MeasuredStore for Locked {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         let entities = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,7 @@ impl Store for Locked {
 
     #[inline]
     fn put(&self, entity: Entity) -> Result<Put, RepoError> {
-        // The lock is let go before the old entity is dropped.
+        // The lock is released before the old entity is dropped.
         let replaced = self.0.write().unwrap_or_else(PoisonError::into_inner).insert(entity.id, entity);
         put(replaced)
     }
@@ -161,7 +161,7 @@ impl Store for Locked {
     }
 }
 
-impl<H: BuildHasher + Clone + Send + Sync> Store for DashMap<i64, Entity, H> {
+impl<H: BuildHasher + Clone + Send + Sync> MeasuredStore for DashMap<i64, Entity, H> {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         if let Some(entity) = DashMap::get(self, &id) {
@@ -189,7 +189,7 @@ impl<H: BuildHasher + Clone + Send + Sync> Store for DashMap<i64, Entity, H> {
     }
 }
 
-impl Store for papaya::HashMap<i64, Entity, IdState> {
+impl MeasuredStore for papaya::HashMap<i64, Entity, IdState> {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         if let Some(entity) = self.pin().get(&id) {
@@ -217,7 +217,7 @@ impl Store for papaya::HashMap<i64, Entity, IdState> {
     }
 }
 
-impl Store for scc::HashMap<i64, Entity, IdState> {
+impl MeasuredStore for scc::HashMap<i64, Entity, IdState> {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         self.read_sync(&id, |_, entity| see(entity.as_ref()));

@@ -1,4 +1,4 @@
-//! A visit, in its own process: all workloads of one store at one place. If memory is measured, the store is first filled,
+//! A store run, in its own process: all workloads of one store at one point. If memory is measured, the store is first filled,
 //! emptied and filled again.
 //!
 //! The warm-up of a workload checks every entity whole. The workload is then measured for throughput, and again for the
@@ -18,16 +18,16 @@ use serde::{Deserialize, Serialize};
 
 use super::bare::{With, with};
 use super::entities::{Check, entity, spread};
-use super::phase::{How, Lanes, Passed, Until, clock_cost};
-use super::record::{Latency, Memory, Place, Throughput, Unfinished};
-use super::store::Store;
-use super::window::{WINDOW, Window, expect};
-use super::workload::{BUDGET, Code, Kind, Load, Plan, Workload};
+use super::phase::{Lanes, Passed, PhaseSettings, Until, clock_cost};
+use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfinished};
+use super::store::MeasuredStore;
+use super::window::{OperationWindow, WINDOW, expect};
+use super::workload::{BUDGET, OperationCode, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
 use crate::machine::proc;
 
 /// The order to a process, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Visit {
+pub struct StoreRun {
     /// The store: a repo, or a bare map.
     pub store: String,
     /// Threads.
@@ -37,7 +37,7 @@ pub struct Visit {
     /// Bytes of a description.
     pub payload_bytes: usize,
     /// The workloads, in their order.
-    pub loads: Vec<Load>,
+    pub loads: Vec<StoreLoad>,
     /// The seed of the draws.
     pub seed: u64,
     /// The time of a workload's warm-up.
@@ -50,11 +50,11 @@ pub struct Visit {
 
 /// The reply of the process, as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct StoreReply {
     /// Resident memory, if it was measured.
-    pub memory: Option<Memory>,
+    pub memory: Option<StoreMemory>,
     /// The throughput under each workload.
-    pub throughput: Vec<(Load, Throughput)>,
+    pub throughput: Vec<(StoreLoad, Throughput)>,
     /// The step that did not end within the limit. No later step was begun.
     pub unfinished: Option<Unfinished>,
 }
@@ -70,13 +70,13 @@ enum Ended {
     Short(u64),
 }
 
-impl Visit {
-    /// Runs the visit in this process, whose memory is measured.
+impl StoreRun {
+    /// Executes the run in this process, and measures the memory of the process.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such store, or if the store fails or has a wrong entity.
-    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Reply> {
+    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<StoreReply> {
         with(catalog, &self.store, self)?
     }
 
@@ -97,26 +97,31 @@ impl Visit {
     }
 
     /// Puts or removes all keys. Returns true if an answer was deferred.
-    fn change<S: Store>(&self, store: &S, kind: Kind) -> anyhow::Result<(Ended, bool)> {
+    fn change<S: MeasuredStore>(&self, store: &S, kind: OperationKind) -> anyhow::Result<(Ended, bool)> {
         let entity = |id| entity(id, 0, self.payload_bytes);
         let Some(repo) = store.repo() else {
             let ended = self.all(|id| match kind {
-                Kind::Remove => expect(id, store.remove(id)?, polyserve::repo::Removed::Removed),
+                OperationKind::Remove => expect(id, store.remove(id)?, polyserve::repo::Removed::Removed),
                 _ => expect(id, store.put(entity(id))?, kind.put()),
             })?;
             return Ok((ended, false));
         };
-        let (mut window, check) = (Window::new(repo, WINDOW), self.check(0));
-        let ended = self.all(|id| window.ask(Code::new(kind, id), || entity(id), &check))?;
+        let (mut window, check) = (OperationWindow::new(repo, WINDOW), self.check(0));
+        let ended = self.all(|id| window.ask(OperationCode::new(kind, id), || entity(id), &check))?;
         window.drain()?;
         Ok((ended, window.has_waited()))
     }
 
     /// Empties the store and fills it again, and measures memory after each.
-    fn memory<S: Store>(&self, store: &S, reply: &mut Reply, mut memory: Memory) -> anyhow::Result<()> {
-        for kind in [Kind::Remove, Kind::Create] {
+    fn memory<S: MeasuredStore>(
+        &self,
+        store: &S,
+        reply: &mut StoreReply,
+        mut memory: StoreMemory,
+    ) -> anyhow::Result<()> {
+        for kind in [OperationKind::Remove, OperationKind::Create] {
             let (ended, _) = self.change(store, kind)?;
-            let is_removing = kind == Kind::Remove;
+            let is_removing = kind == OperationKind::Remove;
             let took = match ended {
                 Ended::Whole(took) => took.as_secs_f64(),
                 Ended::Short(done) => {
@@ -142,40 +147,48 @@ impl Visit {
         Unfinished { what: what.into(), done, limit_s: self.limit_s }
     }
 
-    fn how(&self, share: f64) -> How {
+    fn how(&self, share: f64) -> PhaseSettings {
         let until = Until::Time(Duration::from_secs_f64(self.time_s * share));
-        How { until, whole: false, latency: false, window: false }
+        PhaseSettings { until, whole: false, latency: false, window: false }
     }
 
     /// Measures one workload on a filled store.
-    fn meet<S: Store>(&self, store: &S, lanes: &mut Lanes, later: bool, clock_ns: u64) -> anyhow::Result<Throughput> {
+    fn meet<S: MeasuredStore>(
+        &self,
+        store: &S,
+        lanes: &mut Lanes,
+        later: bool,
+        clock_ns: u64,
+    ) -> anyhow::Result<Throughput> {
         let warm_up = Until::Time(Duration::from_secs_f64(self.warm_up_s));
-        lanes.run(store, How { until: warm_up, whole: true, ..self.how(1.0) })?;
+        lanes.run(store, PhaseSettings { until: warm_up, whole: true, ..self.how(1.0) })?;
         let counted = lanes.run(store, self.how(1.0))?;
-        let timed = lanes.run(store, How { latency: true, ..self.how(0.5) })?;
-        let windowed = if later { Some(lanes.run(store, How { window: true, ..self.how(1.0) })?) } else { None };
+        let timed = lanes.run(store, PhaseSettings { latency: true, ..self.how(0.5) })?;
+        let windowed =
+            if later { Some(lanes.run(store, PhaseSettings { window: true, ..self.how(1.0) })?) } else { None };
         Ok(throughput(&counted, &timed, windowed.as_ref(), clock_ns))
     }
 
     /// Measures insertion, on an empty store each time.
-    fn insert<S: Store>(
+    fn insert<S: MeasuredStore>(
         &self,
         make: &dyn Fn() -> io::Result<S>,
-        load: &Load,
+        load: &StoreLoad,
         later: bool,
         clock_ns: u64,
     ) -> anyhow::Result<Throughput> {
-        let plan = Plan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
+        let plan = OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
         let warm_up = Until::Time(Duration::from_secs_f64(self.warm_up_s));
-        filling(make, &plan, How { until: warm_up, whole: true, ..self.how(1.0) })?;
+        filling(make, &plan, PhaseSettings { until: warm_up, whole: true, ..self.how(1.0) })?;
         let counted = filling(make, &plan, self.how(1.0))?;
-        let timed = filling(make, &plan, How { latency: true, ..self.how(0.5) })?;
-        let windowed = if later { Some(filling(make, &plan, How { window: true, ..self.how(1.0) })?) } else { None };
+        let timed = filling(make, &plan, PhaseSettings { latency: true, ..self.how(0.5) })?;
+        let windowed =
+            if later { Some(filling(make, &plan, PhaseSettings { window: true, ..self.how(1.0) })?) } else { None };
         Ok(throughput(&counted, &timed, windowed.as_ref(), clock_ns))
     }
 
     /// Checks the stored entities, at most [`CHECKED`].
-    fn check_stored<S: Store>(&self, store: &S, last: u64) -> anyhow::Result<()> {
+    fn check_stored<S: MeasuredStore>(&self, store: &S, last: u64) -> anyhow::Result<()> {
         let (check, step) = (self.check(last), self.keys.div_ceil(CHECKED).max(1));
         for id in (0..self.keys).step_by(usize::try_from(step)?).map(u64::cast_signed) {
             let mut right = false;
@@ -193,7 +206,11 @@ impl Visit {
 /// # Errors
 ///
 /// Returns the errors of [`Lanes::run`], and an error if a store cannot be made or has a wrong number of entities.
-pub fn filling<S: Store>(make: &dyn Fn() -> io::Result<S>, plan: &Plan, how: How) -> anyhow::Result<Passed> {
+pub fn filling<S: MeasuredStore>(
+    make: &dyn Fn() -> io::Result<S>,
+    plan: &OperationPlan,
+    how: PhaseSettings,
+) -> anyhow::Result<Passed> {
     let mut all: Option<Passed> = None;
     loop {
         let store = make().context("a store cannot be made")?;
@@ -203,7 +220,7 @@ pub fn filling<S: Store>(make: &dyn Fn() -> io::Result<S>, plan: &Plan, how: How
             (Some(all), Until::Operations(operations)) => Until::Operations(operations.saturating_sub(all.operations)),
         };
         let mut lanes = Lanes::new(plan, 0);
-        let passed = lanes.run(&store, How { until, ..how })?;
+        let passed = lanes.run(&store, PhaseSettings { until, ..how })?;
         expect_len(&store, lanes.balance().unsigned_abs())?;
         let sum = match all.take() {
             None => passed,
@@ -225,8 +242,8 @@ pub fn filling<S: Store>(make: &dyn Fn() -> io::Result<S>, plan: &Plan, how: How
 /// # Errors
 ///
 /// Returns an error if the store fails, or if an entity was there already.
-pub fn fill<S: Store>(store: &S, keys: u64, payload_bytes: usize) -> anyhow::Result<()> {
-    let visit = Visit {
+pub fn fill<S: MeasuredStore>(store: &S, keys: u64, payload_bytes: usize) -> anyhow::Result<()> {
+    let run = StoreRun {
         store: String::new(),
         threads: 1,
         keys,
@@ -237,18 +254,18 @@ pub fn fill<S: Store>(store: &S, keys: u64, payload_bytes: usize) -> anyhow::Res
         time_s: 0.0,
         limit_s: f64::INFINITY,
     };
-    visit.change(store, Kind::Create)?;
+    run.change(store, OperationKind::Create)?;
     expect_len(store, keys)
 }
 
-impl With for &Visit {
-    type Out = anyhow::Result<Reply>;
+impl With for &StoreRun {
+    type Out = anyhow::Result<StoreReply>;
 
-    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> anyhow::Result<Reply> {
-        let mut reply = Reply::default();
+    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> anyhow::Result<StoreReply> {
+        let mut reply = StoreReply::default();
         let start_bytes = resident();
         let store = make().with_context(|| format!("the store {}", self.store))?;
-        let (ended, later) = self.change(&store, Kind::Create)?;
+        let (ended, later) = self.change(&store, OperationKind::Create)?;
         let fill_s = match ended {
             Ended::Whole(took) => took.as_secs_f64(),
             Ended::Short(done) => {
@@ -257,29 +274,29 @@ impl With for &Visit {
             }
         };
         expect_len(&store, self.keys)?;
-        if self.loads.iter().any(|load| load.workload == Workload::Memory) {
-            let memory = Memory { start_bytes, fill_s, filled_bytes: resident(), ..Memory::default() };
+        if self.loads.iter().any(|load| load.workload == StoreWorkload::Memory) {
+            let memory = StoreMemory { start_bytes, fill_s, filled_bytes: resident(), ..StoreMemory::default() };
             self.memory(&store, &mut reply, memory)?;
             if reply.unfinished.is_some() {
                 return Ok(reply);
             }
         }
         let (clock_ns, mut version) = (clock_cost(), 0);
-        let of = |wanted: fn(Workload) -> bool| self.loads.iter().filter(move |load| wanted(load.workload));
-        let plan = |load: &Load| Plan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
-        for load in of(Workload::draws) {
+        let of = |wanted: fn(StoreWorkload) -> bool| self.loads.iter().filter(move |load| wanted(load.workload));
+        let plan = |load: &StoreLoad| OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
+        for load in of(StoreWorkload::draws_ids) {
             let mut lanes = Lanes::new(&plan(load), version);
             reply.throughput.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
             version = lanes.version();
         }
         self.check_stored(&store, version)?;
-        for load in of(|workload| workload == Workload::Churn) {
+        for load in of(|workload| workload == StoreWorkload::Churn) {
             let mut lanes = Lanes::new(&plan(load), version);
             reply.throughput.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
             expect_len(&store, self.keys.checked_add_signed(lanes.balance()).unwrap_or(0))?;
         }
         drop(store);
-        for load in of(|workload| workload == Workload::Insert) {
+        for load in of(|workload| workload == StoreWorkload::Insert) {
             reply.throughput.push((load.clone(), self.insert(make, load, later, clock_ns)?));
         }
         Ok(reply)
@@ -296,7 +313,7 @@ fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock
         per_s: per_s(counted),
         cpu_us: Some(counted.cpu.as_secs_f64() * 1e6 / counted.operations as f64).filter(|cpu| cpu.is_finite()),
         windowed_per_s: windowed.map(per_s).filter(|per_s| per_s.is_finite()),
-        latency: latency.map(|latency| Latency {
+        latency: latency.map(|latency| StoreLatency {
             sampled: latency.len(),
             clock_ns,
             p50_us: us(latency.value_at_quantile(0.5)),
@@ -307,7 +324,7 @@ fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock
     }
 }
 
-fn expect_len<S: Store>(store: &S, wanted: u64) -> anyhow::Result<()> {
+fn expect_len<S: MeasuredStore>(store: &S, wanted: u64) -> anyhow::Result<()> {
     match store.len()? {
         count if count == wanted => Ok(()),
         count => Err(anyhow!("it counts {count} entities of {wanted}")),
@@ -318,9 +335,9 @@ fn resident() -> Option<u64> {
     proc::resident(std::process::id()).ok().map(|resident| resident.now)
 }
 
-/// Returns an estimate of the memory that any store needs at this place, in bytes: each entity and its description, as the
+/// Returns an estimate of the memory that any store needs at this point, in bytes: each entity and its description, as the
 /// allocator rounds it; a table, twice while it grows; and the operations that are made ahead.
-pub fn needs(place: &Place) -> u64 {
+pub fn needs(place: &StoreSettings) -> u64 {
     let description = (place.payload_bytes as u64 + 8).next_multiple_of(16).max(32);
     place.keys * (description + TABLE) + (place.threads * BUDGET * 2) as u64
 }

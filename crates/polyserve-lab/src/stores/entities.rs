@@ -1,24 +1,24 @@
-//! What is stored, and how it is known again.
+//! The stored entities, and their checks.
 //!
-//! An entity says by itself what it must be: its value is the number of its version, and its description follows from id
-//! and version. So a reader can tell that what it was shown is of the right id, whole, and something that was put,
-//! without a table of what was put, which would take the store's place in the cache.
+//! An entity is a function of its id and its version: the value is the number of the version, and the description follows
+//! from both. So a reader can check that an entity has the right id, is whole, and was put at some time. It needs no table
+//! of the puts, which would displace the store from the cache.
 //!
-//! Cost: an entity is made in about 50 ns; it is checked whole in 10 ns for each 100 bytes.
+//! Cost: about 50 ns to make an entity; 10 ns for each 100 bytes to check it whole.
 
 use polyserve::{Entity, EntityRef};
 pub use polyserve_conformance::history::mixed;
 
-/// A description is so many bytes over and over.
+/// The number of bytes that a description repeats.
 const BLOCK: usize = 16;
 
-/// What the description of this version repeats: hexadecimal digits.
+/// The bytes that the description of this version repeats: hexadecimal digits.
 fn block(id: i64, version: u64) -> [u8; BLOCK] {
     let bits = mixed(id.cast_unsigned() ^ version.rotate_left(32));
     std::array::from_fn(|place| b"0123456789abcdef"[(bits >> (4 * place)) as usize & 15])
 }
 
-/// The entity that `id` is at `version`. Its description takes no more memory than it has bytes.
+/// Returns the entity of `id` at `version`. The capacity of its description is its length.
 pub fn entity(id: i64, version: u64, payload_bytes: usize) -> Entity {
     let block = block(id, version);
     let block = std::str::from_utf8(&block).unwrap_or_default();
@@ -29,7 +29,7 @@ pub fn entity(id: i64, version: u64, payload_bytes: usize) -> Entity {
     Entity::new(id, description, version as f64)
 }
 
-/// What a get must show.
+/// The check of an entity that a get shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     /// The last version that may have been put, as the value that it is stored as.
@@ -41,18 +41,18 @@ pub struct Check {
 }
 
 impl Check {
-    /// What may be seen once versions up to `last` have been put.
+    /// The check if versions up to `last` have been put.
     pub fn new(last: u64, payload_bytes: usize, whole: bool) -> Self {
         Self { last: last as f64, payload_bytes, whole }
     }
 
-    /// As [`is_right`](Self::is_right), but for the description, of which only the length is looked at.
+    /// [`is_right`](Self::is_right), but only with the length of the description.
     #[inline]
     pub fn is_like(&self, id: i64, found: EntityRef<'_>) -> bool {
         found.id == id && found.value <= self.last && found.description.len() == self.payload_bytes
     }
 
-    /// Whether this is the entity of `id` at one of the versions that there are.
+    /// Returns true if this is the entity of `id` at one of the versions that were put.
     #[inline]
     pub fn is_right(&self, id: i64, found: EntityRef<'_>) -> bool {
         self.is_like(id, found) && (!self.whole || is_whole(id, found))

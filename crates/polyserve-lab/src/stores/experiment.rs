@@ -1,26 +1,26 @@
-//! The experiment: all stores in turn at each place, round by round.
+//! The experiment: all stores in turn at each point, round by round.
 //!
-//! A batch is one visit: a process that measures all workloads of a store at a place. A visit that failed or ran out of
-//! time excludes the store at this place from all rounds.
+//! A batch is one store run: a process that measures all workloads of a store at a point. A run that failed or ran out of
+//! time excludes the store at this point from all rounds.
 //!
-//! Invariant: the cells of a visit are measured in one process. Cost: that of the visits.
+//! Invariant: the cells of a store run are measured in one process. Cost: the store runs.
 
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::cell::Reply;
+use super::cell::StoreReply;
 use super::process::Processes;
-use super::record::{Figures, Key, Place, Sample, Unfinished};
+use super::record::{Key, Sample, StoreFigures, StoreSettings, Unfinished};
 use super::report::Report;
-use super::workload::{Load, Workload};
+use super::workload::{StoreLoad, StoreWorkload};
 use super::{NAME, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Reason, Records, interleaved};
 use crate::launch::Launch;
 use crate::scale::Axis;
 
-/// A store at a place of an axis, and the process that measures it.
+/// A store at a point of an axis, and the process that measures it.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct StoreJob {
     /// The axis.
     pub axis: Axis,
     /// The point of the axis.
@@ -28,16 +28,16 @@ pub struct Job {
     /// The store's name, or the name of its second entry.
     pub name: String,
     /// The point on all axes.
-    pub place: Place,
+    pub place: StoreSettings,
     /// The workloads that the process measures.
-    pub loads: Vec<Load>,
+    pub loads: Vec<StoreLoad>,
     /// The process.
     pub launch: Launch,
 }
 
-impl Job {
-    fn visit(&self, round: usize) -> Batch<Key> {
-        let key = |load: &Load| {
+impl StoreJob {
+    fn batch(&self, round: usize) -> Batch<Key> {
+        let key = |load: &StoreLoad| {
             let (name, load) = (self.name.clone(), Some(load.clone()));
             Key { axis: self.axis, x: self.x, name, round, load }
         };
@@ -45,18 +45,18 @@ impl Job {
     }
 }
 
-/// What makes a visit.
-pub trait Instrument {
+/// Executes a store run.
+pub trait StoreInstrument {
     /// Measures all workloads of a job.
     ///
     /// # Errors
     ///
     /// Returns why there are no figures.
-    fn measure(&mut self, job: &Job) -> Result<Reply, Absence>;
+    fn measure(&mut self, job: &StoreJob) -> Result<StoreReply, Absence>;
 }
 
-impl Instrument for Processes {
-    fn measure(&mut self, job: &Job) -> Result<Reply, Absence> {
+impl StoreInstrument for Processes {
+    fn measure(&mut self, job: &StoreJob) -> Result<StoreReply, Absence> {
         self.value(&job.launch)
     }
 }
@@ -64,20 +64,20 @@ impl Instrument for Processes {
 /// Throughput, latency and memory of stores along the axes.
 #[derive(Debug)]
 pub struct Stores<I> {
-    /// All stores at all places.
-    pub jobs: Vec<Job>,
-    /// The stores that are left out at a place.
+    /// All stores at all points.
+    pub jobs: Vec<StoreJob>,
+    /// The stores that are left out at a point.
     pub absent: Vec<Absent<Key>>,
     /// The number of rounds.
     pub rounds: usize,
     /// The description of the run, for the record's header.
     pub description: Value,
-    /// What measures.
+    /// Executes the store runs.
     pub instrument: I,
 }
 
 impl<I> Stores<I> {
-    /// The places of all axes, in the order of the jobs.
+    /// The points of all axes, in the order of the jobs.
     fn places(&self) -> Vec<(Axis, u64)> {
         let mut places: Vec<(Axis, u64)> = Vec::new();
         for job in &self.jobs {
@@ -89,7 +89,7 @@ impl<I> Stores<I> {
     }
 }
 
-impl<I: Instrument> Experiment for Stores<I> {
+impl<I: StoreInstrument> Experiment for Stores<I> {
     const NAME: &'static str = NAME;
     type Key = Key;
     type Sample = Sample;
@@ -100,32 +100,32 @@ impl<I: Instrument> Experiment for Stores<I> {
     }
 
     fn plan(&self) -> Plan<Key> {
-        let mut visits = Vec::new();
+        let mut batches = Vec::new();
         for round in 1..=self.rounds {
             for place in self.places() {
-                let jobs: Vec<&Job> = self.jobs.iter().filter(|job| (job.axis, job.x) == place).collect();
-                visits.extend(interleaved(round - 1, &jobs).into_iter().map(|job| job.visit(round)));
+                let jobs: Vec<&StoreJob> = self.jobs.iter().filter(|job| (job.axis, job.x) == place).collect();
+                batches.extend(interleaved(round - 1, &jobs).into_iter().map(|job| job.batch(round)));
             }
         }
-        Plan { absent: self.absent.clone(), ..Plan::new(visits) }
+        Plan { absent: self.absent.clone(), ..Plan::new(batches) }
     }
 
-    /// Makes one visit. An absence is recorded for the visit as a whole: memory may have been measured before the time limit.
+    /// Executes one store run. An absence is recorded for the whole run: memory may have been measured before the time limit.
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
         let all = |absence: Absence| keys.iter().map(|_| Err(absence.clone())).collect();
-        let is_its = |(key, job): (&Key, &Job)| key.point() == (job.axis, job.x, &*job.name);
+        let is_its = |(key, job): (&Key, &StoreJob)| key.point() == (job.axis, job.x, &*job.name);
         let planned = keys.first().and_then(|key| Some((key, self.jobs.iter().find(|job| is_its((key, job)))?)));
         let Some((key, job)) = planned else { return all(Absence::failed("the cell is not planned")) };
-        notebook.progress.begin(key.visit().to_string());
+        notebook.progress.begin(key.without_load().to_string());
         let (reply, absence) = match self.instrument.measure(job) {
             Ok(reply) => {
                 let late = reply.unfinished.as_ref().map(|step| step.why(&job.name, job.place.keys));
                 (reply, late.map(Absence::timed_out))
             }
-            Err(absence) => (Reply::default(), Some(absence)),
+            Err(absence) => (StoreReply::default(), Some(absence)),
         };
         if let Some(absence) = absence.clone().filter(|_| !notebook.is_stopped())
-            && let Err(error) = notebook.absence(key.visit(), absence)
+            && let Err(error) = notebook.absence(key.without_load(), absence)
         {
             return all(Absence::failed(error.to_string()));
         }
@@ -137,7 +137,7 @@ impl<I: Instrument> Experiment for Stores<I> {
         keys.iter().map(|key| sample(key).ok_or_else(|| without.clone())).collect()
     }
 
-    /// A store that failed or ran out of time at a place has no figures there. A store that is left out for one workload has
+    /// A store that failed or ran out of time at a point has no figures there. A store that is left out for one workload has
     /// the figures of the others.
     fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
         of == key || (absence.reason != Reason::NotAvailable && of.point() == key.point())
@@ -149,7 +149,7 @@ impl<I: Instrument> Experiment for Stores<I> {
         match line["kind"].as_str() {
             Some("memory") => {
                 line["kind"] = Self::SAMPLE.into();
-                line["workload"] = Workload::Memory.name().into();
+                line["workload"] = StoreWorkload::Memory.name().into();
             }
             Some("not_run") => line["round"] = 0.into(),
             Some("unfinished") => {
@@ -174,12 +174,12 @@ impl<I: Instrument> Experiment for Stores<I> {
     }
 }
 
-impl Reply {
+impl StoreReply {
     /// The figures under a workload, if the process got to it.
-    fn figures(&self, load: &Load) -> Option<Figures> {
-        if load.workload == Workload::Memory {
-            return self.memory.map(Figures::Memory);
+    fn figures(&self, load: &StoreLoad) -> Option<StoreFigures> {
+        if load.workload == StoreWorkload::Memory {
+            return self.memory.map(StoreFigures::Memory);
         }
-        self.throughput.iter().find(|(own, _)| own == load).map(|(_, throughput)| Figures::Operations(*throughput))
+        self.throughput.iter().find(|(own, _)| own == load).map(|(_, throughput)| StoreFigures::Operations(*throughput))
     }
 }

@@ -1,7 +1,7 @@
 //! Stores without a server: threads that get, put and remove directly on a repo, and on the same maps used bare.
 //!
-//! A visit measures a store at a place of an axis (stored entities, threads, payload) under all workloads. Each visit is a
-//! process, so no visit shares memory with another one. The stores take turns at each place, in an order that changes from
+//! A store run measures a store at a point of an axis (stored entities, threads, payload) under all workloads. Each run is a
+//! process, so no run shares memory with another run. The stores take turns at each point, in an order that changes from
 //! round to round.
 //!
 //! Keys and operations are made outside the measured time. The warm-up checks every entity that it reads whole. The
@@ -18,8 +18,8 @@
 //!
 //! * [`entities`]: the stored entities and their checks. [`workload`]: operations, as chunks that are made ahead.
 //! * [`store`]: a store as the loops see it; [`bare`]: maps without the seam. [`window`]: many operations outstanding.
-//! * [`phase`](mod@phase): threads at one store, leg by leg. [`cell`]: a visit, in its own process.
-//! * [`experiment`]: all visits, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`], [`table`]:
+//! * [`phase`](mod@phase): threads at one store, leg by leg. [`cell`]: a store run, in its own process.
+//! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`], [`table`]:
 //!   the result.
 //! * [`seam`]: what the seam costs: bare maps and repos alternating in one process. [`twins`]: its turns.
 
@@ -42,7 +42,7 @@ pub mod workload;
 mod tests;
 
 pub use experiment::Stores;
-pub use workload::{Load, Workload};
+pub use workload::{StoreLoad, StoreWorkload};
 
 /// The experiment's name.
 pub const NAME: &str = "stores";

@@ -1,9 +1,9 @@
-//! Threads at one store, leg by leg: each makes a chunk of operations, all start together, and the leg is over for all when
-//! one of them has come to its chunk's end or the time is up. So all of them are at it for as long as it is counted.
+//! Threads that use one store, leg by leg. Each thread makes a chunk of operations, and all threads start together. The leg
+//! ends for all threads if one thread has done its chunk or the time is up. So all threads work during the measured time.
 //!
-//! Invariant: every answer is checked; one that is wrong, and a panic, end the phase for all. Cost: a look at a flag for
-//! each [`BATCH`] operations, and in one thread at the clock; where latencies are taken, two more looks at the clock for the
-//! first operation of each batch. What a look at it costs, [`clock_cost`] says.
+//! Invariant: every answer is checked; a wrong answer or a panic ends the phase for all threads. Cost: a read of a flag for
+//! each [`BATCH`] operations, and a read of the clock in one thread. If latencies are measured, two more reads of the clock
+//! for the first operation of each batch; [`clock_cost`] measures a read.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,34 +17,34 @@ use polyserve::repo::{Put, Removed};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::entities::Check;
-use super::store::Store;
-use super::window::{WINDOW, Window, expect, wrong};
-use super::workload::{Chunk, Kind, Maker, Plan};
+use super::store::MeasuredStore;
+use super::window::{OperationWindow, WINDOW, expect, wrong};
+use super::workload::{Maker, OperationChunk, OperationKind, OperationPlan};
 
-/// Operations between two looks at the clock; of latencies one in so many is taken.
+/// The number of operations between two reads of the clock. The latency of one operation in each batch is measured.
 pub const BATCH: u64 = 64;
 
-/// One thread's part, which outlives a phase: what was made and not asked yet is asked in the next.
+/// The state of one thread. It outlives a phase: operations that were made and not done are done in the next phase.
 #[derive(Debug)]
 pub struct Lane {
     number: usize,
     maker: Maker,
-    chunk: Chunk,
-    /// Created less removed.
+    chunk: OperationChunk,
+    /// The number of created entities minus the number of removed entities.
     balance: i64,
     operations: u64,
     cpu: Duration,
     latency: Option<Histogram<u64>>,
 }
 
-/// How a phase is run.
+/// The settings of a phase.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub struct PhaseSettings {
     /// When it ends.
     pub until: Until,
     /// Whether every entity is checked whole.
     pub whole: bool,
-    /// Whether latencies are taken.
+    /// Whether latencies are measured.
     pub latency: bool,
     /// Whether many operations are outstanding, on a repo.
     pub window: bool,
@@ -55,29 +55,29 @@ pub struct How {
 pub enum Until {
     /// After this time.
     Time(Duration),
-    /// After at least so many operations of all threads.
+    /// After at least this number of operations of all threads.
     Operations(u64),
 }
 
-/// What a phase has come to.
+/// The result of a phase.
 #[derive(Debug)]
 pub struct Passed {
     /// Operations of all threads.
     pub operations: u64,
-    /// The legs' time, each from the first thread's start to the last one's end.
+    /// The time of all legs, each from the first thread's start to the last thread's end.
     pub wall: Duration,
     /// Processor time of the threads in it.
     pub cpu: Duration,
-    /// Latencies in nanoseconds, where they were taken.
+    /// Latencies in nanoseconds, if they were measured.
     pub latency: Option<Histogram<u64>>,
 }
 
 impl Passed {
-    /// This, and what came after it.
+    /// The sum of this result and a later one.
     ///
     /// # Errors
     ///
-    /// Where the latencies cannot be added up.
+    /// Returns an error if the latencies cannot be added.
     pub fn and(mut self, other: &Self) -> anyhow::Result<Self> {
         if let (Some(all), Some(more)) = (&mut self.latency, &other.latency) {
             all.add(more).context("latencies cannot be added up")?;
@@ -88,13 +88,13 @@ impl Passed {
         Ok(self)
     }
 
-    /// What `operations` take at this pace.
+    /// The time of `operations` at this throughput.
     pub fn time_of(&self, operations: u64) -> Duration {
         self.wall.mul_f64(operations as f64 / self.operations.max(1) as f64)
     }
 }
 
-/// The threads of a plan, and what all of them have put.
+/// The threads of a plan, and the versions that they have put.
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Vec<Lane>,
@@ -104,12 +104,12 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Those of a plan. `version` is the last that was put before.
-    pub fn new(plan: &Plan, version: u64) -> Self {
+    /// The threads of `plan`. `version` is the last version that was put before.
+    pub fn new(plan: &OperationPlan, version: u64) -> Self {
         let lane = |number| Lane {
             number,
             maker: Maker::new(plan, number),
-            chunk: Chunk::default(),
+            chunk: OperationChunk::default(),
             balance: 0,
             operations: 0,
             cpu: Duration::ZERO,
@@ -123,7 +123,7 @@ impl Lanes {
         }
     }
 
-    /// How many entities there are more than before.
+    /// The change of the number of entities.
     pub fn balance(&self) -> i64 {
         self.lanes.iter().map(|lane| lane.balance).sum()
     }
@@ -137,15 +137,15 @@ impl Lanes {
     ///
     /// # Errors
     ///
-    /// Where the store fails or panics, or shows or answers what cannot be.
-    pub fn run<S: Store>(&mut self, store: &S, how: How) -> anyhow::Result<Passed> {
+    /// Returns an error if the store fails or panics, or if an entity or an answer is wrong.
+    pub fn run<S: MeasuredStore>(&mut self, store: &S, how: PhaseSettings) -> anyhow::Result<Passed> {
         for lane in &mut self.lanes {
             (lane.operations, lane.cpu) = (0, Duration::ZERO);
             lane.latency = how.latency.then(histogram);
         }
         let threads = self.lanes.len();
         let room = WINDOW.min(usize::try_from(self.keys).unwrap_or(WINDOW) / threads / 4);
-        let shared = Shared {
+        let shared = PhaseState {
             how,
             room,
             threads,
@@ -181,17 +181,17 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap_or_else(|_| unreachable!("these bounds are in order"))
 }
 
-/// What the threads of a phase share.
-struct Shared<'a> {
-    how: How,
+/// The shared state of the threads of a phase.
+struct PhaseState<'a> {
+    how: PhaseSettings,
     room: usize,
     threads: usize,
     payload_bytes: usize,
     versions: &'a AtomicU64,
     barrier: Barrier,
-    /// The leg is.
+    /// Whether the leg is over.
     over: AtomicBool,
-    /// The phase is.
+    /// Whether the phase is over.
     done: AtomicBool,
     legs: Mutex<Legs>,
 }
@@ -206,13 +206,13 @@ struct Legs {
     error: Option<anyhow::Error>,
 }
 
-impl Shared<'_> {
+impl PhaseState<'_> {
     fn legs(&self) -> MutexGuard<'_, Legs> {
         self.legs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One thread's legs. Whatever happens, it comes to every barrier, for the others wait there.
-    fn lane<S: Store>(&self, store: &S, lane: &mut Lane) {
+    /// The legs of one thread. It reaches every barrier, also after a panic, because the other threads wait there.
+    fn lane<S: MeasuredStore>(&self, store: &S, lane: &mut Lane) {
         loop {
             if lane.chunk.codes.len() == 0 {
                 lane.chunk = lane.maker.chunk(self.versions);
@@ -237,7 +237,7 @@ impl Shared<'_> {
         }
     }
 
-    /// How much of the time is left.
+    /// The remaining time of the phase.
     fn deadline(&self) -> Option<Duration> {
         match self.how.until {
             Until::Time(time) => Some(time.saturating_sub(self.legs().wall)),
@@ -265,7 +265,7 @@ impl Shared<'_> {
         }
     }
 
-    /// The leg is over for all.
+    /// Ends the leg for all threads.
     fn close(&self) {
         let mut legs = self.legs();
         let leg = legs.begun.take().zip(legs.ended.take()).map(|(begun, ended)| ended - begun);
@@ -278,7 +278,7 @@ impl Shared<'_> {
         self.over.store(false, Ordering::Relaxed);
     }
 
-    /// Where only so many operations are wanted, a thread does its share of them.
+    /// The max number of operations of a thread: its share if the phase ends after a number of operations.
     fn most(&self, lane: &Lane) -> u64 {
         match self.how.until {
             Until::Time(_) => u64::MAX,
@@ -288,13 +288,13 @@ impl Shared<'_> {
         }
     }
 
-    fn leg<S: Store>(&self, store: &S, lane: &mut Lane, deadline: Option<Instant>) -> anyhow::Result<u64> {
+    fn leg<S: MeasuredStore>(&self, store: &S, lane: &mut Lane, deadline: Option<Instant>) -> anyhow::Result<u64> {
         let last = self.versions.load(Ordering::Acquire);
         let check = Check::new(last, self.payload_bytes, self.how.whole);
         let most = self.most(lane);
         match store.repo().filter(|_| self.how.window) {
             Some(repo) => {
-                let mut window = Window::new(repo, self.room);
+                let mut window = OperationWindow::new(repo, self.room);
                 let done = self.operations(lane, deadline, most, |lane, _| {
                     let Some(code) = lane.chunk.codes.next() else { return Ok(false) };
                     let entities = &mut lane.chunk.entities;
@@ -317,7 +317,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Operations until the leg is over; how many.
+    /// Does operations until the leg is over. Returns their number.
     #[inline]
     fn operations(
         &self,
@@ -342,26 +342,26 @@ impl Shared<'_> {
     }
 }
 
-/// Does the lane's next operation; whether there was one.
+/// Does the lane's next operation. Returns false if there is none.
 #[inline]
-fn perform<S: Store>(store: &S, lane: &mut Lane, check: &Check) -> anyhow::Result<bool> {
+fn perform<S: MeasuredStore>(store: &S, lane: &mut Lane, check: &Check) -> anyhow::Result<bool> {
     let Some(code) = lane.chunk.codes.next() else { return Ok(false) };
     let id = code.id();
     match code.kind() {
-        Kind::Get => {
+        OperationKind::Get => {
             let mut shown = None;
             store.get(id, &mut |found| shown = Some(check.is_right(id, found)))?;
             if shown != Some(true) {
                 return Err(if shown.is_some() { wrong(id) } else { anyhow!("{id} is gone") });
             }
         }
-        kind @ (Kind::Replace | Kind::Create) => {
+        kind @ (OperationKind::Replace | OperationKind::Create) => {
             let wanted = kind.put();
             let entity = lane.chunk.entities.next().unwrap_or_default();
             expect(id, store.put(entity)?, wanted)?;
             lane.balance += i64::from(wanted == Put::Created);
         }
-        Kind::Remove => {
+        OperationKind::Remove => {
             expect(id, store.remove(id)?, Removed::Removed)?;
             lane.balance -= 1;
         }
@@ -369,11 +369,11 @@ fn perform<S: Store>(store: &S, lane: &mut Lane, check: &Check) -> anyhow::Resul
     Ok(true)
 }
 
-fn balance(kind: Kind) -> i64 {
+fn balance(kind: OperationKind) -> i64 {
     match kind {
-        Kind::Create => 1,
-        Kind::Remove => -1,
-        Kind::Get | Kind::Replace => 0,
+        OperationKind::Create => 1,
+        OperationKind::Remove => -1,
+        OperationKind::Get | OperationKind::Replace => 0,
     }
 }
 
@@ -383,7 +383,7 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// What a measured latency has of the clock itself: the median of 10 000 looks at it, one after the other, in nanoseconds.
+/// The part of a measured latency that the clock takes: the median of 10 000 consecutive reads, in nanoseconds.
 pub fn clock_cost() -> u64 {
     let mut costs = histogram();
     for _ in 0..10_000 {

@@ -1,4 +1,4 @@
-//! A process for each visit, so that no visit shares memory and heap with another one.
+//! A process for each store run, so that no store run shares memory and heap with another one.
 //!
 //! Invariant: the process has ended when the function returns. Cost: starting the process, some ms.
 

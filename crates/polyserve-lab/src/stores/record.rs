@@ -1,15 +1,15 @@
 //! The cells of the experiment, and what is measured in them.
 //!
-//! Invariant: a visit measures all cells of a store at a place in a round, and is recorded as a whole.
+//! Invariant: a store run measures all cells of a store at a point in a round, and is recorded as a whole.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::workload::Load;
+use super::workload::StoreLoad;
 use crate::scale::Axis;
 
-/// A store at a place of an axis, in a round, under a workload.
+/// A store at a point of an axis, in a round, under a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The axis.
@@ -20,19 +20,19 @@ pub struct Key {
     pub name: String,
     /// The round, from 1; 0 stands for all rounds.
     pub round: usize,
-    /// The workload; `None` stands for all workloads of a visit.
+    /// The workload; `None` stands for all workloads of a store run.
     #[serde(flatten)]
-    pub load: Option<Load>,
+    pub load: Option<StoreLoad>,
 }
 
 impl Key {
-    /// The store at its place.
+    /// The store at its point.
     pub(super) fn point(&self) -> (Axis, u64, &str) {
         (self.axis, self.x, &self.name)
     }
 
-    /// The visit that measures the cell.
-    pub(super) fn visit(&self) -> Self {
+    /// The key of the store run that measures the cell.
+    pub(super) fn without_load(&self) -> Self {
         Self { load: None, ..self.clone() }
     }
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Key {
 
 /// A point on all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct StoreSettings {
     /// Stored entities.
     pub keys: u64,
     /// Threads.
@@ -64,20 +64,20 @@ pub struct Place {
 pub struct Sample {
     /// The point on all axes.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: StoreSettings,
     /// The figures.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: StoreFigures,
 }
 
 /// The figures of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Figures {
-    /// Of a workload that has operations.
+pub enum StoreFigures {
+    /// The figures of a workload that has operations.
     Operations(Throughput),
-    /// Of [`Workload::Memory`](super::Workload::Memory).
-    Memory(Memory),
+    /// The figures of [`StoreWorkload::Memory`](super::StoreWorkload::Memory).
+    Memory(StoreMemory),
 }
 
 /// The throughput of a store under a workload.
@@ -95,12 +95,12 @@ pub struct Throughput {
     pub windowed_per_s: Option<f64>,
     /// Latencies of single operations.
     #[serde(flatten)]
-    pub latency: Option<Latency>,
+    pub latency: Option<StoreLatency>,
 }
 
 /// Latencies of single operations, in microseconds. They include the cost of reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
+pub struct StoreLatency {
     /// Operations that were timed.
     pub sampled: u64,
     /// The cost of reading the clock, in nanoseconds.
@@ -117,7 +117,7 @@ pub struct Latency {
 
 /// Resident memory of the process in bytes, and the time of each step in seconds. The steps include making the entities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct StoreMemory {
     /// Before the store was made.
     pub start_bytes: Option<u64>,
     /// With all entities.
@@ -134,7 +134,7 @@ pub struct Memory {
     pub refill_s: Option<f64>,
 }
 
-impl Memory {
+impl StoreMemory {
     /// Bytes of each of `keys` entities: with all stored, with all removed, with all stored again. `None` if there are
     /// fewer than [`LEAST_KEYS`].
     pub fn per_entity(&self, keys: u64) -> [Option<f64>; 3] {

@@ -1,7 +1,7 @@
 //! The report: medians over rounds, ratios within rounds, and how throughput grows.
 //!
-//! Invariant: a ratio is taken between two stores at the same place, under the same workload, in the same round. Cost: a
-//! bootstrap for each store, place and workload; some seconds for thousands of them.
+//! Invariant: a ratio is taken between two stores at the same point, under the same workload, in the same round. Cost: a
+//! bootstrap for each store, point and workload; some seconds for thousands of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +11,26 @@ use serde_json::Value;
 use super::bare::PREFIX;
 use super::experiment::Stores;
 use super::process::Processes;
-use super::record::{Figures, Key, Latency, Memory, Sample, Throughput};
-use super::workload::Load;
+use super::record::{Key, Sample, StoreFigures, StoreLatency, StoreMemory, Throughput};
+use super::workload::StoreLoad;
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records, again};
 use crate::scale::Axis;
-use crate::scale::growth::{Fit, Observation, power};
+use crate::scale::growth::{CurveSample, Fit, power};
 use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
 /// The end of the name of the baseline's second entry; see [`again`].
 pub const AGAIN: &str = " (again)";
 
-/// A store at a place of an axis, under a workload: medians over its rounds.
+/// A store at a point of an axis, under a workload: medians over its rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct StorePoint {
     /// The axis.
     pub axis: Axis,
     /// The point of the axis.
     pub x: u64,
     /// The workload.
     #[serde(flatten)]
-    pub load: Load,
+    pub load: StoreLoad,
     /// The store.
     pub name: String,
     /// Rounds.
@@ -51,7 +51,7 @@ pub struct Point {
     pub max_us: Option<f64>,
     /// Throughput divided by the baseline's.
     pub beside: Option<Estimate>,
-    /// What the ratio's interval allows to claim.
+    /// The verdict that the ratio's interval allows.
     pub verdict: Option<Verdict>,
     /// A repo's throughput divided by the throughput of its map, used bare.
     pub beside_bare: Option<Estimate>,
@@ -82,32 +82,32 @@ pub struct MemoryPoint {
 
 /// How throughput grows along an axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Growth {
+pub struct ThroughputGrowth {
     /// The axis.
     pub axis: Axis,
     /// The workload.
     #[serde(flatten)]
-    pub load: Load,
+    pub load: StoreLoad,
     /// The store.
     pub name: String,
     /// The curve: a power of the axis.
     #[serde(flatten)]
-    pub fit: Fit,
+    pub curve: Fit,
 }
 
 /// A store that ran out of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimedOut {
-    /// The visit.
+    /// The store run.
     #[serde(flatten)]
     pub key: Key,
     /// The step that did not end within its limit.
     pub why: String,
 }
 
-/// A store that is left out at a place.
+/// A store that is left out at a point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NotRun {
+pub struct StoreNotRun {
     /// The axis.
     pub axis: Axis,
     /// The point of the axis.
@@ -127,17 +127,17 @@ pub struct Report {
     pub rounds: usize,
     /// The cost of reading the clock, in nanoseconds; latencies include it.
     pub clock_ns: Option<f64>,
-    /// Points, by axis, workload, place and store.
-    pub points: Vec<Point>,
+    /// Points, by axis, workload, point and store.
+    pub points: Vec<StorePoint>,
     /// Memory.
     pub memory: Vec<MemoryPoint>,
     /// Curves.
-    pub growth: Vec<Growth>,
+    pub growth: Vec<ThroughputGrowth>,
     /// Stores that ran out of time.
     pub unfinished: Vec<TimedOut>,
     /// Stores that were left out.
-    pub not_run: Vec<NotRun>,
-    /// Stores that failed; they have no figures at their places.
+    pub not_run: Vec<StoreNotRun>,
+    /// Stores that failed; they have no figures at their points.
     pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
     pub interrupted: bool,
@@ -145,31 +145,31 @@ pub struct Report {
 
 /// A cell of a workload that has operations.
 #[derive(Clone, Copy)]
-struct Cell<'a> {
+struct StoreCell<'a> {
     key: &'a Key,
-    load: &'a Load,
+    load: &'a StoreLoad,
     throughput: &'a Throughput,
 }
 
-/// The cells of all stores at one place, under one workload.
-type Field<'a> = BTreeMap<&'a str, BTreeMap<usize, Cell<'a>>>;
-/// All places under all workloads.
-type Fields<'a> = BTreeMap<(Axis, &'a Load, u64), Field<'a>>;
+/// The cells of all stores at one point, under one workload.
+type PointCells<'a> = BTreeMap<&'a str, BTreeMap<usize, StoreCell<'a>>>;
+/// All points under all workloads.
+type CellsByPoint<'a> = BTreeMap<(Axis, &'a StoreLoad, u64), PointCells<'a>>;
 
 /// The samples and the failures of a record.
-struct Measured<'a> {
+struct MeasuredCells<'a> {
     samples: Vec<(&'a Key, &'a Sample)>,
     failed: Vec<Failed<Key>>,
 }
 
-impl<'a> Measured<'a> {
-    /// A failure is dropped if a later run has measured its visit. A store that failed at a place has no samples there.
+impl<'a> MeasuredCells<'a> {
+    /// A failure is dropped if a later run has measured the same store run. A store that failed at a point has no samples there.
     fn of<E>(records: &'a Records<E>) -> Self
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
-        let is_visit = |visit: &Key, key: &Key| (visit.point(), visit.round) == (key.point(), key.round);
-        let is_measured = |visit: &Key| records.samples().any(|(key, _)| is_visit(visit, key));
+        let is_same_run = |run: &Key, key: &Key| (run.point(), run.round) == (key.point(), key.round);
+        let is_measured = |run: &Key| records.samples().any(|(key, _)| is_same_run(run, key));
         let mut failed = records.failed();
         failed.retain(|failed| failed.wrong || !is_measured(&failed.key));
         let is_out = |key: &Key| failed.iter().any(|failed| failed.key.point() == key.point());
@@ -177,15 +177,15 @@ impl<'a> Measured<'a> {
         Self { samples, failed }
     }
 
-    fn cells(&self) -> impl Iterator<Item = Cell<'a>> {
+    fn cells(&self) -> impl Iterator<Item = StoreCell<'a>> {
         self.samples.iter().filter_map(|(key, sample)| match &sample.figures {
-            Figures::Operations(throughput) => Some(Cell { key, load: key.load.as_ref()?, throughput }),
-            Figures::Memory(_) => None,
+            StoreFigures::Operations(throughput) => Some(StoreCell { key, load: key.load.as_ref()?, throughput }),
+            StoreFigures::Memory(_) => None,
         })
     }
 
-    fn fields(&self) -> Fields<'a> {
-        let mut fields = Fields::new();
+    fn by_point(&self) -> CellsByPoint<'a> {
+        let mut fields = CellsByPoint::new();
         for cell in self.cells() {
             let field = fields.entry((cell.key.axis, cell.load, cell.key.x)).or_default();
             field.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
@@ -202,8 +202,8 @@ impl Report {
     {
         let baseline = records.header.plan["baseline"].as_str().unwrap_or_default();
         let seed = records.header.environment.seed;
-        let measured = Measured::of(records);
-        let fields = measured.fields();
+        let measured = MeasuredCells::of(records);
+        let fields = measured.by_point();
         let mut points = Vec::new();
         for ((axis, load, x), field) in &fields {
             points.extend(points_of(*axis, load, *x, field, baseline, seed));
@@ -211,8 +211,9 @@ impl Report {
         let clocks = measured.cells().filter_map(|cell| Some(cell.throughput.latency?.clock_ns as f64));
         let mut clocks: Vec<f64> = clocks.collect();
         let absent = |reason: Reason| records.absences().filter(move |(_, absence)| absence.reason == reason);
-        let timed_out = |(key, absence): (&Key, &Absence)| TimedOut { key: key.visit(), why: absence.why.clone() };
-        let not_run = |(key, absence): (&Key, &Absence)| NotRun {
+        let timed_out =
+            |(key, absence): (&Key, &Absence)| TimedOut { key: key.without_load(), why: absence.why.clone() };
+        let not_run = |(key, absence): (&Key, &Absence)| StoreNotRun {
             axis: key.axis,
             x: key.x,
             name: key.name.clone(),
@@ -238,21 +239,26 @@ impl Report {
 /// # Errors
 ///
 /// Returns an error if a line does not have the fields of its kind.
-pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<Point>> {
+pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<StorePoint>> {
     let records = Records::<Stores<Processes>>::of(lines)?;
-    let fields = Measured::of(&records).fields();
-    let points = |((axis, load, x), field): (&(Axis, &Load, u64), &Field<'_>)| {
-        let point = |(name, rounds): (&&str, &BTreeMap<usize, Cell<'_>>)| median_of((*axis, *load, *x), name, rounds);
+    let fields = MeasuredCells::of(&records).by_point();
+    let points = |((axis, load, x), field): (&(Axis, &StoreLoad, u64), &PointCells<'_>)| {
+        let point =
+            |(name, rounds): (&&str, &BTreeMap<usize, StoreCell<'_>>)| median_of((*axis, *load, *x), name, rounds);
         field.iter().map(point).collect::<Vec<_>>()
     };
     Ok(fields.iter().flat_map(points).collect())
 }
 
 /// A point without its ratios.
-fn median_of((axis, load, x): (Axis, &Load, u64), name: &str, rounds: &BTreeMap<usize, Cell<'_>>) -> Point {
+fn median_of(
+    (axis, load, x): (Axis, &StoreLoad, u64),
+    name: &str,
+    rounds: &BTreeMap<usize, StoreCell<'_>>,
+) -> StorePoint {
     let cells: Vec<&Throughput> = rounds.values().map(|cell| cell.throughput).collect();
-    let latency = |of: fn(&Latency) -> f64| middle(&cells, |cell| cell.latency.as_ref().map(of));
-    Point {
+    let latency = |of: fn(&StoreLatency) -> f64| middle(&cells, |cell| cell.latency.as_ref().map(of));
+    StorePoint {
         axis,
         x,
         load: load.clone(),
@@ -271,7 +277,14 @@ fn median_of((axis, load, x): (Axis, &Load, u64), name: &str, rounds: &BTreeMap<
     }
 }
 
-fn points_of(axis: Axis, load: &Load, x: u64, field: &Field<'_>, baseline: &str, seed: u64) -> Vec<Point> {
+fn points_of(
+    axis: Axis,
+    load: &StoreLoad,
+    x: u64,
+    field: &PointCells<'_>,
+    baseline: &str,
+    seed: u64,
+) -> Vec<StorePoint> {
     let beside = |name: &str, other: &str| {
         let (own, other) = (field.get(name)?, field.get(other)?);
         let both =
@@ -279,9 +292,9 @@ fn points_of(axis: Axis, load: &Load, x: u64, field: &Field<'_>, baseline: &str,
         Estimate::of(&both.collect::<Vec<_>>(), seed)
     };
     let band: Interval = tie_band(beside(&again(baseline), baseline).as_ref());
-    let point = |(name, rounds): (&&str, &BTreeMap<usize, Cell<'_>>)| {
+    let point = |(name, rounds): (&&str, &BTreeMap<usize, StoreCell<'_>>)| {
         let ratio = if *name == baseline { None } else { beside(name, baseline) };
-        Point {
+        StorePoint {
             verdict: ratio.map(|ratio| ratio.verdict(&band)),
             beside: ratio,
             beside_bare: beside(name, &format!("{PREFIX}{name}")),
@@ -297,20 +310,20 @@ fn middle<T>(all: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<f64> {
 }
 
 /// The number of entities, and their memory.
-type Held = (u64, Memory);
+type KeysAndMemory = (u64, StoreMemory);
 
-fn memory(measured: &Measured<'_>) -> Vec<MemoryPoint> {
-    let mut by: BTreeMap<(Axis, u64, &str), Vec<&Held>> = BTreeMap::new();
+fn memory(measured: &MeasuredCells<'_>) -> Vec<MemoryPoint> {
+    let mut by: BTreeMap<(Axis, u64, &str), Vec<&KeysAndMemory>> = BTreeMap::new();
     let own = measured.samples.iter().filter_map(|(key, sample)| match sample.figures {
-        Figures::Memory(memory) => Some((*key, (sample.place.keys, memory))),
-        Figures::Operations(_) => None,
+        StoreFigures::Memory(memory) => Some((*key, (sample.place.keys, memory))),
+        StoreFigures::Operations(_) => None,
     });
-    let own: Vec<(&Key, Held)> = own.collect();
+    let own: Vec<(&Key, KeysAndMemory)> = own.collect();
     for (key, memory) in &own {
         by.entry(key.point()).or_default().push(memory);
     }
-    let each = |all: &[&Held], state: usize| middle(all, |(keys, memory)| memory.per_entity(*keys)[state]);
-    let point = |(&(axis, x, name), all): (&(Axis, u64, &str), &Vec<&Held>)| {
+    let each = |all: &[&KeysAndMemory], state: usize| middle(all, |(keys, memory)| memory.per_entity(*keys)[state]);
+    let point = |(&(axis, x, name), all): (&(Axis, u64, &str), &Vec<&KeysAndMemory>)| {
         let plain = by.get(&(axis, x, super::bare::HASH_MAP)).and_then(|all| each(all, 0));
         let filled = each(all, 0);
         MemoryPoint {
@@ -328,22 +341,22 @@ fn memory(measured: &Measured<'_>) -> Vec<MemoryPoint> {
     by.iter().map(point).collect()
 }
 
-fn growth(fields: &Fields<'_>, seed: u64) -> Vec<Growth> {
-    let mut samples: BTreeMap<(Axis, &Load, &str), Vec<Observation>> = BTreeMap::new();
+fn growth(fields: &CellsByPoint<'_>, seed: u64) -> Vec<ThroughputGrowth> {
+    let mut samples: BTreeMap<(Axis, &StoreLoad, &str), Vec<CurveSample>> = BTreeMap::new();
     for ((axis, load, x), field) in fields {
         for (name, rounds) in field {
             let own = samples.entry((*axis, load, name)).or_default();
-            own.extend(rounds.iter().map(|(round, cell)| Observation {
+            own.extend(rounds.iter().map(|(round, cell)| CurveSample {
                 x: *x,
                 round: *round,
                 y: cell.throughput.per_s,
             }));
         }
     }
-    let places = |samples: &[Observation]| samples.iter().map(|sample| sample.x).collect::<BTreeSet<_>>().len();
-    let curve = |((axis, load, name), samples): (&(Axis, &Load, &str), &Vec<Observation>)| {
-        let fit = power(samples, seed).filter(|_| places(samples) > 1)?;
-        Some(Growth { axis: *axis, load: (*load).clone(), name: (*name).to_owned(), fit })
+    let places = |samples: &[CurveSample]| samples.iter().map(|sample| sample.x).collect::<BTreeSet<_>>().len();
+    let curve = |((axis, load, name), samples): (&(Axis, &StoreLoad, &str), &Vec<CurveSample>)| {
+        let curve = power(samples, seed).filter(|_| places(samples) > 1)?;
+        Some(ThroughputGrowth { axis: *axis, load: (*load).clone(), name: (*name).to_owned(), curve })
     };
     samples.iter().filter_map(curve).collect()
 }

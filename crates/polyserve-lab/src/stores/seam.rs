@@ -1,14 +1,14 @@
-//! What the seam costs: a bare map, the same map behind `Arc<dyn EntityRepo>`, and as a repo of a type that the compiler knows,
-//! take turns in one process.
+//! The cost of the seam: a bare map, the same map behind `Arc<dyn EntityRepo>`, and the same map as a repo of a known type take
+//! turns in one process.
 //!
-//! A field holds the baseline twice and each other store once. A round is one turn of each, in an order that balances which
+//! A store set has the baseline twice and each other store once. A round is one turn of each, in an order that balances which
 //! store follows which. A round's ratio is a store's time divided by the baseline's. After each [`BLOCK`] rounds all stores
 //! are made again in a new process, with other hash secrets and other draws, so that chance in one filling does not decide.
 //!
-//! A batch is one visit: the rounds of one filling. The first visit that fails ends the run with an error.
+//! A batch is one seam run: the rounds of one filling. The first seam run that fails ends the command with an error.
 //!
 //! Invariant: the baseline's second entry was made and filled like any other store, so its interval (A/A) shows the noise
-//! between fillings. Cost: fields x threads x rounds x stores x the gets of a turn; the entities of a field at once.
+//! between fillings. Cost: store sets x threads x rounds x stores x the gets of a turn; the entities of a store set at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use polyserve_report::{Summary, Table, or_nothing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::twins::{Field, Ground, Lookups};
+use super::twins::{Ground, Lookups, StoreSet};
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, median};
 
@@ -30,18 +30,18 @@ pub const BLOCK: usize = 3;
 
 /// Stores that take turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct SeamGroup {
     /// The baseline, which is entered twice.
     pub baseline: String,
     /// The other stores.
     pub stores: Vec<String>,
 }
 
-/// What is to be measured.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct SeamSetup {
     /// The groups, in their order.
-    pub groups: Vec<Group>,
+    pub groups: Vec<SeamGroup>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
     /// Whether a get waits for the one before: one of them or both, each in every round.
@@ -58,17 +58,17 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// What makes a visit: it returns a sample for each key.
-pub type Measure = Box<dyn FnMut(&Visit) -> Result<Vec<Turn>, Absence>>;
+/// Executes a seam run, and returns a sample for each key.
+pub type SeamMeasure = Box<dyn FnMut(&SeamRun) -> Result<Vec<Turn>, Absence>>;
 
-/// Stores beside their baselines, turn by turn.
+/// Stores and their baselines, turn by turn.
 pub struct Seam {
-    /// What is to be measured.
-    pub setup: Setup,
+    /// The plan of the measurement.
+    pub setup: SeamSetup,
     /// The threshold of a ratio's upper bound.
     pub at_most: Option<f64>,
-    /// What makes a visit.
-    pub measure: Measure,
+    /// Executes a seam run.
+    pub measure: SeamMeasure,
 }
 
 impl fmt::Debug for Seam {
@@ -95,7 +95,7 @@ pub struct Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { baseline, name, threads, lookups, round } = self;
-        write!(f, "round {round}: {name} beside {baseline}, {threads} threads, {lookups} gets")
+        write!(f, "round {round}: {name} against {baseline}, {threads} threads, {lookups} gets")
     }
 }
 
@@ -111,8 +111,8 @@ pub struct Sample {
 /// A measured turn.
 pub type Turn = (Key, Sample);
 
-impl Setup {
-    /// The time limit of a visit: far longer than any store needs.
+impl SeamSetup {
+    /// The time limit of a seam run: far longer than any store needs.
     pub fn patience(&self) -> Duration {
         let stores = self.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let threads = self.threads.iter().max().map_or(1, |threads| *threads as u64);
@@ -121,7 +121,7 @@ impl Setup {
         Duration::from_mins(1) + Duration::from_micros(operations.saturating_mul(20))
     }
 
-    fn visits(&self) -> Vec<Visit> {
+    fn runs(&self) -> Vec<SeamRun> {
         let ground = |threads: &usize| Ground {
             keys: self.keys,
             payload_bytes: self.payload_bytes,
@@ -129,15 +129,15 @@ impl Setup {
             gets: self.gets,
             seed: self.seed,
         };
-        let blocks = |field: FieldSetup| {
+        let blocks = |field: StoreSetPlan| {
             (0..self.rounds.div_ceil(BLOCK)).map(move |block| {
                 let rounds = block * BLOCK + 1..=self.rounds.min((block + 1) * BLOCK);
                 let rounds = rounds.flat_map(|round| self.lookups.iter().map(move |lookups| (round, *lookups)));
-                Visit { field: field.clone(), block, rounds: rounds.collect() }
+                SeamRun { field: field.clone(), block, rounds: rounds.collect() }
             })
         };
-        let fields = |group: &Group| {
-            let entered = |threads| FieldSetup { group: group.clone(), ground: ground(threads) };
+        let fields = |group: &SeamGroup| {
+            let entered = |threads| StoreSetPlan { group: group.clone(), ground: ground(threads) };
             self.threads.iter().map(entered).flat_map(blocks).collect::<Vec<_>>()
         };
         self.groups.iter().flat_map(fields).collect()
@@ -153,7 +153,7 @@ impl Experiment for Seam {
     type Report = Report;
 
     fn describe(&self) -> Value {
-        let Setup { groups, threads, lookups, rounds, keys, payload_bytes, gets, seed: _ } = &self.setup;
+        let SeamSetup { groups, threads, lookups, rounds, keys, payload_bytes, gets, seed: _ } = &self.setup;
         json!({
             "groups": groups, "threads": threads, "lookups": lookups, "rounds": rounds, "keys": keys,
             "payload_bytes": payload_bytes, "gets": gets, "at_most": self.at_most,
@@ -161,16 +161,15 @@ impl Experiment for Seam {
     }
 
     fn plan(&self) -> Plan<Key> {
-        Plan::new(self.setup.visits().iter().map(|visit| Batch::together(visit.turns().map(|(_, key)| key))).collect())
+        Plan::new(self.setup.runs().iter().map(|run| Batch::together(run.turns().map(|(_, key)| key))).collect())
     }
 
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        let is_its = |visit: &Visit| visit.turns().any(|(_, key)| keys.first() == Some(&key));
-        let result = match self.setup.visits().into_iter().find(is_its) {
-            Some(visit) => {
-                notebook.progress.begin(visit.to_string());
-                (self.measure)(&visit)
-                    .map_err(|absence| Absence { why: format!("{visit}: {}", absence.why), ..absence })
+        let is_its = |run: &SeamRun| run.turns().any(|(_, key)| keys.first() == Some(&key));
+        let result = match self.setup.runs().into_iter().find(is_its) {
+            Some(run) => {
+                notebook.progress.begin(run.to_string());
+                (self.measure)(&run).map_err(|absence| Absence { why: format!("{run}: {}", absence.why), ..absence })
             }
             None => Err(Absence::failed("the turn is not planned")),
         };
@@ -182,7 +181,7 @@ impl Experiment for Seam {
         keys.iter().map(sample).collect()
     }
 
-    /// One process measures all stores of a field, so a failure excludes all of them.
+    /// One process measures all stores of a store set, so a failure excludes all of them.
     fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
         (&of.baseline, of.threads) == (&key.baseline, key.threads)
     }
@@ -208,12 +207,12 @@ impl Experiment for Seam {
 
 /// A group and the settings that it is measured with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct FieldSetup {
-    group: Group,
+struct StoreSetPlan {
+    group: SeamGroup,
     ground: Ground,
 }
 
-impl FieldSetup {
+impl StoreSetPlan {
     /// The stores and the names of their entries. The baseline's second entry is the second.
     fn stores(&self) -> Vec<(&str, String)> {
         let (baseline, others) = (&*self.group.baseline, self.group.stores.iter().map(|name| (&**name, name.clone())));
@@ -224,24 +223,24 @@ impl FieldSetup {
 /// Some rounds on one filling, in a process of their own. The history of a heap decides where entities lie in memory, and that
 /// is up to a fifth of a lookup's time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Visit {
-    field: FieldSetup,
+pub struct SeamRun {
+    field: StoreSetPlan,
     /// The number of the filling, from 0.
     block: usize,
     rounds: Vec<(usize, Lookups)>,
 }
 
-impl fmt::Display for Visit {
+impl fmt::Display for SeamRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Group { baseline, stores }, threads) = (&self.field.group, self.field.ground.threads);
-        write!(f, "{} beside {baseline}, {threads} threads, filling {}", stores.join(", "), self.block + 1)
+        let (SeamGroup { baseline, stores }, threads) = (&self.field.group, self.field.ground.threads);
+        write!(f, "{} against {baseline}, {threads} threads, filling {}", stores.join(", "), self.block + 1)
     }
 }
 
-impl Visit {
-    /// The turns in their order: the place of the store in its field, and the cell.
+impl SeamRun {
+    /// The turns in their order: the index of the store in its store set, and the cell.
     fn turns(&self) -> impl Iterator<Item = (usize, Key)> {
-        let (stores, FieldSetup { group, ground }) = (self.field.stores(), &self.field);
+        let (stores, StoreSetPlan { group, ground }) = (self.field.stores(), &self.field);
         self.rounds.iter().flat_map(move |(round, lookups)| {
             let key = |place: usize| Key {
                 baseline: group.baseline.clone(),
@@ -263,7 +262,7 @@ impl Visit {
         let ground = &self.field.ground;
         let stores = self.field.stores();
         let names: Vec<&str> = stores.iter().map(|(name, _)| *name).collect();
-        let field = Field::new(catalog, &names, ground, self.block)?;
+        let field = StoreSet::new(catalog, &names, ground, self.block)?;
         let gets = ground.gets * ground.threads as u64;
         let turn = |(place, key): (usize, Key)| {
             let elapsed_s = field.turn(place, key.lookups)?.as_secs_f64();
@@ -275,9 +274,9 @@ impl Visit {
 
 type Rounds<'a> = BTreeMap<usize, &'a Sample>;
 
-/// A store beside its baseline.
+/// A store relative to its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct SeamRow {
     /// The baseline.
     pub baseline: String,
     /// The store.
@@ -300,10 +299,10 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Stores, by baseline and threads.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SeamRow>,
     /// The threshold of a ratio's upper bound, if one was given.
     pub at_most: Option<f64>,
-    /// Turns that failed; their fields have no rows.
+    /// Turns that failed; their store sets have no rows.
     pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
     pub interrupted: bool,
@@ -332,7 +331,7 @@ impl Report {
             };
             let same = again(baseline);
             for name in field.keys().filter(|name| *name != baseline && **name != same) {
-                rows.extend(ratio(name).map(|time| Row {
+                rows.extend(ratio(name).map(|time| SeamRow {
                     baseline: (*baseline).to_owned(),
                     name: (*name).to_owned(),
                     threads: *threads,
@@ -352,13 +351,13 @@ impl Report {
         }
     }
 
-    /// The rows whose upper bound is above the threshold.
-    pub fn above(&self) -> impl Iterator<Item = &Row> {
+    /// The rows with an upper bound above the threshold.
+    pub fn above(&self) -> impl Iterator<Item = &SeamRow> {
         self.rows.iter().filter(|row| self.at_most.is_some_and(|most| row.time.interval.high > most))
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[SeamRow]) -> Table {
     let header = [
         "STORE",
         "BESIDE",
@@ -405,7 +404,7 @@ impl fmt::Display for Report {
                 let (threads, lookups) = (row.threads, row.lookups);
                 writeln!(
                     f,
-                    "above {most}: {name} beside {baseline}, {threads} threads, {lookups} gets: up to {high:.3}"
+                    "above {most}: {name} against {baseline}, {threads} threads, {lookups} gets: up to {high:.3}"
                 )?;
             }
         }

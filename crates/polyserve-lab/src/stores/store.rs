@@ -2,7 +2,7 @@
 //! called as its own users call it, and a repo as a service calls it, with a visit: one of the catalog as
 //! `Arc<dyn EntityRepo>`, one that a program names as its own type.
 //!
-//! Cost: none beside the store's own; waiting for a repo that answers later parks the thread.
+//! Cost: only the store's own. The wait for a deferred answer parks the thread.
 
 use std::fmt;
 use std::thread;
@@ -13,14 +13,14 @@ use polyserve::{Answer, Entity, EntityRef, EntityRepo};
 
 use crate::machine::Cores;
 
-/// What the loops need of a store.
+/// The operations of a store that the loops use.
 #[allow(clippy::len_without_is_empty)] // as the seam's
-pub trait Store {
+pub trait MeasuredStore {
     /// Shows the entity of `id` to `see`, if there is one.
     ///
     /// # Errors
     ///
-    /// The repo's; a bare map has none.
+    /// Returns the errors of the repo. A bare map has no errors.
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError>;
 
     /// Stores `entity`.
@@ -37,27 +37,27 @@ pub trait Store {
     /// As [`get`](Self::get).
     fn remove(&self, id: i64) -> Result<Removed, RepoError>;
 
-    /// How many there are.
+    /// Returns the number of entities.
     ///
     /// # Errors
     ///
     /// As [`get`](Self::get).
     fn len(&self) -> Result<u64, RepoError>;
 
-    /// The repo, where there is a seam: it may answer later, and then be asked for many things at once.
+    /// The repo; `None` for a bare map. A repo may defer answers, and then many operations can be outstanding.
     fn repo(&self) -> Option<&dyn EntityRepo> {
         None
     }
 
-    /// Runs `work` with each of the lanes at once, a thread each.
+    /// Runs `work` concurrently, with a thread for each lane.
     ///
     /// # Errors
     ///
-    /// Where a thread cannot be had.
+    /// Returns an error if a thread cannot be started.
     fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()>;
 }
 
-/// [`Store::each`] for a store that threads may share. Each is pinned to a core of its own, as far as there are so many.
+/// [`MeasuredStore::each`] for a store that threads may share. Each thread is pinned to its own core, if there are enough.
 pub(super) fn in_threads<S: Sync, L: Send>(
     store: &S,
     lanes: &mut [L],
@@ -81,15 +81,15 @@ pub(super) fn in_threads<S: Sync, L: Send>(
 }
 
 /// A repo behind the seam.
-pub struct Seam<R>(pub R);
+pub struct RepoStore<R>(pub R);
 
-impl<R: EntityRepo> fmt::Debug for Seam<R> {
+impl<R: EntityRepo> fmt::Debug for RepoStore<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// What was fetched, or why not.
+/// Shows the entity of an answer that is not [`Lookup::Visited`].
 #[cold]
 fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
     match answer.wait()? {
@@ -99,11 +99,11 @@ fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(Entit
     Ok(())
 }
 
-impl<R: EntityRepo> Store for Seam<R> {
+impl<R: EntityRepo> MeasuredStore for RepoStore<R> {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
-        // As a service does: an answer that is here is looked at where it lies. Moving it out as a whole first would read more
-        // bytes than were just written, for which a core waits until all loads before have come: no two misses overlap.
+        // As a service does, match the answer in place. A move of the whole answer would read more bytes than were just
+        // written. For such a read a core waits until all earlier loads have completed, so no two cache misses overlap.
         match self.0.get(id, see) {
             Answer::Now(Ok(Lookup::Visited | Lookup::Absent)) => Ok(()),
             later => fetched(later, see),

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::bare::PREFIX;
-use super::record::{Figures, Key, Sample};
-use super::report::{AGAIN, Growth, MemoryPoint, Point, Report};
-use super::workload::Load;
+use super::record::{Key, Sample, StoreFigures};
+use super::report::{AGAIN, MemoryPoint, Report, StorePoint, ThroughputGrowth};
+use super::workload::StoreLoad;
 use crate::experiment::{Experiment, Records};
 use crate::scale::Axis;
 use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict};
@@ -34,7 +34,7 @@ pub fn rate(per_s: f64) -> String {
     }
 }
 
-fn beside(estimate: Option<&Estimate>) -> String {
+fn ratio(estimate: Option<&Estimate>) -> String {
     or_nothing(estimate.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval)))
 }
 
@@ -49,7 +49,7 @@ fn verdict(verdict: Option<Verdict>) -> String {
     said.into()
 }
 
-fn points_table(baseline: &str, axis: Axis, points: &[&Point]) -> Table {
+fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
     let axis = axis.name().to_uppercase();
     let later = points.iter().any(|point| point.windowed_per_s.is_some());
     let bare = points.iter().any(|point| point.beside_bare.is_some());
@@ -67,9 +67,9 @@ fn points_table(baseline: &str, axis: Axis, points: &[&Point]) -> Table {
         }
         let said =
             if point.name != baseline && point.verdict.is_none() { NOTHING.into() } else { verdict(point.verdict) };
-        row.extend([beside(point.beside.as_ref()), said]);
+        row.extend([ratio(point.beside.as_ref()), said]);
         if bare {
-            row.push(beside(point.beside_bare.as_ref()));
+            row.push(ratio(point.beside_bare.as_ref()));
         }
         row.push(time(point.cpu_us));
         row.extend([point.p50_us, point.p99_us, point.p999_us, point.max_us].map(time));
@@ -105,28 +105,28 @@ impl MemoryPoint {
     }
 }
 
-fn growth_table(growth: &[&Growth]) -> Table {
+fn growth_table(growth: &[&ThroughputGrowth]) -> Table {
     let mut table =
         Table::of_numbers(&["store", "workload", "throughput grows as", "95 % interval", "R²", "points", "rounds"]);
-    for Growth { axis, load, name, fit } in growth {
+    for ThroughputGrowth { axis, load, name, curve } in growth {
         table.row(vec![
             name.clone(),
             load.to_string(),
-            format!("{axis}^{:.2}", fit.b),
-            format!("[{:.2}, {:.2}]", fit.interval.low, fit.interval.high),
-            if fit.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", fit.r2) },
-            fit.points.to_string(),
-            fit.rounds.to_string(),
+            format!("{axis}^{:.2}", curve.b),
+            format!("[{:.2}, {:.2}]", curve.interval.low, curve.interval.high),
+            if curve.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", curve.r2) },
+            curve.points.to_string(),
+            curve.rounds.to_string(),
         ]);
     }
     table
 }
 
-/// The fastest repo at each place, and its share of the fastest bare map's throughput, by medians. Two stores cross where the
+/// The fastest repo at each point, and its share of the fastest bare map's throughput, by medians. Two stores cross where the
 /// name changes along a row.
-fn fastest_table(points: &[&Point]) -> Table {
+fn fastest_table(points: &[&StorePoint]) -> Table {
     let places: BTreeSet<u64> = points.iter().map(|point| point.x).collect();
-    let loads: BTreeSet<&Load> = points.iter().map(|point| &point.load).collect();
+    let loads: BTreeSet<&StoreLoad> = points.iter().map(|point| &point.load).collect();
     let mut header = vec![String::from("WORKLOAD")];
     header.extend(places.iter().map(|x| count(*x as f64)));
     let mut table = Table::of_texts(&header.iter().map(String::as_str).collect::<Vec<_>>());
@@ -149,10 +149,10 @@ fn fastest_table(points: &[&Point]) -> Table {
     table
 }
 
-/// Latencies of single operations at one place, of every store under each workload.
-fn tails_table(points: &[&Point], x: u64) -> Table {
+/// Latencies of single operations at one point, of every store under each workload.
+fn tails_table(points: &[&StorePoint], x: u64) -> Table {
     let here = || points.iter().filter(move |point| point.x == x);
-    let loads: BTreeSet<&Load> = here().map(|point| &point.load).collect();
+    let loads: BTreeSet<&StoreLoad> = here().map(|point| &point.load).collect();
     let names: BTreeSet<&str> = here().map(|point| &*point.name).filter(|name| !name.ends_with(AGAIN)).collect();
     let mut header = vec![String::from("STORE")];
     header.extend(loads.iter().map(ToString::to_string));
@@ -197,13 +197,13 @@ fn all_tables(report: &Report) -> Vec<(String, Table)> {
             tables.push((format!("{axis}: memory"), memory_table(axis, &memory)));
         }
         let own = || report.points.iter().filter(move |point| point.axis == axis);
-        let mut loads: Vec<&Load> = own().map(|point| &point.load).collect();
+        let mut loads: Vec<&StoreLoad> = own().map(|point| &point.load).collect();
         loads.dedup();
         for load in loads {
-            let points: Vec<&Point> = own().filter(|point| point.load == *load).collect();
+            let points: Vec<&StorePoint> = own().filter(|point| point.load == *load).collect();
             tables.push((format!("{axis}: {load}"), points_table(&report.baseline, axis, &points)));
         }
-        let all: Vec<&Point> = own().collect();
+        let all: Vec<&StorePoint> = own().collect();
         if !all.is_empty() {
             tables.push((format!("{axis}: the fastest repo"), fastest_table(&all)));
             for x in all.iter().map(|point| point.x).collect::<BTreeSet<_>>() {
@@ -240,7 +240,7 @@ impl fmt::Display for Report {
 pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
     let mut tables = all_tables(report);
     for axis in Axis::ALL {
-        let growth: Vec<&Growth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
+        let growth: Vec<&ThroughputGrowth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
         if !growth.is_empty() {
             tables.push((format!("{axis}: growth"), growth_table(&growth)));
         }
@@ -256,7 +256,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
 
 /// A sample with its key, as its line in the record.
 #[derive(Serialize)]
-struct Row<'a> {
+struct CsvLine<'a> {
     #[serde(flatten)]
     key: &'a Key,
     #[serde(flatten)]
@@ -275,9 +275,9 @@ where
     let mut csv = csv::Writer::from_writer(Vec::new());
     csv.write_record(COLUMNS)?;
     for is_memory in [false, true] {
-        let is_own = |sample: &Sample| matches!(sample.figures, Figures::Memory(_)) == is_memory;
+        let is_own = |sample: &Sample| matches!(sample.figures, StoreFigures::Memory(_)) == is_memory;
         for (key, sample) in records.samples().filter(|(_, sample)| is_own(sample)) {
-            let row = serde_json::to_value(Row { key, sample })?;
+            let row = serde_json::to_value(CsvLine { key, sample })?;
             csv.write_record(COLUMNS.map(|column| match &row[column] {
                 Value::Null => String::new(),
                 Value::String(text) => text.clone(),

@@ -9,27 +9,27 @@ use polyserve::{Answer, Entity, EntityRef, EntityRepo, Shutdown};
 use polyserve_load::Dist;
 
 use super::bare::{HASH_MAP, NAMES, TYPED};
-use super::cell::{Reply, Visit, needs};
-use super::experiment::{Instrument, Job, Stores};
-use super::record::{Figures, Memory, Place, Throughput, Unfinished};
+use super::cell::{StoreReply, StoreRun, needs};
+use super::experiment::{StoreInstrument, StoreJob, Stores};
+use super::record::{StoreFigures, StoreMemory, StoreSettings, Throughput, Unfinished};
 use super::report::Report;
-use super::seam::{self, Group, Seam, Setup};
+use super::seam::{self, Seam, SeamGroup, SeamSetup};
 use super::twins::Lookups;
-use super::workload::{Load, Workload};
+use super::workload::{StoreLoad, StoreWorkload};
 use crate::experiment::{self, Absence, Experiment as _, Reason, Records, again};
 use crate::journal::{Header, Journal};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::{Cores, Environment};
 use crate::scale::Axis;
 
-fn visit(store: &str, threads: usize, payload_bytes: usize) -> Visit {
+fn store_run(store: &str, threads: usize, payload_bytes: usize) -> StoreRun {
     let dists = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
-    Visit {
+    StoreRun {
         store: store.into(),
         threads,
         keys: 50,
         payload_bytes,
-        loads: Load::all(&Workload::ALL, &dists),
+        loads: StoreLoad::all(&StoreWorkload::ALL, &dists),
         seed: 1,
         warm_up_s: 0.001,
         time_s: 0.002,
@@ -49,8 +49,9 @@ fn every_store_gives_every_workload_right_answers() {
             if threads > 1 && store == HASH_MAP {
                 continue;
             }
-            let visit = visit(&store, threads, payload_bytes);
-            let reply = visit.run(&Catalog::builtin()).unwrap_or_else(|error| panic!("{store}, {threads}: {error:#}"));
+            let store_run = store_run(&store, threads, payload_bytes);
+            let reply =
+                store_run.run(&Catalog::builtin()).unwrap_or_else(|error| panic!("{store}, {threads}: {error:#}"));
             // Three workloads under three laws, two without one; memory has figures of its own.
             assert_eq!((reply.throughput.len(), reply.unfinished), (11, None), "{store}");
             assert!(reply.memory.is_some_and(|memory| memory.emptied_bytes > Some(0) && memory.refill_s.is_some()));
@@ -64,11 +65,11 @@ fn every_store_gives_every_workload_right_answers() {
 
 #[test]
 fn a_hash_map_is_for_one_thread() {
-    let error = visit(HASH_MAP, 2, 15).run(&Catalog::builtin()).unwrap_err().to_string();
+    let error = store_run(HASH_MAP, 2, 15).run(&Catalog::builtin()).unwrap_err().to_string();
     assert!(error.contains("for one thread"), "{error}");
 }
 
-/// What a repo does beside what it should.
+/// A defect of a repo.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Shows(fn(EntityRef<'_>) -> Entity),
@@ -143,9 +144,9 @@ fn catalog(fault: Option<Fault>, later: bool) -> Catalog {
     }))
 }
 
-fn said(fault: Fault, later: bool, workload: Workload) -> String {
-    let visit = Visit { loads: Load::all(&[workload], &[Dist::Uniform]), ..visit("faulty", 2, 40) };
-    visit.run(&catalog(Some(fault), later)).unwrap_err().to_string()
+fn said(fault: Fault, later: bool, workload: StoreWorkload) -> String {
+    let store_run = StoreRun { loads: StoreLoad::all(&[workload], &[Dist::Uniform]), ..store_run("faulty", 2, 40) };
+    store_run.run(&catalog(Some(fault), later)).unwrap_err().to_string()
 }
 
 #[test]
@@ -159,17 +160,17 @@ fn what_is_wrong_is_found() {
     ];
     for (number, change) in changes.into_iter().enumerate() {
         for later in [false, true] {
-            let error = said(Fault::Shows(change), later, Workload::Half);
+            let error = said(Fault::Shows(change), later, StoreWorkload::Half);
             assert!(error.contains("is nothing that was put there"), "{number}: {error}");
         }
     }
     for (fault, workload, why) in [
-        (Fault::ForgetsPuts, Workload::Half, "only Replaced would be right"),
-        (Fault::ForgetsPuts, Workload::Insert, "it counts"),
-        (Fault::KeepsWhatIsRemoved, Workload::Memory, "it counts 50 entities of 0"),
-        (Fault::KeepsWhatIsRemoved, Workload::Churn, "it counts"),
-        (Fault::CountsOneMore, Workload::Read, "it counts 51 entities of 50"),
-        (Fault::Panics, Workload::Read, "panicked"),
+        (Fault::ForgetsPuts, StoreWorkload::Half, "only Replaced would be right"),
+        (Fault::ForgetsPuts, StoreWorkload::Insert, "it counts"),
+        (Fault::KeepsWhatIsRemoved, StoreWorkload::Memory, "it counts 50 entities of 0"),
+        (Fault::KeepsWhatIsRemoved, StoreWorkload::Churn, "it counts"),
+        (Fault::CountsOneMore, StoreWorkload::Read, "it counts 51 entities of 50"),
+        (Fault::Panics, StoreWorkload::Read, "panicked"),
     ] {
         let error = said(fault, false, workload);
         assert!(error.contains(why), "{fault:?}: {error}");
@@ -179,22 +180,22 @@ fn what_is_wrong_is_found() {
 /// WaitOutcome for one by one, and with many outstanding.
 #[test]
 fn a_repo_that_answers_later_is_measured_both_ways() {
-    let told = visit("faulty", 2, 15).run(&catalog(None, true)).unwrap();
+    let told = store_run("faulty", 2, 15).run(&catalog(None, true)).unwrap();
     assert!(told.throughput.iter().all(|(_, shown)| shown.per_s > 0.0 && shown.windowed_per_s > Some(0.0)), "{told:?}");
-    let now = visit("faulty", 2, 15).run(&catalog(None, false)).unwrap();
+    let now = store_run("faulty", 2, 15).run(&catalog(None, false)).unwrap();
     assert!(now.throughput.iter().all(|(_, shown)| shown.windowed_per_s.is_none()));
 }
 
 #[test]
-fn who_runs_out_of_time_says_how_far_it_came() {
-    let told = Visit { limit_s: 0.0, ..visit("two_level", 1, 15) }.run(&Catalog::builtin()).unwrap();
+fn a_store_that_runs_out_of_time_reports_its_progress() {
+    let told = StoreRun { limit_s: 0.0, ..store_run("two_level", 1, 15) }.run(&Catalog::builtin()).unwrap();
     assert_eq!((told.throughput.len(), told.memory), (0, None));
     assert_eq!(told.unfinished, Some(Unfinished { what: "filling".into(), done: 0, limit_s: 0.0 }));
 }
 
 #[test]
 fn an_estimate_of_memory_is_more_than_entities_take() {
-    let place = |keys, payload_bytes| Place { keys, threads: 1, payload_bytes };
+    let place = |keys, payload_bytes| StoreSettings { keys, threads: 1, payload_bytes };
     assert!((1_500_000_000..3_000_000_000).contains(&needs(&place(10_000_000, 15))));
     assert!(needs(&place(1_000_000, 16_384)) > 16_400_000_000);
 }
@@ -206,25 +207,25 @@ struct Scripted {
     short: Option<&'static str>,
 }
 
-impl Instrument for Scripted {
-    fn measure(&mut self, job: &Job) -> Result<Reply, Absence> {
+impl StoreInstrument for Scripted {
+    fn measure(&mut self, job: &StoreJob) -> Result<StoreReply, Absence> {
         self.asked += 1;
         if let Some((_, wrong)) = self.fails.filter(|(name, _)| *name == job.name) {
             return Err(Absence::new("the test fails it", wrong));
         }
         let per_s = if job.name == "fast" { 2000.0 } else { 1000.0 } / job.x as f64;
-        let memory = Memory { start_bytes: Some(0), filled_bytes: Some(job.x * 100), ..Memory::default() };
+        let memory = StoreMemory { start_bytes: Some(0), filled_bytes: Some(job.x * 100), ..StoreMemory::default() };
         if self.short == Some(job.name.as_str()) {
             let unfinished = Some(Unfinished { what: "removing".into(), done: 7, limit_s: 60.0 });
-            return Ok(Reply { memory: Some(memory), throughput: Vec::new(), unfinished });
+            return Ok(StoreReply { memory: Some(memory), throughput: Vec::new(), unfinished });
         }
         let throughput = Throughput { operations: 10, elapsed_s: 0.1, per_s, ..Throughput::default() };
-        Ok(Reply { memory: Some(memory), throughput: vec![(read(), throughput)], unfinished: None })
+        Ok(StoreReply { memory: Some(memory), throughput: vec![(read(), throughput)], unfinished: None })
     }
 }
 
-fn read() -> Load {
-    Load { workload: Workload::Read, dist: Some("uniform".into()) }
+fn read() -> StoreLoad {
+    StoreLoad { workload: StoreWorkload::Read, dist: Some("uniform".into()) }
 }
 
 fn fresh(name: &str) -> PathBuf {
@@ -243,10 +244,10 @@ type Recorded = Records<Stores<Scripted>>;
 
 fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Recorded, usize) {
     let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
-    let loads = vec![Load { workload: Workload::Memory, dist: None }, read()];
+    let loads = vec![StoreLoad { workload: StoreWorkload::Memory, dist: None }, read()];
     let job = |x: u64, name: &str| {
-        let place = Place { keys: x, threads: 1, payload_bytes: 15 };
-        Job { axis: Axis::Keys, x, name: name.into(), place, loads: loads.clone(), launch: launch.clone() }
+        let place = StoreSettings { keys: x, threads: 1, payload_bytes: 15 };
+        StoreJob { axis: Axis::Keys, x, name: name.into(), place, loads: loads.clone(), launch: launch.clone() }
     };
     let names = ["slow".to_owned(), "fast".to_owned(), again("slow")];
     let jobs = [100_000, 1_000_000].into_iter().flat_map(|x| names.iter().map(move |name| (x, name)));
@@ -262,7 +263,7 @@ fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static s
 
 /// The number of cells of operations, and of memory.
 fn counts(records: &Recorded) -> (usize, usize) {
-    let is_memory = |figures: Figures| matches!(figures, Figures::Memory(_));
+    let is_memory = |figures: StoreFigures| matches!(figures, StoreFigures::Memory(_));
     let memory = records.samples().filter(|(_, sample)| is_memory(sample.figures)).count();
     (records.samples().count() - memory, memory)
 }
@@ -313,7 +314,7 @@ fn a_report_has_ratios_memory_and_growth() {
     assert_eq!(fast.beside.map(|beside| (beside.ratio, beside.rounds)), Some((2.0, 10)));
     let memory = report.memory.iter().find(|point| point.name == "fast").unwrap();
     assert_eq!(memory.filled, Some(100.0));
-    assert!(report.growth.iter().all(|growth| (growth.fit.b + 1.0).abs() < 1e-9), "{:?}", report.growth);
+    assert!(report.growth.iter().all(|growth| (growth.curve.b + 1.0).abs() < 1e-9), "{:?}", report.growth);
     let said = report.to_string();
     for wanted in [
         "keys: read uniform",
@@ -335,13 +336,13 @@ fn a_report_has_ratios_memory_and_growth() {
 
 /// The memory that was measured before the time limit is kept.
 #[test]
-fn who_ran_out_of_time_is_named() {
+fn a_store_that_ran_out_of_time_is_named() {
     let dir = fresh("short");
     let (records, _) = run(&dir, None, Some("fast"));
     let report = Report::of(&records);
     let said = report.to_string();
     assert!(said.contains("fast did not finish removing 1000000 keys in 60 s: it got to 7"), "{said}");
-    assert_eq!((report.unfinished.len(), report.failed.len()), (2, 0), "one for each visit");
+    assert_eq!((report.unfinished.len(), report.failed.len()), (2, 0), "one for each store run");
     assert!(report.memory.iter().any(|point| point.name == "fast" && point.filled == Some(100.0)));
     let _ = std::fs::remove_dir_all(&dir);
 }
@@ -386,11 +387,12 @@ fn an_old_record_is_read() {
 
 fn seam(stores: &[&str], rounds: usize, catalog: Catalog) -> Seam {
     let stores = stores.iter().map(|name| (*name).to_owned()).collect();
-    let groups = vec![Group { baseline: "bare/dashmap".into(), stores }];
+    let groups = vec![SeamGroup { baseline: "bare/dashmap".into(), stores }];
     let lookups = vec![Lookups::Dependent, Lookups::Independent];
     let threads = vec![1, 2];
-    let setup = Setup { groups, threads, lookups, rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1 };
-    let measure = move |visit: &seam::Visit| visit.run(&catalog).map_err(|error| Absence::wrong(format!("{error:#}")));
+    let setup = SeamSetup { groups, threads, lookups, rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1 };
+    let measure =
+        move |seam_run: &seam::SeamRun| seam_run.run(&catalog).map_err(|error| Absence::wrong(format!("{error:#}")));
     Seam { setup, at_most: Some(1e9), measure: Box::new(measure) }
 }
 

@@ -1,7 +1,7 @@
-//! Many operations outstanding on a repo that answers later: as many as the window holds, the oldest waited for first.
+//! Many outstanding operations on a repo with deferred answers, at most the size of the window. The oldest answer is waited
+//! for first.
 //!
-//! Invariant: every answer is checked, when it comes. Cost: a place in a queue for each answer that comes later; none for
-//! one that is there.
+//! Invariant: every answer is checked when it arrives. Cost: an entry in a queue for each deferred answer.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use polyserve::repo::{Lookup, Put, Removed, RepoError};
 use polyserve::{Answer, Entity, EntityRepo};
 
 use super::entities::Check;
-use super::workload::{Code, Kind};
+use super::workload::{OperationCode, OperationKind};
 
-/// Outstanding operations, at most.
+/// The max number of outstanding operations.
 pub const WINDOW: usize = 64;
 
-/// Operations whose answers are to come.
-pub struct Window<'a> {
+/// The operations without an answer yet.
+pub struct OperationWindow<'a> {
     repo: &'a dyn EntityRepo,
     room: usize,
     outstanding: VecDeque<Outstanding>,
@@ -29,46 +29,46 @@ enum Outstanding {
     Removed(i64, BoxFuture<Result<Removed, RepoError>>),
 }
 
-impl std::fmt::Debug for Window<'_> {
+impl std::fmt::Debug for OperationWindow<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Window").field("outstanding", &self.outstanding.len()).finish_non_exhaustive()
     }
 }
 
-impl<'a> Window<'a> {
-    /// One of so many operations on `repo`.
+impl<'a> OperationWindow<'a> {
+    /// A window of at most `room` operations on `repo`.
     pub fn new(repo: &'a dyn EntityRepo, room: usize) -> Self {
         Self { repo, room: room.max(1), outstanding: VecDeque::with_capacity(room), later: false }
     }
 
-    /// Whether any answer came later.
+    /// Returns true if any answer was deferred.
     pub fn has_waited(&self) -> bool {
         self.later
     }
 
-    /// Asks for one operation, and waits for the oldest answer where the window is full.
+    /// Starts one operation, and waits for the oldest answer if the window is full.
     ///
     /// # Errors
     ///
-    /// Where an answer that is here now is none that may be.
-    pub fn ask(&mut self, code: Code, entity: impl FnOnce() -> Entity, check: &Check) -> anyhow::Result<()> {
+    /// Returns an error if an answer that has arrived is wrong.
+    pub fn ask(&mut self, code: OperationCode, entity: impl FnOnce() -> Entity, check: &Check) -> anyhow::Result<()> {
         let id = code.id();
         match code.kind() {
-            Kind::Get => {
+            OperationKind::Get => {
                 let mut right = false;
                 match self.repo.get(id, &mut |found| right = check.is_right(id, found)) {
                     Answer::Now(found) => looked_up(id, &found?, right, check)?,
                     Answer::Later(future) => self.keep(Outstanding::Lookup(id, *check, future))?,
                 }
             }
-            Kind::Replace | Kind::Create => {
+            OperationKind::Replace | OperationKind::Create => {
                 let wanted = code.kind().put();
                 match self.repo.put(entity()) {
                     Answer::Now(put) => expect(id, put?, wanted)?,
                     Answer::Later(future) => self.keep(Outstanding::Put(id, wanted, future))?,
                 }
             }
-            Kind::Remove => match self.repo.remove(id) {
+            OperationKind::Remove => match self.repo.remove(id) {
                 Answer::Now(removed) => expect(id, removed?, Removed::Removed)?,
                 Answer::Later(future) => self.keep(Outstanding::Removed(id, future))?,
             },
@@ -93,11 +93,11 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Waits for all that is outstanding.
+    /// Waits for all outstanding answers.
     ///
     /// # Errors
     ///
-    /// Where an answer is none that may be.
+    /// Returns an error if an answer is wrong.
     pub fn drain(&mut self) -> anyhow::Result<()> {
         while !self.outstanding.is_empty() {
             self.oldest()?;
@@ -115,13 +115,13 @@ fn looked_up(id: i64, found: &Lookup, seen: bool, check: &Check) -> anyhow::Resu
     if right { Ok(()) } else { Err(wrong(id)) }
 }
 
-/// That what was shown is nothing that was put.
+/// The error of a get that showed a wrong entity.
 #[cold]
 pub(super) fn wrong(id: i64) -> anyhow::Error {
     anyhow::anyhow!("what was shown of {id} is nothing that was put there")
 }
 
-/// That an answer is the wanted one.
+/// Checks that an answer is the right one.
 #[inline]
 pub(super) fn expect<T: Copy + PartialEq + std::fmt::Debug>(id: i64, said: T, wanted: T) -> anyhow::Result<()> {
     if said == wanted { Ok(()) } else { Err(unexpected(id, &format!("{said:?}"), &format!("{wanted:?}"))) }

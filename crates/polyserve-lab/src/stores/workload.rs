@@ -1,10 +1,10 @@
-//! What is asked of a store: operations in chunks, made before the clock starts.
+//! The operations on a store, in chunks that are made before the clock starts.
 //!
 //! | workload | an operation | answers that are right |
 //! |---|---|---|
 //! | `read` | get of a known id | the entity |
 //! | `95/5`, `50/50` | get, or put of a known id, by chance | the entity; replaced |
-//! | `insert` | put of a new id, from an empty store up to all keys | created |
+//! | `insert` | put of a new id, from an empty store to all keys | created |
 //! | `churn` | in turn: remove an id; put one in its place that never was there | removed; created |
 //! | `memory` | none: what entities take, and what is left when all are removed | |
 //!
@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use super::entities::{entity, mixed, spread};
 
-/// What is asked.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Workload {
+pub enum StoreWorkload {
     /// Gets.
     Read,
     /// 95 gets to 5 puts.
@@ -46,7 +46,7 @@ pub enum Workload {
     Memory,
 }
 
-impl Workload {
+impl StoreWorkload {
     /// All of them, in the order in which a store meets them: what changes which ids there are comes last.
     pub const ALL: [Self; 6] = [Self::Memory, Self::Read, Self::MostlyRead, Self::Half, Self::Churn, Self::Insert];
 
@@ -62,12 +62,12 @@ impl Workload {
         }
     }
 
-    /// Whether its ids are drawn, so that they may be drawn by some law.
-    pub fn draws(self) -> bool {
+    /// Whether its ids are drawn, so that a distribution applies.
+    pub fn draws_ids(self) -> bool {
         matches!(self, Self::Read | Self::MostlyRead | Self::Half)
     }
 
-    /// Puts in a hundred operations.
+    /// The percentage of puts.
     fn puts(self) -> u64 {
         match self {
             Self::Read | Self::Memory => 0,
@@ -78,27 +78,27 @@ impl Workload {
     }
 }
 
-impl fmt::Display for Workload {
+impl fmt::Display for StoreWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// A workload, and by which law its ids are drawn: `read uniform`, `churn`.
+/// A workload and the distribution of its ids: `read uniform`, `churn`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Load {
+pub struct StoreLoad {
     /// What is asked.
-    pub workload: Workload,
-    /// As [`Dist`] is written; nothing where no ids are drawn.
+    pub workload: StoreWorkload,
+    /// A [`Dist`] as text; `None` if no ids are drawn.
     pub dist: Option<String>,
 }
 
-impl Load {
-    /// Of every workload under every law that it can have, in the order in which a store meets them.
-    pub fn all(workloads: &[Workload], dists: &[Dist]) -> Vec<Self> {
+impl StoreLoad {
+    /// Every workload with every distribution that it can have, in the order of measurement.
+    pub fn all(workloads: &[StoreWorkload], dists: &[Dist]) -> Vec<Self> {
         let mut loads = Vec::new();
-        for workload in Workload::ALL.into_iter().filter(|workload| workloads.contains(workload)) {
-            if workload.draws() {
+        for workload in StoreWorkload::ALL.into_iter().filter(|workload| workloads.contains(workload)) {
+            if workload.draws_ids() {
                 loads.extend(dists.iter().map(|dist| Self { workload, dist: Some(dist.to_string()) }));
             } else {
                 loads.push(Self { workload, dist: None });
@@ -107,13 +107,13 @@ impl Load {
         loads
     }
 
-    /// The law.
+    /// The distribution.
     pub(super) fn dist(&self) -> Dist {
         self.dist.as_deref().and_then(|dist| dist.parse().ok()).unwrap_or_default()
     }
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for StoreLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.dist {
             Some(dist) => write!(f, "{} {dist}", self.workload),
@@ -122,76 +122,76 @@ impl fmt::Display for Load {
     }
 }
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A get of an id that is there.
+pub enum OperationKind {
+    /// A get of a stored id.
     Get,
-    /// A put of an id that is there.
+    /// A put of a stored id.
     Replace,
-    /// A put of an id that is not there.
+    /// A put of a new id.
     Create,
-    /// A remove of an id that is there.
+    /// A remove of a stored id.
     Remove,
 }
 
-impl Kind {
-    /// What a put of this kind must be answered with.
+impl OperationKind {
+    /// The right answer to a put of this kind.
     #[inline]
     pub(super) fn put(self) -> Put {
         if self == Self::Create { Put::Created } else { Put::Replaced }
     }
 }
 
-/// An operation, but for a put's entity: its kind in two bits, and an id that is not negative.
+/// An operation without the entity of a put: its kind in two bits, and a non-negative id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code(u64);
+pub struct OperationCode(u64);
 
-impl Code {
+impl OperationCode {
     /// This operation on this id.
-    pub fn new(kind: Kind, id: i64) -> Self {
+    pub fn new(kind: OperationKind, id: i64) -> Self {
         Self(id.cast_unsigned() << 2 | kind as u64)
     }
 
-    /// Which operation.
+    /// The kind of the operation.
     #[inline]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> OperationKind {
         match self.0 & 3 {
-            0 => Kind::Get,
-            1 => Kind::Replace,
-            2 => Kind::Create,
-            _ => Kind::Remove,
+            0 => OperationKind::Get,
+            1 => OperationKind::Replace,
+            2 => OperationKind::Create,
+            _ => OperationKind::Remove,
         }
     }
 
-    /// On which id.
+    /// The id.
     #[inline]
     pub fn id(self) -> i64 {
         (self.0 >> 2).cast_signed()
     }
 }
 
-/// Operations that are made in one go.
+/// Operations that are made together.
 #[derive(Debug, Default)]
-pub struct Chunk {
-    pub(super) codes: std::vec::IntoIter<Code>,
+pub struct OperationChunk {
+    pub(super) codes: std::vec::IntoIter<OperationCode>,
     pub(super) entities: std::vec::IntoIter<Entity>,
 }
 
-/// Bytes of the entities in a chunk, about.
+/// The approximate number of bytes of the entities in a chunk.
 pub const BUDGET: usize = 8 << 20;
-/// Operations of a lane's first chunk; the next is twice as large, up to [`MOST`]: what is short is not made for long.
+/// Operations of a lane's first chunk; the next is twice as large, up to [`MOST`]. So a short phase makes few operations.
 const FIRST: u64 = 1 << 10;
-/// Operations of a chunk, at most; an even number, so that a pair of churn is whole.
+/// The max number of operations of a chunk. It is even, so that a chunk has whole pairs of churn.
 const MOST: u64 = 1 << 18;
-/// Puts of a chunk, at least, however large.
+/// The min number of puts of a chunk, for any size of entities.
 const LEAST_PUTS: u64 = 256;
 
-/// Where a place of a workload is, for those who make its operations.
+/// The settings from which the operations of a workload are made.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct OperationPlan {
     /// What is asked.
-    pub workload: Workload,
+    pub workload: StoreWorkload,
     /// Draws ids; shared by the lanes.
     pub picker: Arc<Picker>,
     /// Entities.
@@ -200,18 +200,18 @@ pub struct Plan {
     pub payload_bytes: usize,
     /// Threads.
     pub threads: usize,
-    /// Of the draws.
+    /// The seed of the ids.
     pub seed: u64,
 }
 
-impl Plan {
+impl OperationPlan {
     /// The plan of a load.
-    pub fn new(load: &Load, keys: u64, payload_bytes: usize, threads: usize, seed: u64) -> Self {
+    pub fn new(load: &StoreLoad, keys: u64, payload_bytes: usize, threads: usize, seed: u64) -> Self {
         let picker = Arc::new(Picker::new(u32::try_from(keys).unwrap_or(u32::MAX).max(1), load.dist()));
         Self { workload: load.workload, picker, keys, payload_bytes, threads, seed }
     }
 
-    /// Operations of a chunk, at most.
+    /// The max number of operations of a chunk.
     fn chunk(&self) -> u64 {
         let each = self.payload_bytes + 100;
         let puts = ((BUDGET / each) as u64).clamp(LEAST_PUTS, MOST);
@@ -222,7 +222,7 @@ impl Plan {
 /// Makes the operations of one lane.
 #[derive(Debug)]
 pub struct Maker {
-    plan: Plan,
+    plan: OperationPlan,
     lane: u64,
     random: u64,
     /// Ids that were inserted or removed so far.
@@ -232,8 +232,8 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// Of this lane.
-    pub fn new(plan: &Plan, lane: usize) -> Self {
+    /// The maker of this lane.
+    pub fn new(plan: &OperationPlan, lane: usize) -> Self {
         let random = mixed(plan.seed ^ mixed(lane as u64 + 1));
         Self { plan: plan.clone(), lane: lane as u64, random, used: 0, size: FIRST }
     }
@@ -243,44 +243,44 @@ impl Maker {
         mixed(self.random)
     }
 
-    /// Ids that are this lane's alone.
+    /// The number of ids that only this lane uses.
     fn own(&self) -> u64 {
         let threads = self.plan.threads as u64;
         (self.plan.keys + threads - 1 - self.lane) / threads
     }
 
-    /// The next operations; none where all keys are inserted. `versions` counts what was put anywhere.
-    pub fn chunk(&mut self, versions: &AtomicU64) -> Chunk {
+    /// Returns the next operations; no operations if all keys are inserted. `versions` counts the puts of all lanes.
+    pub fn chunk(&mut self, versions: &AtomicU64) -> OperationChunk {
         let count = self.plan.chunk().min(self.size);
         self.size = (self.size * 2).min(MOST);
         let (mut codes, mut entities) = (Vec::with_capacity(count as usize), Vec::new());
         match self.plan.workload {
-            Workload::Memory => {}
-            Workload::Read | Workload::MostlyRead | Workload::Half => {
+            StoreWorkload::Memory => {}
+            StoreWorkload::Read | StoreWorkload::MostlyRead | StoreWorkload::Half => {
                 for _ in 0..count {
                     self.drawn(&mut codes, &mut entities);
                 }
             }
-            Workload::Insert => {
+            StoreWorkload::Insert => {
                 for _ in 0..count.min(self.own() - self.used) {
                     self.insert(&mut codes, &mut entities);
                 }
             }
-            Workload::Churn if self.own() > 0 => {
+            StoreWorkload::Churn if self.own() > 0 => {
                 for _ in 0..count / 2 {
                     self.churn(&mut codes, &mut entities);
                 }
             }
-            Workload::Churn => {}
+            StoreWorkload::Churn => {}
         }
-        // Counted before any of them is put: a reader takes what is counted for what may be there.
+        // Counted before the first put: a reader accepts every version that is counted.
         let first = versions.fetch_add(entities.len() as u64, Ordering::AcqRel) + 1;
         let entities: Vec<Entity> =
             (first..).zip(entities).map(|(version, id)| entity(id, version, self.plan.payload_bytes)).collect();
-        Chunk { codes: codes.into_iter(), entities: entities.into_iter() }
+        OperationChunk { codes: codes.into_iter(), entities: entities.into_iter() }
     }
 
-    fn drawn(&mut self, codes: &mut Vec<Code>, entities: &mut Vec<i64>) {
+    fn drawn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
         let random = self.next();
         let id = i64::from(self.plan.picker.pick(random));
         let puts = self.plan.workload.puts();
@@ -289,23 +289,26 @@ impl Maker {
         if is_put {
             entities.push(id);
         }
-        codes.push(Code::new(if is_put { Kind::Replace } else { Kind::Get }, id));
+        codes.push(OperationCode::new(if is_put { OperationKind::Replace } else { OperationKind::Get }, id));
     }
 
-    fn insert(&mut self, codes: &mut Vec<Code>, entities: &mut Vec<i64>) {
+    fn insert(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
         let id = spread(self.lane + self.used * self.plan.threads as u64, self.plan.keys);
         self.used += 1;
-        codes.push(Code::new(Kind::Create, id));
+        codes.push(OperationCode::new(OperationKind::Create, id));
         entities.push(id);
     }
 
-    /// Each time that all its ids are through, their successors' turn comes.
-    fn churn(&mut self, codes: &mut Vec<Code>, entities: &mut Vec<i64>) {
+    /// After all its ids, a lane continues with their successors.
+    fn churn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
         let (own, keys) = (self.own(), self.plan.keys.cast_signed());
         let (place, generation) = (self.used % own, (self.used / own).cast_signed());
         let id = spread(self.lane + place * self.plan.threads as u64, self.plan.keys) + keys * generation;
         self.used += 1;
-        codes.extend([Code::new(Kind::Remove, id), Code::new(Kind::Create, id + keys)]);
+        codes.extend([
+            OperationCode::new(OperationKind::Remove, id),
+            OperationCode::new(OperationKind::Create, id + keys),
+        ]);
         entities.push(id + keys);
     }
 }
@@ -316,31 +319,33 @@ mod tests {
 
     use super::*;
 
-    fn plan(workload: Workload, dist: &str, keys: u64, threads: usize) -> Plan {
-        Plan::new(&Load { workload, dist: Some(dist.into()) }, keys, 15, threads, 7)
+    fn plan(workload: StoreWorkload, dist: &str, keys: u64, threads: usize) -> OperationPlan {
+        OperationPlan::new(&StoreLoad { workload, dist: Some(dist.into()) }, keys, 15, threads, 7)
     }
 
     #[test]
     fn codes_are_what_they_were_made_of() {
-        for kind in [Kind::Get, Kind::Replace, Kind::Create, Kind::Remove] {
+        for kind in [OperationKind::Get, OperationKind::Replace, OperationKind::Create, OperationKind::Remove] {
             for id in [0, 1, 12_345_678_901] {
-                assert_eq!((Code::new(kind, id).kind(), Code::new(kind, id).id()), (kind, id));
+                assert_eq!((OperationCode::new(kind, id).kind(), OperationCode::new(kind, id).id()), (kind, id));
             }
         }
     }
 
     #[test]
     fn shares_are_as_named_and_a_hot_key_is_alone() {
-        for (workload, low, high) in
-            [(Workload::Read, 0.0, 0.0), (Workload::MostlyRead, 0.045, 0.055), (Workload::Half, 0.49, 0.51)]
-        {
+        for (workload, low, high) in [
+            (StoreWorkload::Read, 0.0, 0.0),
+            (StoreWorkload::MostlyRead, 0.045, 0.055),
+            (StoreWorkload::Half, 0.49, 0.51),
+        ] {
             let versions = AtomicU64::new(0);
             let mut maker = Maker { size: MOST, ..Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1) };
             let chunk = maker.chunk(&versions);
             let (all, puts) = (chunk.codes.len() as f64, chunk.entities.len());
             assert!((low..=high).contains(&(puts as f64 / all)), "{workload}: {puts} of {all}");
             assert_eq!(versions.into_inner(), puts as u64);
-            let ids: HashSet<i64> = chunk.codes.map(Code::id).collect();
+            let ids: HashSet<i64> = chunk.codes.map(OperationCode::id).collect();
             assert!(ids.len() > 900 && ids.iter().all(|id| (0..1000).contains(id)), "{}", ids.len());
             let mut hot = Maker::new(&plan(workload, "hot", 1000, 2), 0).chunk(&AtomicU64::new(0));
             assert!(hot.codes.all(|code| code.id() == 0));
@@ -350,20 +355,20 @@ mod tests {
     /// The lanes of an insertion put every key once, and then there is nothing left.
     #[test]
     fn every_key_is_inserted_once() {
-        let (keys, plan) = (1001, plan(Workload::Insert, "uniform", 1001, 3));
+        let (keys, plan) = (1001, plan(StoreWorkload::Insert, "uniform", 1001, 3));
         let versions = AtomicU64::new(0);
         let mut makers: Vec<Maker> = (0..3).map(|lane| Maker::new(&plan, lane)).collect();
         let mut ids: Vec<i64> =
-            makers.iter_mut().flat_map(|maker| maker.chunk(&versions).codes.map(Code::id)).collect();
+            makers.iter_mut().flat_map(|maker| maker.chunk(&versions).codes.map(OperationCode::id)).collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..keys).collect::<Vec<_>>());
         assert!(makers.iter_mut().all(|maker| maker.chunk(&versions).codes.len() == 0));
     }
 
-    /// What is removed was there, what is put was not, and no two lanes touch the same id.
+    /// Each removed id was stored, each put id was not, and no two lanes use the same id.
     #[test]
-    fn churn_keeps_as_many_as_there_are() {
-        let plan = plan(Workload::Churn, "uniform", 1001, 2);
+    fn churn_keeps_the_number_of_entities() {
+        let plan = plan(StoreWorkload::Churn, "uniform", 1001, 2);
         let versions = AtomicU64::new(0);
         let mut there: HashSet<i64> = (0..1001).collect();
         let mut of: [HashSet<i64>; 2] = Default::default();
@@ -372,8 +377,8 @@ mod tests {
             for code in chunk.codes {
                 own.insert(code.id());
                 match code.kind() {
-                    Kind::Remove => assert!(there.remove(&code.id())),
-                    Kind::Create => {
+                    OperationKind::Remove => assert!(there.remove(&code.id())),
+                    OperationKind::Create => {
                         assert!(there.insert(code.id()));
                         assert_eq!(chunk.entities.next().unwrap().id, code.id());
                     }
@@ -386,7 +391,7 @@ mod tests {
 
     #[test]
     fn large_entities_come_in_small_chunks() {
-        let of = |payload_bytes| Plan { payload_bytes, ..plan(Workload::Half, "uniform", 10, 1) }.chunk();
+        let of = |payload_bytes| OperationPlan { payload_bytes, ..plan(StoreWorkload::Half, "uniform", 10, 1) }.chunk();
         assert!(of(15) > 100_000 && of(16_384) <= 1100 && of(1_000_000) == 512, "{} {}", of(15), of(16_384));
     }
 }

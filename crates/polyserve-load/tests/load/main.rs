@@ -14,7 +14,7 @@ use std::time::Duration;
 use polyserve_core::service::EntityService;
 use polyserve_core::{Running, Server as _, ServerConfig};
 use polyserve_load::data::Data;
-use polyserve_load::{Dist, Load, Progress, Report, RunLength, Traffic, run};
+use polyserve_load::{Dist, Load, LoadProgress, Report, RunLength, Traffic, run};
 use polyserve_memory::StdRwlock;
 use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 
@@ -42,7 +42,7 @@ fn requests(target: SocketAddr, traffic: &Traffic, count: u64) -> Load {
 }
 
 fn report(load: &Load) -> Report {
-    run(load, &mut |_: &Progress| {}).unwrap()
+    run(load, &mut |_: &LoadProgress| {}).unwrap()
 }
 
 #[track_caller]

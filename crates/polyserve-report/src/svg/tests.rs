@@ -1,12 +1,12 @@
 use super::*;
 
-const STYLE: Style = Style { colour: "#0072B2", dashes: None, mark: Mark::Circle, is_hollow: false };
+const STYLE: Style = Style { colour: "#0072B2", dashes: None, mark: Marker::Circle, is_hollow: false };
 
-fn line(name: &str, points: &[(u64, f64)]) -> Line {
-    Line { name: name.into(), style: STYLE, points: points.to_vec() }
+fn line(name: &str, points: &[(u64, f64)]) -> Series {
+    Series { name: name.into(), style: STYLE, points: points.to_vec() }
 }
 
-fn chart(lines: Vec<Line>) -> LineChart {
+fn chart(lines: Vec<Series>) -> LineChart {
     LineChart { title: "T".into(), about: "about".into(), axis: "threads".into(), lines }
 }
 
@@ -25,7 +25,7 @@ fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
     let polylines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline ")).collect();
     assert_eq!(polylines.len(), 2, "{svg}");
     assert!(!polylines[0].contains("dasharray") && polylines[1].contains("stroke-dasharray=\"7 4\""), "{svg}");
-    // Three points each, and one beside the name.
+    // Three points each, and one next to the name.
     assert_eq!(svg.matches("<circle ").count(), 2 * (3 + 1), "{svg}");
     let texts: Vec<&str> = svg.lines().filter(|line| line.starts_with("<text ")).collect();
     for tick in [">1</text>", ">2</text>", ">4</text>", ">1 M</text>", ">2 M</text>", ">5 M</text>", ">threads</text>"]
@@ -43,7 +43,7 @@ fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
 #[test]
 fn names_do_not_lie_on_each_other() {
     // All end at about the same place.
-    let lines: Vec<Line> = (0..16).map(|n| line(&format!("s{n}"), &[(1, 1e6), (8, 1e6 + f64::from(n))])).collect();
+    let lines: Vec<Series> = (0..16).map(|n| line(&format!("s{n}"), &[(1, 1e6), (8, 1e6 + f64::from(n))])).collect();
     let svg = drawn(&chart(lines));
     let is_name = |text: &&str| text.contains("stroke=\"none\">s");
     let names: Vec<&str> = svg.lines().filter(is_name).collect();
@@ -65,8 +65,8 @@ fn names_stand_as_near_as_they_can() {
     // Without room they go on below.
     assert_eq!(spread(&[1.0, 2.0, 3.0], 0.0, 10.0), [0.0, GAP, 2.0 * GAP]);
     assert!(spread(&[], 0.0, 10.0).is_empty());
-    // So many make the chart higher instead.
-    let many: Vec<Line> = (0..60).map(|n| line(&format!("s{n}"), &[(1, 1.0)])).collect();
+    // This number of lines makes the chart higher.
+    let many: Vec<Series> = (0..60).map(|n| line(&format!("s{n}"), &[(1, 1.0)])).collect();
     let frame = Frame::around(&many);
     assert!(labels(&many, &frame).iter().all(|y| (ABOVE..=frame.bottom).contains(y)));
 }
@@ -78,7 +78,7 @@ fn names_are_text() {
     assert!(!svg.contains("<script"), "{svg}");
 }
 
-/// A map for one thread beside others, and a size of nothing.
+/// A map for one thread among other maps, and a size of zero.
 #[test]
 fn lines_may_end_early_and_places_be_zero() {
     let svg = drawn(&chart(vec![

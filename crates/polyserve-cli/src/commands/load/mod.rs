@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use polyserve_load::{CpuSource, Load, Mix, Pace, Progress, RunLength, Traffic, prefill_for, run as run_load};
+use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load};
 
 use super::stop;
 use super::workload::{WorkloadArgs, misuse};
@@ -16,7 +16,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::{print, print_json};
-use report::Shown;
+use report::LoadSummary;
 use url::Url;
 
 /// What `polyserve load` is told.
@@ -29,7 +29,7 @@ pub(crate) struct LoadArgs {
     /// Client threads.
     #[arg(long, short, value_name = "T", default_value_t = 1)]
     threads: usize,
-    /// Open loop: so many requests a second, evenly spaced, whatever the server does; latencies count from when a
+    /// Open loop: the number of requests a second, evenly spaced, whatever the server does; latencies count from when a
     /// request was due. [default: closed loop]
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
@@ -51,7 +51,7 @@ pub(crate) struct LoadArgs {
     /// The cores that client threads are pinned to, in turn: 1, or 0-3,6. [default: none]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
-    /// The server's process, whose processor time is reported.
+    /// The server's process; its processor time is reported.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
 }
@@ -63,10 +63,10 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     enough_descriptors(args)?;
     load.stop = stop::on_signal()?;
     prefill_for(&load).map_err(misuse)?;
-    let line = Line::new(&load);
+    let line = ProgressLine::new(&load);
     let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;
     line.bar.finish_and_clear();
-    let shown = Shown::new(args.url.to_string(), &load, &report);
+    let shown = LoadSummary::new(args.url.to_string(), &load, &report);
     if json { print_json(&shown) } else { print(&shown.to_string()) }?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -115,14 +115,14 @@ fn enough_descriptors(args: &LoadArgs) -> Result<(), Misuse> {
     limits::enough(args.workload.connections, limits::connections(2 * args.threads as u64, 1))
 }
 
-/// The line that shows how far it is. Where standard error is no terminal, nothing is drawn.
-struct Line {
+/// The progress line. Nothing is drawn if standard error is no terminal.
+struct ProgressLine {
     bar: ProgressBar,
     total: Option<Duration>,
     last: std::cell::Cell<(Duration, u64)>,
 }
 
-impl Line {
+impl ProgressLine {
     fn new(load: &Load) -> Self {
         let style = ProgressStyle::with_template("{prefix:8} {wide_bar} {msg}");
         let bar = ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -133,7 +133,7 @@ impl Line {
         Self { bar, total, last: std::cell::Cell::new((Duration::ZERO, 0)) }
     }
 
-    fn show(&self, progress: &Progress) {
+    fn show(&self, progress: &LoadProgress) {
         let (before, answered) = self.last.replace((progress.elapsed, progress.answered));
         let seconds = progress.elapsed.saturating_sub(before).as_secs_f64();
         let rate = progress.answered.saturating_sub(answered) as f64 / seconds.max(1e-9);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// A report, and what it is of.
 #[derive(Serialize)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct LoadSummary<'a> {
     url: String,
     connections: usize,
     threads: usize,
@@ -27,7 +27,7 @@ const SATURATED: f64 = 0.95;
 /// The lateness of one request in a hundred, in nanoseconds, from which it is worth a warning.
 const LATE: u64 = 1_000_000;
 
-impl<'a> Shown<'a> {
+impl<'a> LoadSummary<'a> {
     pub(crate) fn new(url: String, load: &Load, report: &'a Report) -> Self {
         let rate = match load.pace {
             Pace::Rate(rate) => Some(rate),
@@ -82,11 +82,11 @@ impl<'a> Shown<'a> {
             row("  answers", &self.report.latency);
         }
         if let Some(parts) = self.report.phases.as_ref().filter(|parts| !parts.connect.is_empty()) {
-            row("  of it connecting", &parts.connect);
-            row("  of it from then on", &parts.processing);
+            row("  of which connecting", &parts.connect);
+            row("  of which after connecting", &parts.processing);
         }
         if let Some(lateness) = self.report.lateness.as_ref().filter(|lateness| !lateness.is_empty()) {
-            row("  of it the client's lateness", lateness);
+            row("  of which the client's lateness", lateness);
         }
         write!(f, "{table}")
     }
@@ -111,7 +111,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for LoadSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, connections, threads, requests_per_s, report, .. } = self;
         let usage = match self.pipeline {

@@ -21,9 +21,9 @@ use super::cores::CoresArgs;
 use super::stop;
 use crate::config_args::ConfigArgs;
 
-mod field;
+mod contestants;
 
-use field::Field;
+use contestants::MatrixContestants;
 
 /// The arguments of `polyserve matrix`. A pool's size is the server's number of workers.
 #[derive(Debug, clap::Args)]
@@ -92,8 +92,8 @@ pub(crate) fn run(
     let profile = environment.profile.clone();
     let most = grid.connections.iter().copied().max().unwrap_or(0);
     let flags = args.config.flags();
-    let field = Field { args, flags: &flags, settings: &settings, profile: &profile, most };
-    let candidates = field.candidates(catalog, &grid.pools)?;
+    let contestants = MatrixContestants { args, flags: &flags, settings: &settings, profile: &profile, most };
+    let candidates = contestants.candidates(catalog, &grid.pools)?;
     let description = json!({
         "contestants": candidates.iter().map(Candidate::name).collect::<Vec<_>>(),
         "pools": grid.pools, "connections": grid.connections, "requests": requests,

@@ -8,7 +8,7 @@ use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
 use polyserve_experiments::page::report::Key;
-use polyserve_experiments::page::{Conditions, Entrant, Part};
+use polyserve_experiments::page::{Conditions, PageServer, Part};
 use polyserve_lab::experiment::{Absence, Absent};
 
 use crate::commands::entrants::serve;
@@ -32,7 +32,7 @@ pub(super) struct Selection<'a> {
 
 impl Selection<'_> {
     /// The published four, or those of them that were asked for; and the servers that cannot be measured.
-    pub(super) fn published(&self) -> anyhow::Result<(Vec<Entrant>, Vec<Absent<Key>>)> {
+    pub(super) fn published(&self) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
         let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         for setup in SETUPS {
@@ -48,7 +48,7 @@ impl Selection<'_> {
             match entered {
                 Ok((_, entrant)) => {
                     let published_as = Some(published_as.to_owned());
-                    entrants.push(Entrant { part: Part::Published, published_as, ..entrant });
+                    entrants.push(PageServer { part: Part::Published, published_as, ..entrant });
                 }
                 Err(error) => {
                     let key = Key { part: Part::Published, server: server.to_owned(), workers };
@@ -59,7 +59,7 @@ impl Selection<'_> {
         Ok((entrants, absent))
     }
 
-    /// Every server with every number of workers; and the servers that reject the settings, or whose shape is no pool. If a
+    /// Every server with every number of workers; and the servers that reject the settings, or that have no pool. If a
     /// server that was asked for by name rejects the settings, that is an error; if it rejects a number of workers, it is
     /// measured once, with its own number. The servers of one size follow each other.
     pub(super) fn sweep(
@@ -67,7 +67,7 @@ impl Selection<'_> {
         workers: &[usize],
         requests: Option<u64>,
         quick: bool,
-    ) -> anyhow::Result<(Vec<Entrant>, Vec<Absent<Key>>)> {
+    ) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
         let time = if quick { QUICK } else { FULL };
         let requests = |waiting| requests.unwrap_or_else(|| self.conditions.requests(waiting, time));
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ impl Selection<'_> {
                     continue;
                 }
             };
-            let sized: Vec<Entrant> = (workers.iter())
+            let sized: Vec<PageServer> = (workers.iter())
                 .filter_map(|workers| self.entrant(entry, Some(*workers), requests).ok())
                 .map(|(_, entrant)| entrant)
                 .collect();
@@ -109,7 +109,7 @@ impl Selection<'_> {
     }
 
     /// A server without a pool: its shape alone determines its bound.
-    fn no_pool(&self, entrant: &Entrant) -> Absent<Key> {
+    fn no_pool(&self, entrant: &PageServer) -> Absent<Key> {
         let Conditions { connections, every, wait, .. } = self.conditions;
         let at_once = entrant.waiting.unwrap_or(*connections);
         let (wait_s, bound) = (wait.as_secs_f64(), self.conditions.bound(at_once));
@@ -137,7 +137,7 @@ impl Selection<'_> {
         entry: &ServerEntry,
         workers: Option<usize>,
         requests: impl Fn(Option<usize>) -> u64,
-    ) -> anyhow::Result<(Connections, Entrant)> {
+    ) -> anyhow::Result<(Connections, PageServer)> {
         let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
         let Self { flags: given, settings, conditions, .. } = self;
         let Conditions { connections, wait, every, .. } = conditions;
@@ -162,6 +162,6 @@ impl Selection<'_> {
         flags.extend(page);
         let launch = serve(&entry.name, repo, &flags, Vec::new());
         let (part, published_as, name, requests) = (Part::Sweep, None, entry.name.clone(), requests(waiting));
-        Ok((shape, Entrant { part, published_as, name, workers, waiting, requests, launch }))
+        Ok((shape, PageServer { part, published_as, name, workers, waiting, requests, launch }))
     }
 }

@@ -11,7 +11,7 @@ use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::page::report::Key;
-use polyserve_experiments::page::{Conditions, Entrant, Part, WaitingPage, published};
+use polyserve_experiments::page::{Conditions, PageServer, Part, WaitingPage, published};
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{Absent, Execution, Experiment as _, RecordArgs};
 use polyserve_lab::limits;
@@ -41,7 +41,7 @@ pub(crate) struct PageArgs {
     #[arg(long, short = 'n', value_name = "R", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     requests: Option<u64>,
     /// In the sweep the page waits on one request in this number of requests.
-    #[arg(long, value_name = "N", default_value_t = published::EVERY, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = published::REQUESTS_PER_WAIT, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     page_every: u64,
     /// How long the page waits, in both parts. [default: 2s, quick: 200ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -73,7 +73,8 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     let sweep = args.conditions(&available, stop.clone())?;
     limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(0, 1))?;
     let flags = config.flags();
-    let published = Conditions { connections: published::CONNECTIONS, every: published::EVERY, ..sweep.clone() };
+    let published =
+        Conditions { connections: published::CONNECTIONS, every: published::REQUESTS_PER_WAIT, ..sweep.clone() };
     let selection =
         |conditions| Selection { catalog, servers: &args.servers, flags: &flags, settings: &settings, conditions };
     let (entrants, absent) = args.entrants(&selection(&published), &selection(&sweep), &workers)?;
@@ -90,7 +91,7 @@ impl PageArgs {
         published: &Selection<'_>,
         sweep: &Selection<'_>,
         workers: &[usize],
-    ) -> anyhow::Result<(Vec<Entrant>, Vec<Absent<Key>>)> {
+    ) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         if self.parts.contains(&Part::Published) {
             let (of_part, absent_of_part) = published.published()?;

@@ -20,7 +20,7 @@ enum Source {
     Defaults,
 }
 
-/// Returns the workload, and the parts of it that are defaults, in words.
+/// Returns the workload, and a list of its defaults in words.
 ///
 /// # Errors
 ///

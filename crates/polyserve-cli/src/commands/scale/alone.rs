@@ -14,11 +14,11 @@ use polyserve_lab::machine::{Environment, proc};
 use polyserve_lab::output::print_json;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
-use polyserve_lab::stores::cell::{Visit, needs};
-use polyserve_lab::stores::experiment::Job;
+use polyserve_lab::stores::cell::{StoreRun, needs};
+use polyserve_lab::stores::experiment::StoreJob;
 use polyserve_lab::stores::process::Processes;
-use polyserve_lab::stores::record::{Key, Place};
-use polyserve_lab::stores::{Load, Stores, Workload};
+use polyserve_lab::stores::record::{Key, StoreSettings};
+use polyserve_lab::stores::{StoreLoad, StoreWorkload, Stores};
 use polyserve_load::Dist;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ use super::ScaleArgs;
 const BASELINE: &str = "bare/dashmap";
 /// The record's default name.
 const FILE: &str = "scale-in-process";
-const QUICK_WORKLOADS: [Workload; 3] = [Workload::Read, Workload::Half, Workload::Memory];
+const QUICK_WORKLOADS: [StoreWorkload; 3] = [StoreWorkload::Read, StoreWorkload::Half, StoreWorkload::Memory];
 /// Stored entities on the other axes: far beyond a core's own caches.
 const KEYS: u64 = 100_000;
 /// The share of the machine's memory that a store may need, by estimate.
@@ -50,7 +50,7 @@ pub(super) fn run(
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
     let threads = args.threads()?.unwrap_or(available.count());
-    let field = Field { args, catalog, threads, slice: slice(args)?, memory: proc::memory().ok() };
+    let field = StoreTargets { args, catalog, threads, slice: slice(args)?, memory: proc::memory().ok() };
     let stores = field.stores()?;
     let baseline = field.baseline(&stores)?;
     let axes = field.axes()?;
@@ -71,7 +71,7 @@ pub(super) fn run(
 
 /// Makes one visit. The process was started for it.
 pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
-    let visit: Visit =
+    let visit: StoreRun =
         serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
     print_json(&visit.run(catalog)?)?;
     Ok(ExitCode::SUCCESS)
@@ -113,7 +113,7 @@ fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
 }
 
 /// The stores and their places.
-struct Field<'a> {
+struct StoreTargets<'a> {
     args: &'a ScaleArgs,
     catalog: &'a Catalog,
     /// Threads on the other axes.
@@ -123,7 +123,7 @@ struct Field<'a> {
     memory: Option<u64>,
 }
 
-impl Field<'_> {
+impl StoreTargets<'_> {
     fn stores(&self) -> anyhow::Result<Vec<String>> {
         let mut stores = named(self.catalog, &self.args.repos)?;
         if let Some(baseline) = &self.args.baseline {
@@ -180,22 +180,22 @@ impl Field<'_> {
         Ok(points)
     }
 
-    fn loads(&self) -> Vec<Load> {
-        let usual = if self.args.quick { &QUICK_WORKLOADS[..] } else { &Workload::ALL[..] };
+    fn loads(&self) -> Vec<StoreLoad> {
+        let usual = if self.args.quick { &QUICK_WORKLOADS[..] } else { &StoreWorkload::ALL[..] };
         let workloads = if self.args.workload.is_empty() { usual } else { &self.args.workload };
         let dists = if self.args.dist.is_empty() { &[Dist::Uniform][..] } else { &self.args.dist };
-        Load::all(workloads, dists)
+        StoreLoad::all(workloads, dists)
     }
 
-    fn place(&self, axis: Axis, x: u64) -> Place {
+    fn place(&self, axis: Axis, x: u64) -> StoreSettings {
         let (keys, payload_bytes) = (self.args.keys.unwrap_or(KEYS), self.args.payload as usize);
-        let place = Place { keys, threads: self.threads, payload_bytes };
+        let place = StoreSettings { keys, threads: self.threads, payload_bytes };
         let count = usize::try_from(x).unwrap_or(usize::MAX);
         match axis {
             Axis::Connections => place,
-            Axis::Keys => Place { keys: x, ..place },
-            Axis::Workers => Place { threads: count, ..place },
-            Axis::Payload => Place { payload_bytes: count, ..place },
+            Axis::Keys => StoreSettings { keys: x, ..place },
+            Axis::Workers => StoreSettings { threads: count, ..place },
+            Axis::Payload => StoreSettings { payload_bytes: count, ..place },
         }
     }
 
@@ -205,15 +205,15 @@ impl Field<'_> {
         stores: &[String],
         baseline: &str,
         axes: &[(Axis, Vec<u64>)],
-        loads: &[Load],
-    ) -> anyhow::Result<(Vec<Job>, Vec<Absent<Key>>)> {
+        loads: &[StoreLoad],
+    ) -> anyhow::Result<(Vec<StoreJob>, Vec<Absent<Key>>)> {
         let (mut jobs, mut absent) = (Vec::new(), Vec::new());
         for (axis, x) in axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x))) {
             let place = self.place(axis, x);
             // Memory does not depend on threads: their axis would repeat one figure.
-            let here: Vec<Load> = loads
+            let here: Vec<StoreLoad> = loads
                 .iter()
-                .filter(|load| axis != Axis::Workers || load.workload != Workload::Memory)
+                .filter(|load| axis != Axis::Workers || load.workload != StoreWorkload::Memory)
                 .cloned()
                 .collect();
             let entries = stores.iter().map(|store| (store.clone(), store.clone()));
@@ -230,11 +230,11 @@ impl Field<'_> {
                 if is_alone {
                     leave_out(format!("it is for one thread, of {}: its memory alone is measured", place.threads));
                 }
-                let own: Vec<Load> =
-                    here.iter().filter(|load| !is_alone || load.workload == Workload::Memory).cloned().collect();
+                let own: Vec<StoreLoad> =
+                    here.iter().filter(|load| !is_alone || load.workload == StoreWorkload::Memory).cloned().collect();
                 if !own.is_empty() {
                     let launch = self.launch(&store, &place, own.clone())?;
-                    jobs.push(Job { axis, x, name, place, loads: own, launch });
+                    jobs.push(StoreJob { axis, x, name, place, loads: own, launch });
                 }
             }
         }
@@ -242,7 +242,7 @@ impl Field<'_> {
     }
 
     /// Fails if there is not enough memory at this place, by an estimate that is the same for all stores.
-    fn fits(&self, place: &Place) -> Result<(), String> {
+    fn fits(&self, place: &StoreSettings) -> Result<(), String> {
         let Some(memory) = self.memory else { return Ok(()) };
         let (needs, room) = (needs(place), memory as f64 * OF_MEMORY);
         if needs as f64 <= room {
@@ -252,9 +252,9 @@ impl Field<'_> {
         Err(format!("it may need {:.1} GB, and there are {:.1} GB for it", giga(needs as f64), giga(room)))
     }
 
-    fn launch(&self, store: &str, place: &Place, loads: Vec<Load>) -> anyhow::Result<Launch> {
+    fn launch(&self, store: &str, place: &StoreSettings, loads: Vec<StoreLoad>) -> anyhow::Result<Launch> {
         let slice = self.slice.as_secs_f64();
-        let visit = Visit {
+        let visit = StoreRun {
             store: store.to_owned(),
             threads: place.threads,
             keys: place.keys,
@@ -274,7 +274,7 @@ impl Field<'_> {
         stores: &[String],
         baseline: &str,
         axes: &[(Axis, Vec<u64>)],
-        loads: &[Load],
+        loads: &[StoreLoad],
         rounds: usize,
     ) -> Value {
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));

@@ -7,7 +7,7 @@ fn known(wanted: &Wanted<'_>) -> anyhow::Result<Due> {
         Wanted::Claims { paths } if paths == &["x.jsonl", "y.jsonl"] => "claims\n",
         other => return Err(Misuse(format!("{other:?}")).into()),
     };
-    Ok(Due { text: text.into(), beside: None })
+    Ok(Due { text: text.into(), in_file: None })
 }
 
 fn done(text: &str) -> (String, Vec<Difference>) {
@@ -111,7 +111,7 @@ fn read(page: &Path) -> Page {
 }
 
 #[test]
-fn a_chart_is_a_file_beside_its_page() {
+fn a_chart_is_a_file_near_its_page() {
     let (dir, path) = place("chart");
     let page = read(&path);
     assert_eq!((page.tables, page.charts.len(), page.differences.len()), (0, 2, 2));

@@ -1,10 +1,10 @@
 //! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and [`TWIN`].
 //!
-//! Each claim is about ratios of cells that differ in one setting; module `judge` decides the verdict. CPU use is in per
+//! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is in per
 //! cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use cannot differ, and
 //! the CPU time of a request replaces it. If the client was full in a fifth of the cells, `Client` limits the verdicts on times
-//! and bytes. The published tables are judged in the same way, as context; without a control, every difference of theirs
-//! counts.
+//! and bytes. The published tables are judged in the same way, as context. They have no control, so every difference in
+//! them counts.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::median;
 use polyserve_report::{Claim, Verdict};
 
-use super::judge::{Band, How, LEAST, Votes, trend};
-use super::seen::{Lang, Measure, Seen, Table};
+use super::compared::{CellTable, ComparedCell, Lang, Measure};
+use super::ratio_test::{Band, How, LEAST, Votes, trend};
 use super::{Cell, Method, NAME};
 
 /// The strategy of the published server.
@@ -32,9 +32,9 @@ const CLIENT_FULL: f64 = 95.0;
 const MANY: usize = 1000;
 
 /// Whether a claim holds, and the figures.
-struct Said(Option<bool>, String);
+struct Judgement(Option<bool>, String);
 
-type Ask = fn(&Table) -> Said;
+type ClaimRule = fn(&CellTable) -> Judgement;
 
 /// The effect of a full client on a claim: a full client makes all servers look alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ enum Client {
 }
 
 /// Every claim, its judgement, and the effect of a full client.
-const CLAIMS: [(&str, Ask, Client); 11] = [
+const CLAIMS: [(&str, ClaimRule, Client); 11] = [
     ("CPU grows with the pool", cpu_grows, Client::Aside),
     ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, Client::Aside),
     ("CPU falls as connections grow", cpu_falls, Client::Aside),
@@ -75,12 +75,13 @@ const CLAIMS: [(&str, Ask, Client); 11] = [
 pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
     let cores: Cores = server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
     let classic = format!("{CLASSIC}/{REPO}");
-    let (ours, published) = (Table::measured(cells, [&classic, TWIN], cores.count()), Table::published()?);
+    let (ours, published) = (CellTable::measured(cells, [&classic, TWIN], cores.count()), CellTable::published()?);
     let both = [classic.as_str(), TWIN];
     let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
     let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
-    let claim = |(claim, ask, full): &(&str, Ask, Client)| {
-        let (Said(holds, figure), Said(then, published)) = (full.leaves(ask(&ours), &client), ask(&published));
+    let claim = |(claim, ask, full): &(&str, ClaimRule, Client)| {
+        let (Judgement(holds, figure), Judgement(then, published)) =
+            (full.leaves(ask(&ours), &client), ask(&published));
         let then = Claim::new(NAME, claim, then, String::new()).verdict;
         let said = match then {
             Verdict::Confirmed => "bear it out",
@@ -95,9 +96,9 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
 impl Client {
     /// The judgement with the effect of a full client; `busy` is the number of connections of each cell, and the client's CPU
     /// use in per cent.
-    fn leaves(self, Said(holds, figure): Said, busy: &[(usize, f64)]) -> Said {
+    fn leaves(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
         let (least, left) = match self {
-            Self::Aside => return Said(holds, figure),
+            Self::Aside => return Judgement(holds, figure),
             Self::Hides(least) => (least, holds.filter(|holds| *holds)),
             Self::Grows => {
                 let two = most_two(busy.iter().map(|(connections, _)| *connections));
@@ -108,14 +109,14 @@ impl Client {
         let full = those().filter(|(_, pct)| *pct >= CLIENT_FULL).count();
         let share = full as f64 / those().count().max(1) as f64;
         if share < TOO_FULL {
-            return Said(holds, figure);
+            return Judgement(holds, figure);
         }
         let why = "of the cells, which may hide what the servers do";
-        Said(left, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
+        Judgement(left, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
     }
 }
 
-impl Table {
+impl CellTable {
     /// The measure of CPU use, and its name.
     fn cpu(&self) -> (Measure, String) {
         let full = self.full();
@@ -129,14 +130,14 @@ impl Table {
     }
 
     /// Judges ratios that are claimed to be above 1.
-    fn ask(&self, ratios: &[(Seen, f64)], measure: Measure, how: How) -> Said {
+    fn ask(&self, ratios: &[(ComparedCell, f64)], measure: Measure, how: How) -> Judgement {
         let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return nothing(ratios.len()) };
         let votes = Votes::of(ratios.iter().map(|(_, ratio)| *ratio), band);
-        Said(votes.tell(how, band), self.counted(ratios, band))
+        Judgement(votes.tell(how, band), self.counted(ratios, band))
     }
 
     /// The number of cells in which the claim holds.
-    fn counted(&self, ratios: &[(Seen, f64)], band: Band) -> String {
+    fn counted(&self, ratios: &[(ComparedCell, f64)], band: Band) -> String {
         let of = |method: Option<Method>| {
             let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
             Votes::of(those.map(|(_, ratio)| *ratio), band)
@@ -155,7 +156,7 @@ impl Table {
     }
 
     /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
-    fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Said {
+    fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Judgement {
         let mut holds = Some(true);
         let mut texts = Vec::new();
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
@@ -169,13 +170,13 @@ impl Table {
                 all => format!("{name}: so in {so} of {all} series, median factor {middle:.3}"),
             });
         }
-        Said(holds, texts.join("; "))
+        Judgement(holds, texts.join("; "))
     }
 }
 
 /// The judgement of too few cells.
-fn nothing(cells: usize) -> Said {
-    Said(None, format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"))
+fn nothing(cells: usize) -> Judgement {
+    Judgement(None, format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"))
 }
 
 /// Whether both hold; if one does not hold, both are refuted.
@@ -191,41 +192,41 @@ fn values<K>(factors: std::collections::BTreeMap<K, f64>) -> Vec<f64> {
     factors.into_values().collect()
 }
 
-fn cpu_grows(table: &Table) -> Said {
+fn cpu_grows(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
-    let Said(holds, text) = table.trends(|lang| values(table.over_pools(lang, measure)), false);
-    Said(holds, format!("{name} from the smallest pool to the largest: {text}"))
+    let Judgement(holds, text) = table.trends(|lang| values(table.over_pools(lang, measure)), false);
+    Judgement(holds, format!("{name} from the smallest pool to the largest: {text}"))
 }
 
-fn cpu_of_both(table: &Table) -> Said {
+fn cpu_of_both(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
     let part = |of, to, is_part: fn(usize, usize) -> bool| {
         let all = table.ratios(of, to, measure).into_iter();
         let those: Vec<_> = all.filter(|(seen, _)| is_part(seen.pool, table.cores)).collect();
         match those.is_empty() {
-            true => Said(None, "no such pool".into()),
+            true => Judgement(None, "no such pool".into()),
             false => table.ask(&those, measure, How::Mostly),
         }
     };
-    let Said(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
-    let Said(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
+    let Judgement(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
+    let Judgement(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
     let text =
         format!("{name}: Go more than Rust up to {} workers: {first}; Rust more than Go beyond: {second}", table.cores);
-    Said(both(small, large), text)
+    Judgement(both(small, large), text)
 }
 
-fn cpu_falls(table: &Table) -> Said {
+fn cpu_falls(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
-    let Said(holds, text) = table.trends(|lang| values(table.over_connections(lang, measure)), true);
-    Said(holds, format!("{name} from the fewest connections to the most: {text}"))
+    let Judgement(holds, text) = table.trends(|lang| values(table.over_connections(lang, measure)), true);
+    Judgement(holds, format!("{name} from the fewest connections to the most: {text}"))
 }
 
-fn memory_grows(table: &Table) -> Said {
-    let Said(holds, text) = table.trends(|lang| values(table.over_pools(lang, Measure::Memory)), false);
-    Said(holds, format!("resident memory from the smallest pool to the largest: {text}"))
+fn memory_grows(table: &CellTable) -> Judgement {
+    let Judgement(holds, text) = table.trends(|lang| values(table.over_pools(lang, Measure::Memory)), false);
+    Judgement(holds, format!("resident memory from the smallest pool to the largest: {text}"))
 }
 
-fn memory_steeper(table: &Table) -> Said {
+fn memory_steeper(table: &CellTable) -> Judgement {
     let [rust, go] = [Lang::Rust, Lang::Go].map(|lang| table.over_pools(lang, Measure::Memory));
     let mut ratios: Vec<f64> = rust.iter().filter_map(|(key, rust)| Some(rust / go.get(key)?)).collect();
     if ratios.is_empty() {
@@ -235,31 +236,31 @@ fn memory_steeper(table: &Table) -> Said {
     let (holds, all) = (trend(&ratios), ratios.len());
     let text =
         format!("so in {above} of {all} series, Rust's factor is {:.3} of Go's in the median", median(&mut ratios));
-    Said(holds, text)
+    Judgement(holds, text)
 }
 
-fn memory_less(table: &Table) -> Said {
-    let Said(holds, text) =
+fn memory_less(table: &CellTable) -> Judgement {
+    let Judgement(holds, text) =
         table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
     let of_no_file = table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous).into_iter().map(|(_, ratio)| ratio);
     let mut of_no_file: Vec<f64> = of_no_file.filter(|ratio| ratio.is_finite()).collect();
-    let beside = match of_no_file.is_empty() {
+    let anonymous = match of_no_file.is_empty() {
         true => String::new(),
         false => format!("; of what is of no file {:.3}", median(&mut of_no_file)),
     };
-    Said(holds, format!("resident memory, Go to Rust: {text}{beside}"))
+    Judgement(holds, format!("resident memory, Go to Rust: {text}{anonymous}"))
 }
 
-fn faster(table: &Table) -> Said {
+fn faster(table: &CellTable) -> Judgement {
     let ratios = table.ratios(Lang::Go, Lang::Rust, Measure::PerRequest);
-    let Said(holds, text) = table.ask(&ratios, Measure::PerRequest, How::Mostly);
-    Said(holds, format!("time of a request, Go to Rust: {text}"))
+    let Judgement(holds, text) = table.ask(&ratios, Measure::PerRequest, How::Mostly);
+    Judgement(holds, format!("time of a request, Go to Rust: {text}"))
 }
 
-fn transfers(table: &Table) -> Said {
+fn transfers(table: &CellTable) -> Judgement {
     let ratios = table.ratios(Lang::Rust, Lang::Go, Measure::Received);
-    let Said(holds, text) = table.ask(&ratios, Measure::Received, How::NearlyAlways);
-    Said(holds, format!("KiB received a second, Rust to Go: {text}"))
+    let Judgement(holds, text) = table.ask(&ratios, Measure::Received, How::NearlyAlways);
+    Judgement(holds, format!("KiB received a second, Rust to Go: {text}"))
 }
 
 /// The two largest numbers, in ascending order.
@@ -273,19 +274,19 @@ fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
 /// ratio of the two numbers. A client with c concurrent requests sees each take c / throughput (Little's law), so ten times
 /// the connections take ten times as long at the same throughput: that is a queue and not a jump. A ratio is a jump if it is
 /// above that by more than noise, and the opposite if it is below.
-fn jumps(table: &Table) -> Said {
+fn jumps(table: &CellTable) -> Judgement {
     let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
-        return Said(None, "one number of connections".into());
+        return Judgement(None, "one number of connections".into());
     };
     if most < MANY {
-        return Said(None, format!("{most} connections at most were measured"));
+        return Judgement(None, format!("{most} connections at most were measured"));
     }
-    let same = |one: &Seen, other: &Seen| {
+    let same = |one: &ComparedCell, other: &ComparedCell| {
         (one.lang, one.method, one.pool, one.round) == (other.lang, other.method, other.pool, other.round)
     };
     let with = |connections: usize| table.seen.iter().filter(move |seen| seen.connections == connections);
-    let ratios = |measure| -> Vec<(Seen, f64)> {
-        let pair = |seen: &Seen| {
+    let ratios = |measure| -> Vec<(ComparedCell, f64)> {
+        let pair = |seen: &ComparedCell| {
             let before = with(fewer).find(|before| same(before, seen))?;
             Some((*seen, seen.figure(measure) / before.figure(measure)))
         };
@@ -297,36 +298,39 @@ fn jumps(table: &Table) -> Said {
         median(&mut those)
     };
     let times = most as f64 / fewer as f64;
-    let beyond: Vec<(Seen, f64)> =
+    let beyond: Vec<(ComparedCell, f64)> =
         ratios(Measure::PerRequest).into_iter().map(|(seen, ratio)| (seen, ratio / times)).collect();
-    let Said(holds, text) = table.ask(&beyond, Measure::PerRequest, How::Mostly);
+    let Judgement(holds, text) = table.ask(&beyond, Measure::PerRequest, How::Mostly);
     let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
     let text = format!(
         "time of a request at {most} connections to that at {fewer}, beyond the {times:.0} times that follow from their \
          numbers: {text}; as it is {mean:.1} times, connecting alone {connect:.1}"
     );
-    Said(holds, text)
+    Judgement(holds, text)
 }
 
-fn apart(table: &Table) -> Said {
+fn apart(table: &CellTable) -> Judgement {
     let many = |of, to, measure| {
         let all = table.ratios(of, to, measure).into_iter();
         let those: Vec<_> = all.filter(|(seen, _)| seen.connections >= MANY).collect();
         match those.is_empty() {
-            true => Said(None, format!("nothing was measured at {MANY} connections")),
+            true => Judgement(None, format!("nothing was measured at {MANY} connections")),
             false => table.ask(&those, measure, How::Mostly),
         }
     };
-    let Said(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
-    let Said(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
-    Said(both(connect, processing), format!("connecting longer in Rust: {first}; processing longer in Go: {second}"))
+    let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
+    let Judgement(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
+    Judgement(
+        both(connect, processing),
+        format!("connecting longer in Rust: {first}; processing longer in Go: {second}"),
+    )
 }
 
-fn put_costs(table: &Table) -> Said {
+fn put_costs(table: &CellTable) -> Judgement {
     let ratios = table.put_to_get(Measure::CpuPerRequest);
-    let Said(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
+    let Judgement(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
     let mut times: Vec<f64> = table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio).collect();
-    Said(holds, format!("CPU time of a request, PUT to GET: {text}; its time {:.3}", median(&mut times)))
+    Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; its time {:.3}", median(&mut times)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records that are made up: a machine with two cores where everything is as claimed, and what is changed of it.
+//! Made-up records: a machine with two cores on which every claim holds, and changed copies.
 
 use polyserve_lab::experiment::Records;
 use polyserve_lab::journal::{Header, as_line};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tasks::experiment::Tasks;
 use crate::tasks::figures::{Alone, Figures};
-use crate::tasks::measured::{Failed, Single};
-use crate::tasks::record::{Calibration, CpuOf, EXPERIMENT, Sequence, Settings, When};
+use crate::tasks::measured::{MissingFigure, Single};
+use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Sequence, Settings, When};
 use crate::tasks::runner::RAYON;
-use crate::tasks::sequence::{Limit, Order};
+use crate::tasks::sequence::{Limit, TermOrder};
 
 const CORES: usize = 2;
 const MOST: usize = 40;
@@ -29,7 +29,7 @@ pub(in crate::tasks) struct Made {
     /// How much longer a core works for a task than for a single one.
     pub(in crate::tasks) extra: f64,
     pub(in crate::tasks) in_steps: bool,
-    /// The mean duration grows no more from so many tasks on.
+    /// The number of tasks from which the mean duration no longer grows.
     pub(in crate::tasks) flat_from: usize,
     /// By how much later each task starts.
     pub(in crate::tasks) later_ms: f64,
@@ -63,7 +63,7 @@ impl Made {
         Self { ..*self }
     }
 
-    fn cell(&self, tasks: usize, series: usize) -> Cell {
+    fn cell(&self, tasks: usize, series: usize) -> MeasuredCell {
         let rounds = if self.in_steps { tasks.div_ceil(CORES) as f64 } else { (tasks as f64 / CORES as f64).max(1.0) };
         let batches = if series > 0 { self.batches } else { 1.0 };
         let total = self.d1_ms * rounds / if tasks == 1 { 1.0 } else { self.per_core } * batches;
@@ -80,8 +80,8 @@ impl Made {
         let figures =
             Figures { total_duration_ms: total, mean_duration_ms: mean, ..Figures::of(&schedule, cpu_ms, alone) };
         let figures = Figures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
-        let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuOf::Process, Some((self.threads)(tasks)));
-        Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule }
+        let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuScope::Process, Some((self.threads)(tasks)));
+        MeasuredCell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule }
     }
 }
 
@@ -94,7 +94,7 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
         counts: (1..=MOST).collect(),
         series: 8,
         seed: 0,
-        order: Order::AsDescribed,
+        order: TermOrder::AsDescribed,
         cores: "0,1".into(),
         core_count: CORES,
         workers: CORES,
@@ -121,7 +121,7 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
         lines.extend([16, 24, 32, 40].map(|tasks| line("cell", &made.cell(tasks, 8))));
     }
     let why = String::from("it had no time");
-    let failed = Failed { contestant: RAYON.into(), tasks: None, series: 0, single: None, why, wrong: false };
+    let failed = MissingFigure { contestant: RAYON.into(), tasks: None, series: 0, single: None, why, wrong: false };
     lines.push(line("failure", &failed));
     lines
 }
@@ -136,7 +136,7 @@ pub(in crate::tasks) fn measured(lines: &[Value]) -> Measured {
 }
 
 fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    judge(&measured(lines))
+    super::verdicts(&measured(lines))
 }
 
 fn verdicts(made: &[Made]) -> [Verdict; 8] {
@@ -195,7 +195,7 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     assert_eq!(alone, [Undecided, Undecided, Refuted, Undecided, Confirmed, Undecided, Undecided, Undecided]);
     let header = &lines(&Made::fair())[..1];
     assert!(claims(header).unwrap().iter().all(|claim| claim.verdict == Undecided));
-    assert!(judge(&Measured::default()).unwrap().iter().all(|claim| claim.verdict == Undecided));
+    assert!(super::verdicts(&Measured::default()).unwrap().iter().all(|claim| claim.verdict == Undecided));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use polyserve_lab::launch::AddressFrom;
 use polyserve_lab::machine::Environment;
 
 use super::*;
-use crate::tasks::measured::{Failed, SingleRun};
-use crate::tasks::sequence::Order;
+use crate::tasks::measured::{MissingFigure, SingleRun};
+use crate::tasks::sequence::TermOrder;
 
 fn contestant(name: &str, script: &str) -> Contestant {
     let args = ["-c", script].map(Into::into).to_vec();
@@ -39,7 +39,7 @@ fn recorded(contestants: &[Contestant], dir: Option<&Path>, stop: &Shutdown) -> 
         counts: vec![1, 2],
         series: 0,
         seed: 0,
-        order: Order::AsDescribed,
+        order: TermOrder::AsDescribed,
         cores: cores.to_string(),
         core_count: cores.count(),
         workers: cores.count(),
@@ -57,7 +57,7 @@ fn missing(why: &str) -> Contestant {
 }
 
 #[test]
-fn whoever_does_not_do_what_it_should_has_no_figure_but_a_reason() {
+fn a_contestant_that_fails_has_a_reason_and_no_figure() {
     let backwards = RAN.replace("\"started_ns\":0", "\"started_ns\":2000000");
     let contestants = [
         saying("liar", &[RAN, DONE]),
@@ -80,7 +80,7 @@ fn whoever_does_not_do_what_it_should_has_no_figure_but_a_reason() {
         ("stranger", "it says \"hello\""),
         ("missing", "it is not there"),
     ] {
-        let of = |failed: &&Failed| failed.contestant == name;
+        let of = |failed: &&MissingFigure| failed.contestant == name;
         let [failed] = measured.failed.iter().filter(of).collect::<Vec<_>>()[..] else {
             panic!("{name}: {measured:?}")
         };
@@ -90,7 +90,7 @@ fn whoever_does_not_do_what_it_should_has_no_figure_but_a_reason() {
 
 /// A contestant that is asked often enough may be lucky; one that is not available may be available later.
 #[test]
-fn who_did_wrong_stays_out_of_a_rerun() {
+fn a_wrong_contestant_stays_out_of_a_rerun() {
     let dir = std::env::temp_dir().join(format!("polyserve-tasks-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     let contestants = [saying("liar", &[RAN, DONE]), missing("it is not there")];
@@ -108,9 +108,9 @@ fn who_did_wrong_stays_out_of_a_rerun() {
     let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// A contestant whose build was interrupted has not failed.
+/// An interrupted build is no failure of the contestant.
 #[test]
-fn who_was_interrupted_while_it_was_built_has_not_failed() {
+fn an_interrupted_build_is_no_failure() {
     let stop = Shutdown::new();
     stop.begin(std::time::Instant::now());
     let measured = measured(&[missing("it was interrupted while it was built")], &stop).unwrap();
@@ -118,7 +118,7 @@ fn who_was_interrupted_while_it_was_built_has_not_failed() {
 }
 
 #[test]
-fn nobody_can_run_a_task() {
+fn a_run_without_a_working_contestant_is_an_error() {
     let error = measured(&[contestant("dead", "exit 3")], &Shutdown::new()).unwrap_err().to_string();
     assert!(error.contains("no contestant can run a task: dead: "), "{error}");
 }

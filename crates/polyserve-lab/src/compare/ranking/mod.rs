@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contestant::Role;
 use super::contract::Contract;
-use super::lines::{BOUND, Bound, CONTRACT, Key, OTHERS, OtherProcesses};
+use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
 pub use super::sample::Rate;
 use super::sample::{Latency, Measurement, microseconds};
 use super::{Comparison, calibration};
@@ -48,7 +48,7 @@ pub struct Ranking {
     /// Ratios within are ties.
     pub bands: Bands,
     /// The highest throughput first; then the baseline against itself, then the limits.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RankingRow>,
     /// The rules of the contract that foreign contestants keep.
     pub contracts: Vec<Contract>,
     /// The contestants without a row.
@@ -91,7 +91,7 @@ pub struct Share {
     pub cost_void: Option<Void>,
 }
 
-/// Latencies at the fixed rate. In a [`Row`] they are of all rounds together.
+/// Latencies at the fixed rate. In a [`RankingRow`] they are of all rounds together.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latencies {
     /// Median, in microseconds.
@@ -107,7 +107,7 @@ pub struct Latencies {
 
 /// A contestant's figures. They are medians over its rounds, unless the description of a field differs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct RankingRow {
     /// Its name.
     pub name: String,
     /// Its role.
@@ -146,7 +146,7 @@ pub struct Row {
 
 /// A contestant with its figures.
 #[derive(Clone, Debug)]
-pub struct Entry<'a> {
+pub struct RankingEntry<'a> {
     /// The contestant's name.
     pub name: String,
     /// Its role.
@@ -157,7 +157,7 @@ pub struct Entry<'a> {
     pub rounds: Vec<Option<&'a Measurement>>,
 }
 
-impl Entry<'_> {
+impl RankingEntry<'_> {
     /// Returns the medians of the rounds' own latencies: a round in which another process took the machine counts as one. In
     /// the latencies of all rounds together, the requests of that round alone may determine the p99.
     pub fn usual_latencies(&self) -> Option<Latencies> {
@@ -178,13 +178,13 @@ impl Entry<'_> {
 /// The contestants of the description and their roles.
 fn planned(records: &Records<Comparison>) -> anyhow::Result<Vec<(String, Role)>> {
     #[derive(Deserialize)]
-    struct Planned {
+    struct PlannedContestant {
         name: String,
         role: Role,
     }
     let planned = serde_json::from_value(records.header.plan["contestants"].clone());
-    let planned: Vec<Planned> = planned.context("the description has no contestants")?;
-    Ok(planned.into_iter().map(|Planned { name, role }| (name, role)).collect())
+    let planned: Vec<PlannedContestant> = planned.context("the description has no contestants")?;
+    Ok(planned.into_iter().map(|PlannedContestant { name, role }| (name, role)).collect())
 }
 
 /// The contestants that have a row: those with a sample and without an absence.
@@ -192,16 +192,16 @@ fn planned(records: &Records<Comparison>) -> anyhow::Result<Vec<(String, Role)>>
 /// # Errors
 ///
 /// Returns an error if the record is not of a comparison.
-pub fn entries(records: &Records<Comparison>) -> anyhow::Result<Vec<Entry<'_>>> {
-    let bounds: Vec<Bound> = records.facts(BOUND)?;
+pub fn entries(records: &Records<Comparison>) -> anyhow::Result<Vec<RankingEntry<'_>>> {
+    let bounds: Vec<BoundFact> = records.facts(BOUND)?;
     let rounds = records.samples().map(|(key, _)| key.round).max().unwrap_or(0);
     let entry = |(name, role): (String, Role)| {
         let sample = |round| records.sample(&Key::new(round, &name)).map(|sample| &sample.measurement);
         let rounds: Vec<_> = (1..=rounds).map(sample).collect();
         let bound = bounds.iter().find(|known| known.name == name).map(|known| known.bound.clone());
-        Entry { name, role, bound, rounds }
+        RankingEntry { name, role, bound, rounds }
     };
-    let is_ranked = |entry: &Entry<'_>| {
+    let is_ranked = |entry: &RankingEntry<'_>| {
         entry.rounds.iter().any(Option::is_some) && records.absence(&Key::new(1, &entry.name)).is_none()
     };
     Ok(planned(records)?.into_iter().map(entry).filter(is_ranked).collect())
@@ -245,8 +245,8 @@ impl Ranking {
     }
 
     /// Ranks `entries`. `kept` is the number of connections of each, if connections are kept.
-    pub fn new(entries: &[Entry<'_>], kept: Option<usize>, seed: u64) -> Self {
-        let mut rows: Vec<Row> = entries.iter().map(|entry| Row::new(entry, kept)).collect();
+    pub fn new(entries: &[RankingEntry<'_>], kept: Option<usize>, seed: u64) -> Self {
+        let mut rows: Vec<RankingRow> = entries.iter().map(|entry| RankingRow::new(entry, kept)).collect();
         let of = |wanted: Role| entries.iter().position(|entry| entry.role == wanted);
         let pair = |own: usize, other: usize| {
             let estimate = |figure| Estimate::of(&ratios(&entries[own], &entries[other], figure), seed);
@@ -273,7 +273,7 @@ impl Ranking {
                 row.cost_void = pair.void(&alone[own], &alone[base]);
             }
             let limits = entries.iter().enumerate().filter(|(_, entry)| entry.role == Role::Limit);
-            for (limit, Entry { name, .. }) in limits.filter(|_| alone[own].role != Role::Limit) {
+            for (limit, RankingEntry { name, .. }) in limits.filter(|_| alone[own].role != Role::Limit) {
                 let pair = pair(own, limit);
                 let cost_void = pair.void(&alone[own], &alone[limit]);
                 let Pair { throughput, cost, .. } = pair;
@@ -311,18 +311,18 @@ fn p99(one: &Measurement) -> Option<f64> {
 }
 
 /// Returns the ratio of two contestants' requests per second, over the rounds that both have.
-pub fn throughput_ratio(own: &Entry<'_>, other: &Entry<'_>, seed: u64) -> Option<Estimate> {
+pub fn throughput_ratio(own: &RankingEntry<'_>, other: &RankingEntry<'_>, seed: u64) -> Option<Estimate> {
     Estimate::of(&ratios(own, other, throughput), seed)
 }
 
 /// Returns the ratios in the rounds that both have.
-fn ratios(own: &Entry<'_>, other: &Entry<'_>, figure: Figure) -> Vec<f64> {
+fn ratios(own: &RankingEntry<'_>, other: &RankingEntry<'_>, figure: Figure) -> Vec<f64> {
     let rounds = own.rounds.iter().zip(&other.rounds);
     rounds.filter_map(|(own, other)| Some(figure((*own)?)? / figure((*other)?)?)).collect()
 }
 
 /// Returns the part of the table that a row belongs to.
-fn part(row: &Row) -> u8 {
+fn part(row: &RankingRow) -> u8 {
     match row.role {
         Role::Baseline | Role::Ranked | Role::Slowed(_) => 0,
         Role::Same => 1,
@@ -350,9 +350,9 @@ fn busy(
     }
 }
 
-impl Row {
-    fn new(entry: &Entry<'_>, kept: Option<usize>) -> Self {
-        let Entry { name, role, bound, rounds } = entry;
+impl RankingRow {
+    fn new(entry: &RankingEntry<'_>, kept: Option<usize>) -> Self {
+        let RankingEntry { name, role, bound, rounds } = entry;
         let all: Vec<&Measurement> = rounds.iter().flatten().copied().collect();
         let middle = |figure: &dyn Fn(&Measurement) -> Option<f64>| {
             let mut values: Vec<f64> = all.iter().filter_map(|one| figure(one)).collect();

@@ -34,9 +34,9 @@ fn measurement(speed: f64, p99: u64) -> Measurement {
 }
 
 /// An entry for these figures. The figures live as long as the test process.
-fn entry((name, role): (&str, Role), rounds: impl Iterator<Item = Measurement>) -> Entry<'static> {
+fn entry((name, role): (&str, Role), rounds: impl Iterator<Item = Measurement>) -> RankingEntry<'static> {
     let leaked = rounds.map(|one| Some(&*Box::leak(Box::new(one))));
-    Entry { name: name.into(), role, bound: None, rounds: leaked.collect() }
+    RankingEntry { name: name.into(), role, bound: None, rounds: leaked.collect() }
 }
 
 /// Throughputs that vary together by a tenth of a per cent from round to round.
@@ -100,7 +100,7 @@ fn rounds_that_one_of_both_lacks_are_left_out() {
 }
 
 /// The row of "own" compared with "base", each changed.
-fn changed(own: &dyn Fn(&mut Measurement), base: &dyn Fn(&mut Measurement)) -> Row {
+fn changed(own: &dyn Fn(&mut Measurement), base: &dyn Fn(&mut Measurement)) -> RankingRow {
     let contestants = [("base", Role::Baseline), ("own", Role::Ranked)];
     let rounds = |change: &dyn Fn(&mut Measurement)| {
         let rounds = speeds(1000.0).map(|speed| {

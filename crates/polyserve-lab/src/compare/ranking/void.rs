@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BUSY, Row};
+use super::{BUSY, RankingRow};
 use crate::statistics::{Estimate, Interval};
 
 /// The min start of the interval of the cheaper server's relative throughput. Below it, a cost does not count.
@@ -81,11 +81,11 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Returns why the cost of `own` does not count compared with the cost of `other`; `None` if it counts, or if there is no cost.
-    pub(super) fn void(&self, own: &Row, other: &Row) -> Option<Void> {
+    pub(super) fn void(&self, own: &RankingRow, other: &RankingRow) -> Option<Void> {
         let cost = self.cost?;
         let sides = [(Side::Own, own), (Side::Other, other)];
         let idle = sides.iter().find(|(_, row)| row.server_busy.is_none_or(|busy| busy < BUSY));
-        if let Some((side, Row { server_busy: busy, client_busy, .. })) = idle {
+        if let Some((side, RankingRow { server_busy: busy, client_busy, .. })) = idle {
             let (side, busy) = (*side, *busy);
             let saturated = busy.is_some() && client_busy.is_some_and(|busy| busy >= BUSY);
             return Some(if saturated { Void::ClientSaturated { side, busy } } else { Void::Idle { side, busy } });
@@ -98,7 +98,7 @@ impl Pair {
         if own.latency.is_none() || other.latency.is_none() {
             return Some(Void::NoLatency);
         }
-        let overloaded = |row: &Row| row.latency.is_some_and(|latency| latency.overloaded);
+        let overloaded = |row: &RankingRow| row.latency.is_some_and(|latency| latency.overloaded);
         if let Some((side, _)) = sides.iter().find(|(_, row)| overloaded(row)) {
             return Some(Void::Overloaded { side: *side });
         }

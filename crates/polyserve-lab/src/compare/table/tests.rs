@@ -4,14 +4,14 @@ use crate::compare::contract::Contract;
 use crate::compare::ranking::{Bands, Latencies};
 use crate::experiment::Failed;
 use crate::statistics::Estimate;
-use polyserve_conformance::address::{AddressReport, Failed as Broken, Group};
+use polyserve_conformance::address::{AddressReport, FailedProperty, Group};
 
-fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> Row {
+fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
     let interval = Interval { low: ratio - 0.01, high: ratio + 0.01 };
     let estimate = Estimate { ratio, interval, rounds: 12 };
     let compared = Some(Compared { estimate, verdict });
     let share = Share { of: "null_epoll".into(), throughput: Some(estimate), cost: Some(estimate), cost_void: None };
-    Row {
+    RankingRow {
         name: name.into(),
         role,
         throughput: compared,
@@ -43,7 +43,8 @@ fn a_table() {
     limit.shares.clear();
     limit.cost_void = Some(Void::ClientSaturated { side: Side::Own, busy: Some(0.6) });
     let band = Some(Interval { low: 0.985, high: 1.012 });
-    let failed = Broken { property: "two_hosts_are_refused".into(), group: Group::Head, why: "200, not 400".into() };
+    let failed =
+        FailedProperty { property: "two_hosts_are_refused".into(), group: Group::Head, why: "200, not 400".into() };
     let theirs =
         AddressReport { held: vec!["a_length_is_digits".into()], failed: vec![failed], ..AddressReport::default() };
     let ranking = Ranking {
@@ -99,7 +100,7 @@ fn a_table() {
     assert!(text.contains("too few rounds for a verdict: 9 of 10") && text.contains("ended early"), "{text}");
 }
 
-fn ranking(rows: Vec<Row>) -> Ranking {
+fn ranking(rows: Vec<RankingRow>) -> Ranking {
     let band = Some(Interval { low: 0.985, high: 1.012 });
     Ranking {
         baseline: "base".into(),

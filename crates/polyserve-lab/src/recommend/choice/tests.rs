@@ -65,12 +65,12 @@ fn of_rounds(
         .collect();
     let (_, per_second, p99_ms) = of[0];
     contestants.push((again(&contestants[0].0), Role::Same, figures(per_second * 1.01, p99_ms)));
-    let entries: Vec<Entry<'_>> = contestants
+    let entries: Vec<RankingEntry<'_>> = contestants
         .iter()
         .map(|(name, role, figures)| {
             // The last round was cut short.
             let rounds = figures.iter().map(Some).chain([None]).collect();
-            Entry { name: name.clone(), role: *role, bound: None, rounds }
+            RankingEntry { name: name.clone(), role: *role, bound: None, rounds }
         })
         .collect();
     let ranking = Ranking::new(&entries, None, 0);

@@ -26,7 +26,7 @@ pub(super) const WATCH: Duration = Duration::from_millis(5);
 
 /// Which thread has the poll role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum PollRole {
     /// No thread. A worker takes the role once the list is empty.
     Free,
     Worker,
@@ -91,7 +91,7 @@ struct ReadyState {
     starting: usize,
     /// Of these, jobs that wait for a deferred answer.
     waiting: usize,
-    role: Role,
+    role: PollRole,
     /// Incremented by each step of a worker, so that the supervisor detects whether the workers make progress.
     steps: u64,
     /// `steps` when the supervisor took the role. Until that changes, each connection is a job: the active workers may be
@@ -127,7 +127,7 @@ impl ReadyList {
             jobs: 0,
             starting: 0,
             waiting: 0,
-            role: Role::Supervisor,
+            role: PollRole::Supervisor,
             steps: 0,
             steps_at_takeover: 0,
             has_lost_job: false,
@@ -154,7 +154,7 @@ impl ReadyList {
     pub(super) fn polled(&self, batch: &mut Vec<ReadyEntry>, policy: DispatchPolicy) -> (Next, Actions) {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
-        state.role = Role::Free;
+        state.role = PollRole::Free;
         // While workers serve, the supervisor checks their progress. If it does not do so yet, it must be woken. In a
         // drain it polls, so it must be woken too.
         let wake = (!state.is_watched && !state.list.is_empty()) || state.is_draining;
@@ -166,9 +166,9 @@ impl ReadyList {
 
     fn step(&self, state: &mut ReadyState, poll_first: bool, policy: DispatchPolicy) -> (Next, Actions) {
         state.steps += 1;
-        let may_poll = state.role == Role::Free && !state.is_draining && !self.is_shared;
+        let may_poll = state.role == PollRole::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
-            state.role = Role::Worker;
+            state.role = PollRole::Worker;
             return (Next::Poll { wait: false }, Actions::default());
         }
         if let Some(entry) = state.list.pop_front() {
@@ -180,18 +180,18 @@ impl ReadyList {
             if room && unassigned > if policy.dispatch { 0 } else { policy.help_beyond } {
                 actions.submit_jobs = add_jobs(state, 1);
             }
-            if policy.dispatch && state.role == Role::Free {
+            if policy.dispatch && state.role == PollRole::Free {
                 actions.wake_supervisor = take_over(state);
             }
             return (Next::Run(entry.id), actions);
         }
         if may_poll && !policy.dispatch {
-            state.role = Role::Worker;
+            state.role = PollRole::Worker;
             return (Next::Poll { wait: true }, Actions::default());
         }
         state.jobs -= 1;
         // The last active worker leaves no poller behind: the supervisor takes the role.
-        let alone = state.role == Role::Free;
+        let alone = state.role == PollRole::Free;
         (Next::End, Actions { wake_supervisor: alone && take_over(state), ..Actions::default() })
     }
 
@@ -222,10 +222,10 @@ impl ReadyList {
             if state.jobs < self.workers {
                 actions.submit_jobs = add_jobs(&mut state, 1);
             } else {
-                actions.wake_poller = state.role == Role::Worker;
+                actions.wake_poller = state.role == PollRole::Worker;
             }
         }
-        if state.role == Role::Free {
+        if state.role == PollRole::Free {
             actions.wake_supervisor = take_over(&mut state);
         }
         actions
@@ -248,7 +248,7 @@ impl ReadyList {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         let jobs = self.missing_jobs(&state, true);
-        let wake_poller = state.role == Role::Worker && jobs == 0 && !state.list.is_empty();
+        let wake_poller = state.role == PollRole::Worker && jobs == 0 && !state.list.is_empty();
         Actions { submit_jobs: add_jobs(&mut state, jobs), wake_supervisor: false, wake_poller }
     }
 
@@ -262,8 +262,8 @@ impl ReadyList {
         let jobs = add_jobs(&mut state, jobs);
         let progress = jobs > 0 || state.steps != state.steps_at_takeover;
         let lead = !policy.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
-        if came && lead && progress && state.role == Role::Supervisor {
-            state.role = Role::Free;
+        if came && lead && progress && state.role == PollRole::Supervisor {
+            state.role = PollRole::Free;
             state.is_watched = true;
         }
         Actions { submit_jobs: jobs, ..Actions::default() }
@@ -276,7 +276,9 @@ impl ReadyList {
         let is_due = last.is_some();
         // No worker has made a step since the last check.
         let stalled = last.is_some_and(|last| std::mem::replace(last, state.steps) == state.steps);
-        if state.role == Role::Free && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting) {
+        if state.role == PollRole::Free
+            && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting)
+        {
             take_over(&mut state);
         }
         state.has_lost_job &= !is_due;
@@ -284,10 +286,10 @@ impl ReadyList {
         let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || policy.dispatch) };
         let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
         let action = match state.role {
-            Role::Supervisor => SupervisorAction::Poll { check_again },
+            PollRole::Supervisor => SupervisorAction::Poll { check_again },
             // If requests come every few milliseconds, further checks are cheaper than a wake-up for each request.
-            Role::Worker if stalled => SupervisorAction::Sleep,
-            Role::Free | Role::Worker => SupervisorAction::Watch,
+            PollRole::Worker if stalled => SupervisorAction::Sleep,
+            PollRole::Free | PollRole::Worker => SupervisorAction::Watch,
         };
         state.is_watched = action != SupervisorAction::Sleep;
         (action, actions)
@@ -340,7 +342,7 @@ fn add_jobs(state: &mut ReadyState, jobs: usize) -> usize {
 }
 
 fn take_over(state: &mut ReadyState) -> bool {
-    state.role = Role::Supervisor;
+    state.role = PollRole::Supervisor;
     state.steps_at_takeover = state.steps;
     true
 }

@@ -1,19 +1,19 @@
-//! What may be said of many ratios, each of one cell to another, where a claim says that they are above 1.
+//! The verdict on a claim that many ratios, each of two cells, are above 1.
 //!
-//! A ratio counts only where it is beyond the band: the factor within which 95 % of the control's ratios lie, for the same
-//! server measured twice differs by as much. Those that count are put to the exact sign test, at 5 %: it asks for nothing
-//! but that noise falls on either side alike. Of less than six that count it never says anything.
+//! A ratio counts only if it is outside the band: the factor within which 95 % of the control's ratios lie. Two
+//! measurements of the same server differ by as much. The counted ratios go through the exact sign test, at 5 %. The test
+//! assumes only that noise falls on both sides alike. Fewer than six counted ratios never decide.
 //!
-//! * mostly: confirmed where the test says above, refuted where it says below.
-//! * nearly always: confirmed where the test says above and four fifths of all are; refuted where the test says below, or
-//!   a fifth of all are.
-//! * always: confirmed where the test says above, four fifths of all are, and none is below; refuted where more are below
-//!   than the band lets through by chance, two at least.
-//! * A trend: each series counts by its sign alone, for it was fitted through several cells; see [`trend`].
-//! * Any of them is refuted where four fifths of six or more are within a band of a tenth: there is no such difference.
-//!   Whether the client could have shown one is asked where the claims are.
+//! * mostly: confirmed if the test says above, refuted if it says below.
+//! * nearly always: confirmed if the test says above and four fifths of all ratios are above. Refuted if the test says
+//!   below, or a fifth of all ratios are below.
+//! * always: confirmed if the test says above, four fifths of all ratios are above, and none is below. Refuted if more
+//!   ratios are below than the band lets through by chance, and at least two.
+//! * A trend: each series counts by its sign alone, because it was fitted through several cells; see [`trend`].
+//! * Each of these claims is refuted if four fifths of six or more ratios are within a band of a tenth: there is no such
+//!   difference. Module `claims` decides whether the client could have shown a difference.
 //!
-//! Invariant: without a control, and of less than six, nothing is said.
+//! Invariant: there is no verdict without a control, or on fewer than six ratios.
 
 /// The factor within which two measurements of the same differ.
 #[derive(Clone, Copy, Debug, PartialEq)]

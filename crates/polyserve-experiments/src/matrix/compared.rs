@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use polyserve_lab::statistics::Line;
+use polyserve_lab::statistics::LinearFit;
 
-use super::judge::Band;
+use super::ratio_test::Band;
 use super::{Cell, Method, published};
 
 /// The language of a cell's server.
@@ -32,7 +32,7 @@ pub(super) enum Measure {
 
 /// The part of a cell that the claims use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct ComparedCell {
     pub(super) lang: Lang,
     pub(super) method: Method,
     pub(super) pool: usize,
@@ -41,7 +41,7 @@ pub(super) struct Seen {
     figures: [f64; 8],
 }
 
-impl Seen {
+impl ComparedCell {
     pub(super) fn figure(&self, measure: Measure) -> f64 {
         let [cpu, per_request, memory, anonymous, mean, received, connect, processing] = self.figures;
         match measure {
@@ -59,10 +59,10 @@ impl Seen {
 
 /// All cells of both languages.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
-    pub(super) seen: Vec<Seen>,
+pub(super) struct CellTable {
+    pub(super) seen: Vec<ComparedCell>,
     /// Pairs of a control's cell and the cell that it repeats; `None` for the published tables.
-    control: Option<Vec<[Seen; 2]>>,
+    control: Option<Vec<[ComparedCell; 2]>>,
     /// Cores that the server may use.
     pub(super) cores: usize,
 }
@@ -70,7 +70,7 @@ pub(super) struct Table {
 /// The CPU use, in per cent of its cores' time, from which a server's cores count as full.
 const FULL: f64 = 95.0;
 
-impl Table {
+impl CellTable {
     /// The measured cells; `rust` and `go` are the contestants' names.
     pub(super) fn measured(cells: &[Cell], [rust, go]: [&str; 2], cores: usize) -> Self {
         let lang = |cell: &Cell| match cell.key.contestant.as_str() {
@@ -90,7 +90,7 @@ impl Table {
                 cell.sample.processing_ms,
             ];
             let (method, pool) = (cell.key.method, cell.key.pool_size.unwrap_or(0));
-            Seen { lang, method, pool, connections: cell.key.connections, round: cell.key.round, figures }
+            ComparedCell { lang, method, pool, connections: cell.key.connections, round: cell.key.round, figures }
         };
         let own = cells.iter().filter(|cell| !cell.key.control);
         let seen = own.filter_map(|cell| Some(of(cell, lang(cell)?))).collect();
@@ -106,7 +106,7 @@ impl Table {
 
     /// The published cells. The number of cores was not published; it is taken to be 8, as in the author's other experiment.
     pub(super) fn published() -> anyhow::Result<Self> {
-        let of = |(method, row): (Method, published::Row)| Seen {
+        let of = |(method, row): (Method, published::PublishedCell)| ComparedCell {
             lang: if row.lang == "go" { Lang::Go } else { Lang::Rust },
             method,
             pool: row.pool_size,
@@ -141,15 +141,15 @@ impl Table {
     }
 
     /// The ratio of `of` to `to` in each cell that both have.
-    pub(super) fn ratios(&self, of: Lang, to: Lang, measure: Measure) -> Vec<(Seen, f64)> {
-        let cell = |seen: &Seen| (seen.method, seen.connections, seen.pool, seen.round);
+    pub(super) fn ratios(&self, of: Lang, to: Lang, measure: Measure) -> Vec<(ComparedCell, f64)> {
+        let cell = |seen: &ComparedCell| (seen.method, seen.connections, seen.pool, seen.round);
         let others: BTreeMap<_, f64> = self.lang(to).map(|seen| (cell(seen), seen.figure(measure))).collect();
         self.lang(of).filter_map(|seen| Some((*seen, seen.figure(measure) / others.get(&cell(seen))?))).collect()
     }
 
     /// The ratio of PUT to GET in each cell, for both languages.
-    pub(super) fn put_to_get(&self, measure: Measure) -> Vec<(Seen, f64)> {
-        let cell = |seen: &Seen| (seen.lang, seen.connections, seen.pool, seen.round);
+    pub(super) fn put_to_get(&self, measure: Measure) -> Vec<(ComparedCell, f64)> {
+        let cell = |seen: &ComparedCell| (seen.lang, seen.connections, seen.pool, seen.round);
         let with = |method| self.seen.iter().filter(move |seen| seen.method == method);
         let gets: BTreeMap<_, f64> = with(Method::Get).map(|seen| (cell(seen), seen.figure(measure))).collect();
         with(Method::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
@@ -158,17 +158,17 @@ impl Table {
     /// The factor by which the figure grows from the smallest pool to the largest, fitted through each series of three or more
     /// pools: a series has the same connections, method and round.
     pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
-        let series = |seen: &Seen| ((seen.method, seen.connections, seen.round), seen.pool);
+        let series = |seen: &ComparedCell| ((seen.method, seen.connections, seen.round), seen.pool);
         growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
     }
 
     /// The factor by which the figure grows from the min connections to the max.
     pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
-        let series = |seen: &Seen| ((seen.method, seen.pool, seen.round), seen.connections);
+        let series = |seen: &ComparedCell| ((seen.method, seen.pool, seen.round), seen.connections);
         growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
     }
 
-    fn lang(&self, lang: Lang) -> impl Iterator<Item = &Seen> {
+    fn lang(&self, lang: Lang) -> impl Iterator<Item = &ComparedCell> {
         self.seen.iter().filter(move |seen| seen.lang == lang)
     }
 }
@@ -187,7 +187,7 @@ fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> BTreeMap<K
 }
 
 fn factor(points: &[(f64, f64)]) -> Option<f64> {
-    let Line { slope, .. } = Line::through(points)?;
+    let LinearFit { slope, .. } = LinearFit::through(points)?;
     let (least, most) = points.iter().fold((f64::MAX, f64::MIN), |(least, most), (x, _)| (least.min(*x), most.max(*x)));
     let factor = (slope * (most - least)).exp();
     factor.is_finite().then_some(factor)
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_was_published_has_every_pair() {
-        let table = Table::published().unwrap();
+        let table = CellTable::published().unwrap();
         assert_eq!(table.ratios(Lang::Go, Lang::Rust, Measure::Memory).len(), 36);
         assert_eq!(table.put_to_get(Measure::CpuPct).len(), 36);
         assert_eq!(table.over_pools(Lang::Rust, Measure::CpuPct).len(), 6);

@@ -1,10 +1,10 @@
-//! What the connections of a crowd send, and when.
+//! The bytes that the connections of a crowd send, and their times.
 
-use super::Kind;
+use super::CrowdKind;
 
-/// The script of each connection: `first` at once, then one step at each turn.
+/// The steps of each connection: `first` at once, then one step at each turn.
 #[derive(Clone, Debug)]
-pub(super) struct Script {
+pub(super) struct ConnectionSteps {
     /// The bytes that are sent once the connection is open.
     pub(super) first: Vec<u8>,
     /// The steps that follow.
@@ -32,21 +32,21 @@ const PIPELINED: usize = 16;
 /// The content length of a body that never ends, in bytes.
 const ANNOUNCED: usize = 60_000;
 
-impl Script {
-    /// The script of `kind` for `host`. The answer to an idle connection ends with `body`.
-    pub(super) fn of(kind: Kind, host: &str, body: &str) -> Self {
+impl ConnectionSteps {
+    /// The steps of `kind` for `host`. The answer to an idle connection ends with `body`.
+    pub(super) fn of(kind: CrowdKind, host: &str, body: &str) -> Self {
         let get = |id| format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let (first, then) = match kind {
-            Kind::Idle => (get(SMALL), Then::Idle(body.into())),
-            Kind::SlowHeads => {
+            CrowdKind::Idle => (get(SMALL), Then::Idle(body.into())),
+            CrowdKind::SlowHeads => {
                 let rest = format!("ET /{SMALL} HTTP/1.1\r\nHost: {host}\r\nX-Slow: a");
                 ("G".into(), Then::Write(rest.into()))
             }
-            Kind::SlowBodies => {
+            CrowdKind::SlowBodies => {
                 let fields = format!("Host: {host}\r\nContent-Type: application/json\r\nContent-Length: {ANNOUNCED}");
                 (format!("PUT /{SMALL} HTTP/1.1\r\n{fields}\r\n\r\n"), Then::Write(b"{ ".to_vec()))
             }
-            Kind::SlowReaders => (get(LARGE).repeat(PIPELINED), Then::Read),
+            CrowdKind::SlowReaders => (get(LARGE).repeat(PIPELINED), Then::Read),
         };
         Self { first: first.into_bytes(), then }
     }

@@ -20,7 +20,7 @@ const TWINS: [&str; 2] = [TWIN, "go/twin-syncmap"];
 
 /// Chooses the contestants.
 #[derive(Debug)]
-pub(super) struct Field<'a> {
+pub(super) struct MatrixContestants<'a> {
     pub(super) args: &'a MatrixArgs,
     /// The flags of the given settings.
     pub(super) flags: &'a [String],
@@ -31,7 +31,7 @@ pub(super) struct Field<'a> {
     pub(super) most: usize,
 }
 
-impl Field<'_> {
+impl MatrixContestants<'_> {
     /// All contestants, with these pool sizes.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Field<'_> {
         check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
         for name in servers {
             if name.starts_with(go::PREFIX) {
-                let server = go::Server::named(&name).ok_or_else(|| unknown(&name))?;
+                let server = go::GoServer::named(&name).ok_or_else(|| unknown(&name))?;
                 candidates.push(Candidate::Go(server));
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Who takes part in `polyserve scale`, and where.
+//! The servers that `polyserve scale` measures, and their places on the axes.
 
 use polyserve::catalog::{Catalog, Entry, Tag};
 use polyserve::config::MAX_WORKERS;
@@ -10,7 +10,7 @@ use polyserve_lab::launch::Launch;
 use polyserve_lab::limits;
 use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::Key;
-use polyserve_lab::scale::{Axis, Place};
+use polyserve_lab::scale::{Axis, PointSettings};
 
 use super::super::entrants::serve;
 use super::super::room::{self, roomy};
@@ -19,8 +19,8 @@ use super::ScaleArgs;
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
 const OF_BODY: usize = 2;
 
-/// Who takes part, and where.
-pub(super) struct Field<'a> {
+/// Chooses the servers and their places on the axes.
+pub(super) struct ServerTargets<'a> {
     pub(super) args: &'a ScaleArgs,
     pub(super) catalog: &'a Catalog,
     pub(super) settings: &'a Settings,
@@ -28,7 +28,7 @@ pub(super) struct Field<'a> {
     pub(super) cores: usize,
 }
 
-impl Field<'_> {
+impl ServerTargets<'_> {
     /// The axes and their points. Where descriptors allow fewer connections, that is said.
     pub(super) fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
         let args = self.args;
@@ -132,7 +132,7 @@ impl Field<'_> {
     }
 
     /// A server at a place, with settings under which all its connections are served; or why it is not measured there.
-    fn server(&self, server: &str, repo: &str, place: &Place) -> anyhow::Result<Result<Launch, String>> {
+    fn server(&self, server: &str, repo: &str, place: &PointSettings) -> anyhow::Result<Result<Launch, String>> {
         let entry = self.catalog.server(server)?;
         let room = roomy(self.settings, &self.settings.with_pool_size(), place.connections);
         // The number of workers of a flag is for the servers that take one.

@@ -13,12 +13,12 @@ use polyserve_lab::launch::process::Failure;
 use polyserve_lab::machine::{Cores, proc};
 
 use super::figures::{Scheduled, round};
-use super::record::CpuOf;
-use super::talk::{Done, Ran, Request, Said};
+use super::record::CpuScope;
+use super::talk::{AnswerLine, Done, Ran, Request};
 
 /// A contestant, and its process once it has one.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct TaskContestant {
     pub(super) name: String,
     launch: Launch,
     talk: Option<Conversation>,
@@ -33,12 +33,12 @@ pub(super) struct Answer {
     pub(super) threads: Option<u64>,
 }
 
-/// How long a contestant may take beside its tasks.
+/// The max time of a request without the time of its tasks.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest time between two counts of its threads.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Member {
+impl TaskContestant {
     pub(super) fn new(name: &str, launch: Launch) -> Self {
         Self { name: name.to_owned(), launch, talk: None }
     }
@@ -72,7 +72,7 @@ impl Member {
         let look = (task / 4).clamp(Duration::from_millis(1), LOOK);
         let (mut ran, mut threads) = (Vec::new(), None);
         loop {
-            match talk.hear(look).map_err(wrong)? {
+            match talk.next_line(look).map_err(wrong)? {
                 None if stop.is_begun() => {
                     self.talk = None;
                     return Ok(None);
@@ -82,11 +82,11 @@ impl Member {
                 }
                 None => threads = threads.max(proc::threads(talk.pid()).ok()),
                 Some(line) => match serde_json::from_str(&line) {
-                    Ok(Said::Ran(one)) => ran.push(one),
-                    Ok(Said::Done(Done { process_cpu_ns })) => {
+                    Ok(AnswerLine::Ran(one)) => ran.push(one),
+                    Ok(AnswerLine::Done(Done { process_cpu_ns })) => {
                         return complete(Answer { ran, process_cpu_ns, threads }, request).map(Some);
                     }
-                    Ok(Said::Failed(failed)) => return Err(Absence::wrong(failed.error)),
+                    Ok(AnswerLine::Failed(failed)) => return Err(Absence::wrong(failed.error)),
                     Err(error) => return Err(Absence::wrong(format!("it says {line:?}: {error}"))),
                 },
             }
@@ -108,11 +108,11 @@ fn complete(answer: Answer, request: &Request) -> Result<Answer, Absence> {
 
 impl Answer {
     /// The tasks' CPU time in milliseconds; the process's if a task can change threads.
-    pub(super) fn cpu_ms(&self) -> (f64, CpuOf) {
+    pub(super) fn cpu_ms(&self) -> (f64, CpuScope) {
         let of_tasks: Option<i64> = self.ran.iter().map(|ran| ran.cpu_ns).sum();
         match of_tasks {
-            Some(sum) => (sum as f64 / 1e6, CpuOf::Tasks),
-            None => (self.process_cpu_ns as f64 / 1e6, CpuOf::Process),
+            Some(sum) => (sum as f64 / 1e6, CpuScope::Tasks),
+            None => (self.process_cpu_ns as f64 / 1e6, CpuScope::Process),
         }
     }
 
