@@ -71,6 +71,7 @@ impl Shutdown {
     }
 
     /// Whether the shutdown has begun.
+    #[inline]
     pub fn is_begun(&self) -> bool {
         // Sequentially consistent with the state that a thread stores before it calls this. Servers with blocking threads
         // rely on it.

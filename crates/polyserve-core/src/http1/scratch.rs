@@ -104,6 +104,7 @@ impl Scratch {
     }
 
     /// Releases the buffers if they hold more than `limit` bytes and no output waits to be written.
+    #[inline]
     pub fn trim(&mut self, limit: usize) {
         if self.capacity() > limit && self.out.is_empty() {
             (self.out, self.ends, self.body) = (Vec::new(), Vec::new(), Vec::new());

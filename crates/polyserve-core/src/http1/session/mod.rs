@@ -296,6 +296,7 @@ impl Session {
     }
 
     /// Returns the bytes that are still to be written.
+    #[inline]
     pub fn unsent(&self) -> &[u8] {
         self.unsent.as_ref().map_or(&[], |unsent| unsent.rest())
     }
