@@ -1,8 +1,4 @@
-use std::fs;
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Instant;
 
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::service::EntityService;
@@ -10,22 +6,15 @@ use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, Rep
 use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead};
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
 use polyserve_lab::progress::Progress;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
-use super::{PATIENCE, Serving, misused, polyserve, printed, text};
-
-fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("check-{}-{name}.jsonl", std::process::id()))
-}
+use super::{Dir, Serving, array, ended, has, interrupted, json, misused, parsed, polyserve, printed, sockets, text};
 
 #[test]
 fn what_clients_see_of_every_shape_has_an_order() {
     let servers = "sequential,pool_server,leader_followers,tokio_tcp,tokio_hyper,smol";
-    let report: Value =
-        serde_json::from_str(&printed(&["check", "--servers", servers, "--ops", "1000", "--json"])).unwrap();
+    let report = json(&format!("check --servers {servers} --ops 1000"));
     assert_eq!((&report["passed"], &report["interrupted"]), (&true.into(), &false.into()), "{report}");
-    let runs = report["runs"].as_array().unwrap();
+    let runs = array(&report["runs"]);
     assert_eq!(runs.len(), 6);
     for run in runs {
         assert_eq!((&run["verdict"], &run["operations"]), (&"linearizable".into(), &1000.into()), "{run}");
@@ -36,9 +25,8 @@ fn what_clients_see_of_every_shape_has_an_order() {
 
 #[test]
 fn every_repo_is_asked_without_a_server() {
-    let args = ["check", "--in-process", "--repos", "all", "--ops", "4000", "--keys", "2", "--clients", "3", "--json"];
-    let report: Value = serde_json::from_str(&printed(&args)).unwrap();
-    let runs = report["runs"].as_array().unwrap();
+    let report = json("check --in-process --repos all --ops 4000 --keys 2 --clients 3");
+    let runs = array(&report["runs"]);
     assert_eq!(runs.len(), Catalog::builtin().repos().len());
     for run in runs {
         assert_eq!((&run["verdict"], &run["operations"]), (&"linearizable".into(), &4000.into()), "{run}");
@@ -46,13 +34,11 @@ fn every_repo_is_asked_without_a_server() {
     }
 }
 
-/// A flag was refused by the first server without the setting, or ignored.
+/// The first server without the setting refused the flag, or ignored it.
 #[test]
 fn a_flag_applies_to_the_servers_that_have_the_setting() {
-    for (flag, value) in [("--queue", "100"), ("--workers", "3")] {
-        printed(&["check", "--servers", "sequential,pool_server", "--ops", "200", flag, value]);
-        let error = misused(&["check", "--servers", "sequential,leader_followers", "--ops", "200", flag, value]);
-        assert!(error.contains(flag.trim_start_matches('-')), "{error}");
+    for flag in ["--queue 100", "--workers 3"] {
+        printed(&format!("check --servers sequential,pool_server --ops 200 {flag}"));
     }
 }
 
@@ -60,47 +46,39 @@ fn a_flag_applies_to_the_servers_that_have_the_setting() {
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_before_the_recording() {
     // It would take hours.
-    let error = misused(&["check", "--ops", "10000000", "--out", "/nonexistent/history.jsonl"]);
-    assert!(error.contains("--out /nonexistent/history.jsonl") && error.contains("cannot be written"), "{error}");
+    let error = misused("check --ops 10000000 --out /nonexistent/history.jsonl");
+    has(&error, &["--out /nonexistent/history.jsonl", "cannot be written"]);
 }
 
 /// What was recorded is read back, as any other history is; and a line that cannot be makes it one without an order.
 #[test]
 fn a_recorded_history_is_checked_again() {
-    let path = file("again");
-    let name = path.to_str().unwrap();
-    let table = printed(&["check", "--ops", "600", "--keys", "1", "--seed", "7", "--out", name]);
-    for part in ["pool_server/mpsc_pool", "two_level", "600", "linearizable", "passed"] {
-        assert!(table.contains(part), "{table}");
-    }
-    let recorded = fs::read_to_string(&path).unwrap();
+    let dir = Dir::new("check-again");
+    dir.write("history.jsonl", "");
+    let table = printed(&format!("check --ops 600 --keys 1 --seed 7 --out {dir}/history.jsonl"));
+    has(&table, &["pool_server/mpsc_pool", "two_level", "600", "linearizable", "passed"]);
+    let recorded = dir.read("history.jsonl");
     assert!(recorded.starts_with("{") && recorded.lines().next().unwrap().contains("\"clients\":8"), "{recorded}");
-    let again = printed(&["check", "--history", name]);
-    assert!(again.contains("recorded") && again.contains("600") && again.contains("passed"), "{again}");
+    has(&printed(&format!("check --history {dir}/history.jsonl")), &["recorded", "600", "passed"]);
 
     let lines = [
         r#"{"process":0,"op":"put","key":5,"value":1,"call":10,"return":20,"outcome":"created"}"#,
         r#"{"process":1,"op":"put","key":5,"value":2,"call":30,"return":40,"outcome":"replaced"}"#,
         r#"{"process":2,"op":"get","key":5,"value":1,"call":50,"return":60,"outcome":"found"}"#,
     ];
-    fs::write(&path, format!("{recorded}{}\n", lines.join("\n"))).unwrap();
-    let output = polyserve(&["check", "--history", name]).output().unwrap();
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    for part in ["NOT LINEARIZABLE", "key 5: client 2's get saw 1, which client 1's put of 2 had replaced", "FAILED"] {
-        assert!(said.contains(part), "{said}");
-    }
+    dir.write("history.jsonl", format!("{recorded}{}\n", lines.join("\n")));
+    let said = text(&ended(1, &format!("check --history {dir}/history.jsonl")).stdout);
+    let why = "key 5: client 2's get saw 1, which client 1's put of 2 had replaced";
+    has(&said, &["NOT LINEARIZABLE", why, "FAILED"]);
     assert!(said.lines().count() < 20, "small enough to read: {said}");
 }
 
 #[test]
 fn a_foreign_server_is_checked() {
-    let serving = Serving::start(polyserve(&["serve", "--server", "tokio_tcp", "--listen", "127.0.0.1:0"]));
-    let url = format!("http://{}", serving.addr);
+    let serving = Serving::start(polyserve("serve --server tokio_tcp --listen 127.0.0.1:0"));
     // Twice: what the first one left behind is no part of the second.
     for _ in 0..2 {
-        let report: Value =
-            serde_json::from_str(&printed(&["check", "--url", &url, "--ops", "500", "--json"])).unwrap();
+        let report = json(&format!("check --url http://{} --ops 500", serving.addr));
         assert_eq!((&report["passed"], &report["runs"][0]["operations"]), (&true.into(), &500.into()), "{report}");
     }
 }
@@ -108,24 +86,8 @@ fn a_foreign_server_is_checked() {
 /// What was recorded until then is checked.
 #[test]
 fn a_signal_ends_it() {
-    let args = ["check", "--ops", "10000000", "--json"];
-    let mut child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let sockets = || {
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
-        let targets = descriptors.filter_map(|one| fs::read_link(one.ok()?.path()).ok());
-        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
-    };
-    let deadline = Instant::now() + PATIENCE;
-    while sockets() < 8 {
-        if Instant::now() >= deadline {
-            let _ = child.kill(); // it would go on for long
-            panic!("it gets nowhere");
-        }
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let output = interrupted("check --ops 10000000 --json", |pid| sockets(pid) >= 8);
+    let report = parsed(&output);
     let run = &report["runs"][0];
     let operations = run["operations"].as_u64().unwrap();
     // So few that clients may not have met show nothing.
@@ -139,46 +101,32 @@ fn a_signal_ends_it() {
 /// Nothing recorded is nothing shown, whatever the reason.
 #[test]
 fn what_shows_nothing_does_not_pass() {
-    let undecided = |name: &str, why: &str| {
-        let output = polyserve(&["check", "--history", name]).output().unwrap();
-        let said = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("UNDECIDED") && said.contains(why) && !said.contains("passed"), "{said}");
-    };
-    undecided("/dev/null", "the history has no operation");
-    let path = file("alone");
-    let name = path.to_str().unwrap();
-    fs::write(&path, "{\"kind\":\"header\",\"format\":1}\n").unwrap();
-    undecided(name, "the history has no operation");
-
+    let dir = Dir::new("check-alone");
     let by = |process: u32| {
         let put = r#""op":"put","key":5,"value":1,"call":10,"return":20,"outcome":"created"}"#;
         let get = r#""op":"get","key":5,"value":1,"call":30,"return":40,"outcome":"found"}"#;
         format!("{{\"process\":0,{put}\n{{\"process\":{process},{get}\n")
     };
-    fs::write(&path, by(1)).unwrap();
-    undecided(name, "no two operations of a key overlap");
+    for (history, why) in [
+        (String::new(), "the history has no operation"),
+        ("{\"kind\":\"header\",\"format\":1}\n".to_owned(), "the history has no operation"),
+        (by(1), "no two operations of a key overlap"),
+    ] {
+        dir.write("history.jsonl", history);
+        let said = text(&ended(1, &format!("check --history {dir}/history.jsonl")).stdout);
+        has(&said, &["UNDECIDED", why]);
+        assert!(!said.contains("passed"), "{said}");
+    }
     // Operations of one client alone never overlap.
-    fs::write(&path, by(0)).unwrap();
-    assert!(printed(&["check", "--history", name]).contains("passed"));
+    dir.write("history.jsonl", by(0));
+    has(&printed(&format!("check --history {dir}/history.jsonl")), &["passed"]);
 
     let nothing = CheckReport::new(Vec::new(), true);
     assert!(!nothing.passed && nothing.to_string().contains("UNDECIDED: nothing was recorded"), "{nothing}");
-}
 
-#[test]
-fn what_cannot_be_is_refused() {
-    assert!(misused(&["check", "--server", "nope"]).contains("pool_server/mpsc_pool"));
-    assert!(misused(&["check", "--ops", "0"]).contains("--ops"));
-    assert!(misused(&["check", "--clients", "101"]).contains("--clients"));
-    assert!(misused(&["check", "--servers", "all", "--out", "any"]).contains("--out takes one history"));
-    assert!(misused(&["check", "--in-process", "--workers", "3"]).contains("no server is started"));
-    assert!(misused(&["check", "--url", "http://127.0.0.1:1/1"]).contains("no path of its own"));
-    assert!(misused(&["check", "--history", "/nowhere/at-all"]).contains("/nowhere/at-all"));
-    assert!(misused(&["check", "--history", "any", "--ops", "3"]).contains("--ops"));
-    let path = file("nonsense");
-    fs::write(&path, "{\"process\":0}\n").unwrap();
-    assert!(misused(&["check", "--history", path.to_str().unwrap()]).contains("line 1 of the history: missing field"));
+    dir.write("history.jsonl", "{\"process\":0}\n");
+    let error = misused(&format!("check --history {dir}/history.jsonl"));
+    has(&error, &["line 1 of the history: missing field"]);
 }
 
 fn recorded(subject: &CheckSubject) -> CheckRun {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,9 +21,12 @@ use polyserve_load::{Dist, Mix, Traffic, Usage};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, signalled, text};
+use super::{
+    Dir, PATIENCE, Serving, array, ended, has, json, misused, parsed, polyserve, printed, run, signalled, text, texts,
+};
 
-pub(crate) const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
+const TINY: &str = "--slice=50ms --warm-up=50ms --connections=4 --keys=50 --seed=7";
+const RECORD: &str = "compare.jsonl";
 
 /// The allocator that takes precedence.
 const ALLOCATOR: &str = match (cfg!(feature = "jemalloc"), cfg!(feature = "mimalloc")) {
@@ -32,36 +35,21 @@ const ALLOCATOR: &str = match (cfg!(feature = "jemalloc"), cfg!(feature = "mimal
     (false, false) => "the system's",
 };
 
-/// A directory of this test that does not exist yet.
-pub(crate) fn fresh(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    dir
-}
-
-/// The lines of the record.
-pub(crate) fn lines(dir: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(dir.join("compare.jsonl")).expect("there is a record");
-    assert!(text.ends_with('\n'), "the last line is whole");
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
-}
-
-pub(crate) fn kind(line: &Value) -> &str {
-    line["kind"].as_str().expect("every line has a kind")
+/// The number of lines of a kind.
+fn count(lines: &[Value], kind: &str) -> usize {
+    lines.iter().filter(|line| line["kind"] == kind).count()
 }
 
 #[test]
 fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
-    let dir = fresh("tiny");
-    let pair = ["compare", "--servers=leader_followers", "--repos=two_level,std_mutex", "--rounds=2"];
-    let out = format!("--out={}", dir.display());
-    let printed_first = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
-    for wanted in ["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"] {
-        assert!(printed_first.contains(wanted), "{wanted} is not in\n{printed_first}");
-    }
-    let lines = lines(&dir);
+    let dir = Dir::new("tiny");
+    let pair = format!("compare {TINY} --servers=leader_followers --repos=two_level,std_mutex --rounds=2 --out={dir}");
+    let slowed = format!("{pair} --slowed=50");
+    let printed_first = printed(&slowed);
+    has(&printed_first, &["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"]);
+    let lines = dir.lines(RECORD);
     let [environment, samples @ .., others, end] = lines.as_slice() else { panic!("{lines:?}") };
-    assert_eq!((kind(environment), environment["seed"].as_u64()), ("environment", Some(7)));
+    assert_eq!((&environment["kind"], environment["seed"].as_u64()), (&"environment".into(), Some(7)));
     for known in ["rustc", "profile", "kernel", "command"] {
         assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
     }
@@ -70,42 +58,60 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     let of_round = |wanted: u64| samples.iter().filter(|sample| sample["round"] == wanted).count();
     assert!(of_round(0) >= 6 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
     for sample in samples {
-        assert_eq!(kind(sample), "turn");
+        assert_eq!(sample["kind"], "turn");
         assert!(sample["retried"].is_u64() && sample["reconnects"].is_u64(), "{sample}");
         assert!(sample["answered"].is_u64() && sample["server_busy"].as_f64().is_some(), "{sample}");
         assert!(sample["latency"].is_null() || sample["round"] != 0, "{sample}");
         assert_eq!(sample["attempt"].is_u64(), sample["round"] == 0, "{sample}");
     }
-    assert_eq!((kind(others), others["share"].is_f64()), ("other_processes", true));
-    assert_eq!((kind(end), &end["interrupted"], &end["missing"]), ("end", &Value::Bool(false), &0.into()));
+    assert_eq!((&others["kind"], others["share"].is_f64()), (&"other_processes".into(), true));
+    assert_eq!((&end["kind"], &end["interrupted"], &end["missing"]), (&"end".into(), &false.into(), &0.into()));
     // A record stays: with another plan it is not resumed; with the same plan nothing is measured again.
-    let again = misused(&[&pair[..], &TINY, &[&out]].concat());
-    assert!(again.contains("not written over"), "{again}");
-    let recorded = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
-    let printed_again = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
-    assert_eq!(printed_again, printed_first, "the ranking of the same samples");
-    let printed_as_json = printed(&[&pair[..], &TINY, &["--slowed=50", "--json", &out]].concat());
-    let ranking: Value = serde_json::from_str(&printed_as_json).unwrap();
-    assert_eq!((&ranking["interrupted"], ranking["rows"].as_array().unwrap().len()), (&Value::Bool(false), 5));
-    for row in ranking["rows"].as_array().unwrap() {
+    has(&misused(&pair), &["not written over"]);
+    let recorded = dir.read(RECORD);
+    assert_eq!(printed(&slowed), printed_first, "the ranking of the same samples");
+    let ranking = json(&slowed);
+    assert_eq!((&ranking["interrupted"], array(&ranking["rows"]).len()), (&false.into(), 5));
+    for row in array(&ranking["rows"]) {
         let verdict = &row["throughput"]["verdict"];
         assert!(verdict.is_null() || verdict == "too_few_rounds", "{row}");
     }
-    let after = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
-    let added = after.strip_prefix(&recorded).expect("lines are added only");
-    let kinds: Vec<Value> =
-        added.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].clone()).collect();
+    assert!(dir.read(RECORD).starts_with(&recorded), "lines are added only");
+    let kinds: Vec<Value> = dir.lines(RECORD)[lines.len()..].iter().map(|line| line["kind"].clone()).collect();
     assert_eq!(kinds, ["environment", "end"].repeat(2), "nothing was measured again");
+}
+
+/// As after a crash: the last round is not whole, and is measured again. Earlier rounds are kept, and so is the rate.
+#[test]
+fn a_comparison_resumes_after_its_last_whole_round() {
+    let dir = Dir::new("goes-on");
+    let line = format!("compare --servers=pool_server --repos=two_level,std_mutex --rounds=2 --name=get-1 --out={dir}");
+    let line = format!("{line} {TINY}");
+    printed(&line);
+    let all = dir.lines("get-1.jsonl");
+    let is_of = |line: &&Value, round: u64| line["kind"] == "turn" && line["round"] == round;
+    let first = all.iter().position(|line| is_of(&line, 2)).unwrap();
+    let kept: String = dir.read("get-1.jsonl").split_inclusive('\n').take(first + 1).collect();
+    dir.write("get-1.jsonl", format!("{kept}{{\"kind\":\"turn\",\"rou"));
+    let ranking = json(&line);
+    assert_eq!((&ranking["rounds"], &ranking["interrupted"]), (&2.into(), &false.into()));
+    assert!(array(&ranking["rows"]).iter().all(|row| row["throughput"]["rounds"] == 2), "{ranking}");
+    assert!(dir.read("get-1.jsonl").starts_with(&kept), "what was recorded stays");
+    let after = dir.lines("get-1.jsonl");
+    let added = &after[first + 1..];
+    let of = |round: u64| added.iter().filter(|line| is_of(line, round)).count();
+    assert_eq!((of(0), of(1), of(2)), (0, 0, 4), "{added:?}");
+    let second = all[first..].iter().chain(added).filter(|line| is_of(line, 2));
+    let rates: Vec<_> = second.map(|line| &line["latency"]["rate"]).collect();
+    assert!(rates[0].is_f64() && rates.iter().all(|rate| *rate == rates[0]), "{rates:?}");
 }
 
 #[test]
 fn a_connection_a_request_has_both_limits() {
-    let args =
-        ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--no-keepalive", "--no-latency"];
-    let ranking: Value = serde_json::from_str(&printed(&[&args[..], &TINY, &["--json"]].concat())).unwrap();
-    let shares = ranking["rows"][0]["shares"].as_array().unwrap();
-    let of: Vec<_> = shares.iter().map(|share| share["of"].as_str().unwrap()).collect();
-    assert_eq!(of, ["null_epoll", "null_accept"], "{ranking}");
+    let args = "--servers=pool_server --repos=std_mutex --rounds=1 --no-keepalive --no-latency";
+    let ranking = json(&format!("compare {args} {TINY}"));
+    let shares = array(&ranking["rows"][0]["shares"]);
+    assert_eq!(texts(shares, "of"), ["null_epoll", "null_accept"], "{ranking}");
     for share in shares {
         let (throughput, cost) = (&share["throughput"], &share["cost"]);
         assert!(throughput["interval"]["low"].is_f64() && cost["interval"]["high"].is_f64(), "{share}");
@@ -113,20 +119,18 @@ fn a_connection_a_request_has_both_limits() {
     }
     assert!(ranking["rows"][0]["bytes_per_connection"].is_null(), "{ranking}");
     let environment = &ranking["environment"];
-    assert_eq!((&environment["seed"], &environment["allocator"]), (&Value::from(7), &Value::from(ALLOCATOR)));
-    assert!(environment["command"].as_array().unwrap().iter().any(|arg| arg == "--no-keepalive"), "{environment}");
+    assert_eq!((&environment["seed"], &environment["allocator"]), (&7.into(), &ALLOCATOR.into()));
+    assert!(array(&environment["command"]).iter().any(|arg| arg == "--no-keepalive"), "{environment}");
     assert_eq!((&ranking["rate"], &ranking["failed"]), (&Value::Null, &Value::Array(Vec::new())));
 }
 
 /// Then the ratios are shares of a limit. The reference has the same mix.
 #[test]
 fn a_reference_may_be_the_baseline() {
-    let args = ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--baseline=null_epoll"];
-    let mixed = ["--mix=get=95,put=5", "--json", "--no-latency"];
-    let ranking: Value = serde_json::from_str(&printed(&[&args[..], &TINY, &mixed].concat())).unwrap();
-    assert_eq!((&ranking["baseline"], &ranking["failed"]), (&Value::from("null_epoll"), &Value::Array(Vec::new())));
-    let rows = ranking["rows"].as_array().unwrap();
-    let names: BTreeSet<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let args = "--servers=pool_server --repos=std_mutex --rounds=1 --baseline=null_epoll --mix=get=95,put=5";
+    let ranking = json(&format!("compare {args} --no-latency {TINY}"));
+    assert_eq!((&ranking["baseline"], &ranking["failed"]), (&"null_epoll".into(), &Value::Array(Vec::new())));
+    let names = BTreeSet::from_iter(texts(array(&ranking["rows"]), "name"));
     assert_eq!(names, BTreeSet::from(["null_epoll", "null_epoll (again)", "pool_server/mpsc_pool/std_mutex"]));
     assert_eq!(ranking["asked"], "95 GET to 5 PUT of 50 entities, uniform; 4 connections, kept alive");
 }
@@ -134,85 +138,39 @@ fn a_reference_may_be_the_baseline() {
 /// A contestant that cannot take part is in the record and in the output.
 #[test]
 fn an_absent_contestant_is_recorded() {
-    let dir = fresh("refused");
-    let args = ["compare", "--servers=pool_server", "--peers=nginx", "--mix=put=1", "--repos=std_mutex", "--rounds=1"];
-    let out = format!("--out={}", dir.display());
-    let output = super::run(&[&args[..], &TINY, &["--no-latency", "--json", &out]].concat());
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let lines = lines(&dir);
-    let absent = lines.iter().find(|line| kind(line) == "failure").expect("nginx has a fixed answer");
-    assert_eq!((&absent["name"], &absent["reason"]), (&Value::from("nginx"), &Value::from("not_available")));
-    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
-    let failed = ranking["failed"].as_array().unwrap();
-    assert!(failed.iter().any(|failed| failed["name"] == "nginx"), "{failed:?}");
-}
-
-#[test]
-fn what_cannot_be_compared_is_named() {
-    let error = misused(&["compare", "--servers=leader_follower"]);
-    assert!(error.contains("did you mean \"leader_followers\"?"), "{error}");
-    assert!(misused(&["compare", "--repos=two_levels"]).contains("did you mean \"two_level\"?"));
-    assert!(misused(&["compare", "--baseline=pool_server/nope"]).contains("no repo \"nope\""));
-    assert!(misused(&["compare", "--baseline=nope"]).contains("nor a reference such as null_epoll"));
-    assert!(misused(&["compare", "--baseline=null_epoll", "--slowed=5"]).contains("needs a server for a baseline"));
-    assert!(misused(&["compare", "--server-cores=1000"]).contains("there is no core 1000"));
-    assert!(misused(&["compare", "--client-cores=x"]).contains("no list of cores"));
-    assert!(misused(&["compare", "--servers=sequential", "--workers=2"]).contains("workers must be 1"));
-    assert!(misused(&["compare", "--slowed=0"]).contains("--slowed 0"));
-    for wrong in ["--rounds=0", "--slice=0ms", "--warm-up=1us", "--connections=0", "--keys=0", "--mix=get=0,put=0"] {
-        misused(&["compare", wrong]);
-    }
-    assert!(misused(&["compare", "--out=/tmp", "--name=../x"]).contains("is no name of letters"));
-    assert!(misused(&["compare", "--name=x"]).contains("--out"));
-    assert!(misused(&["trial"]).contains("--same"));
-    assert!(misused(&["trial", "--times=3"]).contains("--slowed"));
-    assert!(misused(&["trial", "--same=1", "--rounds=9"]).contains("--rounds 10 or more"));
-}
-
-#[test]
-fn an_unknown_peer_is_refused() {
-    let error = misused(&["compare", "--peers=hyper,hypper"]);
-    assert!(error.contains("no peer \"hypper\"") && error.contains("hyper, axum, actix-web, ntex, warp"), "{error}");
-    assert!(misused(&["compare", "--baseline=peer/nope"]).contains("no peer \"peer/nope\""));
-    assert!(misused(&["compare", "--baseline=nginx"]).contains("a baseline runs twice"));
-    assert!(misused(&["compare", "--baseline=peer/hyper", "--slowed=5"]).contains("--slowed needs a server of ours"));
-    let trial = ["trial", "--same=1", "--rounds=10", "--baseline=peer/hyper"];
-    assert!(misused(&trial).contains("only compare has peers"));
+    let dir = Dir::new("refused");
+    let args = "--servers=pool_server --peers=nginx --mix=put=1 --repos=std_mutex --rounds=1 --no-latency --json";
+    let ranking = parsed(&ended(1, &format!("compare {args} {TINY} --out={dir}")));
+    let absent = &dir.recorded(RECORD, "failure")[0]; // nginx has a fixed answer
+    assert_eq!((&absent["name"], &absent["reason"]), (&"nginx".into(), &"not_available".into()));
+    let failed = &ranking["failed"][0];
+    assert!(failed["name"] == "nginx" && failed["why"].as_str().unwrap().contains("keeps nothing that is put"));
 }
 
 /// There are no sources to build. The other contestants are measured, but a baseline is essential.
 #[test]
 fn peers_without_sources_are_named_as_not_run() {
-    let nowhere = fresh("no-peers");
-    let sources = format!("--peers-dir={}", nowhere.display());
-    let go = format!("--go-dir={}", nowhere.display());
-    let args = ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--no-latency", "--json"];
-    let output = super::run(&[&args[..], &TINY, &["--peers=hyper,all", &sources, &go]].concat());
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
-    let failed = ranking["failed"].as_array().unwrap();
-    let failed: Vec<&Value> = failed.iter().filter(|failed| failed["name"] != "nginx").collect(); // it needs none
-    let names: Vec<_> = failed.iter().map(|failed| failed["name"].as_str().unwrap()).collect();
+    let args = "--servers=pool_server --repos=std_mutex --rounds=1 --no-latency --json --peers-dir=/nowhere";
+    let output = ended(1, &format!("compare {args} {TINY} --peers=hyper,all --go-dir=/nowhere"));
+    let ranking = parsed(&output);
+    let failed: Vec<Value> = array(&ranking["failed"]).to_vec();
+    let failed: Vec<Value> = failed.into_iter().filter(|failed| failed["name"] != "nginx").collect(); // it needs none
     let rust =
         ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"].map(|name| format!("peer/{name}"));
     let go = ["twin-rwmutex", "twin-syncmap", "nethttp", "fasthttp"].map(|name| format!("go/{name}"));
-    assert_eq!(names, [&rust[..], &go].concat(), "each once");
-    for failed in failed {
-        let why = failed["why"].as_str().unwrap();
-        assert!(why.contains("holds no "), "{failed}");
-    }
-    assert!(ranking["rows"].as_array().unwrap().iter().any(|row| row["name"] == "pool_server/mpsc_pool/std_mutex"));
-    let output = super::run(&[&args[..], &TINY, &["--baseline=peer/warp", &sources]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("the baseline peer/warp: "), "{}", text(&output.stderr));
+    assert_eq!(texts(&failed, "name"), [&rust[..], &go].concat(), "each once");
+    assert!(texts(&failed, "why").iter().all(|why| why.contains("holds no ")), "{failed:?}");
+    assert!(texts(array(&ranking["rows"]), "name").contains(&"pool_server/mpsc_pool/std_mutex"));
+    let output = ended(1, &format!("compare {args} {TINY} --peers=hyper,all --baseline=peer/warp"));
+    has(&text(&output.stderr), &["the baseline peer/warp: "]);
 }
 
 /// `sequential` serves one connection at a time, so the check closes each before the next.
 #[test]
 fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
     for server in ["sequential", "pool_server"] {
-        let command = ["serve", "--server", server, "--repo", "two_level", "--listen", "127.0.0.1:0"];
-        let serving = super::Serving::start(polyserve(&command));
+        let command = format!("serve --server {server} --repo two_level --listen 127.0.0.1:0");
+        let serving = Serving::start(polyserve(&command));
         let report = polyserve_conformance::address::check(serving.addr, PATIENCE);
         assert!(report.failed.is_empty() && report.not_run.is_empty(), "{server} {report}\n{:#?}", report.failed);
     }
@@ -221,25 +179,23 @@ fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
 /// The contract of a foreign server is in the ranking and in the record.
 #[test]
 fn the_contract_of_a_foreign_server_is_recorded() {
-    let dir = fresh("contract");
+    let dir = Dir::new("contract");
     let theirs = serve("theirs", Role::Ranked, "pool_server").with(|one| one.checks_contract = true);
-    let mut comparison = comparison(vec![serve("base", Role::Baseline, "leader_followers"), theirs]);
-    let ranking = compared(Some(&dir), &mut comparison).unwrap();
+    let ranking = compared(Some(&dir), vec![serve("base", Role::Baseline, "leader_followers"), theirs]).unwrap();
     let [contract] = ranking.contracts.as_slice() else { panic!("{:?}", ranking.contracts) };
     assert!(contract.keeps_framing && contract.report.failed.is_empty(), "{contract}");
-    assert!(ranking.to_string().contains("theirs holds all "), "{ranking}");
-    let lines = lines(&dir);
-    let line = lines.iter().find(|line| kind(line) == "contract").expect("it is recorded");
-    assert_eq!((&line["name"], &line["keeps_framing"]), (&Value::from("theirs"), &Value::Bool(true)));
-    assert!(line["held"].as_array().is_some_and(|held| held.len() > 25) && line["failed"] == Value::Array(vec![]));
+    has(&ranking.to_string(), &["theirs holds all "]);
+    let line = &dir.recorded(RECORD, "contract")[0];
+    assert_eq!((&line["name"], &line["keeps_framing"]), (&"theirs".into(), &true.into()));
+    assert!(array(&line["held"]).len() > 25 && array(&line["failed"]).is_empty());
 }
 
 /// The verdict depends on the machine. The counts must match it.
 #[test]
 fn a_trial_counts_the_verdicts() {
-    let args = ["trial", "--same=1", "--servers=pool_server", "--repos=std_mutex", "--rounds=10", "--json"];
-    let output = super::run(&[&args[..], &TINY].concat());
-    let outcome: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let args = "--same=1 --servers=pool_server --repos=std_mutex --rounds=10 --json";
+    let output = run(&format!("trial {args} {TINY}"));
+    let outcome = parsed(&output);
     let same = &outcome["trials"][0]["throughput"];
     let count = |name: &str| same[name].as_u64().unwrap();
     assert_eq!(count("comparisons"), 1, "{outcome}");
@@ -249,7 +205,7 @@ fn a_trial_counts_the_verdicts() {
 }
 
 /// The command, as a contestant.
-pub(crate) fn serve(name: &str, role: Role, server: &str) -> Contestant {
+fn serve(name: &str, role: Role, server: &str) -> Contestant {
     let args = ["serve", "--json", "--listen=127.0.0.1:0", "--repo=two_level", &format!("--server={server}")];
     contestant(name, role, env!("CARGO_BIN_EXE_polyserve"), &args)
 }
@@ -260,50 +216,45 @@ fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestan
     Contestant::new(name, role, launch)
 }
 
-/// Runs a comparison, with its record in `dir`.
-pub(crate) fn compared(dir: Option<&Path>, comparison: &mut Comparison) -> anyhow::Result<Ranking> {
-    let Instrument { server_cores, client_cores, stop, .. } = &comparison.instrument;
-    let environment = Environment::of(server_cores, [server_cores, client_cores], 1, "any");
-    let (header, stop) = (Header::new("compare", comparison.describe(), environment), stop.clone());
-    let mut journal = Journal::named(dir, "compare", &header)?;
-    Ranking::of(&experiment::run(comparison, &header, &mut journal, &stop)?)
-}
-
-pub(crate) fn comparison(contestants: Vec<Contestant>) -> Comparison {
+/// Runs a comparison of two rounds without latencies, with its record in `dir`.
+fn compared(dir: Option<&Dir>, contestants: Vec<Contestant>) -> anyhow::Result<Ranking> {
     let cores = Cores::available().unwrap();
-    let mix = Mix { get: 1, put: 0 };
+    let (client_cores, stop) = (Cores::from(cores.numbers()[0]), Shutdown::new());
+    let environment = Environment::of(&cores, [&cores, &client_cores], 1, "any");
     let instrument = Instrument {
-        server_cores: cores.clone(),
-        client_cores: Cores::from(cores.numbers()[0]),
+        server_cores: cores,
+        client_cores,
         connections: 2,
         usage: Usage::KeepAlive { pipeline: 1 },
-        traffic: Traffic::entities(&Data::new(1), 20, Dist::Uniform, mix, 1).unwrap(),
+        traffic: Traffic::entities(&Data::new(1), 20, Dist::Uniform, Mix { get: 1, put: 0 }, 1).unwrap(),
         limit_traffic: Traffic::one("GET", "/1", None, None).unwrap(),
         asked: String::from("GET"),
         warm_up: Duration::from_millis(20),
         slice: Duration::from_millis(20),
         latency_slice: Duration::from_millis(20),
-        stop: Shutdown::new(),
+        stop: stop.clone(),
     };
     let mut comparison = Comparison::new(contestants, instrument, 2);
     comparison.latency = false;
-    comparison
+    let header = Header::new("compare", comparison.describe(), environment);
+    let mut journal = Journal::named(dir.map(|dir| dir.path("")).as_deref(), "compare", &header)?;
+    Ranking::of(&experiment::run(&mut comparison, &header, &mut journal, &stop)?)
 }
 
 /// One process dies at once, one after it has printed its address, one gives wrong answers. Each is named with its last output and
 /// has no row. The other contestants have all samples.
 #[test]
 fn a_contestant_that_fails_is_named_and_not_ranked() {
-    let dir = fresh("failing");
-    let mut comparison = comparison(vec![
+    let dir = Dir::new("failing");
+    let contestants = vec![
         serve("base", Role::Baseline, "leader_followers"),
         serve("base again", Role::Same, "leader_followers"),
         contestant("dies", Role::Ranked, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]),
         contestant("leaves", Role::Ranked, "/bin/sh", &["-c", r#"echo '{"listening":"http://127.0.0.1:1"}'; exit 0"#]),
         serve("wrong", Role::Ranked, "null_epoll"),
         serve("good", Role::Ranked, "pool_server"),
-    ]);
-    let ranking = compared(Some(&dir), &mut comparison).unwrap();
+    ];
+    let ranking = compared(Some(&dir), contestants).unwrap();
     let rows: BTreeSet<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(rows, BTreeSet::from(["base", "base again", "good"]));
     let why =
@@ -311,69 +262,72 @@ fn a_contestant_that_fails_is_named_and_not_ranked() {
     assert!(why("dies").unwrap().contains("exit status: 3: no memory"), "{:?}", ranking.failed);
     assert!(why("leaves").unwrap().contains("ended by itself"), "{:?}", ranking.failed);
     assert!(why("wrong").is_some() && ranking.failed.len() == 3, "{:?}", ranking.failed);
-    let lines = lines(&dir);
-    let count = |wanted: &str| lines.iter().filter(|line| kind(line) == wanted).count();
-    assert_eq!((count("turn"), count("failure")), (2 * 3, 3), "a contestant that failed is not measured again");
+    let lines = dir.lines(RECORD);
+    assert_eq!((count(&lines, "turn"), count(&lines, "failure")), (2 * 3, 3), "what failed is not measured again");
+}
+
+/// A contestant that gave a wrong answer is not measured again: it may give right answers by luck.
+#[test]
+fn a_contestant_that_did_wrong_stays_out() {
+    let dir = Dir::new("stays-out");
+    let run = || {
+        let wrong = serve("wrong", Role::Ranked, "null_epoll");
+        let ranking = compared(Some(&dir), vec![serve("base", Role::Baseline, "leader_followers"), wrong]).unwrap();
+        ranking.failed.into_iter().map(|failed| (failed.key.round, failed.why)).collect::<Vec<_>>()
+    };
+    let first = run();
+    assert_eq!((first.len(), run()), (1, first));
+    assert_eq!(dir.recorded(RECORD, "failure").len(), 1);
 }
 
 #[test]
 fn nothing_is_compared_with_a_baseline_that_fails() {
     let broken = contestant("base", Role::Baseline, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]);
-    let mut comparison = comparison(vec![broken, serve("good", Role::Ranked, "pool_server")]);
-    let error = compared(None, &mut comparison).unwrap_err().to_string();
+    let error = compared(None, vec![broken, serve("good", Role::Ranked, "pool_server")]).unwrap_err().to_string();
     let named = "round 1: base failed, and nothing can be compared without it: ";
     assert!(error.starts_with(named) && error.contains("no memory"), "{error}");
 }
 
 /// Starts a comparison that would take hours, and sends it this signal when the record has `least` lines and a server runs.
-/// Returns the output, and the server's process.
-fn long(dir: &Path, signal: Signal, least: usize) -> (Output, u32) {
-    let out = format!("--out={}", dir.display());
-    let pair = ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=10000", &out];
-    let recorded = || fs::read_to_string(dir.join("compare.jsonl")).map_or(0, |text| text.lines().count());
+/// Returns the output. The server's process has ended.
+fn long(dir: &Dir, signal: Signal, least: usize) -> Output {
+    let args = "--servers=pool_server --repos=two_level --rounds=10000";
+    let recorded = || fs::read_to_string(dir.path(RECORD)).map_or(0, |text| text.lines().count());
     let server = Cell::new(None);
-    let output = signalled(signal, &[&pair[..], &TINY].concat(), |pid| {
-        server.set(children(pid).first().copied());
+    let output = signalled(signal, &format!("compare {args} {TINY} --out={dir}"), |pid| {
+        server.set(child(pid));
         server.get().is_some() && recorded() >= least
     });
-    (output, server.get().expect("a server was running"))
-}
-
-/// The children of process `parent`.
-fn children(parent: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let all: Vec<u32> =
-        lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
-    all
-}
-
-fn wait_until_gone(pid: u32) {
+    let server = server.get().expect("a server was running");
     let deadline = Instant::now() + PATIENCE;
-    while Path::new(&format!("/proc/{pid}")).exists() {
-        assert!(Instant::now() < deadline, "the server {pid} is still there");
+    while Path::new(&format!("/proc/{server}")).exists() {
+        assert!(Instant::now() < deadline, "the server {server} is still there");
         thread::yield_now();
     }
+    output
+}
+
+/// A child of process `parent`.
+fn child(parent: u32) -> Option<u32> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let mut lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.find_map(|list| list.split_whitespace().next()?.parse().ok())
 }
 
 #[test]
 fn an_interrupted_run_leaves_whole_lines_and_no_process() {
-    let dir = fresh("interrupted");
-    let (output, server) = long(&dir, Signal::INT, 6);
+    let dir = Dir::new("interrupted");
+    let output = long(&dir, Signal::INT, 6);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let printed = text(&output.stdout);
-    assert!(printed.contains("ended early") && printed.contains("pool_server/mpsc_pool/two_level"), "{printed}");
-    wait_until_gone(server);
-    let lines = lines(&dir);
+    has(&text(&output.stdout), &["ended early", "pool_server/mpsc_pool/two_level"]);
+    let lines = dir.lines(RECORD);
     let last = lines.last().unwrap();
-    assert_eq!((kind(last), &last["interrupted"]), ("end", &Value::Bool(true)));
+    assert_eq!((&last["kind"], &last["interrupted"]), (&"end".into(), &true.into()));
     assert!(lines.len() >= 7, "{lines:?}");
 }
 
 /// After a SIGKILL the servers must end by themselves: their standard input ends.
 #[test]
 fn servers_end_with_a_comparison_that_is_killed() {
-    let (output, server) = long(&fresh("killed"), Signal::KILL, 1);
-    assert!(!output.status.success());
-    wait_until_gone(server);
+    assert!(!long(&Dir::new("killed"), Signal::KILL, 1).status.success());
 }

@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use serde_json::Value;
 
-use super::{PATIENCE, Serving, polyserve, printed};
+use super::{PATIENCE, Serving, array, json, polyserve, texts};
 
 /// How a client goes on after an answer.
 #[derive(Clone, Copy)]
 enum ClientKind {
-    Keep,
     /// This number of requests at once.
     Pipeline(usize),
     /// A connection for each request.
@@ -24,8 +22,8 @@ enum ClientKind {
 }
 
 const CLIENTS: [ClientKind; 6] = [
-    ClientKind::Keep,
-    ClientKind::Keep,
+    ClientKind::Pipeline(1),
+    ClientKind::Pipeline(1),
     ClientKind::Pipeline(4),
     ClientKind::Pipeline(16),
     ClientKind::Reconnect,
@@ -35,9 +33,7 @@ const CLIENTS: [ClientKind; 6] = [
 #[test]
 fn no_answer_is_lost_torn_or_miscounted() {
     let rounds: u64 = std::env::var("POLYSERVE_DRAIN_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"));
-    let listing: Value = serde_json::from_str(&printed(&["list", "--json"])).unwrap();
-    for server in listing["servers"].as_array().unwrap() {
-        let server = server["name"].as_str().unwrap();
+    for server in texts(array(&json("list")["servers"]), "name") {
         for round in 0..rounds {
             drain(server, 50 + 977 * round % 5000);
         }
@@ -46,7 +42,7 @@ fn no_answer_is_lost_torn_or_miscounted() {
 
 /// Loads `server`, interrupts it after about `answers` answers, and compares the counts.
 fn drain(server: &str, answers: u64) {
-    let serving = Serving::start(polyserve(&["serve", "--server", server, "--listen", "127.0.0.1:0"]));
+    let serving = Serving::start(polyserve(&format!("serve --server {server} --listen 127.0.0.1:0")));
     let whole = Arc::new(AtomicU64::new(0));
     let clients = CLIENTS.map(|kind| {
         let (addr, whole) = (serving.addr, Arc::clone(&whole));
@@ -71,7 +67,6 @@ fn converse(addr: SocketAddr, kind: ClientKind, whole: &AtomicU64) -> bool {
     let Ok(mut stream) = TcpStream::connect(addr) else { return false };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (request, count) = match kind {
-        ClientKind::Keep => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
         ClientKind::Pipeline(count) => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(count), count),
         ClientKind::Reconnect => ("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(), 1),
     };

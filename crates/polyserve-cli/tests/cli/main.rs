@@ -11,81 +11,173 @@ mod ladder;
 mod list;
 mod load;
 mod matrix;
+mod misuse;
 mod page;
 mod recommend;
 mod report;
-mod resume;
 mod scale;
 mod serve;
 mod stores;
 mod stress;
 mod tasks;
 
+use std::fmt;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// The time limit of a wait. A test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The command, without the environment variables that it reads.
-fn polyserve(args: &[&str]) -> Command {
+/// The directory that the commands run in. Its path may have blanks, so command lines have paths relative to it.
+const HERE: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// The command with the arguments of `line`, which blanks separate, and without the environment variables that it reads.
+fn polyserve(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polyserve"));
-    for (name, _) in std::env::vars_os() {
-        let ours = name
-            .to_str()
-            .is_some_and(|name| name.starts_with("POLYSERVE_") || name == "TCP_ADDRESS" || name == "THREAD_POOL_SIZE");
-        if ours {
-            command.env_remove(name);
-        }
+    let is_read = |name: &str| name.starts_with("POLYSERVE_") || ["TCP_ADDRESS", "THREAD_POOL_SIZE"].contains(&name);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_read)) {
+        command.env_remove(name);
     }
-    command.args(args).stdin(Stdio::null());
+    command.args(line.split_whitespace()).current_dir(HERE).stdin(Stdio::null());
     command
 }
 
 /// Runs the command to its end.
-fn run(args: &[&str]) -> Output {
-    polyserve(args).output().expect("the command runs")
+fn run(line: &str) -> Output {
+    polyserve(line).output().expect("the command runs")
+}
+
+/// Runs the command, which must end with this exit code.
+fn ended(code: i32, line: &str) -> Output {
+    let output = run(line);
+    assert_eq!(output.status.code(), Some(code), "{line}: {}", text(&output.stderr));
+    output
 }
 
 /// Runs the command, which must succeed. Returns what it printed.
-fn printed(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}\n{}", output.status, text(&output.stderr));
-    text(&output.stdout)
+fn printed(line: &str) -> String {
+    text(&ended(0, line).stdout)
+}
+
+/// Runs the command with `--json`. It must succeed.
+fn json(line: &str) -> Value {
+    parsed(&ended(0, &format!("{line} --json")))
 }
 
 /// Runs the command, which must report a misuse. Returns its standard error.
-fn misused(args: &[&str]) -> String {
-    let output = run(args);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+fn misused(line: &str) -> String {
+    let output = ended(2, line);
     assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
     text(&output.stderr)
 }
 
+/// The JSON that a command printed.
+fn parsed(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+}
+
+/// Checks that `text` has all these parts.
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("no array: {value}"))
+}
+
+/// The texts of a field of objects.
+fn texts<'a>(objects: &'a [Value], field: &str) -> Vec<&'a str> {
+    objects.iter().map(|object| object[field].as_str().unwrap_or_else(|| panic!("{field}: {object}"))).collect()
+}
+
+/// A directory of one test. It is removed at the end of the test, and does not exist before a command makes it. It is
+/// displayed as a path for command lines.
+struct Dir(String);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = Self(format!("{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(dir.path(""));
+        dir
+    }
+
+    /// The path of a file in it.
+    fn path(&self, file: &str) -> PathBuf {
+        Path::new(HERE).join(&self.0).join(file)
+    }
+
+    /// Writes a file, and the directory if it is not there.
+    fn write(&self, file: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(file);
+        fs::create_dir_all(path.parent().expect("it is in the directory")).expect("a directory can be made");
+        fs::write(path, text).expect("a file can be written");
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    /// The lines of a record.
+    fn lines(&self, record: &str) -> Vec<Value> {
+        let text = self.read(record);
+        assert!(text.ends_with('\n'), "the last line is whole");
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    }
+
+    /// The lines of this kind of a record.
+    fn recorded(&self, record: &str, kind: &str) -> Vec<Value> {
+        self.lines(record).into_iter().filter(|line| line["kind"] == kind).collect()
+    }
+
+    /// The names of its files, sorted.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(self.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl fmt::Display for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.path(""));
+    }
+}
+
 /// Runs the command and sends it a SIGINT as soon as `is_under_way`, which takes its process id, is true. Returns its output.
-fn interrupted(args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
-    signalled(Signal::INT, args, is_under_way)
+fn interrupted(line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
+    signalled(Signal::INT, line, is_under_way)
 }
 
 /// [`interrupted`] with any signal.
-fn signalled(signal: Signal, args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
-    let mut child = polyserve(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+fn signalled(signal: Signal, line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
+    let mut child = polyserve(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let deadline = Instant::now() + PATIENCE;
     while !is_under_way(child.id()) {
         if Instant::now() >= deadline {
             let _ = child.kill(); // it could run for hours
-            panic!("{args:?}: it gets nowhere");
+            panic!("{line}: it gets nowhere");
         }
         if child.try_wait().expect("it is ours").is_some() {
             let Output { status, stderr, .. } = child.wait_with_output().expect("it has ended");
-            panic!("{args:?}: it ended by itself: {status}: {}", text(&stderr));
+            panic!("{line}: it ended by itself: {status}: {}", text(&stderr));
         }
         thread::yield_now();
     }
@@ -98,6 +190,13 @@ fn signalled(signal: Signal, args: &[&str], is_under_way: impl Fn(u32) -> bool) 
 /// The number of open descriptors of process `pid`.
 fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// The number of open sockets of process `pid`.
+fn sockets(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let targets = descriptors.filter_map(|one| fs::read_link(one.ok()?.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
 fn text(bytes: &[u8]) -> String {

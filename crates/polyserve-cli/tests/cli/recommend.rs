@@ -2,54 +2,30 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
-use super::{interrupted, misused, polyserve, printed, text};
+use super::{Dir, array, has, interrupted, json, misused, parsed, polyserve, printed, text, texts};
 
-/// Arguments of a run of one round. It decides nothing, and takes a second or two.
-const TINY: [&str; 6] = ["recommend", "--rounds=1", "--time=20s", "--keys=10", "--connections=4", "--repos=two_level"];
-
-fn recommend(args: &[&str]) -> Value {
-    let said = printed(&[&TINY[..], &["--json"], args].concat());
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
-}
-
-/// A directory of this test, and the flag that names it.
-fn fresh(name: &str) -> (PathBuf, String) {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recommend-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    let flag = format!("--out={}", dir.display());
-    (dir, flag)
-}
-
-fn recorded(dir: &Path, file: &str, kind: &str) -> Vec<Value> {
-    let text = fs::read_to_string(dir.join(file)).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["kind"] == kind).collect()
-}
-
-fn names(values: &Value, field: &str) -> Vec<String> {
-    values.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap().to_owned()).collect()
-}
+/// A run of one round. It decides nothing, and takes a second or two.
+const TINY: &str = "recommend --rounds=1 --time=20s --keys=10 --connections=4 --repos=two_level";
+const RECORD: &str = "recommend.jsonl";
+const TURNS: &str = "recommend-compare.jsonl";
 
 #[test]
 fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
-    let (dir, out) = fresh("answer");
-    let args = ["--servers=tokio_tcp,leader_followers", "--reads=50", &out];
-    let said = recommend(&args);
+    let dir = Dir::new("recommend-answer");
+    let line = format!("{TINY} --servers=tokio_tcp,leader_followers --reads=50 --out={dir}");
+    let said = json(&line);
     let workload = &said["workload"];
-    assert_eq!(
-        (&workload["reads_pct"], &workload["keys"], &workload["connections"]),
-        (&50.into(), &10.into(), &4.into())
-    );
-    let defaulted: Vec<&str> = said["defaulted"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let (reads, keys, connections) = (&workload["reads_pct"], &workload["keys"], &workload["connections"]);
+    assert_eq!((reads, keys, connections), (&50.into(), &10.into(), &4.into()));
+    let defaulted: Vec<&str> = array(&said["defaulted"]).iter().filter_map(Value::as_str).collect();
     assert!(defaulted.contains(&"--payload 15") && defaulted.contains(&"no --p99"), "{defaulted:?}");
     assert!(!defaulted.iter().any(|flag| flag.starts_with("--reads") || flag.starts_with("--keys")), "{defaulted:?}");
-    let mut servers = names(&said["ranked"], "server");
+    let mut servers = texts(array(&said["ranked"]), "server");
     servers.sort();
     assert_eq!(servers, ["leader_followers", "tokio_tcp"]);
     let (first, second) = (&said["ranked"][0], &said["ranked"][1]);
@@ -57,63 +33,56 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert_eq!(second["verdict"], "too_few_rounds");
     let choice = &said["choice"];
     assert_eq!((&choice["server"], &choice["margin"]), (&first["server"], &Value::Null));
-    let lines = choice["lines"]["code"].as_array().unwrap();
+    let lines = array(&choice["lines"]["code"]);
     assert!(lines.len() == 3 && lines[1].as_str().unwrap().contains("TwoLevel::default()"), "{choice}");
-    assert_eq!(
-        (&said["goal_met"], &said["interrupted"], &said["time_was_up"]),
-        (&Value::Null, &false.into(), &false.into())
-    );
+    let (goal_met, interrupted, time_was_up) = (&said["goal_met"], &said["interrupted"], &said["time_was_up"]);
+    assert_eq!((goal_met, interrupted, time_was_up), (&Value::Null, &false.into(), &false.into()));
     // A second run measures nothing. Another workload does not resume the record.
-    let turns = recorded(&dir, "recommend-compare.jsonl", "turn");
+    let turns = dir.recorded(TURNS, "turn");
     assert_eq!(turns.iter().filter(|turn| turn["round"] == 1).count(), 3, "two candidates, and the first once more");
-    assert_eq!(recommend(&args)["ranked"], said["ranked"]);
-    assert_eq!(recorded(&dir, "recommend-compare.jsonl", "turn"), turns);
-    assert_eq!(recorded(&dir, "recommend.jsonl", "recommendation").len(), 2);
-    let other = misused(&[&TINY[..], &["--servers=tokio_tcp", "--reads=40", &out]].concat());
-    assert!(other.contains("not written over"), "{other}");
+    assert_eq!(json(&line)["ranked"], said["ranked"]);
+    assert_eq!(dir.recorded(TURNS, "turn"), turns);
+    assert_eq!(dir.recorded(RECORD, "recommendation").len(), 2);
+    has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not written over"]);
 }
 
 /// The first SIGINT ends the run within a round. The report is of the whole rounds, and says that the run was ended early.
 #[test]
 fn a_signal_ends_it_with_a_report() {
-    let (dir, out) = fresh("signal");
-    let args = ["recommend", "--rounds=1000", "--time=30m", "--keys=10", "--connections=4", "--json", &out];
-    let args = [&args[..], &["--servers=tokio_tcp,leader_followers", "--repos=two_level"]].concat();
-    let turns = || fs::read_to_string(dir.join("recommend-compare.jsonl")).unwrap_or_default();
-    let output = interrupted(&args, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
+    let dir = Dir::new("recommend-signal");
+    let args = "--rounds=1000 --time=30m --keys=10 --connections=4";
+    let line = format!("recommend {args} --servers=tokio_tcp,leader_followers --repos=two_level --json --out={dir}");
+    let turns = || fs::read_to_string(dir.path(TURNS)).unwrap_or_default();
+    let output = interrupted(&line, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let said = parsed(&output);
     assert_eq!((&said["interrupted"], &said["time_was_up"]), (&true.into(), &false.into()));
-    assert_eq!((&said["failed"], said["ranked"].as_array().unwrap().len()), (&Value::Array(Vec::new()), 2));
+    assert_eq!((&said["failed"], array(&said["ranked"]).len()), (&Value::Array(Vec::new()), 2));
     assert!(said["rounds"].as_u64() >= Some(1) && said["rounds"].as_u64() < Some(1000), "{said}");
     assert!(said["choice"]["lines"]["code"].is_array(), "{said}");
-    assert_eq!(recorded(&dir, "recommend.jsonl", "recommendation").len(), 1);
-    assert_eq!(recorded(&dir, "recommend-compare.jsonl", "end").len(), 1);
+    assert_eq!((dir.recorded(RECORD, "recommendation").len(), dir.recorded(TURNS, "end").len()), (1, 1));
 }
 
 /// No server has a p99 of a nanosecond.
 #[test]
 fn a_goal_that_no_candidate_meets_is_reported() {
-    let said = printed(&[&TINY[..], &["--servers=smol", "--p99=1ns"]].concat());
+    let said = printed(&format!("{TINY} --servers=smol --p99=1ns"));
     let plainly =
         "no candidate keeps 99 % of the requests within 1ns; the nearest: undecided; first so far is smol/two_level";
-    assert!(said.contains(plainly), "{said}");
-    assert!(said.contains("too few rounds for a verdict: 1 of 10"), "{said}");
-    assert!(said.contains("// polyserve = { features = [\"smol\"] }"), "{said}");
-    assert!(said.contains("let server = Smol::new(ServerConfig::default())?;"), "{said}");
+    has(&said, &[plainly, "too few rounds for a verdict: 1 of 10", "// polyserve = { features = [\"smol\"] }"]);
+    has(&said, &["let server = Smol::new(ServerConfig::default())?;"]);
 }
 
 /// If the store waits, a pool has a worker for each waiting request.
 #[test]
 fn requests_wait_and_a_pool_has_a_worker_for_each() {
-    let said = recommend(&["--servers=pool_server", "--wait=2ms", "--p99=1h", "--keep-alive=false"]);
+    let said = json(&format!("{TINY} --servers=pool_server --wait=2ms --p99=1h --keep-alive=false"));
     let first = &said["ranked"][0];
     assert_eq!((&first["server"], &first["workers"]), (&"pool_server/mpsc_pool".into(), &4.into()));
     assert!(first["latency"]["p50_us"].as_f64().unwrap() >= 2000.0, "{first}");
-    let line = said["choice"]["lines"]["code"][0].as_str().unwrap();
-    assert!(line.contains("config.workers = Some(4)"), "{line}");
-    let because: Vec<&str> = said["because"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert!(because.iter().any(|why| why.contains("has 4 workers, one for each connection")), "{because:?}");
+    has(said["choice"]["lines"]["code"][0].as_str().unwrap(), &["config.workers = Some(4)"]);
+    let mut because = array(&said["because"]).iter().filter_map(Value::as_str);
+    assert!(because.any(|why| why.contains("has 4 workers, one for each connection")), "{said}");
 }
 
 /// At a terminal, the command asks for missing arguments.
@@ -123,8 +92,8 @@ fn at_a_terminal_it_asks() {
     grantpt(&master).and_then(|()| unlockpt(&master)).expect("it can be opened");
     let name = ptsname(&master, Vec::new()).expect("it has a name").into_string().expect("of ASCII");
     let open = || OpenOptions::new().read(true).write(true).open(&name).expect("the terminal opens");
-    let given = ["--rounds=1", "--time=20s", "--servers=smol", "--repos=two_level", "--cores=1", "--payload=20"];
-    let mut command = polyserve(&[&["recommend", "--reads=100", "--keys=5"], &given[..]].concat());
+    let given = "--rounds=1 --time=20s --servers=smol --repos=two_level --cores=1 --payload=20";
+    let mut command = polyserve(&format!("recommend --reads=100 --keys=5 {given}"));
     command.env("TERM", "xterm").stdin(open()).stderr(open()).stdout(Stdio::piped());
     let child = command.spawn().expect("the command runs");
     drop(command); // its ends of the terminal
@@ -153,32 +122,6 @@ fn at_a_terminal_it_asks() {
     let drawn = drawn.join().expect("reading does not panic");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&drawn));
     let said = text(&output.stdout);
-    assert!(
-        said.contains("100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"),
-        "{said}"
-    );
+    has(&said, &["100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"]);
     assert!(!said.contains("by default") && said.contains("99 % of the requests within 3600s"), "{said}");
-}
-
-#[test]
-fn what_cannot_be_done_is_a_misuse() {
-    for (args, why) in [
-        (&["--servers=unknown"][..], "no server \"unknown\""),
-        (&["--repos=nothing"], "no repo \"nothing\""),
-        (&["--connections=0"], "--connections 0"),
-        (&["--connections=900000"], "--connections may be"),
-        (&["--reads=101"], "--reads"),
-        (&["--keys=0"], "keys 0"),
-        (&["--payload=2000000"], "--payload 2000000"),
-        (&["--cores=0"], "--cores 0"),
-        (&["--cores=1000"], "--cores 1000: there"),
-        (&["--wait=1h"], "--wait 3600s is more than"),
-        (&["--wait=5ms", "--p99=5ms"], "no server can, for every request waits 5 ms"),
-        (&["--time=0s"], "--time"),
-        (&["--time=2s"], "it takes"),
-        (&["--wait=10s"], "it takes"),
-    ] {
-        let said = misused(&[&["recommend"], args].concat());
-        assert!(said.contains(why), "{args:?}: {said}");
-    }
 }

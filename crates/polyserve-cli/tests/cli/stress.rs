@@ -1,5 +1,3 @@
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +11,15 @@ use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::machine::{Cores, Environment};
 use serde_json::Value;
 
-use super::{misused, printed};
+use super::{Dir, array, has, json, misused, printed, texts};
 
 #[test]
 fn a_small_one_passes_on_every_shape() {
     for server in ["pool_server", "sequential", "leader_followers"] {
-        let args = ["stress", "--server", server, "--scale", "0.01", "--connections", "5", "--json"];
-        let report: Value = serde_json::from_str(&printed(&args)).unwrap();
+        let report = json(&format!("stress --server {server} --scale 0.01 --connections 5"));
         assert_eq!(report["passed"], true, "{report}");
-        let rounds = report["rounds"].as_array().unwrap();
-        let modes: Vec<&Value> = rounds.iter().map(|round| &round["mode"]).collect();
-        assert_eq!(modes, ["close", "keep-alive"]);
+        let rounds = array(&report["rounds"]);
+        assert_eq!(texts(rounds, "mode"), ["close", "keep-alive"]);
         for round in rounds {
             let samples =
                 |i: usize| (round["groups"][i]["phase"].as_str().unwrap(), round["groups"][i]["samples"].as_u64());
@@ -42,51 +38,32 @@ fn a_small_one_passes_on_every_shape() {
 /// One record holds the rounds of several servers. A recorded round is not run again.
 #[test]
 fn rounds_are_recorded_and_not_run_again() {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    let out = format!("--out={}", dir.display());
-    let args = ["stress", "--scale=0.002", "--connections=3", "--json", &out];
-    let run = |server: &str, mode: &str| -> Value {
-        let report = printed(&[&args[..], &[&format!("--server={server}"), &format!("--mode={mode}")]].concat());
-        serde_json::from_str(&report).unwrap()
+    let dir = Dir::new("stress");
+    let run = |server: &str, mode: &str| {
+        json(&format!("stress --scale=0.002 --connections=3 --out={dir} --server={server} --mode={mode}"))
     };
     let first = run("pool_server", "close");
     let again = run("pool_server", "both");
-    assert_eq!(
-        (&again["rounds"][0], &again["interrupted"]),
-        (&first["rounds"][0], &false.into()),
-        "it is the same one"
-    );
+    assert_eq!((&again["rounds"][0], &again["interrupted"]), (&first["rounds"][0], &false.into()));
     run("sequential", "close");
-    let record = fs::read_to_string(dir.join("stress.jsonl")).unwrap();
-    let lines: Vec<Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let rounds: Vec<_> = (lines.iter().filter(|line| line["kind"] == "round"))
+    let recorded = dir.recorded("stress.jsonl", "round");
+    let rounds: Vec<_> = (recorded.iter())
         .map(|line| (line["server"].as_str().unwrap(), line["mode"].as_str().unwrap(), line["requests"].as_u64()))
         .collect();
     let (pool, sequential) = ("pool_server/mpsc_pool", "sequential");
     assert_eq!(rounds, [(pool, "close", Some(80)), (pool, "keep-alive", Some(80)), (sequential, "close", Some(80))]);
-    let csv = fs::read_to_string(dir.join("stress.csv")).unwrap();
+    let csv = dir.read("stress.csv");
     let published = polyserve_experiments::published::STRESS.lines().next().unwrap();
     assert!(csv.starts_with(published) && csv.lines().count() == 1 + 3 * 4, "{csv}");
-    assert!(csv.contains("rust,put-new,20,0,"), "{csv}");
-    let other = misused(&["stress", "--scale=0.003", "--connections=3", &out]);
-    assert!(other.contains("not written over"), "{other}");
+    has(&csv, &["rust,put-new,20,0,"]);
+    has(&misused(&format!("stress --scale=0.003 --connections=3 --out={dir}")), &["not written over"]);
 }
 
 #[test]
 fn for_people_it_is_a_table() {
-    let report = printed(&["stress", "--scale", "0.002", "--mode", "keep-alive", "--repo", "std_rwlock"]);
-    for part in ["pool_server/mpsc_pool over std_rwlock", "put-update", "requests/s", "answered 120, cut 0", "passed"] {
-        assert!(report.contains(part), "{report}");
-    }
-}
-
-#[test]
-fn what_cannot_be_is_refused() {
-    assert!(misused(&["stress", "--scale", "0"]).contains("--scale"));
-    assert!(misused(&["stress", "--scale", "NaN"]).contains("--scale"));
-    assert!(misused(&["stress", "--server", "nope"]).contains("pool_server/mpsc_pool"));
-    assert!(misused(&["stress", "--connections", "65535"]).contains("--connections"));
+    let report = printed("stress --scale 0.002 --mode keep-alive --repo std_rwlock");
+    has(&report, &["pool_server/mpsc_pool over std_rwlock", "put-update", "requests/s"]);
+    has(&report, &["answered 120, cut 0", "passed"]);
 }
 
 fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, config: ServerConfig) -> Report {
