@@ -10,17 +10,13 @@ use serde_json::Value;
 
 /// The settings that flags have set, as text: what they say is [`Settings`]' business, wherever they come from.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     flags: HashMap<&'static str, String>,
 }
 
 impl ConfigArgs {
     /// The flags, then this process's environment, then the defaults.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a value is not valid for its setting.
-    pub fn settings(&self, listen: Option<&str>) -> Result<Settings, SettingError> {
+    pub(crate) fn settings(&self, listen: Option<&str>) -> Result<Settings, SettingError> {
         let flag = |name: &str| match name {
             LISTEN => listen.map(String::from),
             name => self.flags.get(name).cloned(),
@@ -31,23 +27,19 @@ impl ConfigArgs {
 
 impl ConfigArgs {
     /// The settings that a flag or the environment has set, for a record's header.
-    ///
-    /// # Errors
-    ///
-    /// As [`settings`](Self::settings).
-    pub fn given(&self) -> Result<Value, SettingError> {
+    pub(crate) fn given(&self) -> Result<Value, SettingError> {
         let settings = self.settings(None)?;
         let given = SETTINGS.iter().filter(|setting| settings.is_given(setting.name()));
         Ok(given.map(|setting| (setting.name().to_owned(), Value::from(setting.show(&settings.config)))).collect())
     }
 
     /// Takes the text of the setting `name` out, where its flag was given: for a command that reads more into it.
-    pub fn take(&mut self, name: &str) -> Option<String> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         self.flags.remove(name)
     }
 
     /// The flags that were given, as a command line has them.
-    pub fn flags(&self) -> Vec<String> {
+    pub(crate) fn flags(&self) -> Vec<String> {
         let given = SETTINGS.iter().filter_map(|setting| Some((setting.flag(), self.flags.get(setting.name())?)));
         given.map(|(flag, value)| format!("{flag}={value}")).collect()
     }

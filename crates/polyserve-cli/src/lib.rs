@@ -14,8 +14,8 @@
 //! # Layout
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
-//! * [`config_args`]: the flags of the server settings.
-//! * [`report`]: a page of recorded runs, and their tables and charts in Markdown.
+//! * `config_args`: the flags of the server settings.
+//! * `report`: a page of recorded runs, and their tables and charts in Markdown.
 //!
 //! Every command prints for people, and JSON with `--json`. The exit code is 0 if all is well, 1 if something failed, and
 //! 2 if the arguments ask for something impossible. An end by a signal is no failure, unless a contestant did wrong; but a
@@ -23,8 +23,8 @@
 #![forbid(unsafe_code)]
 
 mod commands;
-pub mod config_args;
-pub mod report;
+mod config_args;
+mod report;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -39,6 +39,7 @@ use polyserve_lab::machine::Build;
 use polyserve_lab::reference;
 use tracing_subscriber::filter::LevelFilter;
 
+use commands::session::Context;
 use commands::{
     check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs,
     matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs,
@@ -163,25 +164,27 @@ fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {
 fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<ExitCode> {
     start_log(cli.log)?;
     check_variables(std::env::vars_os(), &[])?;
+    let json = cli.json;
+    let context = Context { catalog, json, allocator };
     match &cli.command {
-        Command::List => commands::list::run(catalog, cli.json),
-        Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
-        Command::Data(args) => commands::data::run(args, cli.json),
-        Command::Load(args) => commands::load::run(args, cli.json),
-        Command::Check(args) => commands::check::run(catalog, args, cli.json),
-        Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
-        Command::Trial(args) => commands::trial::run(catalog, args, cli.json, allocator),
-        Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
-        Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
-        Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
-        Command::Recommend(args) => commands::recommend::run(catalog, args, cli.json, allocator),
-        Command::Scale(args) => commands::scale::run(catalog, args, cli.json, allocator),
-        Command::Seam(args) => commands::seam::run(catalog, args, cli.json, allocator),
-        Command::Ladder(args) => commands::ladder::run(catalog, args, cli.json, allocator),
-        Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
+        Command::List => commands::list::run(catalog, json),
+        Command::Serve(args) => commands::serve::run(catalog, args, json),
+        Command::Data(args) => commands::data::run(args, json),
+        Command::Load(args) => commands::load::run(args, json),
+        Command::Check(args) => commands::check::run(catalog, args, json),
+        Command::Compare(args) => commands::compare::run(context, args),
+        Command::Trial(args) => commands::trial::run(context, args),
+        Command::Crowd(args) => commands::crowd::run(context, args),
+        Command::Matrix(args) => commands::matrix::run(context, args),
+        Command::Page(args) => commands::page::run(context, args),
+        Command::Recommend(args) => commands::recommend::run(context, args),
+        Command::Scale(args) => commands::scale::run(context, args),
+        Command::Seam(args) => commands::seam::run(context, args),
+        Command::Ladder(args) => commands::ladder::run(context, args),
+        Command::Tasks(args) => commands::tasks::run(context, args),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
-        Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),
-        Command::Report(args) => commands::report::run(args, cli.json),
+        Command::Stress(args) => commands::stress::run(context, args),
+        Command::Report(args) => commands::report::run(args, json),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use polyserve::catalog::{Catalog, RepoEntry};
+use polyserve::catalog::{Catalog, Entry, UnknownName};
 use polyserve_conformance::history::MAX_OPERATIONS;
 use polyserve_lab::Misuse;
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
@@ -14,7 +14,7 @@ use polyserve_lab::progress::Progress;
 use super::entrants::serve;
 use super::load::url::Url;
 use super::room;
-use super::stop;
+use super::session::on_signal;
 use crate::config_args::ConfigArgs;
 
 /// What `polyserve check` is told.
@@ -80,7 +80,7 @@ impl CheckArgs {
             opened.map_err(|error| Misuse(format!("--out {}: the file cannot be written: {error}", path.display())))?;
         }
         let plan = CheckPlan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.seed };
-        let stop = stop::on_signal()?;
+        let stop = on_signal()?;
         let mut progress = Progress::counting(self.ops as usize * subjects.len(), "operations");
         let mut runs = Vec::new();
         for (subject, before) in subjects.iter().zip((0..).step_by(self.ops as usize)) {
@@ -104,14 +104,14 @@ impl CheckArgs {
             let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
             return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
         }
-        let repos = self.repos(catalog)?;
+        let repos = named(&self.repo, catalog.repos(), |name| catalog.repo(name))?;
         if self.in_process {
             self.takes_no_settings("--in-process")?;
             return Ok(repos.into_iter().map(CheckSubject::Repo).collect());
         }
         let settings = self.config.settings(None)?;
         let mut subjects = Vec::new();
-        let servers = self.servers(catalog)?;
+        let servers = named(&self.server, catalog.servers(), |name| catalog.server(name))?;
         settings.check(&servers)?;
         for server in servers {
             let (_, config) = server.make_with_supported(&settings.with_pool_size())?;
@@ -124,20 +124,6 @@ impl CheckArgs {
         Ok(subjects)
     }
 
-    fn servers(&self, catalog: &Catalog) -> anyhow::Result<Vec<polyserve::catalog::ServerEntry>> {
-        if self.server == ["all"] {
-            return Ok(catalog.servers().to_vec());
-        }
-        Ok(self.server.iter().map(|name| catalog.server(name).cloned()).collect::<Result<_, _>>()?)
-    }
-
-    fn repos(&self, catalog: &Catalog) -> anyhow::Result<Vec<RepoEntry>> {
-        if self.repo == ["all"] {
-            return Ok(catalog.repos().to_vec());
-        }
-        Ok(self.repo.iter().map(|name| catalog.repo(name).cloned()).collect::<Result<_, _>>()?)
-    }
-
     /// Returns an error if a setting was given although no server is started.
     fn takes_no_settings(&self, with: &str) -> Result<(), Misuse> {
         match self.config.flags().first() {
@@ -145,4 +131,16 @@ impl CheckArgs {
             Some(flag) => Err(Misuse(format!("{flag}: with {with} no server is started"))),
         }
     }
+}
+
+/// The entries of these names; all entries for `all`.
+fn named<'a, M: Clone + 'a>(
+    names: &[String],
+    entries: &[Entry<M>],
+    find: impl Fn(&str) -> Result<&'a Entry<M>, UnknownName>,
+) -> Result<Vec<Entry<M>>, UnknownName> {
+    if names == ["all"] {
+        return Ok(entries.to_vec());
+    }
+    names.iter().map(|name| find(name).cloned()).collect()
 }

@@ -4,23 +4,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use polyserve::Shutdown;
-use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::{Comparison, Instrument, NAME, Peers};
-use polyserve_lab::experiment::{Execution, RecordArgs};
+use polyserve_lab::compare::{Comparison, Instrument, Peers};
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::foreign::Foreign;
 use polyserve_lab::limits;
-use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_load::{Load, Mix};
+use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
 use super::entrants::{self, ALL, Baseline, Entrants};
-use super::stop;
+use super::session::{Context, Session};
 use super::times::{SLICES, within};
-use super::workload::{WorkloadArgs, misuse, of_one};
+use super::workload::{WorkloadArgs, checked, misuse, of_one};
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve compare`.
@@ -85,22 +81,20 @@ pub(crate) struct PlanArgs {
 }
 
 /// Compares.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &CompareArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
-    let peers = args.peers(allocator)?;
-    let mut comparison = args.plan.comparison(catalog, Some(&peers), &available, &stop)?;
+pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let session = context.start()?;
+    let peers = args.peers(context.allocator)?;
+    let mut comparison = args.plan.comparison(&session, Some(&peers))?;
     comparison.details = vec![("settings", args.plan.config.given()?)];
     comparison.peers = Some(peers);
     comparison.wide = args.wide;
-    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
-    let environment = Environment::of(&available, [server_cores, client_cores], args.plan.seed(), allocator);
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut comparison)
+    let environment = session.environment(cores_of(&comparison), args.plan.seed());
+    session.run(&args.record, environment, &mut comparison)
+}
+
+/// The cores of the servers and of the load generator.
+pub(crate) fn cores_of(comparison: &Comparison) -> [&Cores; 2] {
+    [&comparison.instrument.server_cores, &comparison.instrument.client_cores]
 }
 
 impl CompareArgs {
@@ -133,13 +127,7 @@ const MIX: Mix = Mix { get: 1, put: 0 };
 
 impl PlanArgs {
     /// The comparison, with these foreign servers. They are not built yet.
-    pub(crate) fn comparison(
-        &self,
-        catalog: &Catalog,
-        peers: Option<&Peers>,
-        available: &Cores,
-        stop: &Shutdown,
-    ) -> anyhow::Result<Comparison> {
+    pub(crate) fn comparison(&self, session: &Session<'_>, peers: Option<&Peers>) -> anyhow::Result<Comparison> {
         let settings = self.config.settings(None)?;
         if let Some(percent) = self.slowed
             && !(percent > 0.0 && percent <= 1000.0)
@@ -147,7 +135,7 @@ impl PlanArgs {
             return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
         }
         let entrants = Entrants {
-            catalog,
+            catalog: session.catalog,
             servers: &self.servers,
             repos: &self.repos,
             peers,
@@ -161,8 +149,9 @@ impl PlanArgs {
             mix: self.workload.asked(KEYS, MIX).1,
         };
         let (contestants, absent) = entrants.enter()?;
-        let instrument = self.instrument(available, stop)?;
-        self.enough_descriptors()?;
+        let instrument = self.instrument(session)?;
+        // This process has the client's end of each connection; each server has the same limit for its own ends.
+        limits::enough(self.workload.connections, limits::connections(0, 1))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
         (comparison.latency, comparison.absent) = (!self.no_latency, absent);
         Ok(comparison)
@@ -178,36 +167,26 @@ impl PlanArgs {
         self.workload.seed
     }
 
-    /// Checks the limit of open files. This process has the client's end of each connection; each server has the same limit for
-    /// its own ends.
-    fn enough_descriptors(&self) -> Result<(), Misuse> {
-        limits::enough(self.workload.connections, limits::connections(0, 1))
-    }
-
-    fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
+    fn instrument(&self, session: &Session<'_>) -> anyhow::Result<Instrument> {
         let (slice, warm_up) = (self.slice, self.warm_up);
         within("--slice", slice, SLICES)?;
         within("--warm-up", warm_up, SLICES)?;
-        let [server_cores, client_cores] = self.cores.of(available)?;
-        let traffic = self.workload.entities(KEYS, MIX).map_err(misuse)?;
+        let [server_cores, client_cores] = self.cores.of(&session.available)?;
+        let (connections, usage) = (self.workload.connections, self.workload.usage());
+        let traffic = checked(self.workload.entities(KEYS, MIX), connections, usage)?;
         let (keys, mix) = self.workload.asked(KEYS, MIX);
-        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
-            load.connections = self.workload.connections;
-            load.usage = self.workload.usage();
-        });
-        load.validate().map_err(misuse)?;
         Ok(Instrument {
             server_cores,
             client_cores,
-            connections: self.workload.connections,
-            usage: self.workload.usage(),
+            connections,
+            usage,
             traffic,
             limit_traffic: of_one(keys, mix).map_err(misuse)?,
             asked: self.workload.in_words(KEYS, MIX),
             warm_up,
             slice,
             latency_slice: slice / 2,
-            stop: stop.clone(),
+            stop: session.stop.clone(),
         })
     }
 }

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
@@ -11,18 +10,16 @@ use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound};
 use polyserve_lab::crowd::bench::CrowdSpec;
 use polyserve_lab::crowd::experiment::CrowdCell;
-use polyserve_lab::crowd::report::{Key, NAME};
+use polyserve_lab::crowd::report::Key;
 use polyserve_lab::crowd::{CrowdBench, CrowdKind, Crowds};
-use polyserve_lab::experiment::{Absence, Absent, Execution, RecordArgs};
+use polyserve_lab::experiment::{Absent, RecordArgs};
 use polyserve_lab::limits;
-use polyserve_lab::machine::Environment;
-use polyserve_lab::machine::cores::Cores;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::entrants::serve;
+use super::entrants::{full_names, left_out, serve};
 use super::room::{self, roomy};
-use super::stop;
+use super::session::{Context, Session};
 use super::times::{SLICES, WAITS, within};
 use crate::config_args::ConfigArgs;
 
@@ -83,26 +80,19 @@ const DESCRIPTION: usize = 64 * 1024;
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Measures.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &CrowdArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<ExitCode> {
+    let session = context.start()?;
+    let catalog = session.catalog;
     let settings = args.config.settings(None)?;
-    let bench = args.bench(&available, &settings, stop)?;
+    let bench = args.bench(&session, &settings)?;
     let crowds = args.crowds(&settings)?;
     let servers = args.servers(catalog)?;
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
-    let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
+    let environment = session.environment([&bench.server_cores, &bench.client_cores], args.seed);
     let description = args.plan(&bench, &crowds, &servers)?;
     let selection = CellSelection { args, catalog, settings: &settings, connections: bench.connections };
     let (cells, absent) = selection.cells(&crowds, &servers)?;
-    let stop = bench.stop.clone();
-    let mut experiment = Crowds { cells, absent, bench, description };
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut experiment)
+    session.run(&args.record, environment, &mut Crowds { cells, absent, bench, description })
 }
 
 fn name(server: &str, repo: &str) -> String {
@@ -133,11 +123,7 @@ impl CellSelection<'_> {
                 match self.contestant(&name, server, repo, crowd) {
                     Ok((contestant, bound)) => cells.push(CrowdCell { contestant, crowd, bound }),
                     Err(error) if !self.args.servers.is_empty() => return Err(error),
-                    Err(error) => {
-                        let (key, absence) =
-                            (Key { name, kind: crowd.kind }, Absence::not_available(error.to_string()));
-                        absent.push(Absent { key, absence, excused: true });
-                    }
+                    Err(error) => absent.push(left_out(Key { name, kind: crowd.kind }, error.to_string(), true)),
                 }
             }
         }
@@ -170,7 +156,7 @@ impl CellSelection<'_> {
 }
 
 impl CrowdArgs {
-    fn bench(&self, available: &Cores, settings: &Settings, stop: polyserve::Shutdown) -> anyhow::Result<CrowdBench> {
+    fn bench(&self, session: &Session<'_>, settings: &Settings) -> anyhow::Result<CrowdBench> {
         let or_quick = |quick: u64, full: u64| Duration::from_millis(if self.quick { quick } else { full });
         let slice = self.slice.unwrap_or_else(|| or_quick(100, 200));
         let phase = self.time.unwrap_or_else(|| or_quick(2000, 12_000));
@@ -180,7 +166,7 @@ impl CrowdArgs {
         if !(1.0..=1e6).contains(&self.rate) {
             return Err(Misuse(format!("--rate {} is not from 1 to 1000000 requests a second", self.rate)).into());
         }
-        let [server_cores, client_cores] = self.cores.of(available)?;
+        let [server_cores, client_cores] = self.cores.of(&session.available)?;
         Ok(CrowdBench {
             server_cores,
             client_cores,
@@ -193,7 +179,7 @@ impl CrowdArgs {
             description: DESCRIPTION.min(settings.config.max_body / 2),
             seed: self.seed,
             ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
-            stop,
+            stop: session.stop.clone(),
         })
     }
 
@@ -265,16 +251,11 @@ impl CrowdArgs {
 
     /// Servers and repos, by their full names.
     fn servers(&self, catalog: &Catalog) -> anyhow::Result<Vec<(String, String)>> {
-        let mut servers: Vec<&str> = self.servers.iter().map(String::as_str).collect();
+        let mut servers = full_names(&self.servers, |name| catalog.server(name))?;
         if servers.is_empty() {
-            servers = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
+            servers = catalog.servers().iter().map(|entry| entry.name.clone()).collect();
         }
-        let mut pairs = Vec::new();
-        for server in servers {
-            for repo in &self.repos {
-                pairs.push((catalog.server(server)?.name.clone(), catalog.repo(repo)?.name.clone()));
-            }
-        }
-        Ok(pairs)
+        let repos = full_names(&self.repos, |name| catalog.repo(name))?;
+        Ok(servers.iter().flat_map(|server| repos.iter().map(|repo| (server.clone(), repo.clone()))).collect())
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::catalog::{Catalog, Entry, Tag};
+use polyserve::catalog::{Catalog, Entry, Tag, UnknownName};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -108,21 +108,13 @@ const ACCEPT_LIMIT: &str = "null_accept";
 
 impl Entrants<'_> {
     /// Returns the contestants, the baseline first, and the servers that reject the settings.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a server that was asked for by name rejects the settings, or a name is not known.
     pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Absent<Key>>)> {
         let pairs = self.pairs()?;
         room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
         let named = !self.servers.is_empty();
         let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
         let mut absent = Vec::new();
-        let leave_out = |name: &str, why: String, excused| Absent {
-            key: Key::new(0, name),
-            absence: Absence::not_available(why),
-            excused,
-        };
+        let leave_out = |name: &str, why: String, excused| left_out(Key::new(0, name), why, excused);
         for (place, pair) in pairs.iter().enumerate() {
             match self.catalog.server(&pair.server)?.make_with_supported(&self.settings.with_pool_size()) {
                 Ok((server, config)) => {
@@ -162,29 +154,19 @@ impl Entrants<'_> {
 
     /// Returns the pairs, server by server, repo by repo; the baseline first.
     fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
-        let (mut servers, mut repos) = (Vec::new(), Vec::new());
-        for name in self.servers {
-            servers.push(self.catalog.server(name)?.name.clone());
-        }
-        for name in self.repos {
-            repos.push(self.catalog.repo(name)?.name.clone());
-        }
-        let builtin = Catalog::builtin();
+        let (catalog, builtin) = (self.catalog, Catalog::builtin());
+        let quick = self.quick.then_some(Tag::Quick);
+        let mut servers = full_names(self.servers, |name| catalog.server(name))?;
+        let mut repos = full_names(self.repos, |name| catalog.repo(name))?;
         if servers.is_empty() {
-            let is_own = |name: &str| builtin.server(name).is_err();
-            let quick = tagged(builtin.servers(), Tag::Quick);
-            let later = |name: &str| !quick.contains(&name);
-            servers = chosen(self.catalog.servers(), self.quick.then_some(quick.len()), is_own, later);
+            servers = chosen(catalog.servers(), builtin.servers(), quick);
         }
         if repos.is_empty() {
-            let is_own = |name: &str| builtin.repo(name).is_err();
-            let quick = tagged(builtin.repos(), Tag::Quick);
-            let later = |name: &str| !quick.contains(&name);
-            repos = chosen(self.catalog.repos(), self.quick.then_some(quick.len()), is_own, later);
+            repos = chosen(catalog.repos(), builtin.repos(), quick);
         }
         let mut pairs: Vec<Pair> = Vec::new();
         if let Some(Baseline::Pair(Pair { server, repo })) = self.baseline {
-            let (server, repo) = (self.catalog.server(server)?.name.clone(), self.catalog.repo(repo)?.name.clone());
+            let (server, repo) = (catalog.server(server)?.name.clone(), catalog.repo(repo)?.name.clone());
             pairs.push(Pair { server, repo });
         }
         for server in &servers {
@@ -280,24 +262,34 @@ pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
     entries.iter().filter(|entry| entry.has(tag)).map(|entry| entry.name.as_str()).collect()
 }
 
-/// Returns all `entries`, or at most `most`: first the program's own entries, the last added first; then the built-in ones, with
-/// the `later` ones at the end. The result is in the order of the catalog.
-pub(crate) fn chosen<M>(
-    entries: &[Entry<M>],
-    most: Option<usize>,
-    is_own: impl Fn(&str) -> bool,
-    later: impl Fn(&str) -> bool,
-) -> Vec<String> {
+/// Returns the full names of the entries with these names.
+pub(crate) fn full_names<'a, M: 'a>(
+    names: &[String],
+    find: impl Fn(&str) -> Result<&'a Entry<M>, UnknownName>,
+) -> Result<Vec<String>, UnknownName> {
+    names.iter().map(|name| Ok(find(name)?.name.clone())).collect()
+}
+
+/// Returns the names of all `entries`; for a quick run, of as many as built-in entries have its tag: first the program's own
+/// entries, the last added first; then those with the tag; then the others. The result is in the order of the catalog.
+pub(crate) fn chosen<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
     let mut places: Vec<usize> = (0..entries.len()).collect();
-    if let Some(most) = most {
+    if let Some(tag) = quick {
+        let tagged = tagged(builtin, tag);
         places.sort_by_key(|place| {
             let name = entries[*place].name.as_str();
-            if is_own(name) { (0, entries.len() - place) } else { (1 + usize::from(later(name)), *place) }
+            let is_own = builtin.iter().all(|entry| entry.name != name);
+            if is_own { (0, entries.len() - place) } else { (1 + usize::from(!tagged.contains(&name)), *place) }
         });
-        places.truncate(most);
+        places.truncate(tagged.len());
         places.sort_unstable();
     }
     places.into_iter().map(|place| entries[place].name.clone()).collect()
+}
+
+/// Returns a cell that cannot be measured. `excused`: it was not asked for by name.
+pub(crate) fn left_out<K>(key: K, why: impl Into<String>, excused: bool) -> Absent<K> {
+    Absent { key, absence: Absence::not_available(why), excused }
 }
 
 /// Returns this program, as it was when it started: a later build is not measured.
@@ -340,13 +332,12 @@ mod tests {
     #[test]
     fn a_quick_comparison_takes_the_programs_own_first() {
         let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::service::Echo));
-        let entries = ["sequential", "a", "b", "c", "own1", "own2"].map(entry);
-        let is_own = |name: &str| name.starts_with("own");
-        let later = |name: &str| name == "sequential";
-        assert_eq!(chosen(&entries, None, is_own, later).len(), 6);
-        assert_eq!(chosen(&entries, Some(4), is_own, later), ["a", "b", "own1", "own2"]);
-        assert_eq!(chosen(&entries, Some(1), is_own, later), ["own2"]);
-        assert_eq!(chosen(&entries[..4], Some(4), is_own, later), ["sequential", "a", "b", "c"]);
-        assert_eq!(chosen(&entries[..4], Some(3), is_own, later), ["a", "b", "c"]);
+        let quick = |name: &str| entry(name).with_tags(&[Tag::Quick]);
+        let entries = [entry("sequential"), quick("a"), quick("b"), quick("c"), entry("own1"), entry("own2")];
+        let builtin = &entries[..4];
+        assert_eq!(chosen(&entries, builtin, None).len(), 6);
+        assert_eq!(chosen(&entries, builtin, Some(Tag::Quick)), ["a", "own1", "own2"]);
+        assert_eq!(chosen(&entries, &entries[1..2], Some(Tag::Quick)), ["own2"]);
+        assert_eq!(chosen(builtin, builtin, Some(Tag::Quick)), ["a", "b", "c"]);
     }
 }

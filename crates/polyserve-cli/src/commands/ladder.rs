@@ -4,28 +4,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use polyserve::Shutdown;
 use polyserve::catalog::{Catalog, Tag};
 use polyserve_experiments::ladder::entry::{self, LadderSubject};
 use polyserve_experiments::ladder::rung::{QUICK, RungStep, STEPS, rungs, steps};
 use polyserve_experiments::ladder::table::{FASTHTTP, NETHTTP};
 use polyserve_experiments::ladder::variant::Binary;
-use polyserve_experiments::ladder::{Ladder, NAME, traffic};
+use polyserve_experiments::ladder::{Ladder, traffic};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::Instrument;
-use polyserve_lab::experiment::{Execution, RecordArgs};
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::limits;
-use polyserve_lab::machine::{Cores, Environment};
-use polyserve_load::{Load, Usage};
+use polyserve_load::Usage;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
 use super::entrants::tagged;
 use super::room;
-use super::stop;
+use super::session::{Context, Session};
 use super::times::{SLICES, within};
-use super::workload::misuse;
+use super::workload::checked;
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve ladder`.
@@ -89,27 +86,20 @@ const WARP: &str = "warp";
 const ON_HYPER: &str = "tokio_hyper";
 
 /// Measures.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &LadderArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+pub(crate) fn run(context: Context<'_>, args: &LadderArgs) -> anyhow::Result<ExitCode> {
+    let session = context.start()?;
     // Misuse is reported before anything is built.
-    let (subjects, references, steps) = (args.subjects(catalog)?, args.references()?, args.steps()?);
-    let instrument = args.instrument(&available, &stop)?;
+    let (subjects, references, steps) = (args.subjects(session.catalog)?, args.references()?, args.steps()?);
+    let instrument = args.instrument(&session)?;
     let settings = args.config.settings(None)?;
-    let Instrument { server_cores, client_cores, .. } = &instrument;
-    let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
+    let environment = session.environment([&instrument.server_cores, &instrument.client_cores], args.seed);
     let description = args.description(&subjects, &references, &steps, &instrument);
     let mut ladder = Ladder::new(subjects, rungs(&steps), args.rounds(), description, instrument);
     ladder.references = references;
     ladder.named.clone_from(&args.against);
     ladder.source.clone_from(&args.source);
     ladder.workers = settings.config.workers;
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut ladder)
+    session.run(&args.record, environment, &mut ladder)
 }
 
 /// Returns the names of the servers that are tagged as rungs.
@@ -189,15 +179,10 @@ impl LadderArgs {
         }
     }
 
-    fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
-        let [server_cores, client_cores] = self.cores.of(available)?;
-        let (connections, pipeline) = (self.connections()?, self.pipeline);
-        let (usage, traffic) = (Usage::KeepAlive { pipeline }, traffic().map_err(misuse)?);
-        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
-            load.connections = connections;
-            load.usage = usage;
-        });
-        load.validate().map_err(misuse)?;
+    fn instrument(&self, session: &Session<'_>) -> anyhow::Result<Instrument> {
+        let [server_cores, client_cores] = self.cores.of(&session.available)?;
+        let (connections, usage) = (self.connections()?, Usage::KeepAlive { pipeline: self.pipeline });
+        let traffic = checked(traffic(), connections, usage)?;
         let mut instrument = Instrument {
             server_cores,
             client_cores,
@@ -209,7 +194,7 @@ impl LadderArgs {
             warm_up: self.warm_up,
             slice: SLICE,
             latency_slice: SLICE,
-            stop: stop.clone(),
+            stop: session.stop.clone(),
         };
         instrument.slice = self.slice.unwrap_or_else(|| SLICE.max(instrument.shortest_slice(Duration::ZERO) * 2));
         within("--slice", instrument.slice, SLICES)?;

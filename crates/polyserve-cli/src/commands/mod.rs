@@ -1,5 +1,5 @@
 //! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload` and of `cores`,
-//! which `times` make sense, how much `room` a server is given, how to `stop`.
+//! which `times` make sense, how much `room` a server is given, and the `session` of a measurement.
 
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -18,7 +18,7 @@ pub(crate) mod room;
 pub(crate) mod scale;
 pub(crate) mod seam;
 pub(crate) mod serve;
-pub(crate) mod stop;
+pub(crate) mod session;
 pub(crate) mod stress;
 pub(crate) mod tasks;
 pub(crate) mod times;

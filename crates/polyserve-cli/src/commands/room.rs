@@ -22,10 +22,6 @@ pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usi
 
 /// Makes the server with the settings of `config` that it has, see [`ServerEntry::make_with_supported`], and with
 /// `workers`, if any.
-///
-/// # Errors
-///
-/// Returns the server's error if a value is wrong, or if the server takes no number of workers and `workers` is one.
 pub(crate) fn fitted(
     entry: &ServerEntry,
     config: &ServerConfig,
@@ -38,10 +34,6 @@ pub(crate) fn fitted(
 }
 
 /// Refuses a flag for a setting that none of the `servers` of the catalog has.
-///
-/// # Errors
-///
-/// Returns the error of one of the servers.
 pub(crate) fn check_flags<'a>(
     settings: &Settings,
     catalog: &Catalog,

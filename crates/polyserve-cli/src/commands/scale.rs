@@ -3,28 +3,25 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use polyserve::catalog::Catalog;
+use polyserve::config::MAX_WORKERS;
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Execution, RecordArgs};
-use polyserve_lab::machine::Environment;
-use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::scale::bench::ScaleBench;
 use polyserve_lab::scale::experiment::Target;
-use polyserve_lab::scale::{Axis, NAME, PointSettings, Scale};
+use polyserve_lab::scale::{Axis, PointSettings, Scale};
 use polyserve_lab::stores::StoreWorkload;
 use polyserve_load::{Dist, Mix};
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::stop;
+use super::session::Context;
 use super::times::{SLICES, within};
 use crate::config_args::ConfigArgs;
 
 mod alone;
 mod targets;
 
-pub(super) use alone::named;
+pub(super) use alone::{memory_shortage, named};
 
 use targets::ServerTargets;
 
@@ -102,33 +99,27 @@ pub(crate) struct ScaleArgs {
 const KEYS: u64 = 1000;
 
 /// Measures.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &ScaleArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     if let Some(cell) = &args.cell {
-        return alone::one_cell(catalog, cell);
+        return alone::one_cell(context.catalog, cell);
     }
     if args.in_process {
-        return alone::run(catalog, args, json, allocator);
+        return alone::run(context, args);
     }
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
-    let cores = args.cores.of(&available)?;
+    let session = context.start()?;
+    let cores = args.cores.of(&session.available)?;
     let (mix, slice) = (args.mix(), args.slice()?);
     let settings = args.config.settings(None)?;
-    let field = ServerTargets { args, catalog, settings: &settings, cores: available.count() };
+    let field = ServerTargets { args, catalog: session.catalog, settings: &settings, cores: session.available.count() };
     let axes = field.axes()?;
     let (targets, absent) = field.targets(&axes)?;
     let description = args.plan(&targets, &axes, mix, slice)?;
     let [server, client] = &cores;
-    let environment = Environment::of(&available, [server, client], args.seed, allocator);
+    let environment = session.environment([server, client], args.seed);
     client.pin()?;
-    let instrument = ScaleBench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
+    let instrument = ScaleBench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, session.stop.clone());
     let mut scale = Scale { targets, absent, rounds: args.rounds(), description, instrument };
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut scale)
+    session.run(&args.record, environment, &mut scale)
 }
 
 impl ScaleArgs {
@@ -148,6 +139,26 @@ impl ScaleArgs {
     fn slice_or(&self, usual: Duration) -> Result<Duration, Misuse> {
         let slice = self.slice.unwrap_or(usual);
         within("--slice", slice, SLICES).map(|()| slice)
+    }
+
+    /// The axes, each once, with their points: those of the flags, or `all` and the `usual` points.
+    fn axes(&self, all: &[Axis], usual: impl Fn(Axis) -> Vec<u64>) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
+        let mut axes = if self.axis.is_empty() { all.to_vec() } else { self.axis.clone() };
+        axes.sort_unstable();
+        axes.dedup();
+        if !self.points.is_empty() && axes.len() != 1 {
+            return Err(Misuse("--points needs one --axis: they are of that".into()));
+        }
+        let with_points = |axis| {
+            let mut points = if self.points.is_empty() { usual(axis) } else { self.points.clone() };
+            if let Some(many) = points.iter().find(|workers| axis == Axis::Workers && **workers > MAX_WORKERS as u64) {
+                return Err(Misuse(format!("--points {many}: workers are {MAX_WORKERS} at most")));
+            }
+            points.sort_unstable();
+            points.dedup();
+            Ok((axis, points))
+        };
+        axes.into_iter().map(with_points).collect()
     }
 
     /// Threads in process, where the workers are given.

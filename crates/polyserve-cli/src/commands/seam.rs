@@ -2,23 +2,20 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use polyserve::catalog::{Catalog, RepoEntry, Tag};
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absence, Execution, RecordArgs};
-use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::machine::{Environment, proc};
+use polyserve_lab::experiment::{Absence, RecordArgs};
 use polyserve_lab::output::print_json;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use polyserve_lab::stores::cell::needs;
 use polyserve_lab::stores::process::Processes;
 use polyserve_lab::stores::record::StoreSettings;
-use polyserve_lab::stores::seam::{NAME, Seam, SeamGroup, SeamRun, SeamSetup};
+use polyserve_lab::stores::seam::{Seam, SeamGroup, SeamRun, SeamSetup};
 use polyserve_lab::stores::twins::Lookups;
 
 use super::entrants::part_of;
-use super::scale::named;
-use super::stop;
+use super::scale::{memory_shortage, named};
+use super::session::Context;
 
 /// What `polyserve seam` is told.
 #[derive(Debug, clap::Args)]
@@ -66,24 +63,21 @@ pub(crate) struct SeamArgs {
 
 /// Bytes of an id that is drawn before the clock starts.
 const DRAW: u64 = size_of::<u32>() as u64;
-/// The share of the machine's memory that a field may need, by estimate.
-const OF_MEMORY: f64 = 0.8;
 
 /// Measures.
-pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'static str) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitCode> {
     if let Some(visit) = &args.visit {
         let visit: SeamRun =
             serde_json::from_str(visit).map_err(|error| Misuse(format!("--visit {visit:?} is none: {error}")))?;
-        print_json(&visit.run(catalog)?)?;
+        print_json(&visit.run(context.catalog)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.at_most.is_some_and(|most| !(most.is_finite() && most > 0.0)) {
         return Err(Misuse("--at-most is not a ratio".into()).into());
     }
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+    let session = context.start()?;
     let setup = SeamSetup {
-        groups: args.groups(catalog)?,
+        groups: args.groups(session.catalog)?,
         threads: args.threads.iter().map(|threads| *threads as usize).collect(),
         lookups: args.lookups.clone(),
         rounds: args.rounds as usize,
@@ -93,14 +87,14 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
         seed: args.seed,
     };
     args.fits(&setup)?;
-    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
-    let processes = Processes { stop: stop.clone(), patience: setup.patience() };
+    let environment = session.environment([&session.available; 2], args.seed);
+    let processes = Processes { stop: session.stop.clone(), patience: setup.patience() };
     let measure = move |visit: &SeamRun| {
         let launch = part_of("seam", "visit", visit).map_err(|error| Absence::failed(error.to_string()))?;
         processes.value(&launch)
     };
     let mut seam = Seam { setup, at_most: args.at_most, measure: Box::new(measure) };
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut seam)
+    session.run(&args.record, environment, &mut seam)
 }
 
 impl SeamArgs {
@@ -119,19 +113,16 @@ impl SeamArgs {
 
     /// Fails if there is not enough memory for the largest field.
     fn fits(&self, setup: &SeamSetup) -> Result<(), Misuse> {
-        let Ok(memory) = proc::memory() else { return Ok(()) };
         let stores = setup.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let place = StoreSettings { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
         let most = setup.threads.iter().max().map_or(0, |threads| *threads as u64);
         let draws = setup.gets.saturating_mul(most).saturating_mul(DRAW);
-        let (needs, room) = ((needs(&place) * stores).saturating_add(draws) as f64, memory as f64 * OF_MEMORY);
-        if needs <= room {
-            return Ok(());
+        match memory_shortage((needs(&place) * stores).saturating_add(draws) as f64) {
+            None => Ok(()),
+            Some((needs, room)) => Err(Misuse(format!(
+                "{stores} stores and what is asked of them may need {needs:.1} GB at once, and there are {room:.1} GB for them"
+            ))),
         }
-        let (needs, room) = (needs / 1e9, room / 1e9);
-        Err(Misuse(format!(
-            "{stores} stores and what is asked of them may need {needs:.1} GB at once, and there are {room:.1} GB for them"
-        )))
     }
 }
 

@@ -3,20 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use polyserve_experiments::stress::{Mode, NAME, OwnServer, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{Mode, OwnServer, Scenario, Stress, Subject, Use};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
-use polyserve_lab::experiment::{Execution, RecordArgs};
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
 use polyserve_lab::limits;
-use polyserve_lab::machine::{Cores, Environment};
 use serde_json::{Value, json};
 
 use super::room::roomy;
-use super::stop;
+use super::session::{Context, Session};
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve stress`.
@@ -66,30 +64,24 @@ const LARGEST_SCALE: f64 = 10_000.0;
 const REPO: &str = "two_level";
 
 /// Runs the scenario.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &StressArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<ExitCode> {
     if !(args.scale > 0.0 && args.scale <= LARGEST_SCALE) {
         return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());
     }
     let settings = args.config.settings(None)?;
-    let stop = stop::on_signal()?;
+    let session = context.start()?;
     let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
     // Misuse is reported before anything is built.
     let modes = modes(args, if foreign.is_some() { 1 } else { 2 })?;
     let subject = match foreign {
-        Some(foreign) => self::foreign(args, foreign, &settings, allocator, &stop)?,
-        None => own(catalog, args, &settings)?,
+        Some(foreign) => self::foreign(args, foreign, &settings, &session, context.allocator)?,
+        None => own(session.catalog, args, &settings)?,
     };
     let scenario = Scenario::new(args.scale, Data::new(args.seed));
-    let available = Cores::available().context("the cores of this machine are not known")?;
-    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
+    let environment = session.environment([&session.available; 2], args.seed);
     let description = args.description(&scenario)?;
-    let mut stress = Stress { subject, scenario, modes, description, stop: stop.clone() };
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut stress)
+    let mut stress = Stress { subject, scenario, modes, description, stop: session.stop.clone() };
+    session.run(&args.record, environment, &mut stress)
 }
 
 impl StressArgs {
@@ -116,8 +108,8 @@ fn foreign(
     args: &StressArgs,
     foreign: Foreign,
     settings: &Settings,
+    session: &Session<'_>,
     allocator: &'static str,
-    stop: &Shutdown,
 ) -> anyhow::Result<Subject> {
     let name = foreign.title();
     if !foreign.keeps_entities() {
@@ -129,7 +121,7 @@ fn foreign(
     if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
         return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
     }
-    let built = build(&[foreign], ForeignSources::default(), allocator, stop);
+    let built = build(&[foreign], ForeignSources::default(), allocator, &session.stop);
     let server = built.first().with_context(|| format!("{name} was not built"))?;
     let launch = server.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
     Ok(Subject::Apart { name, launch })

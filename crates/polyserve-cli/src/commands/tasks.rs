@@ -6,23 +6,22 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::config::{MAX_CONNECTIONS, MAX_WORKERS};
 use polyserve_experiments::tasks::experiment::{Contestant, Tasks};
 use polyserve_experiments::tasks::published::{GO, GO_LOCKED};
-use polyserve_experiments::tasks::record::{EXPERIMENT, Settings};
+use polyserve_experiments::tasks::record::Settings;
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::TermOrder;
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Execution, RecordArgs};
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::go::{self, Module};
 use polyserve_lab::launch::{AddressFrom, Launch};
-use polyserve_lab::machine::{Cores, Environment};
+use polyserve_lab::machine::Cores;
 
 use super::entrants::this_program;
-use super::stop;
+use super::session::Context;
 use super::times::within;
 
 /// The flags of `polyserve tasks`.
@@ -68,23 +67,18 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Measures.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &TasksArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<ExitCode> {
+    let session = context.start()?;
+    let available = &session.available;
     let cores = args.cores.clone().unwrap_or_else(|| available.clone());
-    if let Some(missing) = cores.missing_in(&available) {
+    if let Some(missing) = cores.missing_in(available) {
         return Err(Misuse(format!("--cores {cores}: there is no core {missing}, only {available}")).into());
     }
-    let settings = args.plan(catalog, &cores)?;
-    let environment = Environment::of(&available, [&cores, &cores], args.seed, allocator);
-    let contestants = contestants(&settings, &args.contestants, &stop);
-    let mut tasks = Tasks::new(settings, contestants, cores, stop.clone());
-    Execution { environment, record: &args.record, name: EXPERIMENT, json, stop: &stop }.run(&mut tasks)
+    let settings = args.plan(session.catalog, &cores)?;
+    let environment = session.environment([&cores, &cores], args.seed);
+    let contestants = contestants(&settings, &args.contestants, &session.stop);
+    let mut tasks = Tasks::new(settings, contestants, cores, session.stop.clone());
+    session.run(&args.record, environment, &mut tasks)
 }
 
 impl TasksArgs {

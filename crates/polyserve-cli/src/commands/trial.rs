@@ -2,19 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use polyserve::Shutdown;
-use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::{Comparison, Contestant, Instrument, Role};
-use polyserve_lab::experiment::{Execution, RecordArgs};
-use polyserve_lab::machine::Environment;
-use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::compare::{Comparison, Contestant, Role};
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::statistics::LEAST_ROUNDS;
-use polyserve_lab::trial::{NAME, TrialKind, TrialPart, Trials};
+use polyserve_lab::trial::{TrialKind, TrialPart, Trials};
 
-use super::compare::PlanArgs;
-use super::stop;
+use super::compare::{PlanArgs, cores_of};
+use super::session::{Context, Session};
 
 /// The arguments of `polyserve trial`.
 #[derive(Debug, clap::Args)]
@@ -32,51 +27,34 @@ pub(crate) struct TrialArgs {
 }
 
 /// Runs the trials.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &TrialArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(context: Context<'_>, args: &TrialArgs) -> anyhow::Result<ExitCode> {
     if args.same == 0 && args.times == 0 {
         return Err(Misuse(String::from("a trial needs --same N, or --slowed PERCENT --times M")).into());
     }
     if args.plan.rounds() < LEAST_ROUNDS {
         return Err(Misuse(format!("a trial needs --rounds {LEAST_ROUNDS} or more: fewer decide nothing")).into());
     }
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+    let session = context.start()?;
     let mut parts = Vec::new();
     for (kind, times) in [(TrialKind::Same, args.same), (TrialKind::Slowed, args.times)] {
         if times > 0 {
-            parts.push(TrialPart { kind, times, comparison: args.comparison(catalog, kind, &available, &stop)? });
+            parts.push(TrialPart { kind, times, comparison: args.comparison(&session, kind)? });
         }
     }
-    let [server_cores, client_cores] = match parts.first() {
-        Some(TrialPart { comparison: Comparison { instrument, .. }, .. }) => {
-            let Instrument { server_cores, client_cores, .. } = instrument;
-            [server_cores, client_cores]
-        }
-        None => [&available; 2],
-    };
-    let environment = Environment::of(&available, [server_cores, client_cores], args.plan.seed(), allocator);
+    // At least one of the numbers is above 0.
+    let cores = parts.first().map(|part| cores_of(&part.comparison));
+    let environment = session.environment(cores.unwrap_or([&session.available; 2]), args.plan.seed());
     let slowed_percent = args.plan.slowed.unwrap_or(0.0);
-    let mut trials = Trials { parts, slowed_percent, environment: environment.clone(), stop: stop.clone() };
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut trials)
+    let mut trials = Trials { parts, slowed_percent, environment: environment.clone(), stop: session.stop.clone() };
+    session.run(&args.record, environment, &mut trials)
 }
 
 impl TrialArgs {
     /// The comparison of the baseline, the baseline again, and the contestant that is judged.
-    fn comparison(
-        &self,
-        catalog: &Catalog,
-        kind: TrialKind,
-        available: &Cores,
-        stop: &Shutdown,
-    ) -> anyhow::Result<Comparison> {
+    fn comparison(&self, session: &Session<'_>, kind: TrialKind) -> anyhow::Result<Comparison> {
         let mut plan = self.plan.clone();
         plan.slowed = plan.slowed.filter(|_| kind == TrialKind::Slowed);
-        let mut comparison = plan.comparison(catalog, None, available, stop)?;
+        let mut comparison = plan.comparison(session, None)?;
         comparison.latency = false;
         comparison.absent.clear();
         comparison.contestants.retain(|one| !matches!(one.role, Role::Limit | Role::Ranked));

@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use polyserve_lab::Misuse;
 use polyserve_lab::reference::BODY;
 use polyserve_load::data::Data;
-use polyserve_load::{Dist, Exchange, LoadError, Mix, Traffic, Usage};
+use polyserve_load::{Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
 
 /// A workload.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,10 +63,6 @@ impl WorkloadArgs {
     }
 
     /// The entities' traffic, `keys` and `mix` where nothing else was said.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there are no keys, too many keys, or no weight.
     pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
         let (keys, mix) = self.asked(keys, mix);
         Traffic::entities(&Data::new(self.seed), keys, self.dist.unwrap_or_default(), mix, self.seed)
@@ -75,10 +71,6 @@ impl WorkloadArgs {
 
 /// What references are asked in place of the entities: as many reads and writes, as long ones, all of one id. A reference
 /// has one answer for all of them.
-///
-/// # Errors
-///
-/// None for a mix that [`WorkloadArgs::entities`] takes.
 pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
     let target = format!("/{}", keys.saturating_sub(1));
     if mix.put == 0 {
@@ -104,6 +96,18 @@ fn in_few(Mix { get, put }: Mix) -> (usize, usize) {
         weight => (weight * MOST / sum).max(1) as usize,
     };
     (part(get), part(put))
+}
+
+/// Returns the traffic, if connections can be used so for it.
+pub(crate) fn checked(
+    traffic: Result<Traffic, LoadError>,
+    connections: usize,
+    usage: Usage,
+) -> anyhow::Result<Traffic> {
+    let traffic = traffic.map_err(misuse)?;
+    let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone());
+    load.with(|load| (load.connections, load.usage) = (connections, usage)).validate().map_err(misuse)?;
+    Ok(traffic)
 }
 
 /// What was asked for and cannot be done, as opposed to what failed.

@@ -24,27 +24,23 @@ use polyserve_report::svg::{LineChart, Marker, Series, Style, count, drawn};
 use super::Record;
 
 /// The directory of the charts, in the page's directory.
-pub const DIRECTORY: &str = "charts";
+pub(crate) const DIRECTORY: &str = "charts";
 
 /// A chart, drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chart {
+pub(crate) struct Chart {
     /// Its file's name.
-    pub file: String,
+    pub(crate) file: String,
     /// A description for screen readers.
-    pub about: String,
+    pub(crate) about: String,
     /// What the file is to hold.
-    pub svg: String,
+    pub(crate) svg: String,
 }
 
 impl Chart {
     /// The chart of this name: `AXIS WORKLOAD`, or `AXIS WORKLOAD DIST` where ids are drawn. Its file is called after the
     /// record as a page calls it, `said`.
-    ///
-    /// # Errors
-    ///
-    /// [`Misuse`] where the record has none of this name; or where the lines are not as this program records them.
-    pub fn of(record: &Record, said: &Path, name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn of(record: &Record, said: &Path, name: &str) -> anyhow::Result<Self> {
         let path = record.path.display();
         if record.name != stores::NAME {
             let why = "charts are drawn of runs of stores without a server";
@@ -71,26 +67,22 @@ impl Chart {
     }
 
     /// The path from the page that shows the chart.
-    pub fn link(&self) -> String {
+    pub(crate) fn link(&self) -> String {
         format!("{DIRECTORY}/{}", self.file)
     }
 
     /// The line of Markdown that shows it.
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         format!("![{}]({})", in_markdown(&self.about), self.link())
     }
 
     /// The path of the file, for a page in the directory `within`.
-    pub fn path(&self, within: &Path) -> PathBuf {
+    pub(crate) fn path(&self, within: &Path) -> PathBuf {
         within.join(DIRECTORY).join(&self.file)
     }
 
     /// The content of its file; `None` if there is no file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
-    pub fn stands(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    pub(crate) fn stands(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let path = self.path(within);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -100,11 +92,7 @@ impl Chart {
     }
 
     /// Writes its file, if the content differs.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read or written.
-    pub fn write(&self, within: &Path) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, within: &Path) -> anyhow::Result<()> {
         if self.stands(within)?.is_some_and(|bytes| bytes == self.svg.as_bytes()) {
             return Ok(());
         }

@@ -22,7 +22,7 @@ const C: Option<&str> = Some("C. A page that sometimes waits");
 const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
 
 /// All of them.
-pub static ALL: &[KnownExperiment] = &[
+pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
     KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
     KnownExperiment::new::<Tasks>("CPU tasks at once", B),
@@ -41,12 +41,12 @@ pub static ALL: &[KnownExperiment] = &[
 static UNKNOWN: KnownExperiment = KnownExperiment::of_lines("", "Another experiment", nothing);
 
 /// The experiment of this name, or one without a name that has neither tables nor claims.
-pub fn named(name: &str) -> &'static KnownExperiment {
+pub(crate) fn named(name: &str) -> &'static KnownExperiment {
     ALL.iter().find(|experiment| experiment.name == name).unwrap_or(&UNKNOWN)
 }
 
 /// The position of the experiment of this name in a report. Unknown experiments are last.
-pub fn position(name: &str) -> usize {
+pub(crate) fn position(name: &str) -> usize {
     ALL.iter().position(|experiment| experiment.name == name).unwrap_or(ALL.len())
 }
 

@@ -192,11 +192,7 @@ fn has_same_fields(one: &Value, other: &Value) -> bool {
 }
 
 /// The page of these records.
-///
-/// # Errors
-///
-/// Returns an error if a published file is not valid, which a test checks.
-pub fn page(records: &[Record]) -> anyhow::Result<String> {
+pub(crate) fn page(records: &[Record]) -> anyhow::Result<String> {
     let published: BTreeMap<&str, Vec<Value>> =
         PUBLISHED.iter().map(|(name, text)| Ok((*name, rows(text)?))).collect::<anyhow::Result<_>>()?;
     let records: Vec<PageRecord<'_>> = records.iter().map(PageRecord::of).collect();

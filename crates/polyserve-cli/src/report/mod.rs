@@ -7,11 +7,11 @@
 //! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
 //! Cost: all records in memory, read from [`MOST_BYTES`] at most.
 
-pub mod chart;
-pub mod experiments;
-pub mod html;
-pub mod plain;
-pub mod splice;
+pub(crate) mod chart;
+pub(crate) mod experiments;
+pub(crate) mod html;
+pub(crate) mod plain;
+pub(crate) mod splice;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,30 +28,26 @@ use polyserve_report::Table;
 
 /// The max bytes of all records together. This bounds what is read, not the page: the page also has the tables and the
 /// libraries, and is larger.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub(crate) const MOST_BYTES: u64 = 64 << 20;
 
 /// One file of a recorded run.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// Its path, as given.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The experiment's name, known or not.
-    pub name: String,
+    pub(crate) name: String,
     /// What is known of the experiment.
-    pub experiment: &'static KnownExperiment,
+    pub(crate) experiment: &'static KnownExperiment,
     /// Its lines, the first of them where and with what it was measured.
-    pub lines: Vec<Value>,
+    pub(crate) lines: Vec<Value>,
     /// What [`recorded`](Self::recorded) has computed.
     recorded: OnceLock<Result<Recorded, String>>,
 }
 
 impl Record {
     /// Reads one. Its experiment is what its first line says, or else what its file is called.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, or if a line is not JSON.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let lines = journal::read(path)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let said = lines.first().and_then(|line| line["experiment"].as_str());
@@ -60,18 +56,18 @@ impl Record {
     }
 
     /// A record of these lines, of the experiment of this name.
-    pub fn new(path: &Path, name: &str, lines: Vec<Value>) -> Self {
+    pub(crate) fn new(path: &Path, name: &str, lines: Vec<Value>) -> Self {
         let experiment = experiments::named(name);
         Self { path: path.to_owned(), name: name.to_owned(), experiment, lines, recorded: OnceLock::new() }
     }
 
     /// Where and with what it was measured: a line for each time that the run was begun or gone on with.
-    pub fn headers(&self) -> impl Iterator<Item = &Value> {
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &Value> {
         self.lines.iter().filter(|line| line["kind"] == Header::KIND)
     }
 
     /// Why this is not all that there was to be, if it is not.
-    pub fn is_short_of(&self) -> Option<String> {
+    pub(crate) fn is_short_of(&self) -> Option<String> {
         if self.headers().next().is_none() {
             return Some("nothing says where and with what it was measured".into());
         }
@@ -86,33 +82,21 @@ impl Record {
     }
 
     /// The experiment's result of these lines. It is computed once.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lines are not as this program records them.
-    pub fn recorded(&self) -> anyhow::Result<&Recorded> {
+    pub(crate) fn recorded(&self) -> anyhow::Result<&Recorded> {
         let recorded =
             self.recorded.get_or_init(|| self.experiment.read(&self.lines).map_err(|error| format!("{error:#}")));
         recorded.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
     }
 
     /// All tables, by their names: the experiment's own, then one for each kind of line.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lines are not as this program records them.
-    pub fn tables(&self) -> anyhow::Result<Vec<(String, Table)>> {
+    pub(crate) fn tables(&self) -> anyhow::Result<Vec<(String, Table)>> {
         let recorded = self.recorded().with_context(|| self.path.display().to_string())?;
         Ok(plain::with_plain_tables(recorded.summary.tables.clone(), &self.lines))
     }
 }
 
 /// All records under these paths: files, and directories' files that end as a record's does, in the order of their names.
-///
-/// # Errors
-///
-/// Returns [`Misuse`] if there is no record, or more than [`MOST_BYTES`]; or an error if a record cannot be read.
-pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut files = Vec::new();
     for path in paths {
         let within = || path.display().to_string();
@@ -149,7 +133,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
 }
 
 /// A command line as people type it: the program by its name alone, without the path of the record.
-pub fn shown_command(header: &Value) -> String {
+pub(crate) fn shown_command(header: &Value) -> String {
     let mut words = header["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let program = words.next().map(|program| program.rsplit('/').next().unwrap_or(program)).unwrap_or("unknown");
     let mut shown = String::from(program);

@@ -17,7 +17,7 @@ const LONGEST: usize = 8;
 
 /// An experiment's own tables, and those of the kinds of `lines`, without the header's. A kind that has the name of an
 /// own table comes under `lines of KIND`.
-pub fn with_plain_tables(own: Vec<(String, Table)>, lines: &[Value]) -> Vec<(String, Table)> {
+pub(crate) fn with_plain_tables(own: Vec<(String, Table)>, lines: &[Value]) -> Vec<(String, Table)> {
     let mut kinds: Vec<&str> = Vec::new();
     for kind in lines.iter().filter_map(|line| line["kind"].as_str()) {
         if kind != Header::KIND && !kinds.contains(&kind) {

@@ -34,30 +34,30 @@ use super::{Record, shown_command};
 
 /// A page as it is, and as its records say that it should be.
 #[derive(Debug, Default)]
-pub struct Page {
+pub(crate) struct Page {
     /// Its path.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// As it is.
-    pub text: String,
+    pub(crate) text: String,
     /// As it should be.
-    pub spliced: String,
+    pub(crate) spliced: String,
     /// How many tables it has from records.
-    pub tables: usize,
+    pub(crate) tables: usize,
     /// The charts that it shows.
-    pub charts: Vec<Chart>,
+    pub(crate) charts: Vec<Chart>,
     /// What stands in it that is not as it should be.
-    pub differences: Vec<Difference>,
+    pub(crate) differences: Vec<Difference>,
 }
 
 /// A table or a chart that is not as its record says.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// What the page names it.
-    pub what: String,
+    pub(crate) what: String,
     /// The lines that stand there, or in the chart's file, and should not.
-    pub stale: Vec<String>,
+    pub(crate) stale: Vec<String>,
     /// The lines that should stand there.
-    pub due: Vec<String>,
+    pub(crate) due: Vec<String>,
 }
 
 /// What is to stand between two markers, and what differs in the file that it shows.
@@ -112,12 +112,7 @@ fn named(rest: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads pages and what their records say.
-///
-/// # Errors
-///
-/// Returns [`Misuse`] if a marker makes no sense, if it names a record, a table or a chart that does not exist, or if two
-/// charts would be one file; or an error if a file cannot be read.
-pub fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
+pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
     let mut records = Records::new();
     let pages = paths.iter().map(|path| page(path, &mut records)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut files: BTreeMap<PathBuf, &Chart> = BTreeMap::new();
@@ -162,11 +157,7 @@ impl Page {
     }
 
     /// Writes the charts that differ, then the page if it differs.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the page or a chart cannot be written.
-    pub fn write(&self) -> anyhow::Result<()> {
+    pub(crate) fn write(&self) -> anyhow::Result<()> {
         self.charts.iter().try_for_each(|chart| chart.write(self.within()))?;
         if self.text == self.spliced {
             return Ok(());
@@ -322,11 +313,7 @@ fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
 }
 
 /// The claims of these records, each with its verdict and figure.
-///
-/// # Errors
-///
-/// Returns [`Misuse`] if a record has no claims, or if its lines are not as this program records them.
-pub fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
+pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
     let mut table = Table::of_texts(&["claim", "verdict", "figure"]);
     for record in records {
         let claims = &record.recorded().with_context(|| record.path.display().to_string())?.summary.claims;

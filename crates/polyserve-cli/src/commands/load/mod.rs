@@ -10,7 +10,7 @@ use std::time::Duration;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load};
 
-use super::stop;
+use super::session::on_signal;
 use super::workload::{WorkloadArgs, misuse};
 use polyserve_lab::Misuse;
 use polyserve_lab::limits;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut load = load(args)?;
     load.validate().map_err(misuse)?;
     enough_descriptors(args)?;
-    load.stop = stop::on_signal()?;
+    load.stop = on_signal()?;
     prefill_for(&load).map_err(misuse)?;
     let line = ProgressLine::new(&load);
     let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;

@@ -12,7 +12,7 @@ use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::go::{self, SERVERS};
 
 use super::MatrixArgs;
-use crate::commands::entrants::{chosen, serve, tagged};
+use crate::commands::entrants::{chosen, serve};
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
 /// The servers in Go that are contestants by default.
@@ -33,15 +33,8 @@ pub(super) struct MatrixContestants<'a> {
 
 impl MatrixContestants<'_> {
     /// All contestants, with these pool sizes.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a name is unknown, or a contestant that the command line names rejects the settings.
     pub(super) fn candidates(&self, catalog: &Catalog, pools: &[usize]) -> anyhow::Result<Vec<Candidate>> {
-        let mut repos = Vec::new();
-        for name in &self.args.repos {
-            repos.push(catalog.repo(name)?);
-        }
+        let repos = self.args.repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
         let mut candidates: Vec<Candidate> = Vec::new();
         let servers = self.servers(catalog);
         check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
@@ -66,12 +59,8 @@ impl MatrixContestants<'_> {
         if !self.args.servers.is_empty() {
             return self.args.servers.clone();
         }
-        let builtin = Catalog::builtin();
-        let is_own = |name: &str| builtin.server(name).is_err();
-        let quick = tagged(builtin.servers(), Tag::QuickMatrix);
-        let later = |name: &str| !quick.contains(&name);
-        let most = self.args.quick.then_some(quick.len());
-        let ours = chosen(catalog.servers(), most, is_own, later);
+        let quick = self.args.quick.then_some(Tag::QuickMatrix);
+        let ours = chosen(catalog.servers(), Catalog::builtin().servers(), quick);
         ours.into_iter().chain(TWINS.map(String::from)).collect()
     }
 

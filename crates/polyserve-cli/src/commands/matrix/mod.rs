@@ -4,21 +4,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use polyserve::catalog::Catalog;
 use polyserve::config::MAX_WORKERS;
 use polyserve::env::Settings;
 use polyserve_experiments::matrix::plan::Grid;
-use polyserve_experiments::matrix::{Bench, Candidate, Matrix, Method, NAME};
+use polyserve_experiments::matrix::{Bench, Candidate, Matrix, Method};
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Execution, RecordArgs};
+use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::limits;
-use polyserve_lab::machine::Environment;
-use polyserve_lab::machine::cores::Cores;
 use serde_json::json;
 
 use super::cores::CoresArgs;
-use super::stop;
+use super::session::Context;
 use crate::config_args::ConfigArgs;
 
 mod contestants;
@@ -77,34 +73,28 @@ const QUICK_REQUESTS: u64 = 20_000;
 const QUICK_TIME: Duration = Duration::from_secs(150);
 
 /// Measures.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &MatrixArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<ExitCode> {
+    let session = context.start()?;
     let (grid, settings) = (args.grid()?, args.settings()?);
-    let [server_cores, client_cores] = args.cores.of(&available)?;
+    let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let requests = args.requests.unwrap_or(if args.quick { QUICK_REQUESTS } else { REQUESTS });
-    let environment = Environment::of(&available, [&server_cores, &client_cores], 0, allocator);
+    let environment = session.environment([&server_cores, &client_cores], 0);
     let profile = environment.profile.clone();
     let most = grid.connections.iter().copied().max().unwrap_or(0);
     let flags = args.config.flags();
     let contestants = MatrixContestants { args, flags: &flags, settings: &settings, profile: &profile, most };
-    let candidates = contestants.candidates(catalog, &grid.pools)?;
+    let candidates = contestants.candidates(session.catalog, &grid.pools)?;
     let description = json!({
         "contestants": candidates.iter().map(Candidate::name).collect::<Vec<_>>(),
         "pools": grid.pools, "connections": grid.connections, "requests": requests,
         "methods": grid.methods, "rounds": grid.rounds, "quick": args.quick, "settings": flags,
     });
-    let bench = Bench { server_cores, client_cores, requests, stop: stop.clone() };
+    let bench = Bench { server_cores, client_cores, requests, stop: session.stop.clone() };
     let mut matrix = Matrix::new(candidates, grid, description, bench);
     matrix.named.clone_from(&args.servers);
     matrix.peers_dir.clone_from(&args.peers_dir);
     matrix.time_limit = (args.quick && args.requests.is_none()).then_some(QUICK_TIME);
-    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut matrix)
+    session.run(&args.record, environment, &mut matrix)
 }
 
 impl MatrixArgs {

@@ -9,9 +9,9 @@ use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
 use polyserve_experiments::page::report::Key;
 use polyserve_experiments::page::{Conditions, PageServer, Part};
-use polyserve_lab::experiment::{Absence, Absent};
+use polyserve_lab::experiment::Absent;
 
-use crate::commands::entrants::serve;
+use crate::commands::entrants::{left_out, serve};
 use crate::commands::room::{self, roomy};
 
 /// The time for which a server of the sweep is loaded if the number of requests is not given.
@@ -105,7 +105,7 @@ impl Selection<'_> {
 
     /// A server that cannot be measured here. Only a server that was not asked for by name is excused.
     fn absent(&self, key: Key, why: String) -> Absent<Key> {
-        Absent { key, absence: Absence::not_available(why), excused: self.servers.is_empty() }
+        left_out(key, why, self.servers.is_empty())
     }
 
     /// A server without a pool: its shape alone determines its bound.

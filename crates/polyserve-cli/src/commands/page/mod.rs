@@ -6,21 +6,16 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use polyserve::Shutdown;
-use polyserve::catalog::Catalog;
 use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::page::report::Key;
 use polyserve_experiments::page::{Conditions, PageServer, Part, WaitingPage, published};
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absent, Execution, Experiment as _, RecordArgs};
+use polyserve_lab::experiment::{Absent, RecordArgs};
 use polyserve_lab::limits;
-use polyserve_lab::machine::Environment;
-use polyserve_lab::machine::cores::Cores;
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;
-use super::stop;
+use super::session::{Context, Session};
 use super::times::{WAITS, within};
 use crate::config_args::ConfigArgs;
 
@@ -64,24 +59,28 @@ const WORKERS: &str = "The sweep's numbers of workers, with commas between them.
 const QUICK_WAIT: Duration = Duration::from_millis(200);
 
 /// Measures.
-pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'static str) -> anyhow::Result<ExitCode> {
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
+pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitCode> {
+    let session = context.start()?;
     let mut config = args.config.clone();
     let workers = args.workers(config.take("workers").as_deref())?;
     let settings = config.settings(None)?;
-    let sweep = args.conditions(&available, stop.clone())?;
+    let sweep = args.conditions(&session)?;
     limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(0, 1))?;
     let flags = config.flags();
     let published =
         Conditions { connections: published::CONNECTIONS, every: published::REQUESTS_PER_WAIT, ..sweep.clone() };
-    let selection =
-        |conditions| Selection { catalog, servers: &args.servers, flags: &flags, settings: &settings, conditions };
+    let selection = |conditions| Selection {
+        catalog: context.catalog,
+        servers: &args.servers,
+        flags: &flags,
+        settings: &settings,
+        conditions,
+    };
     let (entrants, absent) = args.entrants(&selection(&published), &selection(&sweep), &workers)?;
-    let environment = Environment::of(&available, [&sweep.server_cores, &sweep.client_cores], 0, allocator);
+    let environment = session.environment([&sweep.server_cores, &sweep.client_cores], 0);
     let (quick, settings) = (args.quick, config.given()?);
     let mut experiment = WaitingPage { published, sweep, entrants, absent, quick, settings };
-    Execution { environment, record: &args.record, name: WaitingPage::NAME, json, stop: &stop }.run(&mut experiment)
+    session.run(&args.record, environment, &mut experiment)
 }
 
 impl PageArgs {
@@ -92,33 +91,31 @@ impl PageArgs {
         sweep: &Selection<'_>,
         workers: &[usize],
     ) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
-        let (mut entrants, mut absent) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
         if self.parts.contains(&Part::Published) {
-            let (of_part, absent_of_part) = published.published()?;
-            entrants.extend(of_part);
-            absent.extend(absent_of_part);
+            parts.push(published.published()?);
         }
         if self.parts.contains(&Part::Sweep) {
-            let (of_part, absent_of_part) = sweep.sweep(workers, self.requests, self.quick)?;
-            entrants.extend(of_part);
-            absent.extend(absent_of_part);
+            parts.push(sweep.sweep(workers, self.requests, self.quick)?);
         }
+        let (entrants, absent): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let entrants: Vec<PageServer> = entrants.into_iter().flatten().collect();
         if entrants.is_empty() {
             let why = "none of these servers takes part in these parts with these settings";
             return Err(Misuse(String::from(why)).into());
         }
-        Ok((entrants, absent))
+        Ok((entrants, absent.into_iter().flatten().collect()))
     }
 
-    fn conditions(&self, available: &Cores, stop: Shutdown) -> anyhow::Result<Conditions> {
+    fn conditions(&self, session: &Session<'_>) -> anyhow::Result<Conditions> {
         let usual = if self.quick { QUICK_WAIT } else { published::WAIT };
         let wait = self.page_wait.unwrap_or(usual);
         within("--page-wait", wait, WAITS)?;
         if self.connections == 0 {
             return Err(Misuse("--connections 0 asks for nothing".into()).into());
         }
-        let [server_cores, client_cores] = self.cores.of(available)?;
-        let (connections, every) = (self.connections, self.page_every);
+        let [server_cores, client_cores] = self.cores.of(&session.available)?;
+        let (connections, every, stop) = (self.connections, self.page_every, session.stop.clone());
         Ok(Conditions { server_cores, client_cores, connections, every, wait, stop })
     }
 

@@ -21,10 +21,6 @@ enum Source {
 }
 
 /// Returns the workload, and a list of its defaults in words.
-///
-/// # Errors
-///
-/// Returns an error if a value is out of range, or the terminal is closed.
 pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> anyhow::Result<(Workload, Vec<String>)> {
     let is_interactive = stdin().is_terminal() && stderr().is_terminal() && !json && !args.defaults;
     let source = if is_interactive { Source::Terminal } else { Source::Defaults };

@@ -1,39 +1,37 @@
 //! `polyserve recommend`: a server and a store for a workload, by measurement, and the code that uses them.
 
 mod ask;
-mod deadline;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use polyserve::ConfigError;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use polyserve::{ConfigError, Shutdown};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::bound;
 use polyserve_lab::compare::ranking::{Ranking, entries};
 use polyserve_lab::compare::{Comparison, Contestant, Instrument, Key, Role};
-use polyserve_lab::experiment::{self, Absence, Absent, Experiment as _, again};
+use polyserve_lab::experiment::{self, Experiment as _, again};
 use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::limits;
-use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::print_report;
 use polyserve_lab::recommend::choice::Basis;
 use polyserve_lab::recommend::workload::LONGEST_WAIT;
 use polyserve_lab::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
-use polyserve_load::{Load, Mix};
+use polyserve_load::Mix;
 use serde_json::json;
 
-use self::deadline::Deadline;
+use super::compare::cores_of;
 use super::cores::chosen;
-use super::entrants::serve;
+use super::entrants::{left_out, serve};
 use super::room::{self, roomy};
-use super::stop;
+use super::session::{Context, Session, available_cores, stop_after};
 use super::times::within;
-use super::workload::{misuse, of_one};
+use super::workload::{checked, misuse, of_one};
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
@@ -97,23 +95,17 @@ const MIN_TIME: Duration = Duration::from_secs(1);
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Recommends.
-pub(crate) fn run(
-    catalog: &Catalog,
-    args: &RecommendArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
-    let available = Cores::available().context("the cores of this machine are not known")?;
+pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<ExitCode> {
+    let (available, Context { catalog, json, .. }) = (available_cores()?, context);
     within("--time", args.time, MIN_TIME..=MAX_TIME)?;
     let (workload, defaulted) = ask::workload(args, &available, json)?;
     possible(&workload, &available)?;
     let set = CandidateSet::of(catalog, &workload, &args.servers, &args.repos)?;
     // During the questions, Ctrl-C belongs to the prompt.
-    let stop = stop::on_signal()?;
-    let deadline = Deadline::start(args.time, &stop)?;
-    let mut comparison = args.comparison(catalog, &workload, &set, &available, &stop)?;
-    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
-    let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
+    let session = context.start()?;
+    let time_was_up = stop_after(args.time, &session.stop)?;
+    let mut comparison = args.comparison(&session, &workload, &set)?;
+    let environment = session.environment(cores_of(&comparison), args.seed);
     comparison.details = vec![
         ("settings", ConfigArgs::default().given()?),
         ("workload", serde_json::to_value(&workload)?),
@@ -123,7 +115,7 @@ pub(crate) fn run(
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let of_comparison = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
     let mut record = Journal::named(args.out.as_deref(), COMPARISON, &of_comparison)?;
-    let records = experiment::run(&mut comparison, &of_comparison, &mut record, &stop)?;
+    let records = experiment::run(&mut comparison, &of_comparison, &mut record, &session.stop)?;
     let basis = Basis {
         catalog,
         workload: &workload,
@@ -131,13 +123,14 @@ pub(crate) fn run(
         candidates: &set.candidates,
         because: &set.because,
         seed: args.seed,
-        time_was_up: deadline.was_first(),
+        time_was_up: time_was_up.load(Ordering::Acquire),
     };
     let recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
-    let failed = recommendation.failed.iter();
-    Ok(stop::exit_code(recommendation.interrupted, failed.map(|failed| failed.wrong)))
+    // A run that was ended early fails only if a candidate did wrong: a rerun measures the others again.
+    let is_bad = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
+    Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Rejects what no server can do, and what this machine cannot do.
@@ -168,22 +161,14 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
 }
 
 impl RecommendArgs {
-    fn comparison(
-        &self,
-        catalog: &Catalog,
-        workload: &Workload,
-        set: &CandidateSet,
-        available: &Cores,
-        stop: &Shutdown,
-    ) -> anyhow::Result<Comparison> {
+    fn comparison(&self, session: &Session<'_>, workload: &Workload, set: &CandidateSet) -> anyhow::Result<Comparison> {
         let settings = ConfigArgs::default().settings(None)?;
         let (mut contestants, mut absent) = (Vec::new(), Vec::new());
         for candidate in &set.candidates {
-            match contestant(catalog, workload, &settings, candidate) {
+            match contestant(session.catalog, workload, &settings, candidate) {
                 Ok(contestant) => contestants.push(contestant),
                 Err(error) if error.is::<ConfigError>() && self.servers.is_empty() => {
-                    let absence = Absence::not_available(error.to_string());
-                    absent.push(Absent { key: Key::new(0, &candidate.name()), absence, excused: false });
+                    absent.push(left_out(Key::new(0, &candidate.name()), error.to_string(), false));
                 }
                 Err(error) => return Err(error),
             }
@@ -203,32 +188,22 @@ impl RecommendArgs {
                     set.candidates.len()
                 ))
             })?;
-        let instrument = self.instrument(workload, &budget, available, stop)?;
+        let instrument = self.instrument(session, workload, &budget)?;
         let mut comparison = Comparison::new(contestants, instrument, budget.rounds);
         comparison.absent = absent;
         Ok(comparison)
     }
 
-    fn instrument(
-        &self,
-        workload: &Workload,
-        budget: &Budget,
-        available: &Cores,
-        stop: &Shutdown,
-    ) -> anyhow::Result<Instrument> {
+    fn instrument(&self, session: &Session<'_>, workload: &Workload, budget: &Budget) -> anyhow::Result<Instrument> {
+        let available = &session.available;
         let numbers = available.numbers();
         let server_cores = Cores::from(&numbers[..workload.cores]);
         let rest = &numbers[workload.cores..];
         let client_cores =
             if rest.is_empty() { chosen("--cores", None, Some(&server_cores), available)? } else { Cores::from(rest) };
-        let traffic = workload.traffic(self.seed).map_err(misuse)?;
         let mix = Mix { get: workload.reads_pct, put: 100 - workload.reads_pct };
         let (connections, usage) = (workload.connections, workload.usage());
-        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
-            load.connections = connections;
-            load.usage = usage;
-        });
-        load.validate().map_err(misuse)?;
+        let traffic = checked(workload.traffic(self.seed), connections, usage)?;
         Ok(Instrument {
             server_cores,
             client_cores,
@@ -240,7 +215,7 @@ impl RecommendArgs {
             warm_up: budget.warm_up,
             slice: budget.slice,
             latency_slice: budget.latency_slice,
-            stop: stop.clone(),
+            stop: session.stop.clone(),
         })
     }
 }

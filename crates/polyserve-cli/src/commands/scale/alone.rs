@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
-use polyserve::config::MAX_WORKERS;
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absence, Absent, Execution, again};
+use polyserve_lab::experiment::{Absent, RecordArgs, again};
 use polyserve_lab::launch::Launch;
-use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::machine::{Environment, proc};
+use polyserve_lab::machine::proc;
 use polyserve_lab::output::print_json;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
@@ -22,8 +20,8 @@ use polyserve_lab::stores::{StoreLoad, StoreWorkload, Stores};
 use polyserve_load::Dist;
 use serde_json::{Value, json};
 
-use super::super::entrants::part_of;
-use super::super::stop;
+use super::super::entrants::{left_out, part_of};
+use super::super::session::Context;
 use super::super::times::{WAITS, within};
 use super::ScaleArgs;
 
@@ -34,23 +32,17 @@ const FILE: &str = "scale-in-process";
 const QUICK_WORKLOADS: [StoreWorkload; 3] = [StoreWorkload::Read, StoreWorkload::Half, StoreWorkload::Memory];
 /// Stored entities on the other axes: far beyond a core's own caches.
 const KEYS: u64 = 100_000;
-/// The share of the machine's memory that a store may need, by estimate.
+/// The share of the machine's memory that stores may need, by estimate.
 const OF_MEMORY: f64 = 0.8;
 /// The time limit of a process, on top of its slices and the limits of filling.
 const SPARE: Duration = Duration::from_secs(60);
 
 /// Measures.
-pub(super) fn run(
-    catalog: &Catalog,
-    args: &ScaleArgs,
-    json: bool,
-    allocator: &'static str,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     within("--limit", *args.limit, WAITS)?;
-    let stop = stop::on_signal()?;
-    let available = Cores::available().context("the cores of this machine are not known")?;
-    let threads = args.threads()?.unwrap_or(available.count());
-    let field = StoreTargets { args, catalog, threads, slice: slice(args)?, memory: proc::memory().ok() };
+    let session = context.start()?;
+    let threads = args.threads()?.unwrap_or(session.available.count());
+    let field = StoreTargets { args, catalog: session.catalog, threads, slice: slice(args)? };
     let stores = field.stores()?;
     let baseline = field.baseline(&stores)?;
     let axes = field.axes()?;
@@ -61,12 +53,14 @@ pub(super) fn run(
         return Err(Misuse(format!("there is nothing to measure: {why}")).into());
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 10 }) as usize;
-    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
+    let environment = session.environment([&session.available; 2], args.seed);
     let description = field.plan(&stores, &baseline, &axes, &loads, rounds);
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
-    let instrument = Processes { stop: stop.clone(), patience };
+    let instrument = Processes { stop: session.stop.clone(), patience };
     let mut stores = Stores { jobs, absent, rounds, description, instrument };
-    Execution { environment, record: &args.record, name: FILE, json, stop: &stop }.run(&mut stores)
+    let name = args.record.name.clone().unwrap_or(FILE.into());
+    let record = RecordArgs { name: Some(name), ..args.record.clone() };
+    session.run(&record, environment, &mut stores)
 }
 
 /// Makes one visit. The process was started for it.
@@ -82,10 +76,6 @@ fn slice(args: &ScaleArgs) -> Result<Duration, Misuse> {
 }
 
 /// Returns the stores of these names, each once; all repos of the catalog and all bare maps if `names` is empty.
-///
-/// # Errors
-///
-/// Returns [`Misuse`] if there is no such store.
 pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow::Result<Vec<String>> {
     if names.is_empty() {
         let repos = catalog.repos().iter().map(|entry| entry.name.clone());
@@ -112,6 +102,13 @@ fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
     Ok(catalog.repo(name)?.name.clone())
 }
 
+/// Returns the needed memory and the memory for it, both in GB, if there is not enough. The need is an estimate in bytes, the
+/// same for all stores.
+pub(in crate::commands) fn memory_shortage(needs: f64) -> Option<(f64, f64)> {
+    let room = proc::memory().ok()? as f64 * OF_MEMORY;
+    (needs > room).then_some((needs / 1e9, room / 1e9))
+}
+
 /// The stores and their places.
 struct StoreTargets<'a> {
     args: &'a ScaleArgs,
@@ -119,8 +116,6 @@ struct StoreTargets<'a> {
     /// Threads on the other axes.
     threads: usize,
     slice: Duration,
-    /// The machine's memory in bytes, if it is known.
-    memory: Option<u64>,
 }
 
 impl StoreTargets<'_> {
@@ -144,40 +139,20 @@ impl StoreTargets<'_> {
     }
 
     fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
-        let args = self.args;
-        let mut axes = args.axis.clone();
-        if axes.is_empty() {
-            axes = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Connections).collect();
-        }
-        axes.sort_unstable();
-        axes.dedup();
-        if axes.contains(&Axis::Connections) {
+        if self.args.axis.contains(&Axis::Connections) {
             return Err(Misuse("--axis connections: in process there are none".into()));
         }
-        if !args.points.is_empty() && axes.len() != 1 {
-            return Err(Misuse("--points needs one --axis: they are of that".into()));
-        }
-        axes.into_iter().map(|axis| Ok((axis, self.points(axis)?))).collect()
-    }
-
-    fn points(&self, axis: Axis) -> Result<Vec<u64>, Misuse> {
+        let all: Vec<Axis> = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Connections).collect();
         let quick = self.args.quick;
-        let usual: &[u64] = match axis {
-            Axis::Connections => &[],
-            Axis::Keys if quick => &[1000, 100_000],
-            Axis::Keys => &[1000, 10_000, 100_000, 1_000_000],
-            Axis::Workers if quick => &[1, 2],
-            Axis::Workers => &[1, 2, 4, 8],
-            Axis::Payload if quick => &[15, 4096],
-            Axis::Payload => &[15, 256, 4096, 16_384],
-        };
-        let mut points = if self.args.points.is_empty() { usual.to_vec() } else { self.args.points.clone() };
-        if let Some(many) = points.iter().find(|threads| axis == Axis::Workers && **threads > MAX_WORKERS as u64) {
-            return Err(Misuse(format!("--points {many}: workers are {MAX_WORKERS} at most")));
-        }
-        points.sort_unstable();
-        points.dedup();
-        Ok(points)
+        self.args.axes(&all, |axis| match axis {
+            Axis::Connections => vec![],
+            Axis::Keys if quick => vec![1000, 100_000],
+            Axis::Keys => vec![1000, 10_000, 100_000, 1_000_000],
+            Axis::Workers if quick => vec![1, 2],
+            Axis::Workers => vec![1, 2, 4, 8],
+            Axis::Payload if quick => vec![15, 4096],
+            Axis::Payload => vec![15, 256, 4096, 16_384],
+        })
     }
 
     fn loads(&self) -> Vec<StoreLoad> {
@@ -218,12 +193,10 @@ impl StoreTargets<'_> {
                 .collect();
             let entries = stores.iter().map(|store| (store.clone(), store.clone()));
             for (name, store) in entries.chain([(again(baseline), baseline.to_owned())]) {
-                let mut leave_out = |why: String| {
-                    let key = Key { axis, x, name: name.clone(), round: 0, load: None };
-                    absent.push(Absent { key, absence: Absence::not_available(why), excused: true });
-                };
-                if let Err(why) = self.fits(&place) {
-                    leave_out(why);
+                let mut leave_out =
+                    |why| absent.push(left_out(Key { axis, x, name: name.clone(), round: 0, load: None }, why, true));
+                if let Some((needs, room)) = memory_shortage(needs(&place) as f64) {
+                    leave_out(format!("it may need {needs:.1} GB, and there are {room:.1} GB for it"));
                     continue;
                 }
                 let is_alone = store == HASH_MAP && place.threads > 1;
@@ -239,17 +212,6 @@ impl StoreTargets<'_> {
             }
         }
         Ok((jobs, absent))
-    }
-
-    /// Fails if there is not enough memory at this place, by an estimate that is the same for all stores.
-    fn fits(&self, place: &StoreSettings) -> Result<(), String> {
-        let Some(memory) = self.memory else { return Ok(()) };
-        let (needs, room) = (needs(place), memory as f64 * OF_MEMORY);
-        if needs as f64 <= room {
-            return Ok(());
-        }
-        let giga = |bytes: f64| bytes / 1e9;
-        Err(format!("it may need {:.1} GB, and there are {:.1} GB for it", giga(needs as f64), giga(room)))
     }
 
     fn launch(&self, store: &str, place: &StoreSettings, loads: Vec<StoreLoad>) -> anyhow::Result<Launch> {

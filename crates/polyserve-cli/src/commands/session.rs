@@ -1,0 +1,113 @@
+//! What all commands that measure share: their context, the cores of this machine, the record, and how they end early.
+//!
+//! Invariant: the first SIGINT or SIGTERM asks for an end with what there is, the second ends the process.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
+use polyserve::signals::Signals;
+use polyserve_lab::experiment::{Execution, Experiment, RecordArgs};
+use polyserve_lab::machine::Environment;
+use polyserve_lab::machine::cores::Cores;
+
+/// The context of a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) catalog: &'a Catalog,
+    /// Whether JSON is printed.
+    pub(crate) json: bool,
+    /// The name of the program's allocator.
+    pub(crate) allocator: &'static str,
+}
+
+/// A measurement. A signal ends it early.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    pub(crate) catalog: &'a Catalog,
+    context: Context<'a>,
+    /// The cores of this process.
+    pub(crate) available: Cores,
+    /// Begun by the first signal.
+    pub(crate) stop: Shutdown,
+}
+
+impl<'a> Context<'a> {
+    /// Starts a measurement: takes over the signals.
+    pub(crate) fn start(self) -> anyhow::Result<Session<'a>> {
+        Ok(Session { catalog: self.catalog, context: self, available: available_cores()?, stop: on_signal()? })
+    }
+}
+
+impl Session<'_> {
+    /// The environment of a measurement with the cores of the servers and of the clients.
+    pub(crate) fn environment(&self, cores: [&Cores; 2], seed: u64) -> Environment {
+        Environment::of(&self.available, cores, seed, self.context.allocator)
+    }
+
+    /// Runs the experiment, records it, prints its report.
+    pub(crate) fn run<E: Experiment>(
+        &self,
+        record: &RecordArgs,
+        environment: Environment,
+        experiment: &mut E,
+    ) -> anyhow::Result<ExitCode> {
+        let (json, stop) = (self.context.json, &self.stop);
+        Execution { environment, record, name: E::NAME, json, stop }.run(experiment)
+    }
+}
+
+/// The cores of this process.
+pub(crate) fn available_cores() -> anyhow::Result<Cores> {
+    Cores::available().context("the cores of this machine are not known")
+}
+
+/// Begins with the first signal.
+pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
+    let signals = Signals::register().context("the signals cannot be taken over")?;
+    let stop = Shutdown::new();
+    let begun = stop.clone();
+    let wait = move || {
+        if signals.wait().is_ok() {
+            begun.begin(Instant::now());
+        }
+    };
+    thread::Builder::new().name("stop".into()).spawn(wait).context("no thread to wait for signals")?;
+    Ok(stop)
+}
+
+/// Begins `stop` after `time`, unless it has begun before. The returned flag is true if the time was up first.
+pub(crate) fn stop_after(time: Duration, stop: &Shutdown) -> anyhow::Result<Arc<AtomicBool>> {
+    let (was_first, stop) = (Arc::new(AtomicBool::new(false)), stop.clone());
+    let flag = Arc::clone(&was_first);
+    let wait = move || {
+        thread::sleep(time);
+        if !stop.is_begun() {
+            flag.store(true, Ordering::Release);
+            stop.begin(Instant::now());
+        }
+    };
+    thread::Builder::new().name("deadline".into()).spawn(wait).context("no thread for the deadline")?;
+    Ok(was_first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_ends_a_run_and_remembers_it() {
+        let stop = Shutdown::new();
+        let was_first = stop_after(Duration::from_millis(1), &stop).unwrap();
+        while !stop.is_begun() {
+            thread::yield_now();
+        }
+        assert!(was_first.load(Ordering::Acquire));
+        assert!(!stop_after(Duration::from_secs(3600), &Shutdown::new()).unwrap().load(Ordering::Acquire));
+    }
+}
