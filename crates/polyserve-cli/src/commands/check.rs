@@ -54,7 +54,6 @@ pub(crate) struct CheckArgs {
     config: ConfigArgs,
 }
 
-/// Records and checks.
 pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Result<ExitCode> {
     let report = match &args.history {
         Some(path) => {

@@ -80,7 +80,6 @@ pub(crate) struct PlanArgs {
     config: ConfigArgs,
 }
 
-/// Compares.
 pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
     let peers = args.peers(context.allocator)?;

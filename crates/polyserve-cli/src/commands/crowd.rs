@@ -79,7 +79,6 @@ const DESCRIPTION: usize = 64 * 1024;
 /// The idle timeout, unless it is given: an idle crowd stays connected to the end.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
     let catalog = session.catalog;
@@ -99,7 +98,6 @@ fn name(server: &str, repo: &str) -> String {
     format!("{server}/{repo}")
 }
 
-/// Chooses the cells.
 struct CellSelection<'a> {
     args: &'a CrowdArgs,
     catalog: &'a Catalog,

@@ -33,7 +33,6 @@ pub(crate) struct DataArgs {
     out: Option<PathBuf>,
 }
 
-/// Writes the data.
 pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
     let last = i64::try_from(args.count).ok().and_then(|count| args.first_id.checked_add(count));
     let end = last.ok_or_else(|| Misuse("--count ids from --first-id on go past the largest id".into()))?;

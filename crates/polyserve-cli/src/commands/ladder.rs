@@ -85,7 +85,6 @@ const WARP: &str = "warp";
 /// A server without our codec. Two of the rungs are settings of our codec.
 const ON_HYPER: &str = "tokio_hyper";
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &LadderArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
     // Misuse is reported before anything is built.

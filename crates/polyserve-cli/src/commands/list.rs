@@ -49,7 +49,6 @@ fn words(values: &[impl ToString]) -> String {
     values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Lists the catalog.
 pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
     let listing = Listing {
         servers: lines(catalog.servers()),

@@ -62,7 +62,6 @@ struct Spliced {
     differences: Vec<String>,
 }
 
-/// Makes what was asked for.
 pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut printed = Printed::default();
     let mut text = String::new();

@@ -98,7 +98,6 @@ pub(crate) struct ScaleArgs {
 /// Entities that are stored on the other axes.
 const KEYS: u64 = 1000;
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     if let Some(cell) = &args.cell {
         return alone::one_cell(context.catalog, cell);

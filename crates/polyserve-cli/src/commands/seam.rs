@@ -64,7 +64,6 @@ pub(crate) struct SeamArgs {
 /// Bytes of an id that is drawn before the clock starts.
 const DRAW: u64 = size_of::<u32>() as u64;
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitCode> {
     if let Some(visit) = &args.visit {
         let visit: SeamRun =

@@ -64,7 +64,6 @@ pub(crate) struct ServeArgs {
 /// A repo that takes longer makes no sense.
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
-/// Serves.
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_media_type(with_page(catalog, args)?, args)?;

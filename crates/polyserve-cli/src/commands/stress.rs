@@ -60,10 +60,8 @@ enum Rounds {
 
 const LARGEST_SCALE: f64 = 10_000.0;
 
-/// The default repo.
 const REPO: &str = "two_level";
 
-/// Runs the scenario.
 pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<ExitCode> {
     if !(args.scale > 0.0 && args.scale <= LARGEST_SCALE) {
         return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());

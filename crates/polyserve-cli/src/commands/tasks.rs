@@ -66,7 +66,6 @@ const MOST: i64 = 1000;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
     let available = &session.available;

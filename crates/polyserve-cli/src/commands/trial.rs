@@ -26,7 +26,6 @@ pub(crate) struct TrialArgs {
     record: RecordArgs,
 }
 
-/// Runs the trials.
 pub(crate) fn run(context: Context<'_>, args: &TrialArgs) -> anyhow::Result<ExitCode> {
     if args.same == 0 && args.times == 0 {
         return Err(Misuse(String::from("a trial needs --same N, or --slowed PERCENT --times M")).into());

@@ -90,17 +90,18 @@ fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
     let Some(text) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix("-->")).map(str::trim) else {
         return Ok(None);
     };
+    let no = |due: &str| format!("{line:?} is not <!-- {due} -->");
     if let Some(rest) = text.strip_prefix("table ") {
-        let table = named(rest).map(|(name, path)| Some(Wanted::Table { name, path }));
-        return table.ok_or_else(|| format!("{line:?} is not <!-- table NAME of PATH -->"));
+        let (name, path) = named(rest).ok_or_else(|| no("table NAME of PATH"))?;
+        return Ok(Some(Wanted::Table { name, path }));
     }
     if let Some(rest) = text.strip_prefix("chart ") {
-        let chart = named(rest).map(|(name, path)| Some(Wanted::Chart { name, path }));
-        return chart.ok_or_else(|| format!("{line:?} is not <!-- chart AXIS WORKLOAD [DIST] of PATH -->"));
+        let (name, path) = named(rest).ok_or_else(|| no("chart AXIS WORKLOAD [DIST] of PATH"))?;
+        return Ok(Some(Wanted::Chart { name, path }));
     }
     match text.strip_prefix("claims of ") {
         Some(paths) => Ok(Some(Wanted::Claims { paths: paths.split_whitespace().collect() })),
-        None if text.starts_with("claims") => Err(format!("{line:?} is not <!-- claims of PATH... -->")),
+        None if text.starts_with("claims") => Err(no("claims of PATH...")),
         None => Ok(None),
     }
 }

@@ -266,20 +266,6 @@ fn a_contestant_that_fails_is_named_and_not_ranked() {
     assert_eq!((count(&lines, "turn"), count(&lines, "failure")), (2 * 3, 3), "what failed is not measured again");
 }
 
-/// A contestant that gave a wrong answer is not measured again: it may give right answers by luck.
-#[test]
-fn a_contestant_that_did_wrong_stays_out() {
-    let dir = Dir::new("stays-out");
-    let run = || {
-        let wrong = serve("wrong", Role::Ranked, "null_epoll");
-        let ranking = compared(Some(&dir), vec![serve("base", Role::Baseline, "leader_followers"), wrong]).unwrap();
-        ranking.failed.into_iter().map(|failed| (failed.key.round, failed.why)).collect::<Vec<_>>()
-    };
-    let first = run();
-    assert_eq!((first.len(), run()), (1, first));
-    assert_eq!(dir.recorded(RECORD, "failure").len(), 1);
-}
-
 #[test]
 fn nothing_is_compared_with_a_baseline_that_fails() {
     let broken = contestant("base", Role::Baseline, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]);

@@ -1,10 +1,17 @@
 //! `polyserve crowd`: the counts add up. No speeds.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, parsed, printed, text, texts};
 
 const TINY: &str = "crowd --good=4 --rounds=2 --slice=20ms --warm-up=20ms --time=300ms --rate=200";
+
+/// The figures of a row with the crowd, compared with those without it.
+#[derive(Deserialize)]
+struct Comparison {
+    beside: Value,
+}
 
 #[test]
 fn an_idle_crowd_is_held_and_every_slice_recorded() {
@@ -25,9 +32,9 @@ fn an_idle_crowd_is_held_and_every_slice_recorded() {
         let bytes = |name: &str| memory[name].as_f64().unwrap_or_else(|| panic!("{name}: {memory}"));
         let grown = bytes("with_bytes") - bytes("before_bytes");
         assert!((bytes("bytes_per_connection") * 50.0 - grown).abs() < 1.0, "{memory}");
+        let compared: Comparison = serde_json::from_value(row.clone()).unwrap();
         for figure in ["throughput", "cost"] {
-            // Compared with the figures without the crowd.
-            let verdict = &row["beside"][figure]["verdict"];
+            let verdict = &compared.beside[figure]["verdict"];
             assert!(verdict.is_null() || verdict == "too_few_rounds", "{row}");
         }
     }

@@ -14,6 +14,8 @@ mod matrix;
 mod misuse;
 mod page;
 mod recommend;
+#[cfg(target_os = "linux")]
+mod reference;
 mod report;
 mod scale;
 mod serve;

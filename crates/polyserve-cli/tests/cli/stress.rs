@@ -4,8 +4,10 @@ use std::time::Duration;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
+use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
 use polyserve_experiments::stress::{Mode, NAME, OwnServer, Report, Scenario, Stress, Use};
 use polyserve_lab::data::Data;
+use polyserve_lab::delayed::Delayed;
 use polyserve_lab::experiment::{self, Experiment as _};
 use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::machine::{Cores, Environment};
@@ -66,10 +68,12 @@ fn for_people_it_is_a_table() {
     has(&report, &["answered 120, cut 0", "passed"]);
 }
 
-fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, config: ServerConfig) -> Report {
+/// Runs one round on `pool_server` over this repo, in this process.
+fn stressed(repo: impl EntityRepo + 'static, mode: Mode, config: ServerConfig) -> Report {
+    let repo: Arc<dyn EntityRepo> = Arc::new(repo);
     let contestant = OwnServer {
         server: Catalog::builtin().server("pool_server").unwrap().clone(),
-        repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::new(repo()))),
+        repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::clone(&repo))),
         config,
     };
     let (one, stop) = (Cores::from(0), Shutdown::new());
@@ -89,7 +93,8 @@ fn a_burst_may_be_refused() {
         config.queue = Some(1);
         config.max_connections = 3;
     });
-    let report = stressed(|| How::Slow.over(), Mode::Burst(200, 10), small);
+    let slow = Delayed::new(Arc::new(StdMutex::default()), Duration::from_millis(2));
+    let report = stressed(slow, Mode::Burst(200, 10), small);
     assert!(report.passed, "{report}");
     assert!(report.rounds[0].outcome.groups[3].refused > 0, "{report}");
 }
@@ -98,75 +103,45 @@ fn a_burst_may_be_refused() {
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
     let small = ServerConfig::default().with(|config| config.max_connections = 1);
-    let report = stressed(|| How::Not.over(), Mode::Groups(Use::KeepAlive, 4), small);
+    let report = stressed(StdMutex::default(), Mode::Groups(Use::KeepAlive, 4), small);
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
 /// Each broken store fails the scenario.
 #[test]
 fn broken_repos_are_found_out() {
-    for (broken, said) in [
-        (How::ForgetsSome, "was lost"),
-        (How::TearsSome, "is not a possible value"),
-        (How::AlwaysCreates, "in place of 200"),
-        (How::Miscounts, "the repo counts"),
+    fn report(repo: impl EntityRepo + 'static) -> Report {
+        stressed(repo, Mode::Groups(Use::Close, 4), ServerConfig::default())
+    }
+    for (said, report) in [
+        ("was lost", report(Forgets::default())),
+        ("is not a possible value", report(LossyValue::default())),
+        ("in place of 200", report(ReplacedSaysCreated::default())),
+        ("the repo counts", report(MiscountedLen::default())),
     ] {
-        let report = stressed(move || broken.over(), Mode::Groups(Use::Close, 4), ServerConfig::default());
-        assert!(!report.passed, "{broken:?}");
-        assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{broken:?}: {report}");
+        assert!(!report.passed, "{said}: {report}");
+        assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{said}: {report}");
     }
 }
 
-/// The defect of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Not,
-    /// No defect, but it is slower than a burst arrives.
-    Slow,
-    ForgetsSome,
-    TearsSome,
-    AlwaysCreates,
-    Miscounts,
+/// Forgets some of the entities that are put.
+#[derive(Debug, Default)]
+struct Forgets {
+    right: StdMutex,
 }
 
-#[derive(Debug)]
-struct Broken {
-    how: How,
-    inner: StdMutex,
-}
-
-impl How {
-    fn over(self) -> Broken {
-        Broken { how: self, inner: StdMutex::default() }
-    }
-}
-
-impl EntityRepo for Broken {
+impl EntityRepo for Forgets {
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let torn = self.how == How::TearsSome && id % 7 == 0;
-        self.inner.get(id, &mut |entity| {
-            let description = if torn { "torn" } else { entity.description };
-            visit(EntityRef { description, ..entity });
-        })
+        self.right.get(id, visit)
     }
-
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        if self.how == How::Slow {
-            std::thread::sleep(Duration::from_millis(2)); // the store's work, not a way to synchronise
-        }
-        if self.how == How::ForgetsSome && entity.id >= 50 && entity.id % 7 == 0 {
-            return Answer::Now(Ok(Put::Created));
-        }
-        let always = self.how == How::AlwaysCreates;
-        self.inner.put(entity).map(move |put| if always { Ok(Put::Created) } else { put })
+        let is_forgotten = entity.id >= 50 && entity.id % 7 == 0;
+        if is_forgotten { Answer::Now(Ok(Put::Created)) } else { self.right.put(entity) }
     }
-
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.inner.remove(id)
+        self.right.remove(id)
     }
-
     fn len(&self) -> Answer<Result<u64, RepoError>> {
-        let more = u64::from(self.how == How::Miscounts);
-        self.inner.len().map(move |len| len.map(|len| len + more))
+        self.right.len()
     }
 }

@@ -61,25 +61,6 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
     has(&misused(&format!("{line} --seed=1")), &["is not written over"]);
 }
 
-/// A record that ends in the middle of a line is resumed, with the same number of steps in a task.
-#[test]
-fn a_run_that_was_cut_off_goes_on() {
-    let dir = Dir::new("tasks-on");
-    let line = format!("{TINY} --contestants=scoped_threads/crossbeam,tokio_tasks --out={dir}");
-    let whole = json(&line);
-    let text = dir.read(RECORD);
-    let cut = text.match_indices("\n{\"kind\":\"cell\"").nth(14).unwrap().0 + 1;
-    dir.write(RECORD, &text[..cut]);
-    assert_eq!((cells(&dir, "tasks"), cells(&dir, "when")), (4, 10));
-    dir.write(RECORD, &text[..cut + 20]);
-    let on = json(&line);
-    assert_eq!(on["calibration"], whole["calibration"]);
-    let [cells_on, cells_before] = [&on, &whole].map(|run| array(&run["cells"]));
-    assert_eq!((cells_on.len(), &cells_on[..4]), (12, &cells_before[..4]), "what was recorded is not measured again");
-    let sequences = dir.recorded(RECORD, "sequence").len();
-    assert_eq!((cells(&dir, "tasks"), cells(&dir, "when"), sequences), (12, 20, 5));
-}
-
 /// The last terms in Go are equal to ours bit for bit, in both orders.
 #[test]
 fn go_runs_the_same_tasks() {

@@ -14,7 +14,7 @@
 //! * `answer`: the one answer, with a current `Date`; `heads`: how requests are counted.
 //!
 //! Invariant: per request no allocation and no reading of the clock, and the system calls that each module names;
-//! `tests/reference/calls.rs` counts them. Linux only; elsewhere there is no reference.
+//! `tests/cli/reference/calls.rs` of the command counts them. Linux only; elsewhere there is no reference.
 
 mod answer;
 mod heads;

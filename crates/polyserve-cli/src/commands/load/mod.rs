@@ -56,7 +56,6 @@ pub(crate) struct LoadArgs {
     server_pid: Option<u32>,
 }
 
-/// Puts the load on the server.
 pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut load = load(args)?;
     load.validate().map_err(misuse)?;

@@ -18,7 +18,6 @@ use crate::commands::room::{check_flags, fitted, flags, roomy};
 /// The servers in Go that are contestants by default.
 const TWINS: [&str; 2] = [TWIN, "go/twin-syncmap"];
 
-/// Chooses the contestants.
 #[derive(Debug)]
 pub(super) struct MatrixContestants<'a> {
     pub(super) args: &'a MatrixArgs,

@@ -72,7 +72,6 @@ const QUICK_REQUESTS: u64 = 20_000;
 /// After this time a quick run begins no cell, unless --requests was given.
 const QUICK_TIME: Duration = Duration::from_secs(150);
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
     let (grid, settings) = (args.grid()?, args.settings()?);

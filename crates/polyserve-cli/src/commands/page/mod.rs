@@ -58,7 +58,6 @@ const WORKERS: &str = "The sweep's numbers of workers, with commas between them.
 /// The wait of a quick run.
 const QUICK_WAIT: Duration = Duration::from_millis(200);
 
-/// Measures.
 pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
     let mut config = args.config.clone();

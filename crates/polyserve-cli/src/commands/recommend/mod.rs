@@ -85,16 +85,12 @@ pub(crate) struct RecommendArgs {
     out: Option<PathBuf>,
 }
 
-/// The experiment's name.
 const EXPERIMENT: &str = "recommend";
 /// The name of its comparison's record.
 const COMPARISON: &str = "recommend-compare";
-/// The min duration of a run.
 const MIN_TIME: Duration = Duration::from_secs(1);
-/// The max duration of a run.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Recommends.
 pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<ExitCode> {
     let (available, Context { catalog, json, .. }) = (available_cores()?, context);
     within("--time", args.time, MIN_TIME..=MAX_TIME)?;

@@ -27,7 +27,6 @@ use super::ScaleArgs;
 
 /// The default baseline, if it is measured.
 const BASELINE: &str = "bare/dashmap";
-/// The record's default name.
 const FILE: &str = "scale-in-process";
 const QUICK_WORKLOADS: [StoreWorkload; 3] = [StoreWorkload::Read, StoreWorkload::Half, StoreWorkload::Memory];
 /// Stored entities on the other axes: far beyond a core's own caches.
@@ -37,7 +36,6 @@ const OF_MEMORY: f64 = 0.8;
 /// The time limit of a process, on top of its slices and the limits of filling.
 const SPARE: Duration = Duration::from_secs(60);
 
-/// Measures.
 pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     within("--limit", *args.limit, WAITS)?;
     let session = context.start()?;

@@ -8,7 +8,8 @@ use polyserve_lab::reference::{BODY, NullAccept, with_references};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use super::{GET, NAMES, PATIENCE, answers, connect, exchange, rest, start};
+use super::super::PATIENCE;
+use super::{GET, NAMES, answers, connect, exchange, rest, start};
 
 fn once() -> ServerConfig {
     ServerConfig::default().with(|config| config.requests_per_connection = 1)

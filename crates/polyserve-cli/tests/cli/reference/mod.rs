@@ -1,21 +1,17 @@
 //! The references: what they answer, how they end, and the system calls that each request costs.
-#![cfg(target_os = "linux")]
-
 mod calls;
 mod wire;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use polyserve::catalog::Catalog;
 use polyserve::service::Echo;
 use polyserve::{Running, ServerConfig};
 use polyserve_lab::reference::{BODY, with_references};
 
-/// Only matters where something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::PATIENCE;
 
 const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::str::FromStr as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::super::{Dir, Serving};
 use super::{GET, answers, connect, exchange, rest};
 
 const REQUESTS: usize = 1000;
@@ -105,24 +103,21 @@ impl Calls {
 /// What the thread of reference `name` called from its first wait to `load`'s last answer; `None`, with a
 /// printed note, if it cannot be traced.
 fn traced(name: &str, args: &[&str], load: impl FnOnce(SocketAddr)) -> Option<Calls> {
+    let test = std::thread::current().name().unwrap_or("calls").to_owned();
     if let Err(why) = tracing_works() {
-        let test = std::thread::current().name().unwrap_or("calls").to_owned();
         let _ = writeln!(std::io::stderr(), "not run: {test}: {why}"); // past the harness's capture
         return None;
     }
-    let logs = Logs::new();
+    let logs = Dir::new(&format!("calls-{test}").replace(':', "-"));
+    fs::create_dir_all(logs.path("")).unwrap();
     let mut strace = Command::new("strace");
-    strace.args(["-ff", "-qq", "-s", "1", "-o"]).arg(logs.0.join("t")).arg(env!("CARGO_BIN_EXE_polyserve"));
-    strace.args(["serve", "--listen", "127.0.0.1:0", "--server", name]).args(args);
-    let mut serving = Serving(strace.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut out = BufReader::new(serving.0.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    let addr = line.trim_end().strip_prefix("listening on http://").unwrap_or_else(|| panic!("it printed {line:?}"));
-    load(addr.parse().unwrap());
-    kill_process(logs.process(), Signal::INT).unwrap();
-    assert!(serving.0.wait().unwrap().success());
-    Some(logs.thread())
+    strace.args(["-ff", "-qq", "-s", "1", "-o"]).arg(logs.path("t")).arg(env!("CARGO_BIN_EXE_polyserve"));
+    strace.args(["serve", "--listen", "127.0.0.1:0", "--server", name]).args(args).stdin(Stdio::null());
+    let serving = Serving::start(strace);
+    load(serving.addr);
+    kill_process(process(&logs), Signal::INT).unwrap();
+    assert!(serving.end().0.success());
+    Some(thread(&logs))
 }
 
 fn tracing_works() -> Result<(), String> {
@@ -134,67 +129,35 @@ fn tracing_works() -> Result<(), String> {
     }
 }
 
-/// A traced server, ended with the test.
-struct Serving(Child);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // no effect if it has ended
-        let _ = self.0.wait();
-    }
+/// The logs in this directory, one a thread: `t.TID`. Returns each thread's number and log.
+fn each(logs: &Dir) -> Vec<(String, String)> {
+    let tid = |path: &std::path::Path| path.extension().unwrap().to_str().unwrap().to_owned();
+    logs.files().iter().map(|path| (tid(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// A folder of its own for the logs, one a thread: `t.TID`.
-struct Logs(PathBuf);
-
-impl Logs {
-    fn new() -> Self {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("calls-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn each(&self) -> Vec<(String, String)> {
-        let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-        files.map(|path| (tid(&path), fs::read_to_string(&path).unwrap())).collect()
-    }
-
-    /// The traced process: the thread that began with the program.
-    fn process(&self) -> Pid {
-        let logs = self.each();
-        let (pid, _) = logs.iter().find(|(_, log)| log.starts_with("execve(")).expect("the program was started");
-        Pid::from_raw(i32::from_str(pid).unwrap()).unwrap()
-    }
-
-    /// The thread that accepts: what it called from its first wait to its last answer. The shutdown that comes after
-    /// that is not counted.
-    fn thread(&self) -> Calls {
-        let logs = self.each();
-        let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");
-        let lines = log.lines().take_while(|line| !line.starts_with("--- SIGINT"));
-        // In a debug build the standard library asks before each close whether the descriptor is open.
-        let lines: Vec<&str> = lines.filter(|line| !(cfg!(debug_assertions) && line.starts_with("fcntl("))).collect();
-        let first = lines.iter().position(|line| line.starts_with("epoll_pwait(") || line.starts_with("accept4("));
-        let last = lines.iter().rposition(|line| line.starts_with("sendto("));
-        let mut calls = Calls::default();
-        for line in &lines[first.expect("it waits")..=last.expect("it answers")] {
-            let (name, rest) = line.split_once('(').unwrap_or_else(|| panic!("no call: {line}"));
-            let result = rest.rsplit_once(" = ").unwrap_or_else(|| panic!("no result: {line}")).1;
-            let (good, refused) = calls.0.entry(name.to_owned()).or_default();
-            *(if result.starts_with('-') { refused } else { good }) += 1;
-        }
-        calls
-    }
+/// The traced process: the thread that began with the program.
+fn process(logs: &Dir) -> Pid {
+    let logs = each(logs);
+    let (pid, _) = logs.iter().find(|(_, log)| log.starts_with("execve(")).expect("the program was started");
+    Pid::from_raw(pid.parse().unwrap()).unwrap()
 }
 
-impl Drop for Logs {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+/// The thread that accepts: what it called from its first wait to its last answer. The shutdown that comes after that is not
+/// counted.
+fn thread(logs: &Dir) -> Calls {
+    let logs = each(logs);
+    let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");
+    let lines = log.lines().take_while(|line| !line.starts_with("--- SIGINT"));
+    // In a debug build the standard library asks before each close whether the descriptor is open.
+    let lines: Vec<&str> = lines.filter(|line| !(cfg!(debug_assertions) && line.starts_with("fcntl("))).collect();
+    let first = lines.iter().position(|line| line.starts_with("epoll_pwait(") || line.starts_with("accept4("));
+    let last = lines.iter().rposition(|line| line.starts_with("sendto("));
+    let mut calls = Calls::default();
+    for line in &lines[first.expect("it waits")..=last.expect("it answers")] {
+        let (name, rest) = line.split_once('(').unwrap_or_else(|| panic!("no call: {line}"));
+        let result = rest.rsplit_once(" = ").unwrap_or_else(|| panic!("no result: {line}")).1;
+        let (good, refused) = calls.0.entry(name.to_owned()).or_default();
+        *(if result.starts_with('-') { refused } else { good }) += 1;
     }
-}
-
-fn tid(path: &Path) -> String {
-    path.extension().unwrap().to_str().unwrap().to_owned()
+    calls
 }
