@@ -34,6 +34,11 @@ polyserve "${stores[@]}" --axis keys --points 10000000 --workload read,50/50 --l
 polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
 polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m \
     --repos bare/hash_map,std_mutex,two_level,sharded,packed,dashmap,papaya,scc,copy_on_write --name stores-memory
+kinds=sequential,thread_per_connection,leader_followers,pool_classic/mpsc_pool,pool_server/mpsc_pool
+kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
+servers=(--servers "$kinds" --repos sharded --rounds 20 --baseline pool_server/sharded)
+polyserve compare "${servers[@]}" --name servers-kept
+polyserve compare "${servers[@]}" --name servers-close --no-keepalive
 ours=(--servers "tokio_per_core,tokio_tcp,smol,tokio_hyper" --repos std_rwlock --workers 1 --rounds 12 --baseline peer/hyper --peers all)
 polyserve compare "${ours[@]}" --name compare-get
 polyserve compare "${ours[@]}" --name compare-put --mix put=1
@@ -42,6 +47,7 @@ polyserve compare "${ours[@]}" --name compare-close --no-keepalive
 polyserve crowd --kind idle --rounds 12 --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-idle
 polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s \
     --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-slow
+POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q -- dispatch || failed=1
 # The docs are to show what was recorded here.
 if [[ $dir == docs/* ]]; then
     # Pages of tables lie next to their records.

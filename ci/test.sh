@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1-} in
     '') minutes=30 list=whole ;;
-    quick) minutes=8 list=quick ;;
+    quick) minutes=6 list=quick ;;
     *) echo "usage: ci/test.sh [quick]" >&2; exit 2 ;;
 esac
 echo "About $minutes minutes on 2 cores with an empty target directory, less with a full one."

@@ -120,6 +120,9 @@ impl<'a> PageRecord<'a> {
                 lines.entry(kind).or_default().push(line);
             }
         }
+        if let Some(turns) = lines.get_mut("turn") {
+            *turns = latencies_by_name(turns);
+        }
         let environment = |header: &Value| {
             let mut header = header.clone();
             header["command"] = Value::String(shown_command(&header));
@@ -143,6 +146,37 @@ impl<'a> PageRecord<'a> {
 }
 
 /// A record's file and its directory: the place on this machine is not the reader's concern.
+/// The latencies of each contestant, of all its turns but that of the warm-up: a line for each name. The page draws no more
+/// of the turns, and the histograms of single turns are most of a record.
+fn latencies_by_name(turns: &[Value]) -> Vec<Value> {
+    let mut names: Vec<(&str, BTreeMap<u64, u64>)> = Vec::new();
+    for turn in turns.iter().filter(|turn| turn["round"].as_u64() > Some(0)) {
+        let Some(histogram) = turn["latency"]["histogram"].as_array() else { continue };
+        let name = turn["name"].as_str().unwrap_or_default();
+        let at = names.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
+            names.push((name, BTreeMap::new()));
+            names.len() - 1
+        });
+        for bucket in histogram {
+            let [Some(value), Some(count)] = [bucket[0].as_u64(), bucket[1].as_u64()] else { continue };
+            *names[at].1.entry(coarse(value)).or_default() += count;
+        }
+    }
+    names
+        .into_iter()
+        .map(|(name, counts)| {
+            let histogram: Vec<_> = counts.into_iter().collect();
+            json!({ "name": name, "round": 1, "latency": { "histogram": histogram } })
+        })
+        .collect()
+}
+
+/// A value rounded up, by at most 3 %: a curve on the page shows no finer difference.
+fn coarse(value: u64) -> u64 {
+    let step = (value / 64 + 1).next_power_of_two();
+    value.next_multiple_of(step)
+}
+
 fn short_path(path: &Path) -> String {
     let names: Vec<_> = path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")
@@ -299,6 +333,24 @@ mod tests {
         assert_eq!(packed["all"]["$columns"], json!(["a", "b"]));
         assert_eq!(packed["mixed"], value["mixed"]);
         assert_eq!(unpacked(packed), value);
+    }
+
+    #[test]
+    fn the_page_has_one_histogram_for_each_contestant() {
+        let turn = |round, name, histogram| json!({"round": round, "name": name, "latency": {"histogram": histogram}});
+        let turns = [
+            turn(0, "a", json!([[1, 9]])),
+            turn(1, "a", json!([[10, 2], [1_000_001, 1]])),
+            turn(1, "b", json!([[7, 1]])),
+            turn(2, "a", json!([[10, 3], [1_000_002, 4]])),
+            json!({"round": 2, "name": "c", "latency": null}),
+        ];
+        let merged = latencies_by_name(&turns);
+        assert_eq!(merged[0], turn(1, "a", json!([[10, 5], [coarse(1_000_001), 5]])));
+        assert_eq!(merged[1..], [turn(1, "b", json!([[7, 1]]))]);
+        for value in [1, 63, 64, 65, 1000, 123_456, 987_654_321] {
+            assert!((value..=value + value / 32).contains(&coarse(value)), "{value}: {}", coarse(value));
+        }
     }
 
     #[test]
