@@ -99,7 +99,7 @@ impl CheckArgs {
             if url.path() != "/" {
                 return Err(Misuse(format!("{url}: the entity service is asked, which has no path of its own")).into());
             }
-            let addr = polyserve::net::resolve(&url.address());
+            let addr = polyserve::net::resolve(url.address());
             let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
             return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
         }

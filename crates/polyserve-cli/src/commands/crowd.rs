@@ -17,7 +17,8 @@ use polyserve_lab::limits;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::entrants::{full_names, left_out, serve};
+use super::entrants::{left_out, serve};
+use super::names::full_names;
 use super::room::{self, roomy};
 use super::session::{Context, Session};
 use super::times::{SLICES, WAITS, within};
@@ -89,8 +90,7 @@ pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<Exit
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = session.environment([&bench.server_cores, &bench.client_cores], args.seed);
     let description = args.plan(&bench, &crowds, &servers)?;
-    let selection = CellSelection { args, catalog, settings: &settings, connections: bench.connections };
-    let (cells, absent) = selection.cells(&crowds, &servers)?;
+    let (cells, absent) = args.cells(catalog, &settings, &crowds, &servers)?;
     session.run(&args.record, environment, &mut Crowds { cells, absent, bench, description })
 }
 
@@ -98,30 +98,26 @@ fn name(server: &str, repo: &str) -> String {
     format!("{server}/{repo}")
 }
 
-struct CellSelection<'a> {
-    args: &'a CrowdArgs,
-    catalog: &'a Catalog,
-    settings: &'a Settings,
-    /// The good client's connections.
-    connections: usize,
-}
-
-impl CellSelection<'_> {
+impl CrowdArgs {
     /// Every server with every crowd; and the cells of servers that reject the settings. If a server that was asked for by
     /// name rejects them, that is an error.
     fn cells(
         &self,
+        catalog: &Catalog,
+        settings: &Settings,
         crowds: &[CrowdSpec],
         servers: &[(String, String)],
     ) -> anyhow::Result<(Vec<CrowdCell>, Vec<Absent<Key>>)> {
         let (mut cells, mut absent) = (Vec::new(), Vec::new());
         for crowd in crowds.iter().copied() {
             for (server, repo) in servers {
-                let name = name(server, repo);
-                match self.contestant(&name, server, repo, crowd) {
-                    Ok((contestant, bound)) => cells.push(CrowdCell { contestant, crowd, bound }),
-                    Err(error) if !self.args.servers.is_empty() => return Err(error),
-                    Err(error) => absent.push(left_out(Key { name, kind: crowd.kind }, error.to_string(), true)),
+                match self.cell(catalog, settings, server, repo, crowd) {
+                    Ok(cell) => cells.push(cell),
+                    Err(error) if !self.servers.is_empty() => return Err(error),
+                    Err(error) => {
+                        let key = Key { name: name(server, repo), kind: crowd.kind };
+                        absent.push(left_out(key, error.to_string(), true));
+                    }
                 }
             }
         }
@@ -130,30 +126,28 @@ impl CellSelection<'_> {
 
     /// The server, with settings under which the crowd stays connected; and the bound that replaces the figures, if its
     /// shape has one.
-    fn contestant(
+    fn cell(
         &self,
-        name: &str,
+        catalog: &Catalog,
+        settings: &Settings,
         server: &str,
         repo: &str,
         crowd: CrowdSpec,
-    ) -> anyhow::Result<(Contestant, Option<String>)> {
-        let together = crowd.connections + self.connections;
-        let entry = self.catalog.server(server)?;
-        let config = roomy(self.settings, &self.settings.with_pool_size(), together).with(|config| {
-            if crowd.kind == CrowdKind::Idle && !self.settings.is_given("idle_timeout") {
+    ) -> anyhow::Result<CrowdCell> {
+        let together = crowd.connections + usize::from(self.good);
+        let config = roomy(settings, &settings.with_pool_size(), together).with(|config| {
+            if crowd.kind == CrowdKind::Idle && !settings.is_given("idle_timeout") {
                 config.idle_timeout = config.idle_timeout.max(IDLE);
             }
         });
-        let (made, config) = entry.make_with_supported(&config)?;
-        let flags = room::flags(&config, &self.args.config.flags(), &["idle_timeout"]);
-        let shape = made.connections();
-        let bound = bound(&made, &config, together);
-        let contestant = Contestant::new(name, Role::Ranked, serve(server, repo, &flags, Vec::new()));
-        Ok((contestant.with(|one| one.shape = Some(shape)), bound))
+        let (made, config) = catalog.server(server)?.make_with_supported(&config)?;
+        let flags = room::flags(&config, &self.config.flags(), &["idle_timeout"]);
+        let launch = serve(server, repo, &flags, Vec::new());
+        let contestant = Contestant::new(&name(server, repo), Role::Ranked, launch);
+        let contestant = contestant.with(|one| one.shape = Some(made.connections()));
+        Ok(CrowdCell { contestant, crowd, bound: bound(&made, &config, together) })
     }
-}
 
-impl CrowdArgs {
     fn bench(&self, session: &Session<'_>, settings: &Settings) -> anyhow::Result<CrowdBench> {
         let or_quick = |quick: u64, full: u64| Duration::from_millis(if self.quick { quick } else { full });
         let slice = self.slice.unwrap_or_else(|| or_quick(100, 200));

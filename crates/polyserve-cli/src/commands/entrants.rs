@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::catalog::{Catalog, Entry, Tag, UnknownName};
+use polyserve::catalog::{Catalog, Entry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -18,6 +18,7 @@ use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
+use super::names::{chosen, full_names, once};
 use super::room;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
@@ -164,20 +165,15 @@ impl Entrants<'_> {
         if repos.is_empty() {
             repos = chosen(catalog.repos(), builtin.repos(), quick);
         }
-        let mut pairs: Vec<Pair> = Vec::new();
-        if let Some(Baseline::Pair(Pair { server, repo })) = self.baseline {
-            let (server, repo) = (catalog.server(server)?.name.clone(), catalog.repo(repo)?.name.clone());
-            pairs.push(Pair { server, repo });
-        }
-        for server in &servers {
-            for repo in &repos {
-                let pair = Pair { server: server.clone(), repo: repo.clone() };
-                if !pairs.contains(&pair) {
-                    pairs.push(pair);
-                }
+        let baseline = match self.baseline {
+            Some(Baseline::Pair(Pair { server, repo })) => {
+                Some(Pair { server: catalog.server(server)?.name.clone(), repo: catalog.repo(repo)?.name.clone() })
             }
-        }
-        Ok(pairs)
+            _ => None,
+        };
+        let pair = |server: &String, repo: &String| Pair { server: server.clone(), repo: repo.clone() };
+        let pairs = servers.iter().flat_map(|server| repos.iter().map(move |repo| pair(server, repo)));
+        Ok(once(baseline.into_iter().chain(pairs)))
     }
 
     /// The baseline if it is foreign.
@@ -257,36 +253,6 @@ fn limit(name: &str) -> Contestant {
     Contestant::new(name, Role::Limit, serve(name, UNUSED_REPO, &[], none))
 }
 
-/// Returns the names of the entries with this tag.
-pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
-    entries.iter().filter(|entry| entry.has(tag)).map(|entry| entry.name.as_str()).collect()
-}
-
-/// Returns the full names of the entries with these names.
-pub(crate) fn full_names<'a, M: 'a>(
-    names: &[String],
-    find: impl Fn(&str) -> Result<&'a Entry<M>, UnknownName>,
-) -> Result<Vec<String>, UnknownName> {
-    names.iter().map(|name| Ok(find(name)?.name.clone())).collect()
-}
-
-/// Returns the names of all `entries`; for a quick run, of as many as built-in entries have its tag: first the program's own
-/// entries, the last added first; then those with the tag; then the others. The result is in the order of the catalog.
-pub(crate) fn chosen<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
-    let mut places: Vec<usize> = (0..entries.len()).collect();
-    if let Some(tag) = quick {
-        let tagged = tagged(builtin, tag);
-        places.sort_by_key(|place| {
-            let name = entries[*place].name.as_str();
-            let is_own = builtin.iter().all(|entry| entry.name != name);
-            if is_own { (0, entries.len() - place) } else { (1 + usize::from(!tagged.contains(&name)), *place) }
-        });
-        places.truncate(tagged.len());
-        places.sort_unstable();
-    }
-    places.into_iter().map(|place| entries[place].name.clone()).collect()
-}
-
 /// Returns a cell that cannot be measured. `excused`: it was not asked for by name.
 pub(crate) fn left_out<K>(key: K, why: impl Into<String>, excused: bool) -> Absent<K> {
     Absent { key, absence: Absence::not_available(why), excused }
@@ -327,17 +293,5 @@ mod tests {
         assert!("go/none".parse::<Baseline>().unwrap_err().contains("go/nethttp"));
         assert_eq!("null_epoll".parse(), Ok(Baseline::Reference("null_epoll".into())));
         assert_eq!("pool_server/mpsc_pool/two_level".parse(), Ok(Baseline::Pair(pair)));
-    }
-
-    #[test]
-    fn a_quick_comparison_takes_the_programs_own_first() {
-        let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::service::Echo));
-        let quick = |name: &str| entry(name).with_tags(&[Tag::Quick]);
-        let entries = [entry("sequential"), quick("a"), quick("b"), quick("c"), entry("own1"), entry("own2")];
-        let builtin = &entries[..4];
-        assert_eq!(chosen(&entries, builtin, None).len(), 6);
-        assert_eq!(chosen(&entries, builtin, Some(Tag::Quick)), ["a", "own1", "own2"]);
-        assert_eq!(chosen(&entries, &entries[1..2], Some(Tag::Quick)), ["own2"]);
-        assert_eq!(chosen(builtin, builtin, Some(Tag::Quick)), ["a", "b", "c"]);
     }
 }

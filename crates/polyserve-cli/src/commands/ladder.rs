@@ -18,7 +18,7 @@ use polyserve_load::Usage;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::entrants::tagged;
+use super::names::tagged;
 use super::room;
 use super::session::{Context, Session};
 use super::times::{SLICES, within};

@@ -1,4 +1,4 @@
-//! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload` and of `cores`,
+//! The commands, one a module; and what they share: `names` of strategies, `entrants` of a comparison, the flags of a `workload` and of `cores`,
 //! which `times` make sense, how much `room` a server is given, and the `session` of a measurement.
 
 pub(crate) mod check;
@@ -11,6 +11,7 @@ pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod matrix;
+pub(crate) mod names;
 pub(crate) mod page;
 pub(crate) mod recommend;
 pub(crate) mod report;

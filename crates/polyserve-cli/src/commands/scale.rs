@@ -14,6 +14,7 @@ use polyserve_load::{Dist, Mix};
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
+use super::names::once;
 use super::session::Context;
 use super::times::{SLICES, within};
 use crate::config_args::ConfigArgs;
@@ -107,7 +108,7 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     }
     let session = context.start()?;
     let cores = args.cores.of(&session.available)?;
-    let (mix, slice) = (args.mix(), args.slice()?);
+    let (mix, slice) = (args.mix.unwrap_or(Mix { get: 1, put: 0 }), args.slice_or(250, 500)?);
     let settings = args.config.settings(None)?;
     let field = ServerTargets { args, catalog: session.catalog, settings: &settings, cores: session.available.count() };
     let axes = field.axes()?;
@@ -122,20 +123,13 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
 }
 
 impl ScaleArgs {
-    fn mix(&self) -> Mix {
-        self.mix.unwrap_or(Mix { get: 1, put: 0 })
-    }
-
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 5 } else { 10 }) as usize
     }
 
-    fn slice(&self) -> Result<Duration, Misuse> {
-        self.slice_or(Duration::from_millis(if self.quick { 250 } else { 500 }))
-    }
-
-    /// The slice, or `usual` if none was given.
-    fn slice_or(&self, usual: Duration) -> Result<Duration, Misuse> {
+    /// The slice; by default this number of milliseconds, in a quick run the first.
+    fn slice_or(&self, quick: u64, full: u64) -> Result<Duration, Misuse> {
+        let usual = Duration::from_millis(if self.quick { quick } else { full });
         let slice = self.slice.unwrap_or(usual);
         within("--slice", slice, SLICES).map(|()| slice)
     }
@@ -160,11 +154,6 @@ impl ScaleArgs {
         axes.into_iter().map(with_points).collect()
     }
 
-    /// Threads in process, where the workers are given.
-    fn threads(&self) -> anyhow::Result<Option<usize>> {
-        Ok(self.config.settings(None)?.config.workers)
-    }
-
     /// Where the other axes are while one grows.
     fn base(&self, workers: Option<usize>) -> PointSettings {
         PointSettings {
@@ -177,15 +166,9 @@ impl ScaleArgs {
 
     /// What is to be measured, for the record's header.
     fn plan(&self, targets: &[Target], axes: &[(Axis, Vec<u64>)], mix: Mix, slice: Duration) -> anyhow::Result<Value> {
-        let mut names: Vec<&str> = Vec::new();
-        for target in targets {
-            if !names.contains(&target.name.as_str()) {
-                names.push(&target.name);
-            }
-        }
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
         Ok(json!({
-            "contestants": names,
+            "contestants": once(targets.iter().map(|target| &target.name)),
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),
             "mix": mix.to_string(),

@@ -11,7 +11,7 @@ use polyserve_lab::data::Data;
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
 use polyserve_lab::limits;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::room::roomy;
 use super::session::{Context, Session};
@@ -77,17 +77,11 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     };
     let scenario = Scenario::new(args.scale, Data::new(args.seed));
     let environment = session.environment([&session.available; 2], args.seed);
-    let description = args.description(&scenario)?;
+    // What all rounds of a record have in common: not the server, the repo and the mode.
+    let (requests, given) = (scenario.total(), args.config.given()?);
+    let description = json!({"requests": requests, "connections": args.connections, "settings": given});
     let mut stress = Stress { subject, scenario, modes, description, stop: session.stop.clone() };
     session.run(&args.record, environment, &mut stress)
-}
-
-impl StressArgs {
-    /// The settings that all rounds of a record have in common, without the server, the repo and the mode.
-    fn description(&self, scenario: &Scenario) -> anyhow::Result<Value> {
-        let (requests, connections) = (scenario.total(), self.connections);
-        Ok(json!({"requests": requests, "connections": connections, "settings": self.config.given()?}))
-    }
 }
 
 /// A server of ours.

@@ -21,6 +21,7 @@ use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::Cores;
 
 use super::entrants::this_program;
+use super::names::once;
 use super::session::Context;
 use super::times::within;
 
@@ -109,17 +110,11 @@ impl TasksArgs {
         if self.contestants.is_empty() {
             return Ok(all);
         }
-        let mut names: Vec<String> = Vec::new();
-        for name in &self.contestants {
-            if !all.contains(name) && name != GO_LOCKED {
-                let all = all.join(", ");
-                return Err(Misuse(format!("there is no contestant {name:?}; there are {all}, {GO_LOCKED}")));
-            }
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
+        if let Some(name) = self.contestants.iter().find(|name| !all.contains(name) && *name != GO_LOCKED) {
+            let all = all.join(", ");
+            return Err(Misuse(format!("there is no contestant {name:?}; there are {all}, {GO_LOCKED}")));
         }
-        Ok(names)
+        Ok(once(self.contestants.iter().cloned()))
     }
 }
 

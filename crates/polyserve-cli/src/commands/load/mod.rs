@@ -59,7 +59,7 @@ pub(crate) struct LoadArgs {
 pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut load = load(args)?;
     load.validate().map_err(misuse)?;
-    enough_descriptors(args)?;
+    limits::enough(load.connections, limits::connections(2 * load.threads as u64, 1))?;
     load.stop = on_signal()?;
     prefill_for(&load).map_err(misuse)?;
     let line = ProgressLine::new(&load);
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn load(args: &LoadArgs) -> anyhow::Result<Load> {
-    let target = polyserve::net::resolve(&args.url.address())
+    let target = polyserve::net::resolve(args.url.address())
         .map_err(|error| Misuse(format!("{} cannot be reached: {error}", args.url)))?;
     let mut load = Load::new(target, traffic(args)?);
     load.host = args.url.host().to_owned();
@@ -108,10 +108,6 @@ fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
         return Err(Misuse(format!("--keys and --mix ask for entities, at /{{id}}: the path {path} has no use")).into());
     }
     args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)
-}
-
-fn enough_descriptors(args: &LoadArgs) -> Result<(), Misuse> {
-    limits::enough(args.workload.connections, limits::connections(2 * args.threads as u64, 1))
 }
 
 /// The progress line. Nothing is drawn if standard error is no terminal.

@@ -8,7 +8,8 @@ use std::str::FromStr;
 pub(crate) struct Url {
     /// Host and port, as they were given: the `Host` field.
     host: String,
-    has_port: bool,
+    /// Host and port.
+    address: String,
     path: String,
 }
 
@@ -49,7 +50,8 @@ impl FromStr for Url {
             return Err(no("the path has blanks or letters that must be percent-encoded"));
         }
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Self { host: host.to_owned(), has_port: port.is_some(), path })
+        let address = if port.is_some() { host.to_owned() } else { format!("{host}:80") };
+        Ok(Self { host: host.to_owned(), address, path })
     }
 }
 
@@ -70,8 +72,8 @@ impl Url {
     }
 
     /// Host and port.
-    pub(crate) fn address(&self) -> String {
-        if self.has_port { self.host.clone() } else { format!("{}:80", self.host) }
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// The path and the query.
@@ -88,13 +90,12 @@ mod tests {
     fn a_url_is_read_into_its_parts() {
         let parts = |text: &str| {
             let url: Url = text.parse().unwrap();
-            (url.host().to_owned(), url.address(), url.path().to_owned())
+            [url.host(), url.address(), url.path()].map(str::to_owned)
         };
-        let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
-        assert_eq!(parts("http://localhost:8001/1?a=b#c"), owned("localhost:8001", "localhost:8001", "/1?a=b"));
-        assert_eq!(parts("HTTP://example.org"), owned("example.org", "example.org:80", "/"));
-        assert_eq!(parts("http://[::1]:80?q"), owned("[::1]:80", "[::1]:80", "/?q"));
-        assert_eq!(parts("http://[::1]/"), owned("[::1]", "[::1]:80", "/"));
+        assert_eq!(parts("http://localhost:8001/1?a=b#c"), ["localhost:8001", "localhost:8001", "/1?a=b"]);
+        assert_eq!(parts("HTTP://example.org"), ["example.org", "example.org:80", "/"]);
+        assert_eq!(parts("http://[::1]:80?q"), ["[::1]:80", "[::1]:80", "/?q"]);
+        assert_eq!(parts("http://[::1]/"), ["[::1]", "[::1]:80", "/"]);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::go::{self, SERVERS};
 
 use super::MatrixArgs;
-use crate::commands::entrants::{chosen, serve};
+use crate::commands::entrants::serve;
+use crate::commands::names::chosen;
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
 /// The servers in Go that are contestants by default.

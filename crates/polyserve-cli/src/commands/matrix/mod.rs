@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::config::MAX_WORKERS;
-use polyserve::env::Settings;
 use polyserve_experiments::matrix::plan::Grid;
 use polyserve_experiments::matrix::{Bench, Candidate, Matrix, Method};
 use polyserve_lab::Misuse;
@@ -14,6 +13,7 @@ use polyserve_lab::limits;
 use serde_json::json;
 
 use super::cores::CoresArgs;
+use super::names::once;
 use super::session::Context;
 use crate::config_args::ConfigArgs;
 
@@ -74,7 +74,11 @@ const QUICK_TIME: Duration = Duration::from_secs(150);
 
 pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
-    let (grid, settings) = (args.grid()?, args.settings()?);
+    let grid = args.grid()?;
+    if args.config.clone().take("workers").is_some() {
+        return Err(Misuse("--workers is set by the pool sizes: use --pools 2,4,8".into()).into());
+    }
+    let settings = args.config.settings(None)?;
     let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let requests = args.requests.unwrap_or(if args.quick { QUICK_REQUESTS } else { REQUESTS });
     let environment = session.environment([&server_cores, &client_cores], 0);
@@ -99,7 +103,7 @@ pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<Exi
 impl MatrixArgs {
     fn grid(&self) -> anyhow::Result<Grid> {
         let usual: &[usize] = if self.quick { &QUICK_POOLS } else { &POOLS };
-        let or = |given: &[usize], usual: &[usize]| once(if given.is_empty() { usual } else { given });
+        let or = |given: &[usize], usual: &[usize]| once(if given.is_empty() { usual } else { given }.iter().copied());
         let (pools, connections) = (or(&self.pools, usual), or(&self.connections, &CONNECTIONS));
         if let Some(size) = pools.iter().find(|size| !(1..=MAX_WORKERS).contains(*size)) {
             return Err(Misuse(format!("--pools {size} is not from 1 to {MAX_WORKERS}")).into());
@@ -109,24 +113,6 @@ impl MatrixArgs {
         }
         let most = connections.iter().copied().max().unwrap_or(0);
         limits::enough(most, limits::connections(0, 1))?;
-        Ok(Grid { pools, connections, methods: once(&self.methods), rounds: self.rounds })
+        Ok(Grid { pools, connections, methods: once(self.methods.iter().copied()), rounds: self.rounds })
     }
-
-    fn settings(&self) -> anyhow::Result<Settings> {
-        if self.config.clone().take("workers").is_some() {
-            return Err(Misuse("--workers is set by the pool sizes: use --pools 2,4,8".into()).into());
-        }
-        Ok(self.config.settings(None)?)
-    }
-}
-
-/// `all`, each once.
-fn once<T: Copy + Eq>(all: &[T]) -> Vec<T> {
-    let mut once = Vec::new();
-    for one in all {
-        if !once.contains(one) {
-            once.push(*one);
-        }
-    }
-    once
 }

@@ -12,6 +12,7 @@ use polyserve_experiments::page::{Conditions, PageServer, Part};
 use polyserve_lab::experiment::Absent;
 
 use crate::commands::entrants::{left_out, serve};
+use crate::commands::names::{full_names, once};
 use crate::commands::room::{self, roomy};
 
 /// The time for which a server of the sweep is loaded if the number of requests is not given.
@@ -120,14 +121,8 @@ impl Selection<'_> {
 
     /// The servers that were asked for by name, each once.
     fn named(&self) -> anyhow::Result<Vec<&ServerEntry>> {
-        let mut servers: Vec<&ServerEntry> = Vec::new();
-        for name in self.servers {
-            let entry = self.catalog.server(name)?;
-            if !servers.iter().any(|known| known.name == entry.name) {
-                servers.push(entry);
-            }
-        }
-        Ok(servers)
+        let names = once(full_names(self.servers, |name| self.catalog.server(name))?);
+        names.iter().map(|name| Ok(self.catalog.server(name)?)).collect()
     }
 
     /// A server with a number of workers, and with settings under which no wait is too long. `requests` returns its number

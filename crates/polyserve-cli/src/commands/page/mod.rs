@@ -2,7 +2,6 @@
 
 mod entrants;
 
-use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use polyserve_lab::limits;
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;
+use super::names::once;
 use super::session::{Context, Session};
 use super::times::{WAITS, within};
 use crate::config_args::ConfigArgs;
@@ -125,10 +125,8 @@ impl PageArgs {
         };
         let number = |text: &str| text.trim().parse().ok().filter(|workers| (1..=MAX_WORKERS).contains(workers));
         let numbers: Option<Vec<usize>> = list.split(',').map(number).collect();
-        let mut numbers = numbers
+        let numbers = numbers
             .ok_or_else(|| Misuse(format!("--workers {list:?} is no list of numbers from 1 to {MAX_WORKERS}")))?;
-        let mut seen = HashSet::new();
-        numbers.retain(|number| seen.insert(*number));
-        Ok(numbers)
+        Ok(once(numbers))
     }
 }

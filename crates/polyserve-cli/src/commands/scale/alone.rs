@@ -21,6 +21,7 @@ use polyserve_load::Dist;
 use serde_json::{Value, json};
 
 use super::super::entrants::{left_out, part_of};
+use super::super::names::once;
 use super::super::session::Context;
 use super::super::times::{WAITS, within};
 use super::ScaleArgs;
@@ -39,8 +40,8 @@ const SPARE: Duration = Duration::from_secs(60);
 pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     within("--limit", *args.limit, WAITS)?;
     let session = context.start()?;
-    let threads = args.threads()?.unwrap_or(session.available.count());
-    let field = StoreTargets { args, catalog: session.catalog, threads, slice: slice(args)? };
+    let threads = args.config.settings(None)?.config.workers.unwrap_or(session.available.count());
+    let field = StoreTargets { args, catalog: session.catalog, threads, slice: args.slice_or(60, 100)? };
     let stores = field.stores()?;
     let baseline = field.baseline(&stores)?;
     let axes = field.axes()?;
@@ -69,25 +70,17 @@ pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn slice(args: &ScaleArgs) -> Result<Duration, Misuse> {
-    args.slice_or(Duration::from_millis(if args.quick { 60 } else { 100 }))
-}
-
 /// Returns the stores of these names, each once; all repos of the catalog and all bare maps if `names` is empty.
 pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow::Result<Vec<String>> {
     if names.is_empty() {
         let repos = catalog.repos().iter().map(|entry| entry.name.clone());
         return Ok(repos.chain(NAMES.map(String::from)).collect());
     }
-    let mut stores = Vec::new();
-    for name in names {
+    let full = |name: &String| {
         let known = NAMES.iter().chain(&TYPED).any(|known| known == name);
-        let name = if known { name.clone() } else { repo(catalog, name)? };
-        if !stores.contains(&name) {
-            stores.push(name);
-        }
-    }
-    Ok(stores)
+        if known { Ok(name.clone()) } else { repo(catalog, name) }
+    };
+    Ok(once(names.iter().map(full).collect::<anyhow::Result<Vec<_>>>()?))
 }
 
 fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
@@ -118,14 +111,12 @@ struct StoreTargets<'a> {
 
 impl StoreTargets<'_> {
     fn stores(&self) -> anyhow::Result<Vec<String>> {
-        let mut stores = named(self.catalog, &self.args.repos)?;
-        if let Some(baseline) = &self.args.baseline {
-            let [baseline] = &named(self.catalog, std::slice::from_ref(baseline))?[..] else { return Ok(stores) };
-            if !stores.contains(baseline) {
-                stores.push(baseline.clone());
-            }
-        }
-        Ok(stores)
+        let stores = named(self.catalog, &self.args.repos)?;
+        let baseline = match &self.args.baseline {
+            Some(baseline) => named(self.catalog, std::slice::from_ref(baseline))?,
+            None => Vec::new(),
+        };
+        Ok(once(stores.into_iter().chain(baseline)))
     }
 
     fn baseline(&self, stores: &[String]) -> anyhow::Result<String> {

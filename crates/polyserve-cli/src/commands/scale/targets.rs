@@ -11,7 +11,8 @@ use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::Key;
 use polyserve_lab::scale::{Axis, PointSettings};
 
-use super::super::entrants::{full_names, left_out, serve};
+use super::super::entrants::{left_out, serve};
+use super::super::names::full_names;
 use super::super::room::{self, roomy};
 use super::ScaleArgs;
 

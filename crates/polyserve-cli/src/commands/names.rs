@@ -1,0 +1,61 @@
+//! The names that a command line has, and those that it leaves out.
+
+use polyserve::catalog::{Entry, Tag, UnknownName};
+
+/// Returns the names of the entries with this tag.
+pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
+    entries.iter().filter(|entry| entry.has(tag)).map(|entry| entry.name.as_str()).collect()
+}
+
+/// Returns the full names of the entries with these names.
+pub(crate) fn full_names<'a, M: 'a>(
+    names: &[String],
+    find: impl Fn(&str) -> Result<&'a Entry<M>, UnknownName>,
+) -> Result<Vec<String>, UnknownName> {
+    names.iter().map(|name| Ok(find(name)?.name.clone())).collect()
+}
+
+/// Returns the names of all `entries`; for a quick run, of as many as built-in entries have its tag: first the program's own
+/// entries, the last added first; then those with the tag; then the others. The result is in the order of the catalog.
+pub(crate) fn chosen<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
+    let mut places: Vec<usize> = (0..entries.len()).collect();
+    if let Some(tag) = quick {
+        let tagged = tagged(builtin, tag);
+        places.sort_by_key(|place| {
+            let name = entries[*place].name.as_str();
+            let is_own = builtin.iter().all(|entry| entry.name != name);
+            if is_own { (0, entries.len() - place) } else { (1 + usize::from(!tagged.contains(&name)), *place) }
+        });
+        places.truncate(tagged.len());
+        places.sort_unstable();
+    }
+    places.into_iter().map(|place| entries[place].name.clone()).collect()
+}
+
+/// Returns the values in their order, each once.
+pub(crate) fn once<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for value in values {
+        if !once.contains(&value) {
+            once.push(value);
+        }
+    }
+    once
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_comparison_takes_the_programs_own_first() {
+        let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::service::Echo));
+        let quick = |name: &str| entry(name).with_tags(&[Tag::Quick]);
+        let entries = [entry("sequential"), quick("a"), quick("b"), quick("c"), entry("own1"), entry("own2")];
+        let builtin = &entries[..4];
+        assert_eq!(chosen(&entries, builtin, None).len(), 6);
+        assert_eq!(chosen(&entries, builtin, Some(Tag::Quick)), ["a", "own1", "own2"]);
+        assert_eq!(chosen(&entries, &entries[1..2], Some(Tag::Quick)), ["own2"]);
+        assert_eq!(chosen(builtin, builtin, Some(Tag::Quick)), ["a", "b", "c"]);
+    }
+}
