@@ -1,7 +1,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 
@@ -205,16 +205,4 @@ fn it_can_end_with_its_standard_input_and_be_slowed() {
     drop(serving.child.stdin.take());
     let (status, rest) = serving.end();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
-}
-
-/// A look-up takes as long as it was told to; storing what is new does not.
-#[test]
-fn a_repo_takes_its_time() {
-    let serving = serve("--server=smol --repo-delay=30ms");
-    let entity = r#"{"id":1,"description":"one","value":1.5}"#;
-    assert!(ask(serving.addr, &put(entity, "application/json")).starts_with("HTTP/1.1 201 "));
-    let start = Instant::now();
-    let answer = ask(serving.addr, GET);
-    assert!(start.elapsed() >= Duration::from_millis(30));
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(entity), "{answer}");
 }
