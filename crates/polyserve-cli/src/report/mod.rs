@@ -10,6 +10,7 @@
 pub(crate) mod chart;
 pub(crate) mod experiments;
 pub(crate) mod html;
+mod packing;
 pub(crate) mod plain;
 pub(crate) mod splice;
 
