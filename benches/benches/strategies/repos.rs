@@ -12,13 +12,11 @@
 //! `POLYSERVE_BENCH_THREADS=1,2,4,8` measures other numbers of threads than 1 and 2; a filter measures less:
 //! `cargo bench -- 'read uniform/2'`.
 
-use std::io;
-
 use polyserve::catalog::Catalog;
-use polyserve_lab::stores::bare::{HASH_MAP, NAMES, With, with};
+use polyserve_lab::stores::bare::{HASH_MAP, NAMES, StoreMaker, maker};
 use polyserve_lab::stores::cell::{fill, filling};
+use polyserve_lab::stores::erased::ErasedStore;
 use polyserve_lab::stores::phase::{Lanes, Passed, PhaseSettings, Until};
-use polyserve_lab::stores::store::MeasuredStore;
 use polyserve_lab::stores::workload::OperationPlan;
 use polyserve_lab::stores::{StoreLoad, StoreWorkload};
 use polyserve_load::Dist;
@@ -39,43 +37,31 @@ const SELECTED_DIST: [Dist; 1] = [Dist::Uniform];
 const SHORT: BenchSettings = BenchSettings::short(600).flat();
 const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 
-/// A benchmark, generic over the store's type.
-struct RepoBench<'a, 'b> {
-    group: &'a mut BenchGroup<'b>,
-    name: &'a str,
-    plan: &'a OperationPlan,
-}
-
-impl With for RepoBench<'_, '_> {
-    type Out = ();
-
-    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) {
-        let Self { group, name, plan } = self;
-        let threads = plan.threads as u64;
-        let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>> = if plan.workload == StoreWorkload::Insert
-        {
-            Box::new(|how| filling(make, plan, how))
-        } else {
-            // Made for the first sample: a filter skips most benchmarks.
-            let mut filled: Option<(S, Lanes)> = None;
-            Box::new(move |how| {
-                let (store, lanes) = match &mut filled {
-                    Some(filled) => filled,
-                    none => {
-                        let store = make()?;
-                        fill(&store, plan.keys, plan.payload_bytes)?;
-                        none.insert((store, Lanes::new(plan, 0)))
-                    }
-                };
-                lanes.run(store, how)
-            })
-        };
-        group.timed(name, |iterations| {
-            let until = Until::Operations(iterations * threads);
-            let passed = run(PhaseSettings { until, whole: false, latency: false, window: false });
-            passed.expect("every answer is right").time_of(iterations * threads)
-        });
-    }
+/// Measures the stores of one maker under a plan.
+fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &StoreMaker) {
+    let threads = plan.threads as u64;
+    let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>> = if plan.workload == StoreWorkload::Insert {
+        Box::new(|how| filling(make, plan, how))
+    } else {
+        // Made for the first sample: a filter skips most benchmarks.
+        let mut filled: Option<(Box<dyn ErasedStore>, Lanes)> = None;
+        Box::new(move |how| {
+            let (store, lanes) = match &mut filled {
+                Some(filled) => filled,
+                none => {
+                    let store = make()?;
+                    fill(&*store, plan.keys, plan.payload_bytes)?;
+                    none.insert((store, Lanes::new(plan, 0)))
+                }
+            };
+            store.run(lanes, how)
+        })
+    };
+    group.timed(name, |iterations| {
+        let until = Until::Operations(iterations * threads);
+        let passed = run(PhaseSettings { until, whole: false, latency: false, window: false });
+        passed.expect("every answer is right").time_of(iterations * threads)
+    });
 }
 
 fn threads() -> Vec<usize> {
@@ -114,8 +100,8 @@ pub(crate) fn benches(suite: &mut Suite) {
             let short = is_selected.then_some(short);
             let mut group = suite.group(group_name(&load, threads), short, long);
             for name in stores.iter().filter(|name| threads == 1 || *name != HASH_MAP) {
-                with(&catalog, name, RepoBench { group: &mut group, name, plan: &plan })
-                    .expect("the name is the catalog's own");
+                let make = maker(&catalog, name).expect("the name is the catalog's own");
+                bench(&mut group, name, &plan, &make);
             }
         }
     }

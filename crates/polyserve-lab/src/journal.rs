@@ -286,32 +286,15 @@ fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Cores;
+    use crate::fixtures::{self, TestDir};
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Cell {
         size: u32,
     }
 
-    struct Dir(PathBuf);
-
-    impl Dir {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("polyserve-journal-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&dir);
-            Self(dir)
-        }
-    }
-
-    impl Drop for Dir {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     fn header(plan: Value) -> Header {
-        let one = Cores::from(0);
-        Header::new("sizes", plan, Environment::of(&one, [&one; 2], 7, "any"))
+        fixtures::header("sizes", plan)
     }
 
     fn plan() -> Value {
@@ -320,17 +303,17 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_where_the_last_one_ended() {
-        let dir = Dir::new("on");
-        let mut first = Journal::open(Some(&dir.0), &header(plan())).unwrap();
+        let dir = TestDir::new("journal-on");
+        let mut first = Journal::open(Some(&dir), &header(plan())).unwrap();
         first.line("cell", &Cell { size: 1 }).unwrap();
         first.line("note", &Cell { size: 9 }).unwrap();
         drop(first);
-        let path = dir.0.join("sizes.jsonl");
+        let path = dir.join("sizes.jsonl");
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(br#"{"kind":"cell","si"#).unwrap(); // it was killed as it wrote
         let mut later = header(plan());
         later.environment.date = "another".into();
-        let mut second = Journal::open(Some(&dir.0), &later).unwrap();
+        let mut second = Journal::open(Some(&dir), &later).unwrap();
         assert_eq!(second.before::<Cell>("cell").unwrap(), [Cell { size: 1 }]);
         second.line("cell", &Cell { size: 2 }).unwrap();
         let lines = read(&path).unwrap();
@@ -348,9 +331,9 @@ mod tests {
     /// not show the old measurement under the name of another server.
     #[test]
     fn an_old_record_shows_the_new_name_of_its_server() {
-        let dir = Dir::new("format");
-        fs::create_dir_all(&dir.0).unwrap();
-        let path = dir.0.join("sizes.jsonl");
+        let dir = TestDir::new("journal-format");
+        fs::create_dir_all(&*dir).unwrap();
+        let path = dir.join("sizes.jsonl");
         let mut old =
             serde_json::to_value(header(serde_json::json!({"servers": ["thread_per_connection/two_level"]}))).unwrap();
         old["kind"] = Header::KIND.into();
@@ -366,7 +349,7 @@ mod tests {
             (&lines[1]["server"], &lines[1]["not"]),
             (&"leader_followers".into(), &"thread_per_connections".into())
         );
-        let error = Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
+        let error = Journal::open(Some(&dir), &header(plan())).unwrap_err();
         assert!(error.is::<Misuse>(), "{error}");
 
         old["format"] = FORMAT.into();
@@ -379,27 +362,27 @@ mod tests {
 
     #[test]
     fn what_every_run_finds_out_anew_is_written_once() {
-        let dir = Dir::new("once");
+        let dir = TestDir::new("journal-once");
         for _ in 0..3 {
-            let mut journal = Journal::open(Some(&dir.0), &header(plan())).unwrap();
+            let mut journal = Journal::open(Some(&dir), &header(plan())).unwrap();
             [1, 2].iter().for_each(|size| journal.once("absent", &Cell { size: *size }).unwrap());
             journal.once("cell", &Cell { size: 1 }).unwrap();
         }
-        let lines = read(&dir.0.join("sizes.jsonl")).unwrap();
+        let lines = read(&dir.join("sizes.jsonl")).unwrap();
         assert_eq!(of_kind::<Cell>(&lines, "absent").unwrap(), [1, 2].map(|size| Cell { size }));
         assert_eq!((of_kind::<Cell>(&lines, "cell").unwrap().len(), lines.len()), (1, 3 + 3));
     }
 
     #[test]
     fn another_plan_or_build_is_not_mixed_in() {
-        let dir = Dir::new("other");
-        drop(Journal::open(Some(&dir.0), &header(plan())).unwrap());
-        let path = dir.0.join("sizes.jsonl");
+        let dir = TestDir::new("journal-other");
+        drop(Journal::open(Some(&dir), &header(plan())).unwrap());
+        let path = dir.join("sizes.jsonl");
         let before = fs::read(&path).unwrap();
         let mut rebuilt = header(plan());
         rebuilt.environment.commit = "another".into();
         for other in [header(serde_json::json!({"most": 4})), rebuilt] {
-            let error = Journal::open(Some(&dir.0), &other).unwrap_err();
+            let error = Journal::open(Some(&dir), &other).unwrap_err();
             assert!(error.is::<Misuse>() && error.to_string().contains("sizes.jsonl"), "{error}");
         }
         assert_eq!(fs::read(&path).unwrap(), before);
@@ -407,32 +390,32 @@ mod tests {
 
     #[test]
     fn two_do_not_write_at_once() {
-        let dir = Dir::new("two");
-        let first = Journal::open(Some(&dir.0), &header(plan())).unwrap();
-        let error = Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
+        let dir = TestDir::new("journal-two");
+        let first = Journal::open(Some(&dir), &header(plan())).unwrap();
+        let error = Journal::open(Some(&dir), &header(plan())).unwrap_err();
         assert!(error.is::<Misuse>() && error.to_string().contains("another process"), "{error}");
         drop(first);
-        Journal::open(Some(&dir.0), &header(plan())).unwrap();
+        Journal::open(Some(&dir), &header(plan())).unwrap();
     }
 
     #[test]
     fn what_is_no_record_is_not_touched() {
-        let dir = Dir::new("none");
-        fs::create_dir_all(&dir.0).unwrap();
-        let path = dir.0.join("sizes.jsonl");
+        let dir = TestDir::new("journal-none");
+        fs::create_dir_all(&*dir).unwrap();
+        let path = dir.join("sizes.jsonl");
         for text in ["a diary\n", "{\"kind\":\"cell\"}\n"] {
             fs::write(&path, text).unwrap();
-            Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
+            Journal::open(Some(&dir), &header(plan())).unwrap_err();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
     }
 
     #[test]
     fn one_directory_holds_an_experiment_under_several_names() {
-        let dir = Dir::new("named");
+        let dir = TestDir::new("journal-named");
         for (name, most) in [("sizes-1.5", 1), ("sizes-1.6", 2)] {
-            Journal::named(Some(&dir.0), name, &header(serde_json::json!({"most": most}))).unwrap();
-            let lines = read(&dir.0.join(format!("{name}.jsonl"))).unwrap();
+            Journal::named(Some(&dir), name, &header(serde_json::json!({"most": most}))).unwrap();
+            let lines = read(&dir.join(format!("{name}.jsonl"))).unwrap();
             assert_eq!(first_header(&lines).unwrap().experiment, "sizes");
         }
         for (name, is_one) in

@@ -12,6 +12,7 @@
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
 //! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios.
+//! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: what the commands share.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod compare;
 pub mod crowd;
 pub mod delayed;
 pub mod experiment;
+pub mod fixtures;
 pub mod journal;
 pub mod launch;
 pub mod limits;

@@ -14,6 +14,7 @@
 //!
 //! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use rand_chacha::ChaCha8Rng;
@@ -88,6 +89,12 @@ impl Estimate {
         Some(Self { rounds: ratios.len(), ratio: median(&mut ratios), interval })
     }
 
+    /// The estimate of the ratios of `own` to `other`, over the rounds that both have.
+    pub fn of_rounds(own: &BTreeMap<usize, f64>, other: &BTreeMap<usize, f64>, seed: u64) -> Option<Self> {
+        let ratios = own.iter().filter_map(|(round, figure)| Some(figure / other.get(round)?));
+        Self::of(&ratios.collect::<Vec<_>>(), seed)
+    }
+
     /// The verdict, if `band` is the interval of the baseline against itself.
     pub fn verdict(&self, band: &Interval) -> Verdict {
         if self.rounds < LEAST_ROUNDS {
@@ -123,6 +130,12 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
     let lower = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     f64::midpoint(lower, *upper)
+}
+
+/// The median of some values; `None` without any.
+pub fn middle(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    (!values.is_empty()).then(|| median(&mut values))
 }
 
 /// A straight line through points, by least squares.
@@ -255,6 +268,7 @@ mod tests {
             (vec![4.0, 1.0, 3.0, 2.0], 2.5),
         ] {
             assert_eq!(median(&mut values), middle, "{values:?}");
+            assert_eq!(super::middle(values.clone()), (!values.is_empty()).then_some(middle), "{values:?}");
         }
     }
 

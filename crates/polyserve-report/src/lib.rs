@@ -15,4 +15,4 @@ mod table;
 
 pub use claims::{Claim, Verdict, shown_claims};
 pub use summary::Summary;
-pub use table::{NOTHING, Table, Tone, in_markdown, or_nothing};
+pub use table::{Column, NOTHING, Table, Tone, in_markdown, or_nothing};

@@ -24,6 +24,9 @@ pub struct Table {
     tones: HashMap<(usize, usize), Tone>,
 }
 
+/// The header of a column, and the text of an item's cell.
+pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
 /// The colour of a cell on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
@@ -55,6 +58,13 @@ impl Table {
     /// One of numbers: all columns but the first are aligned right.
     pub fn of_numbers(header: &[&str]) -> Self {
         Self { numbers: true, ..Self::of_texts(header) }
+    }
+
+    /// One of numbers with a row for each item.
+    pub fn of_columns<T>(items: impl IntoIterator<Item = T>, columns: &[Column<'_, T>]) -> Self {
+        let mut table = Self::of_numbers(&columns.iter().map(|(header, _)| *header).collect::<Vec<_>>());
+        items.into_iter().for_each(|item| table.row(columns.iter().map(|(_, cell)| cell(&item)).collect()));
+        table
     }
 
     /// This table, with this column aligned left.

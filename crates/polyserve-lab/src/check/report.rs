@@ -119,24 +119,25 @@ impl CheckReport {
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header =
-            ["server", "repo", "operations", "keys", "per key", "unknown", "overlaps", "recorded s", "checked s", ""];
-        let mut table = Table::of_numbers(&header);
-        for run in &self.runs {
-            let [least, most] = run.per_key;
-            table.row(vec![
-                run.server.clone(),
-                run.repo.clone(),
-                run.operations.to_string(),
-                run.keys.to_string(),
-                if least == most { least.to_string() } else { format!("{least}..{most}") },
-                run.unknown.to_string(),
-                run.overlaps.to_string(),
-                format!("{:.2}", run.recorded_s),
-                format!("{:.2}", run.checked_s),
-                run.verdict.to_string(),
-            ]);
-        }
+        let per_key = |[least, most]: [usize; 2]| match least == most {
+            true => least.to_string(),
+            false => format!("{least}..{most}"),
+        };
+        let table = Table::of_columns(
+            &self.runs,
+            &[
+                ("server", &|run| run.server.clone()),
+                ("repo", &|run| run.repo.clone()),
+                ("operations", &|run| run.operations.to_string()),
+                ("keys", &|run| run.keys.to_string()),
+                ("per key", &|run| per_key(run.per_key)),
+                ("unknown", &|run| run.unknown.to_string()),
+                ("overlaps", &|run| run.overlaps.to_string()),
+                ("recorded s", &|run| format!("{:.2}", run.recorded_s)),
+                ("checked s", &|run| format!("{:.2}", run.checked_s)),
+                ("", &|run| run.verdict.to_string()),
+            ],
+        );
         write!(f, "{table}")?;
         for run in self.runs.iter().filter(|run| !run.why.is_empty()) {
             writeln!(f, "\n{} over {}: {}\n{}", run.server, run.repo, run.verdict, run.why.trim_end())?;

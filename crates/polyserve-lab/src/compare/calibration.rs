@@ -10,7 +10,7 @@ use super::contestant::{Contestant, Role};
 use super::lines::Key;
 use super::sample::{Measurement, Rate, Sample};
 use crate::experiment::{Absence, Notebook, Records};
-use crate::statistics::median;
+use crate::statistics::middle;
 
 /// The latency is measured at this share of the limit's throughput.
 const RATE: f64 = 0.5;
@@ -45,12 +45,6 @@ fn counted<'a>(records: &'a Records<Comparison>, name: &'a str) -> impl Iterator
     all.filter(|measurement| counts(measurement)).take(CALIBRATIONS)
 }
 
-/// The median of a figure of these measurements.
-fn middle<'a>(all: impl Iterator<Item = &'a Measurement>, figure: fn(&Measurement) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = all.filter_map(figure).collect();
-    (!values.is_empty()).then(|| median(&mut values))
-}
-
 /// Calibrates, and sets the rate and the slowed contestants accordingly.
 ///
 /// # Errors
@@ -73,12 +67,13 @@ pub(super) fn calibrate(comparison: &mut Comparison, notebook: &mut Notebook<'_,
         } else {
             measure(comparison, &contestant, notebook)?;
         }
-        let throughput = middle(counted(notebook.records(), &contestant.name), |one| Some(one.requests_per_s));
+        let throughput = middle(counted(notebook.records(), &contestant.name).map(|one| one.requests_per_s));
         if comparison.latency && comparison.state.rate.is_none() {
             comparison.state.rate = throughput.map(|all| all * RATE);
         }
         if contestant.role == Role::Baseline && !notebook.is_stopped() {
-            let per_cpu_s = middle(counted(notebook.records(), &contestant.name), |one| one.requests_per_cpu_s);
+            let per_cpu_s =
+                middle(counted(notebook.records(), &contestant.name).filter_map(|one| one.requests_per_cpu_s));
             slow(comparison, per_cpu_s, notebook)?;
         }
     }
@@ -148,7 +143,7 @@ pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]
     let rate = latencies.map(|latency| latency.rate).next();
     let roles: Vec<Role> = contestants.iter().map(|(_, role)| *role).collect();
     let (half_of, _) = contestants.get(*places(&roles, true).first()?)?;
-    let calibrated = || Some(middle(counted(records, half_of), |one| Some(one.requests_per_s))? * RATE);
+    let calibrated = || Some(middle(counted(records, half_of).map(|one| one.requests_per_s))? * RATE);
     let has_latency = !records.header.plan["latency_slice_s"].is_null();
     let requests_per_s = rate.or_else(calibrated).filter(|_| has_latency)?;
     Some(Rate { requests_per_s, half_of: half_of.clone() })

@@ -106,16 +106,11 @@ mod tests {
     use super::*;
     use crate::crowd::CrowdKind;
     use crate::crowd::report::RowContent;
-    use crate::journal::Header;
-    use crate::machine::{Cores, Environment};
+    use crate::fixtures;
 
     #[test]
     fn rows_of_an_old_record_are_read() {
-        let one = Cores::from(0);
         let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "slow-heads", "connections": 9}], "rate": 5.0});
-        let header = Header::new(NAME, plan, Environment::of(&one, [&one; 2], 1, "any"));
-        let mut header = serde_json::to_value(header).unwrap();
-        (header["kind"], header["format"]) = (Header::KIND.into(), 2.into());
         let row = |name: &str, outcome: Value| {
             let mut row = json!({"name": name, "kind": "slow-heads", "crowd_of": 9});
             row.as_object_mut().unwrap().extend(outcome.as_object().unwrap().clone());
@@ -124,8 +119,8 @@ mod tests {
         let failed = || json!({"outcome": "failed", "why": "no memory"});
         let bound = json!({"outcome": "bound", "bound": "10s x 8"});
         let slice = json!({"kind": "slice", "name": "a", "round": 1, "place": "with", "requests_per_s": 1.0});
-        let lines = [header, slice, row("b", failed()), row("a", failed()), row("a", bound)];
-        let records = Records::<Crowds>::of(&lines).unwrap();
+        let lines = [slice, row("b", failed()), row("a", failed()), row("a", bound)];
+        let records = fixtures::records::<Crowds>(&fixtures::old_header(NAME, plan), &lines).unwrap();
         let report = Crowds::report(&records).unwrap();
         assert_eq!(report.rate, 5.0);
         let [a, b] = &report.rows[..] else { panic!("{report:?}") };

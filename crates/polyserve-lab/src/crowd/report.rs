@@ -13,7 +13,7 @@ use super::connection_opener::CrowdCounts;
 use crate::compare::ranking::Compared;
 use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records};
-use crate::statistics::{Estimate, median, tie_band};
+use crate::statistics::{Estimate, middle, tie_band};
 
 /// The name of the experiment.
 pub const NAME: &str = "crowd";
@@ -262,8 +262,7 @@ type SliceFigure = fn(&Slice) -> Option<f64>;
 impl CrowdEffect {
     pub(super) fn of(slices: &[Slice], seed: u64) -> Self {
         let of = |place: CrowdProcess| slices.iter().filter(move |slice| slice.place == place);
-        let middle =
-            |place: CrowdProcess, figure: SliceFigure| median(&mut of(place).filter_map(figure).collect::<Vec<_>>());
+        let middle = |place: CrowdProcess, figure: SliceFigure| middle(of(place).filter_map(figure)).unwrap_or(0.0);
         let estimate = |place: CrowdProcess, figure: SliceFigure| {
             let ratio = |slice: &Slice| {
                 let base = of(CrowdProcess::Without).find(|base| base.round == slice.round)?;

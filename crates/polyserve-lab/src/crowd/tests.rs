@@ -1,7 +1,7 @@
 //! Crowds against a server of these tests.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown as Side, TcpListener, TcpStream};
+use std::net::{Shutdown as Side, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
@@ -17,10 +17,12 @@ fn open(listener: &TcpListener, kind: CrowdKind, connections: usize) -> Crowd {
 }
 
 fn open_from(listener: &TcpListener, kind: CrowdKind, connections: usize, ports: usize) -> Crowd {
-    let target = listener.local_addr().unwrap();
+    Crowd::open(CrowdPlan { ports, ..plan(listener.local_addr().unwrap(), kind, connections) }).unwrap()
+}
+
+fn plan(target: SocketAddr, kind: CrowdKind, connections: usize) -> CrowdPlan {
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
-    let plan = CrowdPlan { kind, target, body: "hello".into(), connections, ports, interval, stay: None, cores };
-    Crowd::open(plan).unwrap()
+    CrowdPlan { kind, target, body: "hello".into(), connections, ports: 9, interval, stay: None, cores }
 }
 
 fn listen() -> TcpListener {
@@ -169,20 +171,9 @@ fn a_refused_slow_reader_is_counted_as_refused() {
 #[test]
 fn a_slow_reader_is_opened_again_after_its_stay() {
     let listener = listen();
-    let target = listener.local_addr().unwrap();
-    let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
     let stay = Some(Duration::from_millis(1));
-    let plan = CrowdPlan {
-        kind: CrowdKind::SlowReaders,
-        target,
-        body: String::new(),
-        connections: 1,
-        ports: 9,
-        interval,
-        stay,
-        cores,
-    };
-    let crowd = Crowd::open(plan).unwrap();
+    let plan = plan(listener.local_addr().unwrap(), CrowdKind::SlowReaders, 1);
+    let crowd = Crowd::open(CrowdPlan { stay, ..plan }).unwrap();
     for _ in 0..3 {
         let mut stream = accept(&listener);
         stream.write_all(b"HTTP/1.1 200 OK").unwrap();
@@ -208,18 +199,7 @@ fn unreachable_connections_are_counted_and_a_stop_ends_the_wait() {
     let listener = listen();
     let target = listener.local_addr().unwrap();
     drop(listener);
-    let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
-    let plan = CrowdPlan {
-        kind: CrowdKind::Idle,
-        target,
-        body: String::new(),
-        connections: 3,
-        ports: 9,
-        interval,
-        stay: None,
-        cores,
-    };
-    let crowd = Crowd::open(plan).unwrap();
+    let crowd = Crowd::open(plan(target, CrowdKind::Idle, 3)).unwrap();
     assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     assert_eq!(crowd.counts().unreachable, 3);
     let listener = listen();

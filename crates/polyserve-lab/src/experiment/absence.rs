@@ -89,6 +89,13 @@ pub struct Failed<K> {
     pub wrong: bool,
 }
 
+impl<K: Clone> Failed<K> {
+    /// A cell and its absence.
+    pub fn new((key, absence): (&K, &Absence)) -> Self {
+        Self { key: key.clone(), why: absence.why.clone(), wrong: absence.is_wrong() }
+    }
+}
+
 impl std::error::Error for Absence {}
 
 impl fmt::Display for Absence {
@@ -133,8 +140,9 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::fixtures;
+    use crate::launch::AddressFrom;
     use crate::launch::process::PATIENCE;
-    use crate::launch::{AddressFrom, Launch};
     use crate::machine::Cores;
 
     #[test]
@@ -159,10 +167,8 @@ mod tests {
     /// If the process has ended, its end is the reason, not the client's error.
     #[test]
     fn to_die_is_wrong() {
-        let script = |script: &str| {
-            let args = ["-c", script].map(Into::into).to_vec();
-            let launch =
-                Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Line("at ".into()) };
+        let script = |text: &str| {
+            let launch = fixtures::script(text, AddressFrom::Line("at ".into()));
             Process::start(&launch, &Cores::available().unwrap()).unwrap()
         };
         let seen = || Absence::from(LoadError::Setting("there is no process".into()));

@@ -18,13 +18,14 @@
 //!
 //! * [`plan`]: cells, batches and their order. [`absence`]: why a cell has no sample. [`record`]: what is recorded.
 //! * [`runner`]: the one measuring loop. [`command`]: the shared flags, and how a command runs an experiment.
-//! * [`known`]: experiments without their types, for reports of recorded files.
+//! * [`rows`]: samples with their keys, and CSV. [`known`]: experiments without their types, for reports of recorded files.
 
 pub mod absence;
 pub mod command;
 pub mod known;
 pub mod plan;
 pub mod record;
+pub mod rows;
 pub mod runner;
 #[cfg(test)]
 mod tests;
@@ -41,8 +42,9 @@ use serde_json::Value;
 pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
 pub use known::KnownExperiment;
-pub use plan::{Absent, Batch, Plan, again, interleaved, order};
+pub use plan::{Absent, Batch, Plan, again, distinct, interleaved, order};
 pub use record::Records;
+pub use rows::{Row, csv};
 pub use runner::{Notebook, run, run_with};
 
 /// A measurement: cells that are measured one by one or together, and the result of their samples.

@@ -87,6 +87,17 @@ pub fn interleaved<K: Clone>(pass: usize, keys: &[K]) -> Vec<K> {
     order(pass, keys.len()).into_iter().filter_map(|place| keys.get(place).cloned()).collect()
 }
 
+/// Returns each item once, in the order in which they occur first.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for item in items {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all
+}
+
 /// The name of a baseline's second entry, the A/A control: what differs between the two entries is noise.
 pub fn again(name: &str) -> String {
     format!("{name} (again)")

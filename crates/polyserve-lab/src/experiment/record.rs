@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Absence, Experiment, Failed, Reason};
+use super::{Absence, Experiment, Failed, Reason, Row};
 use crate::journal::{FORMAT, Header, first_header, of_kind};
 
 /// The kind of an absence's line.
@@ -51,15 +51,6 @@ pub struct Records<E: Experiment> {
     absences: Vec<(E::Key, Absence)>,
     pub(super) excused: HashSet<E::Key>,
     facts: Vec<Value>,
-}
-
-/// A line of a sample or an absence.
-#[derive(Serialize)]
-pub(super) struct CellLine<'a, K, V> {
-    #[serde(flatten)]
-    pub(super) key: &'a K,
-    #[serde(flatten)]
-    pub(super) value: &'a V,
 }
 
 impl<E: Experiment> Records<E> {
@@ -109,6 +100,11 @@ impl<E: Experiment> Records<E> {
         self.samples.iter().map(|(key, sample)| (key, sample))
     }
 
+    /// The samples with their keys, as [`samples`](Self::samples).
+    pub fn rows(&self) -> Vec<Row<E::Key, E::Sample>> {
+        self.samples().map(|(key, sample)| Row { key: key.clone(), sample: sample.clone() }).collect()
+    }
+
     /// The sample of a cell.
     pub fn sample(&self, key: &E::Key) -> Option<&E::Sample> {
         self.places.get(key).and_then(|place| self.samples.get(*place)).map(|(_, sample)| sample)
@@ -127,12 +123,7 @@ impl<E: Experiment> Records<E> {
     /// The cells that failed or had a wrong answer.
     pub fn failed(&self) -> Vec<Failed<E::Key>> {
         let is_failed = |(_, absence): &(&E::Key, &Absence)| matches!(absence.reason, Reason::Failed | Reason::Wrong);
-        let failed = |(key, absence): (&E::Key, &Absence)| Failed {
-            key: key.clone(),
-            why: absence.why.clone(),
-            wrong: absence.is_wrong(),
-        };
-        self.absences().filter(is_failed).map(failed).collect()
+        self.absences().filter(is_failed).map(Failed::new).collect()
     }
 
     /// The facts of this kind.

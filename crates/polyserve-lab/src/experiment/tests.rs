@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::plan::Absent;
 use super::*;
+use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal, read};
-use crate::machine::{Cores, Environment};
 use crate::progress::Progress;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,6 +43,11 @@ struct Fake {
     fails: HashMap<Key, Absence>,
     absent: Vec<Absent<Key>>,
     together: bool,
+    /// The batches, if they are others than those of three rounds.
+    batches: Vec<Batch<Key>>,
+    weight: usize,
+    /// The part of the weight by which a measurement advances the progress bar.
+    advances: usize,
     stop_after: Option<usize>,
     stop: Shutdown,
 }
@@ -82,12 +87,16 @@ impl Experiment for Fake {
     }
 
     fn plan(&self) -> Plan<Key> {
+        if !self.batches.is_empty() {
+            return Plan::new(self.batches.clone());
+        }
         let rounds = (1..=3).map(|round| interleaved(round - 1, &["a", "b"].map(|name| key(name, round))));
         let batch = |keys| Batch { keys, together: self.together };
         Plan { absent: self.absent.clone(), ..Plan::new(rounds.map(batch).collect()) }
     }
 
-    fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+    fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        notebook.progress.advance(self.advances);
         self.asked.borrow_mut().push(key.clone());
         if Some(self.asked.borrow().len()) == self.stop_after {
             self.stop.begin(Instant::now());
@@ -101,6 +110,10 @@ impl Experiment for Fake {
 
     fn is_essential(&self, key: &Key) -> bool {
         key.name == "essential"
+    }
+
+    fn weight(&self, _: &Key) -> usize {
+        self.weight
     }
 
     fn upgrade(mut line: Value) -> Value {
@@ -121,25 +134,8 @@ impl Experiment for Fake {
     }
 }
 
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("polyserve-experiment-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        Self(dir)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn header() -> Header {
-    let one = Cores::from(0);
-    Header::new("fake", json!({"rounds": 3}), Environment::of(&one, [&one; 2], 1, "any"))
+    fixtures::header("fake", json!({"rounds": 3}))
 }
 
 /// Runs it with its record in `dir`; everything recorded, and the cells that were asked.
@@ -166,49 +162,49 @@ fn check_recorded(dir: &Path, records: &Records<Fake>) {
 
 #[test]
 fn a_later_run_measures_what_is_missing() {
-    let dir = Dir::new("resume");
-    let (records, asked) = run_in(&dir.0, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
+    let dir = TestDir::new("experiment-resume");
+    let (records, asked) = run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
     assert_eq!((asked.len(), records.samples().count()), (3, 2), "the cell under way is discarded");
     assert!(records.is_interrupted() && !records.is_failed());
     assert_eq!(records.end.unwrap().missing, 4);
-    check_recorded(&dir.0, &records);
-    let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    check_recorded(&dir, &records);
+    let (records, asked) = run_in(&dir, Fake::default()).unwrap();
     assert_eq!((asked.len(), records.samples().count()), (4, 6));
     assert_eq!(records.end.unwrap().missing, 0);
-    check_recorded(&dir.0, &records);
-    let (_, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    check_recorded(&dir, &records);
+    let (_, asked) = run_in(&dir, Fake::default()).unwrap();
     assert_eq!(asked, []);
 }
 
 #[test]
 fn contestants_take_turns() {
-    let dir = Dir::new("turns");
-    let (_, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    let dir = TestDir::new("experiment-turns");
+    let (_, asked) = run_in(&dir, Fake::default()).unwrap();
     let expected = ["a", "b", "b", "a", "b", "a"];
     assert_eq!(asked.iter().map(|key| &*key.name).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn a_failure_excludes_its_contestant_until_the_next_run() {
-    let dir = Dir::new("failure");
-    let (records, asked) = run_in(&dir.0, fails(key("b", 2), Absence::failed("no memory"))).unwrap();
+    let dir = TestDir::new("experiment-failure");
+    let (records, asked) = run_in(&dir, fails(key("b", 2), Absence::failed("no memory"))).unwrap();
     assert_eq!(asked.iter().filter(|key| key.name == "b").count(), 2, "{asked:?}");
     assert_eq!(records.end.unwrap().missing, 0, "a cell with a reason is not missing");
     assert!(records.is_failed());
-    let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    let (records, asked) = run_in(&dir, Fake::default()).unwrap();
     assert_eq!(asked, [key("b", 2), key("b", 3)]);
     assert!(!records.is_failed() && records.samples().count() == 6);
-    check_recorded(&dir.0, &records);
+    check_recorded(&dir, &records);
 }
 
 #[test]
 fn a_wrong_answer_is_never_measured_again() {
     for absence in [Absence::wrong("status 500"), Absence::timed_out("60 s")] {
-        let dir = Dir::new("wrong");
+        let dir = TestDir::new("experiment-wrong");
         let fake = fails(key("b", 2), absence.clone());
-        let (records, _) = run_in(&dir.0, fake).unwrap();
+        let (records, _) = run_in(&dir, fake).unwrap();
         assert_eq!(records.is_failed(), absence.is_wrong());
-        let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+        let (records, asked) = run_in(&dir, Fake::default()).unwrap();
         assert_eq!(asked, []);
         assert_eq!(records.absence(&key("b", 3)), Some(&absence));
         assert_eq!((records.is_failed(), records.end.unwrap().missing), (absence.is_wrong(), 0));
@@ -219,8 +215,8 @@ fn a_wrong_answer_is_never_measured_again() {
 #[test]
 fn an_interrupted_run_fails_by_a_wrong_answer_only() {
     for (absence, is_failed) in [(Absence::wrong("status 500"), true), (Absence::failed("no memory"), false)] {
-        let dir = Dir::new("interrupted");
-        let (records, _) = run_in(&dir.0, Fake { stop_after: Some(3), ..fails(key("a", 1), absence) }).unwrap();
+        let dir = TestDir::new("experiment-interrupted");
+        let (records, _) = run_in(&dir, Fake { stop_after: Some(3), ..fails(key("a", 1), absence) }).unwrap();
         assert!(records.is_interrupted());
         assert_eq!(records.is_failed(), is_failed);
     }
@@ -229,13 +225,13 @@ fn an_interrupted_run_fails_by_a_wrong_answer_only() {
 #[test]
 fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
     for excused in [true, false] {
-        let dir = Dir::new("absent");
+        let dir = TestDir::new("experiment-absent");
         let absence = Absence::not_available("go is not installed");
         let absent = || vec![Absent { key: key("b", 1), absence: absence.clone(), excused }];
-        let (records, asked) = run_in(&dir.0, Fake { absent: absent(), ..Fake::default() }).unwrap();
+        let (records, asked) = run_in(&dir, Fake { absent: absent(), ..Fake::default() }).unwrap();
         assert_eq!(asked, ["a"; 3].into_iter().zip(1..).map(|(name, round)| key(name, round)).collect::<Vec<_>>());
         assert_eq!((records.is_failed(), records.end.unwrap().missing), (!excused, 0));
-        let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+        let (records, asked) = run_in(&dir, Fake::default()).unwrap();
         assert_eq!((asked.len(), records.samples().count()), (3, 6), "it is available now");
     }
 }
@@ -243,14 +239,14 @@ fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
 /// Samples of one round are compared with each other only: a round with a gap is measured again as a whole.
 #[test]
 fn cells_of_a_round_stay_together() {
-    let dir = Dir::new("together");
+    let dir = TestDir::new("experiment-together");
     let fake = || Fake { together: true, ..Fake::default() };
-    let (records, _) = run_in(&dir.0, Fake { stop_after: Some(3), ..fake() }).unwrap();
+    let (records, _) = run_in(&dir, Fake { stop_after: Some(3), ..fake() }).unwrap();
     assert_eq!(records.samples().count(), 2, "the round that was cut short is discarded");
     let failing = Fake { together: true, ..fails(key("b", 3), Absence::failed("no memory")) };
-    let (_, asked) = run_in(&dir.0, failing).unwrap();
+    let (_, asked) = run_in(&dir, failing).unwrap();
     assert_eq!(asked.len(), 4);
-    let (records, asked) = run_in(&dir.0, fake()).unwrap();
+    let (records, asked) = run_in(&dir, fake()).unwrap();
     assert_eq!((asked.len(), records.samples().count()), (2, 6), "{asked:?}");
 }
 
@@ -293,74 +289,18 @@ fn an_excluded_cell_of_a_batch_has_no_absence_of_its_own() {
 /// A measurement can advance the progress bar by parts of its weight: each cell still counts once.
 #[test]
 fn a_cell_advances_the_bar_by_its_weight() {
-    struct WeightedCells(u64);
-    impl Experiment for WeightedCells {
-        const NAME: &'static str = "fake";
-        type Key = Key;
-        type Sample = Sample;
-        type Report = FakeReport;
-        fn describe(&self) -> Value {
-            json!({"rounds": 3})
-        }
-        fn plan(&self) -> Plan<Key> {
-            Plan::new(vec![Batch::together([key("a", 1), key("a", 2)]), Batch::series([key("b", 1)])])
-        }
-        fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
-            notebook.progress.advance(key.round);
-            Ok(Sample { per_s: 1.0 })
-        }
-        fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-            self.0 = notebook.progress.position();
-            Ok(())
-        }
-        fn weight(&self, _: &Key) -> usize {
-            4
-        }
-        fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
-            anyhow::bail!("nothing to report")
-        }
-        fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
-            Ok(Summary::default())
-        }
-    }
-    let mut experiment = WeightedCells(0);
-    run(&mut experiment, &header(), &mut Journal::none(), &Shutdown::new()).unwrap();
-    assert_eq!(experiment.0, 3 * 4);
+    let mut progress = Progress::hidden();
+    let mut fake = Fake { weight: 4, advances: 3, ..Fake::default() };
+    fake.batches = vec![Batch::together([key("a", 1), key("a", 2)]), Batch::series([key("b", 1)])];
+    run_with(&mut fake, &header(), &mut Journal::none(), &mut progress, &Shutdown::new()).unwrap();
+    assert_eq!(progress.position(), 3 * 4);
 }
 
 #[test]
 fn an_essential_failure_ends_the_run() {
-    struct Essential(Fake);
-    let dir = Dir::new("essential");
-    let header = header();
-    let mut journal = Journal::open(Some(&dir.0), &header).unwrap();
-    let fake = Essential(fails(key("essential", 1), Absence::failed("no memory")));
-    impl Experiment for Essential {
-        const NAME: &'static str = "fake";
-        type Key = Key;
-        type Sample = Sample;
-        type Report = FakeReport;
-        fn describe(&self) -> Value {
-            json!({"rounds": 3})
-        }
-        fn plan(&self) -> Plan<Key> {
-            Plan::series([key("essential", 1), key("a", 1)])
-        }
-        fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
-            self.0.fails.get(key).map_or(Ok(Sample { per_s: 1.0 }), |absence| Err(absence.clone()))
-        }
-        fn is_essential(&self, key: &Key) -> bool {
-            self.0.is_essential(key)
-        }
-        fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
-            anyhow::bail!("nothing to report")
-        }
-        fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
-            Ok(Summary::default())
-        }
-    }
-    let mut fake = fake;
-    let error = run(&mut fake, &header, &mut journal, &Shutdown::new()).unwrap_err();
+    let mut fake = fails(key("essential", 1), Absence::failed("no memory"));
+    fake.batches = vec![Batch::series([key("essential", 1), key("a", 1)])];
+    let error = run(&mut fake, &header(), &mut Journal::none(), &Shutdown::new()).unwrap_err();
     assert!(error.to_string().contains("essential, round 1 failed"), "{error}");
 }
 
@@ -385,13 +325,13 @@ fn an_old_record_is_converted() {
 
 #[test]
 fn an_incomplete_record_says_what_is_missing() {
-    let dir = Dir::new("incomplete");
-    let read = || KnownExperiment::new::<Fake>("A fake", None).read(&read(&dir.0.join("fake.jsonl")).unwrap()).unwrap();
-    run_in(&dir.0, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
+    let dir = TestDir::new("experiment-incomplete");
+    let read = || KnownExperiment::new::<Fake>("A fake", None).read(&read(&dir.join("fake.jsonl")).unwrap()).unwrap();
+    run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
     assert_eq!(read().incomplete.unwrap(), "4 of 6 planned measurements are missing");
-    drop(Journal::open(Some(&dir.0), &header()).unwrap()); // a run that was killed at once
+    drop(Journal::open(Some(&dir), &header()).unwrap()); // a run that was killed at once
     assert_eq!(read().incomplete.unwrap(), "the run has not ended, or it was killed");
-    run_in(&dir.0, Fake::default()).unwrap();
+    run_in(&dir, Fake::default()).unwrap();
     assert_eq!(read().incomplete, None);
 }
 

@@ -120,8 +120,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn start(script: &str) -> Conversation {
-        let args = ["-c", script].map(Into::into).to_vec();
-        let launch = Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Json };
+        let launch = crate::fixtures::script(script, AddressFrom::Json);
         Conversation::start(&launch, &Cores::available().unwrap()).unwrap()
     }
 

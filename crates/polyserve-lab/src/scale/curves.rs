@@ -5,7 +5,7 @@
 use super::Axis;
 use super::growth::{self, CurveSample, Fit};
 use super::report::{Growth, KeyedSample, Law, Metric, Point, ScaleFigures};
-use crate::statistics::median;
+use crate::statistics::middle;
 
 fn places(cells: &[KeyedSample<'_>]) -> Vec<u64> {
     let mut places: Vec<u64> = cells.iter().map(|(key, _)| key.x).collect();
@@ -14,9 +14,8 @@ fn places(cells: &[KeyedSample<'_>]) -> Vec<u64> {
     places
 }
 
-fn middle(cells: &[KeyedSample<'_>], figure: impl Fn(&ScaleFigures) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = cells.iter().filter_map(|(_, sample)| figure(&sample.figures)).collect();
-    (!values.is_empty()).then(|| median(&mut values))
+fn median_of(cells: &[KeyedSample<'_>], figure: impl Fn(&ScaleFigures) -> Option<f64>) -> Option<f64> {
+    middle(cells.iter().filter_map(|(_, sample)| figure(&sample.figures)))
 }
 
 /// Its points, in the order of the axis.
@@ -29,15 +28,15 @@ pub(super) fn points_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>]) -> Ve
             x,
             name: name.to_owned(),
             rounds: own.len(),
-            per_s: middle(&own, |figures| Some(figures.per_s)).unwrap_or(0.0),
-            cpu_us: middle(&own, |figures| figures.cpu_us),
-            paced_cpu_us: middle(&own, |figures| Metric::PacedCpu.of(figures)),
-            p50_us: middle(&own, |figures| figures.p50_us),
-            p99_us: middle(&own, |figures| figures.p99_us),
+            per_s: median_of(&own, |figures| Some(figures.per_s)).unwrap_or(0.0),
+            cpu_us: median_of(&own, |figures| figures.cpu_us),
+            paced_cpu_us: median_of(&own, |figures| Metric::PacedCpu.of(figures)),
+            p50_us: median_of(&own, |figures| figures.p50_us),
+            p99_us: median_of(&own, |figures| figures.p99_us),
             overloaded: overloaded * 2 > own.len(),
-            loaded_bytes: middle(&own, |figures| Metric::Memory.of(figures)),
-            server_busy_pct: middle(&own, |figures| figures.server_busy_pct),
-            client_busy_pct: middle(&own, |figures| figures.client_busy_pct),
+            loaded_bytes: median_of(&own, |figures| Metric::Memory.of(figures)),
+            server_busy_pct: median_of(&own, |figures| figures.server_busy_pct),
+            client_busy_pct: median_of(&own, |figures| figures.client_busy_pct),
         }
     };
     places(cells).into_iter().map(point).collect()
@@ -52,8 +51,8 @@ pub(super) fn growth_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>], seed:
         };
         let samples: Vec<CurveSample> = cells.iter().filter_map(value).collect();
         let end = |x: u64| {
-            let mut values: Vec<f64> = samples.iter().filter(|sample| sample.x == x).map(|sample| sample.y).collect();
-            (x, median(&mut values))
+            let values = samples.iter().filter(|sample| sample.x == x).map(|sample| sample.y);
+            (x, middle(values).unwrap_or(0.0))
         };
         let range = samples.iter().map(|sample| sample.x);
         let (Some(first), Some(last)) = (range.clone().min(), range.max()) else { continue };

@@ -190,9 +190,8 @@ mod tests {
 
     use super::*;
     use crate::experiment::run;
-    use crate::journal::{Header, Journal};
-    use crate::launch::AddressFrom;
-    use crate::machine::{Cores, Environment};
+    use crate::fixtures::{self, TestDir};
+    use crate::journal::Journal;
 
     /// The points that were asked for, with the rate.
     type Asked = Vec<(u64, Option<f64>)>;
@@ -228,7 +227,7 @@ mod tests {
     }
 
     fn experiment(instrument: Fake) -> Scale<Fake> {
-        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+        let launch = fixtures::launch();
         let base = PointSettings { connections: 64, keys: 1000, workers: None, payload_bytes: 15 };
         let (axis, name) = (Axis::Connections, "any");
         let target = |x| Target { axis, x, name: name.into(), place: base.at(axis, x), launch: launch.clone() };
@@ -237,8 +236,7 @@ mod tests {
     }
 
     fn run_in(dir: &Path, fails: Option<Fails>, stop_after: usize) -> (Records<Scale<Fake>>, Asked) {
-        let one = Cores::from(0);
-        let header = Header::new("scale", json!({}), Environment::of(&one, [&one; 2], 1, "any"));
+        let header = fixtures::header("scale", json!({}));
         let mut journal = Journal::open(Some(dir), &header).unwrap();
         let stop = Shutdown::new();
         let mut scale = experiment(Fake { asked: Vec::new(), fails, stop_after, stop: stop.clone() });
@@ -249,8 +247,7 @@ mod tests {
     /// Calibrates at both ends once, takes latencies at half of the slowest, tries what failed again on a rerun only.
     #[test]
     fn a_rerun_measures_what_is_missing() {
-        let dir = std::env::temp_dir().join(format!("polyserve-scale-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
+        let dir = TestDir::new("scale");
         let (records, asked) = run_in(&dir, None, 4);
         assert_eq!(asked[..2], [(1, None), (100, None)]);
         assert_eq!((asked.len(), records.samples().count()), (4, 1), "the one that was under way is not counted");
@@ -263,15 +260,13 @@ mod tests {
         assert_eq!((records.failed().len(), records.samples().count(), asked.len()), (0, 6, 2), "{asked:?}");
         let (_, asked) = run_in(&dir, None, usize::MAX);
         assert_eq!(asked, []);
-        let _ = std::fs::remove_dir_all(&dir);
     }
 
     /// A contestant that is asked often enough may be lucky: a rerun that would go well does not ask one that did wrong.
     #[test]
     fn a_wrong_point_stays_out() {
-        let dir = std::env::temp_dir().join(format!("polyserve-scale-wrong-{}", std::process::id()));
         for (at, calibrating, round) in [(10, false, 1), (100, true, 0)] {
-            let _ = std::fs::remove_dir_all(&dir);
+            let dir = TestDir::new("scale-wrong");
             let fails = Fails { at, calibrating, wrong: true };
             let (_, asked) = run_in(&dir, Some(fails), usize::MAX);
             assert_eq!(asked.iter().filter(|(x, _)| *x == at).count(), 1, "{asked:?}");
@@ -282,6 +277,5 @@ mod tests {
             assert_eq!(failed.collect::<Vec<_>>(), [(at, round, true)]);
             assert_eq!(records.samples().count(), 2 * 2, "the others have both rounds");
         }
-        let _ = std::fs::remove_dir_all(&dir);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use polyserve_report::NOTHING;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Draws, Interval, LinearFit, median};
@@ -39,6 +40,13 @@ pub struct Fit {
     pub points: usize,
     /// The number of rounds.
     pub rounds: usize,
+}
+
+impl Fit {
+    /// R² for a table. A curve always fits two points.
+    pub fn r2_text(&self) -> String {
+        if self.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", self.r2) }
+    }
 }
 
 /// The scale of both axes on which a line is fitted.

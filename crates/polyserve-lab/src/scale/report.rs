@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::curves::{growth_of, points_of};
 use super::growth::Fit;
 use super::{Axis, PointSettings};
-use crate::experiment::{Absence, Experiment, Failed, Reason, Records};
+use crate::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
 
 /// The kind of a [`AxisRate`] in a record.
 pub const RATE: &str = "rate";
@@ -250,13 +250,7 @@ impl Report {
         let seed = records.header.environment.seed;
         let (mut points, mut growth) = (Vec::new(), Vec::new());
         for axis in Axis::ALL {
-            let mut names: Vec<&str> = Vec::new();
-            for (key, _) in cells.iter().filter(|(key, _)| key.axis == axis) {
-                if !names.contains(&key.name.as_str()) {
-                    names.push(&key.name);
-                }
-            }
-            for name in names {
+            for name in distinct(cells.iter().filter(|(key, _)| key.axis == axis).map(|(key, _)| key.name.as_str())) {
                 let own: Vec<KeyedSample<'_>> =
                     cells.iter().copied().filter(|(key, _)| key.axis == axis && key.name == name).collect();
                 points.extend(points_of(axis, name, &own));

@@ -3,13 +3,14 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::{Table, or_nothing};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::report::{Growth, Key, Law, Metric, Point, Report, Sample};
-use super::{Axis, PointSettings};
-use crate::experiment::{Experiment, Records};
-use crate::statistics::LEAST_ROUNDS;
+use super::Axis;
+use super::report::{Growth, Law, Metric, Point, Report};
+use crate::experiment::{Experiment, Records, csv};
+use crate::statistics::{Interval, LEAST_ROUNDS};
 
 /// A curve with an R² below this explains little.
 const LITTLE: f64 = 0.5;
@@ -110,65 +111,51 @@ fn shown(metric: Metric, value: f64) -> String {
 }
 
 fn points_table(axis: Axis, points: &[&Point]) -> Table {
-    let axis = axis.name().to_uppercase();
-    let mut table = Table::of_numbers(&[
-        "SERVER",
-        &axis,
-        "REQUESTS/S",
-        "CPU/REQUEST",
-        "AT RATE",
-        "P50",
-        "P99",
-        "MEMORY",
-        "SERVER CPU",
-        "CLIENT CPU",
-    ]);
-    for point in points {
-        let mut cells = vec![point.name.clone(), count(point.x as f64), count(point.per_s)];
-        cells.push(or_nothing(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
-        cells.push(or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
-        cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
-            (true, ..) => ["overloaded".into(), String::new()],
-            (false, p50, p99) => [p50, p99].map(|latency| or_nothing(latency.map(time_us))),
-        });
-        cells.push(or_nothing(point.loaded_bytes.map(|bytes| shown(Metric::Memory, bytes))));
-        let busy = [point.server_busy_pct, point.client_busy_pct];
-        cells.extend(busy.map(|busy| or_nothing(busy.map(|busy| format!("{busy:.0} %")))));
-        table.row(cells);
-    }
-    table
+    let latency = |point: &Point, latency: Option<f64>| match point.overloaded {
+        true => String::new(),
+        false => or_nothing(latency.map(time_us)),
+    };
+    let percent = |share: Option<f64>| or_nothing(share.map(|share| format!("{share:.0} %")));
+    Table::of_columns(
+        points,
+        &[
+            ("SERVER", &|point| point.name.clone()),
+            (&axis.name().to_uppercase(), &|point| count(point.x as f64)),
+            ("REQUESTS/S", &|point| count(point.per_s)),
+            ("CPU/REQUEST", &|point| or_nothing(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu)))),
+            ("AT RATE", &|point| or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu)))),
+            ("P50", &|point| if point.overloaded { "overloaded".into() } else { latency(point, point.p50_us) }),
+            ("P99", &|point| latency(point, point.p99_us)),
+            ("MEMORY", &|point| or_nothing(point.loaded_bytes.map(bytes))),
+            ("SERVER CPU", &|point| percent(point.server_busy_pct)),
+            ("CLIENT CPU", &|point| percent(point.client_busy_pct)),
+        ],
+    )
 }
 
 fn growth_table(growth: &[&Growth]) -> Table {
-    let mut table = Table::of_numbers(&[
-        "contestant",
-        "figure",
-        "grows as",
-        "95 % interval",
-        "R²",
-        "points",
-        "rounds",
-        "from",
-        "to",
-    ]);
-    for Growth { axis, name, metric, law, curve, ends: [(_, from), (_, to)] } in growth.iter().copied() {
-        let (digits, law) = match law {
-            Law::Power => (2, format!("{axis}^{:.2}", curve.b)),
-            Law::Line => (0, format!("{:.0} bytes each", curve.b)),
-        };
-        table.row(vec![
-            name.clone(),
-            in_words(*metric).to_owned(),
-            law,
-            format!("[{:.digits$}, {:.digits$}]", curve.interval.low, curve.interval.high),
-            if curve.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", curve.r2) },
-            curve.points.to_string(),
-            curve.rounds.to_string(),
-            shown(*metric, *from),
-            shown(*metric, *to),
-        ]);
-    }
-    table
+    let law = |Growth { axis, law, curve, .. }: &Growth| match law {
+        Law::Power => format!("{axis}^{:.2}", curve.b),
+        Law::Line => format!("{:.0} bytes each", curve.b),
+    };
+    let interval = |Growth { law, curve, .. }: &Growth| {
+        let digits = if *law == Law::Power { 2 } else { 0 };
+        format!("[{:.digits$}, {:.digits$}]", curve.interval.low, curve.interval.high)
+    };
+    Table::of_columns(
+        growth,
+        &[
+            ("contestant", &|growth| growth.name.clone()),
+            ("figure", &|growth| in_words(growth.metric).to_owned()),
+            ("grows as", &|growth| law(growth)),
+            ("95 % interval", &|growth| interval(growth)),
+            ("R²", &|growth| growth.curve.r2_text()),
+            ("points", &|growth| growth.curve.points.to_string()),
+            ("rounds", &|growth| growth.curve.rounds.to_string()),
+            ("from", &|growth| shown(growth.metric, growth.ends[0].1)),
+            ("to", &|growth| shown(growth.metric, growth.ends[1].1)),
+        ],
+    )
 }
 
 /// The tables of each axis: its points, and how they grow.
@@ -187,107 +174,46 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
     tables
 }
 
-/// Every sample as CSV, with a header. A figure that was not measured is empty.
-///
-/// # Errors
-///
-/// Returns an error if a row cannot be written.
-pub(super) fn samples_csv<E>(records: &Records<E>) -> anyhow::Result<String>
-where
-    E: Experiment<Key = Key, Sample = Sample>,
-{
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record([
-        "axis",
-        "x",
-        "name",
-        "round",
-        "connections",
-        "keys",
-        "workers",
-        "payload_bytes",
-        "answered",
-        "elapsed_s",
-        "per_s",
-        "cpu_us",
-        "paced_cpu_us",
-        "server_busy_pct",
-        "client_busy_pct",
-        "rate_per_s",
-        "p50_us",
-        "p99_us",
-        "lateness_p99_us",
-        "overloaded",
-        "start_bytes",
-        "filled_bytes",
-        "loaded_bytes",
-    ])?;
-    for (key, Sample { place, figures }) in records.samples() {
-        let PointSettings { connections, keys, workers, payload_bytes } = place;
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let bytes = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
-        csv.write_record([
-            key.axis.to_string(),
-            key.x.to_string(),
-            key.name.clone(),
-            key.round.to_string(),
-            connections.to_string(),
-            keys.to_string(),
-            workers.map_or_else(String::new, |workers| workers.to_string()),
-            payload_bytes.to_string(),
-            figures.answered.to_string(),
-            figures.elapsed_s.to_string(),
-            figures.per_s.to_string(),
-            number(figures.cpu_us),
-            number(figures.paced_cpu_us),
-            number(figures.server_busy_pct),
-            number(figures.client_busy_pct),
-            number(figures.rate_per_s),
-            number(figures.p50_us),
-            number(figures.p99_us),
-            number(figures.lateness_p99_us),
-            figures.overloaded.to_string(),
-            bytes(figures.start_bytes),
-            bytes(figures.filled_bytes),
-            bytes(figures.loaded_bytes),
-        ])?;
-    }
-    Ok(String::from_utf8(csv.into_inner()?)?)
+/// The columns of a sample.
+const SAMPLE_COLUMNS: &str = "\
+    axis,x,name,round,connections,keys,workers,payload_bytes,answered,elapsed_s,per_s,cpu_us,paced_cpu_us,\
+    server_busy_pct,client_busy_pct,rate_per_s,p50_us,p99_us,lateness_p99_us,overloaded,start_bytes,\
+    filled_bytes,loaded_bytes";
+
+/// The columns of a curve.
+const GROWTH_COLUMNS: &str = "axis,name,metric,law,a,b,low,high,r2,points,rounds";
+
+/// Every sample as CSV.
+pub(super) fn samples_csv<E: Experiment>(records: &Records<E>) -> anyhow::Result<String> {
+    csv(SAMPLE_COLUMNS, records.rows().iter().map(with_short_floats))
 }
 
-/// Every curve as CSV, with a header.
-///
-/// # Errors
-///
-/// Returns an error if a row cannot be written.
+/// Every curve as CSV.
 pub(super) fn growth_csv(growth: &[Growth]) -> anyhow::Result<String> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record(["axis", "name", "metric", "law", "a", "b", "low", "high", "r2", "points", "rounds"])?;
-    for Growth { axis, name, metric, law, curve, .. } in growth {
-        // The names that the records give them.
-        let named = |value: Value| value.as_str().unwrap_or_default().to_owned();
-        csv.write_record([
-            axis.to_string(),
-            name.clone(),
-            named(serde_json::to_value(metric)?),
-            named(serde_json::to_value(law)?),
-            curve.a.to_string(),
-            curve.b.to_string(),
-            curve.interval.low.to_string(),
-            curve.interval.high.to_string(),
-            curve.r2.to_string(),
-            curve.points.to_string(),
-            curve.rounds.to_string(),
-        ])?;
+    let row = |growth: &Growth| {
+        let mut row = with_short_floats(growth);
+        let Interval { low, high } = growth.curve.interval;
+        (row["low"], row["high"]) = (low.to_string().into(), high.to_string().into());
+        row
+    };
+    csv(GROWTH_COLUMNS, growth.iter().map(row))
+}
+
+/// The JSON of a row, with whole floats as `1` instead of `1.0`.
+fn with_short_floats(row: &impl Serialize) -> Value {
+    let mut row = serde_json::to_value(row).unwrap_or_default();
+    for field in row.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
+        if let Some(float) = field.as_f64().filter(|_| field.is_f64()) {
+            *field = float.to_string().into();
+        }
     }
-    Ok(String::from_utf8(csv.into_inner()?)?)
+    row
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::growth::Fit;
     use super::*;
-    use crate::statistics::Interval;
 
     fn growth(metric: Metric, law: Law, [b, low, high, r2]: [f64; 4], [points, rounds]: [usize; 2]) -> Growth {
         let fit = Fit { a: 1.0, b, interval: Interval { low, high }, r2, points, rounds };

@@ -20,6 +20,7 @@ use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded, StdMutex, StdRwlo
 use polyserve::repo::{Put, Removed, RepoError};
 use polyserve::{Entity, EntityRef};
 
+use super::erased::{Erased, ErasedStore};
 use super::store::{MeasuredStore, RepoStore, in_threads};
 
 /// The prefix of a bare map's name.
@@ -43,38 +44,35 @@ pub const TYPED: [&str; 7] = [
     "typed/scc",
 ];
 
-/// Work on a store. The name of the store selects its type.
-pub trait With {
-    /// The result of the work.
-    type Out;
+/// Makes a new, empty store at each call.
+pub type StoreMaker = Box<dyn Fn() -> io::Result<Box<dyn ErasedStore>>>;
 
-    /// Does the work. `make` makes a new, empty store at each call.
-    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> Self::Out;
-}
-
-/// Does the work with the store of this name: a bare map, a repo of a known type, or one of the catalog.
+/// Returns the maker of the store of this name: a bare map, a repo of a known type, or one of the catalog.
 ///
 /// # Errors
 ///
 /// Returns an error if there is no such store.
-pub fn with<W: With>(catalog: &Catalog, name: &str, work: W) -> anyhow::Result<W::Out> {
+pub fn maker(catalog: &Catalog, name: &str) -> anyhow::Result<StoreMaker> {
+    fn of<S: MeasuredStore + 'static>(make: impl Fn() -> io::Result<S> + 'static) -> StoreMaker {
+        Box::new(move || Ok(Box::new(Erased(make()?))))
+    }
     Ok(match name {
-        HASH_MAP => work.with(&|| Ok(SingleThreadMap::default())),
-        "bare/std_rwlock" => work.with(&|| Ok(Locked::default())),
-        "bare/dashmap" => work.with(&|| Ok(DashMap::<i64, Entity, IdState>::default())),
-        "bare/dashmap+siphash" => work.with(&|| Ok(DashMap::<i64, Entity, RandomState>::default())),
-        "bare/papaya" => work.with(&|| Ok(papaya::HashMap::<i64, Entity, IdState>::default())),
-        "bare/scc" => work.with(&|| Ok(scc::HashMap::<i64, Entity, IdState>::default())),
-        "typed/std_mutex" => work.with(&|| Ok(RepoStore(StdMutex::new()))),
-        "typed/std_rwlock" => work.with(&|| Ok(RepoStore(StdRwlock::new()))),
-        "typed/sharded" => work.with(&|| Ok(RepoStore(Sharded::new()))),
-        "typed/packed" => work.with(&|| Ok(RepoStore(Packed::new()))),
-        "typed/dashmap" => work.with(&|| Ok(RepoStore(Dashmap::new()))),
-        "typed/papaya" => work.with(&|| Ok(RepoStore(Papaya::new()))),
-        "typed/scc" => work.with(&|| Ok(RepoStore(Scc::new()))),
+        HASH_MAP => of(|| Ok(SingleThreadMap::default())),
+        "bare/std_rwlock" => of(|| Ok(Locked::default())),
+        "bare/dashmap" => of(|| Ok(DashMap::<i64, Entity, IdState>::default())),
+        "bare/dashmap+siphash" => of(|| Ok(DashMap::<i64, Entity, RandomState>::default())),
+        "bare/papaya" => of(|| Ok(papaya::HashMap::<i64, Entity, IdState>::default())),
+        "bare/scc" => of(|| Ok(scc::HashMap::<i64, Entity, IdState>::default())),
+        "typed/std_mutex" => of(|| Ok(RepoStore(StdMutex::new()))),
+        "typed/std_rwlock" => of(|| Ok(RepoStore(StdRwlock::new()))),
+        "typed/sharded" => of(|| Ok(RepoStore(Sharded::new()))),
+        "typed/packed" => of(|| Ok(RepoStore(Packed::new()))),
+        "typed/dashmap" => of(|| Ok(RepoStore(Dashmap::new()))),
+        "typed/papaya" => of(|| Ok(RepoStore(Papaya::new()))),
+        "typed/scc" => of(|| Ok(RepoStore(Scc::new()))),
         _ => {
-            let entry = catalog.repo(name)?;
-            work.with(&|| Ok(RepoStore((entry.make)()?)))
+            let entry = catalog.repo(name)?.clone();
+            of(move || Ok(RepoStore((entry.make)()?)))
         }
     })
 }

@@ -3,26 +3,24 @@
 //!
 //! The warm-up of a workload checks every entity whole. The workload is then measured for throughput, and again for the
 //! latency of one operation in [`BATCH`](super::phase::BATCH). A repo with deferred answers is measured once more with
-//! [`WINDOW`] operations outstanding. Filling and emptying use that window too. After the workloads that read and replace,
+//! [`WINDOW`](super::window::WINDOW) operations outstanding. Filling and emptying use that window too. After the workloads that read and replace,
 //! the stored entities are checked whole; after churn and insertion, their number.
 //!
 //! Invariant: a step that took longer than the limit is in the reply. Cost: the slices; the filling; a check of up to a
 //! million entities.
 
-use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use serde::{Deserialize, Serialize};
 
-use super::bare::{With, with};
-use super::entities::{Check, entity, spread};
+use super::bare::{StoreMaker, maker};
+use super::entities::Check;
+use super::erased::{AllKeys, Ended, ErasedStore};
 use super::phase::{Lanes, Passed, PhaseSettings, Until, clock_cost};
 use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfinished};
-use super::store::MeasuredStore;
-use super::window::{OperationWindow, WINDOW, expect};
-use super::workload::{BUDGET, OperationCode, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
+use super::workload::{BUDGET, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
 use crate::machine::proc;
 
 /// The order to a process, as JSON.
@@ -61,14 +59,6 @@ pub struct StoreReply {
 
 /// The maximum number of entities that are checked at the end.
 const CHECKED: u64 = 1_000_000;
-/// Operations between two checks of the limit.
-const STEP: u64 = 256;
-
-/// How filling or emptying ended.
-enum Ended {
-    Whole(Duration),
-    Short(u64),
-}
 
 impl StoreRun {
     /// Executes the run in this process, and measures the memory of the process.
@@ -77,50 +67,62 @@ impl StoreRun {
     ///
     /// Returns an error if there is no such store, or if the store fails or has a wrong entity.
     pub fn run(&self, catalog: &Catalog) -> anyhow::Result<StoreReply> {
-        with(catalog, &self.store, self)?
-    }
-
-    fn check(&self, last: u64) -> Check {
-        Check::new(last, self.payload_bytes, true)
-    }
-
-    /// Calls `one` for all keys, until the limit.
-    fn all(&self, mut one: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<Ended> {
-        let begun = Instant::now();
-        for place in 0..self.keys {
-            if place % STEP == 0 && begun.elapsed().as_secs_f64() > self.limit_s {
-                return Ok(Ended::Short(place));
+        let make = maker(catalog, &self.store)?;
+        let mut reply = StoreReply::default();
+        let start_bytes = resident();
+        let store = make().with_context(|| format!("the store {}", self.store))?;
+        let (ended, later) = store.change(&self.all_keys(), OperationKind::Create)?;
+        let fill_s = match ended {
+            Ended::Whole(took) => took.as_secs_f64(),
+            Ended::Short(done) => {
+                reply.unfinished = Some(self.unfinished("filling", done));
+                return Ok(reply);
             }
-            one(spread(place, self.keys))?;
+        };
+        store.expect_len(self.keys)?;
+        if self.loads.iter().any(|load| load.workload == StoreWorkload::Memory) {
+            let memory = StoreMemory { start_bytes, fill_s, filled_bytes: resident(), ..StoreMemory::default() };
+            self.memory(&*store, &mut reply, memory)?;
+            if reply.unfinished.is_some() {
+                return Ok(reply);
+            }
         }
-        Ok(Ended::Whole(begun.elapsed()))
+        let (clock_ns, mut version) = (clock_cost(), 0);
+        let of = |wanted: fn(StoreWorkload) -> bool| self.loads.iter().filter(move |load| wanted(load.workload));
+        let plan = |load: &StoreLoad| OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
+        for load in of(StoreWorkload::draws_ids) {
+            let mut lanes = Lanes::new(&plan(load), version);
+            let throughput = self.measure(&mut |how| store.run(&mut lanes, how), later, clock_ns)?;
+            reply.throughput.push((load.clone(), throughput));
+            version = lanes.version();
+        }
+        let step = usize::try_from(self.keys.div_ceil(CHECKED).max(1))?;
+        let mut checked = (0..self.keys).step_by(step).map(u64::cast_signed);
+        store.check_stored(&mut checked, &Check::new(version, self.payload_bytes, true))?;
+        store.expect_len(self.keys)?;
+        for load in of(|workload| workload == StoreWorkload::Churn) {
+            let mut lanes = Lanes::new(&plan(load), version);
+            let throughput = self.measure(&mut |how| store.run(&mut lanes, how), later, clock_ns)?;
+            reply.throughput.push((load.clone(), throughput));
+            store.expect_len(self.keys.checked_add_signed(lanes.balance()).unwrap_or(0))?;
+        }
+        drop(store);
+        for load in of(|workload| workload == StoreWorkload::Insert) {
+            let plan = plan(load);
+            let throughput = self.measure(&mut |how| filling(&make, &plan, how), later, clock_ns)?;
+            reply.throughput.push((load.clone(), throughput));
+        }
+        Ok(reply)
     }
 
-    /// Puts or removes all keys. Returns true if an answer was deferred.
-    fn change<S: MeasuredStore>(&self, store: &S, kind: OperationKind) -> anyhow::Result<(Ended, bool)> {
-        let entity = |id| entity(id, 0, self.payload_bytes);
-        let Some(repo) = store.repo() else {
-            let ended = self.all(|id| match kind {
-                OperationKind::Remove => expect(id, store.remove(id)?, polyserve::repo::Removed::Removed),
-                _ => expect(id, store.put(entity(id))?, kind.put()),
-            })?;
-            return Ok((ended, false));
-        };
-        let (mut window, check) = (OperationWindow::new(repo, WINDOW), self.check(0));
-        let ended = self.all(|id| window.ask(OperationCode::new(kind, id), || entity(id), &check))?;
-        window.drain()?;
-        Ok((ended, window.has_waited()))
+    fn all_keys(&self) -> AllKeys {
+        AllKeys { keys: self.keys, payload_bytes: self.payload_bytes, limit_s: self.limit_s }
     }
 
     /// Empties the store and fills it again, and measures memory after each.
-    fn memory<S: MeasuredStore>(
-        &self,
-        store: &S,
-        reply: &mut StoreReply,
-        mut memory: StoreMemory,
-    ) -> anyhow::Result<()> {
+    fn memory(&self, store: &dyn ErasedStore, reply: &mut StoreReply, mut memory: StoreMemory) -> anyhow::Result<()> {
         for kind in [OperationKind::Remove, OperationKind::Create] {
-            let (ended, _) = self.change(store, kind)?;
+            let (ended, _) = store.change(&self.all_keys(), kind)?;
             let is_removing = kind == OperationKind::Remove;
             let took = match ended {
                 Ended::Whole(took) => took.as_secs_f64(),
@@ -130,8 +132,7 @@ impl StoreRun {
                     break;
                 }
             };
-            let wanted = if is_removing { 0 } else { self.keys };
-            expect_len(store, wanted)?;
+            store.expect_len(if is_removing { 0 } else { self.keys })?;
             let now = resident();
             if is_removing {
                 (memory.empty_s, memory.emptied_bytes) = (Some(took), now);
@@ -147,57 +148,23 @@ impl StoreRun {
         Unfinished { what: what.into(), done, limit_s: self.limit_s }
     }
 
-    fn how(&self, share: f64) -> PhaseSettings {
-        let until = Until::Time(Duration::from_secs_f64(self.time_s * share));
-        PhaseSettings { until, whole: false, latency: false, window: false }
-    }
-
-    /// Measures one workload on a filled store.
-    fn meet<S: MeasuredStore>(
+    /// Warms up and measures one workload: each phase is one call of `run`. Many operations are outstanding in the last
+    /// phase, which only a store with deferred answers (`later`) has.
+    fn measure(
         &self,
-        store: &S,
-        lanes: &mut Lanes,
+        run: &mut dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>,
         later: bool,
         clock_ns: u64,
     ) -> anyhow::Result<Throughput> {
-        let warm_up = Until::Time(Duration::from_secs_f64(self.warm_up_s));
-        lanes.run(store, PhaseSettings { until: warm_up, whole: true, ..self.how(1.0) })?;
-        let counted = lanes.run(store, self.how(1.0))?;
-        let timed = lanes.run(store, PhaseSettings { latency: true, ..self.how(0.5) })?;
-        let windowed =
-            if later { Some(lanes.run(store, PhaseSettings { window: true, ..self.how(1.0) })?) } else { None };
+        let phase = |time_s: f64| {
+            let until = Until::Time(Duration::from_secs_f64(time_s));
+            PhaseSettings { until, whole: false, latency: false, window: false }
+        };
+        run(PhaseSettings { whole: true, ..phase(self.warm_up_s) })?;
+        let counted = run(phase(self.time_s))?;
+        let timed = run(PhaseSettings { latency: true, ..phase(self.time_s * 0.5) })?;
+        let windowed = if later { Some(run(PhaseSettings { window: true, ..phase(self.time_s) })?) } else { None };
         Ok(throughput(&counted, &timed, windowed.as_ref(), clock_ns))
-    }
-
-    /// Measures insertion, on an empty store each time.
-    fn insert<S: MeasuredStore>(
-        &self,
-        make: &dyn Fn() -> io::Result<S>,
-        load: &StoreLoad,
-        later: bool,
-        clock_ns: u64,
-    ) -> anyhow::Result<Throughput> {
-        let plan = OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
-        let warm_up = Until::Time(Duration::from_secs_f64(self.warm_up_s));
-        filling(make, &plan, PhaseSettings { until: warm_up, whole: true, ..self.how(1.0) })?;
-        let counted = filling(make, &plan, self.how(1.0))?;
-        let timed = filling(make, &plan, PhaseSettings { latency: true, ..self.how(0.5) })?;
-        let windowed =
-            if later { Some(filling(make, &plan, PhaseSettings { window: true, ..self.how(1.0) })?) } else { None };
-        Ok(throughput(&counted, &timed, windowed.as_ref(), clock_ns))
-    }
-
-    /// Checks the stored entities, at most [`CHECKED`].
-    fn check_stored<S: MeasuredStore>(&self, store: &S, last: u64) -> anyhow::Result<()> {
-        let (check, step) = (self.check(last), self.keys.div_ceil(CHECKED).max(1));
-        for id in (0..self.keys).step_by(usize::try_from(step)?).map(u64::cast_signed) {
-            let mut right = false;
-            store.get(id, &mut |found| right = check.is_right(id, found))?;
-            if !right {
-                bail!("in the end what is stored of {id} is nothing that was put there");
-            }
-        }
-        expect_len(store, self.keys)
     }
 }
 
@@ -206,11 +173,7 @@ impl StoreRun {
 /// # Errors
 ///
 /// Returns the errors of [`Lanes::run`], and an error if a store cannot be made or has a wrong number of entities.
-pub fn filling<S: MeasuredStore>(
-    make: &dyn Fn() -> io::Result<S>,
-    plan: &OperationPlan,
-    how: PhaseSettings,
-) -> anyhow::Result<Passed> {
+pub fn filling(make: &StoreMaker, plan: &OperationPlan, how: PhaseSettings) -> anyhow::Result<Passed> {
     let mut all: Option<Passed> = None;
     loop {
         let store = make().context("a store cannot be made")?;
@@ -220,8 +183,8 @@ pub fn filling<S: MeasuredStore>(
             (Some(all), Until::Operations(operations)) => Until::Operations(operations.saturating_sub(all.operations)),
         };
         let mut lanes = Lanes::new(plan, 0);
-        let passed = lanes.run(&store, PhaseSettings { until, ..how })?;
-        expect_len(&store, lanes.balance().unsigned_abs())?;
+        let passed = store.run(&mut lanes, PhaseSettings { until, ..how })?;
+        store.expect_len(lanes.balance().unsigned_abs())?;
         let sum = match all.take() {
             None => passed,
             Some(before) => before.and(&passed)?,
@@ -242,65 +205,9 @@ pub fn filling<S: MeasuredStore>(
 /// # Errors
 ///
 /// Returns an error if the store fails, or if an entity was there already.
-pub fn fill<S: MeasuredStore>(store: &S, keys: u64, payload_bytes: usize) -> anyhow::Result<()> {
-    let run = StoreRun {
-        store: String::new(),
-        threads: 1,
-        keys,
-        payload_bytes,
-        loads: Vec::new(),
-        seed: 0,
-        warm_up_s: 0.0,
-        time_s: 0.0,
-        limit_s: f64::INFINITY,
-    };
-    run.change(store, OperationKind::Create)?;
-    expect_len(store, keys)
-}
-
-impl With for &StoreRun {
-    type Out = anyhow::Result<StoreReply>;
-
-    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> anyhow::Result<StoreReply> {
-        let mut reply = StoreReply::default();
-        let start_bytes = resident();
-        let store = make().with_context(|| format!("the store {}", self.store))?;
-        let (ended, later) = self.change(&store, OperationKind::Create)?;
-        let fill_s = match ended {
-            Ended::Whole(took) => took.as_secs_f64(),
-            Ended::Short(done) => {
-                reply.unfinished = Some(self.unfinished("filling", done));
-                return Ok(reply);
-            }
-        };
-        expect_len(&store, self.keys)?;
-        if self.loads.iter().any(|load| load.workload == StoreWorkload::Memory) {
-            let memory = StoreMemory { start_bytes, fill_s, filled_bytes: resident(), ..StoreMemory::default() };
-            self.memory(&store, &mut reply, memory)?;
-            if reply.unfinished.is_some() {
-                return Ok(reply);
-            }
-        }
-        let (clock_ns, mut version) = (clock_cost(), 0);
-        let of = |wanted: fn(StoreWorkload) -> bool| self.loads.iter().filter(move |load| wanted(load.workload));
-        let plan = |load: &StoreLoad| OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
-        for load in of(StoreWorkload::draws_ids) {
-            let mut lanes = Lanes::new(&plan(load), version);
-            reply.throughput.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
-            version = lanes.version();
-        }
-        self.check_stored(&store, version)?;
-        for load in of(|workload| workload == StoreWorkload::Churn) {
-            let mut lanes = Lanes::new(&plan(load), version);
-            reply.throughput.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
-            expect_len(&store, self.keys.checked_add_signed(lanes.balance()).unwrap_or(0))?;
-        }
-        drop(store);
-        for load in of(|workload| workload == StoreWorkload::Insert) {
-            reply.throughput.push((load.clone(), self.insert(make, load, later, clock_ns)?));
-        }
-        Ok(reply)
-    }
+pub fn fill(store: &dyn ErasedStore, keys: u64, payload_bytes: usize) -> anyhow::Result<()> {
+    store.change(&AllKeys { keys, payload_bytes, limit_s: f64::INFINITY }, OperationKind::Create)?;
+    store.expect_len(keys)
 }
 
 fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock_ns: u64) -> Throughput {
@@ -321,13 +228,6 @@ fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock
             p999_us: us(latency.value_at_quantile(0.999)),
             max_us: us(latency.max()),
         }),
-    }
-}
-
-fn expect_len<S: MeasuredStore>(store: &S, wanted: u64) -> anyhow::Result<()> {
-    match store.len()? {
-        count if count == wanted => Ok(()),
-        count => Err(anyhow!("it counts {count} entities of {wanted}")),
     }
 }
 

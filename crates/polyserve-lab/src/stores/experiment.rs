@@ -14,7 +14,7 @@ use super::record::{Key, Sample, StoreFigures, StoreSettings, Unfinished};
 use super::report::Report;
 use super::workload::{StoreLoad, StoreWorkload};
 use super::{NAME, table};
-use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Reason, Records, interleaved};
+use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Reason, Records, distinct, interleaved};
 use crate::launch::Launch;
 use crate::scale::Axis;
 
@@ -79,13 +79,7 @@ pub struct Stores<I> {
 impl<I> Stores<I> {
     /// The points of all axes, in the order of the jobs.
     fn places(&self) -> Vec<(Axis, u64)> {
-        let mut places: Vec<(Axis, u64)> = Vec::new();
-        for job in &self.jobs {
-            if !places.contains(&(job.axis, job.x)) {
-                places.push((job.axis, job.x));
-            }
-        }
-        places
+        distinct(self.jobs.iter().map(|job| (job.axis, job.x)))
     }
 }
 

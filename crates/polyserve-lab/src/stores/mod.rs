@@ -17,7 +17,8 @@
 //! # Layout
 //!
 //! * [`entities`]: the stored entities and their checks. [`workload`]: operations, as chunks that are made ahead.
-//! * [`store`]: a store as the loops see it; [`bare`]: maps without the seam. [`window`]: many operations outstanding.
+//! * [`store`]: a store as the loops see it; [`bare`]: maps without the seam; [`erased`]: stores of any type. [`window`]: many
+//!   operations outstanding.
 //! * [`phase`](mod@phase): threads at one store, leg by leg. [`cell`]: a store run, in its own process.
 //! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`], [`table`]:
 //!   the result.
@@ -26,6 +27,7 @@
 pub mod bare;
 pub mod cell;
 pub mod entities;
+pub mod erased;
 pub mod experiment;
 pub mod phase;
 pub mod process;

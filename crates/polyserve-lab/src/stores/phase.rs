@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use hdrhistogram::Histogram;
+use polyserve::EntityRepo;
 use polyserve::repo::{Put, Removed};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -139,15 +140,22 @@ impl Lanes {
     ///
     /// Returns an error if the store fails or panics, or if an entity or an answer is wrong.
     pub fn run<S: MeasuredStore>(&mut self, store: &S, how: PhaseSettings) -> anyhow::Result<Passed> {
+        let (lanes, state) = self.begin(how);
+        store.each(lanes, |store, lane| state.lane(lane, &mut |lane, deadline| state.leg(store, lane, deadline)))?;
+        let legs = state.legs.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.passed(how, legs)
+    }
+
+    /// The lanes at the begin of a phase, and its state.
+    fn begin(&mut self, how: PhaseSettings) -> (&mut [Lane], PhaseState<'_>) {
         for lane in &mut self.lanes {
             (lane.operations, lane.cpu) = (0, Duration::ZERO);
             lane.latency = how.latency.then(histogram);
         }
         let threads = self.lanes.len();
-        let room = WINDOW.min(usize::try_from(self.keys).unwrap_or(WINDOW) / threads / 4);
-        let shared = PhaseState {
+        let state = PhaseState {
             how,
-            room,
+            room: WINDOW.min(usize::try_from(self.keys).unwrap_or(WINDOW) / threads / 4),
             threads,
             payload_bytes: self.payload_bytes,
             versions: &self.versions,
@@ -156,8 +164,11 @@ impl Lanes {
             done: AtomicBool::new(false),
             legs: Mutex::default(),
         };
-        store.each(&mut self.lanes, |store, lane| shared.lane(store, lane))?;
-        let legs = shared.legs.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (&mut self.lanes, state)
+    }
+
+    /// The result of a phase.
+    fn passed(&self, how: PhaseSettings, legs: Legs) -> anyhow::Result<Passed> {
         if let Some(error) = legs.error {
             return Err(error);
         }
@@ -211,8 +222,9 @@ impl PhaseState<'_> {
         self.legs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The legs of one thread. It reaches every barrier, also after a panic, because the other threads wait there.
-    fn lane<S: MeasuredStore>(&self, store: &S, lane: &mut Lane) {
+    /// The legs of one thread. It reaches every barrier, also after a panic, because the other threads wait there. `leg` does
+    /// the operations of a leg.
+    fn lane(&self, lane: &mut Lane, leg: &mut dyn FnMut(&mut Lane, Option<Instant>) -> anyhow::Result<u64>) {
         loop {
             if lane.chunk.codes.len() == 0 {
                 lane.chunk = lane.maker.chunk(self.versions);
@@ -222,7 +234,7 @@ impl PhaseState<'_> {
             self.barrier.wait();
             let (before, begun) = (cpu(), Instant::now());
             let left = deadline.map(|left| begun + left);
-            let result = catch_unwind(AssertUnwindSafe(|| self.leg(store, lane, left)));
+            let result = catch_unwind(AssertUnwindSafe(|| leg(lane, left)));
             let ended = Instant::now();
             self.over.store(true, Ordering::Relaxed);
             lane.cpu += cpu().saturating_sub(before);
@@ -293,18 +305,7 @@ impl PhaseState<'_> {
         let check = Check::new(last, self.payload_bytes, self.how.whole);
         let most = self.most(lane);
         match store.repo().filter(|_| self.how.window) {
-            Some(repo) => {
-                let mut window = OperationWindow::new(repo, self.room);
-                let done = self.operations(lane, deadline, most, |lane, _| {
-                    let Some(code) = lane.chunk.codes.next() else { return Ok(false) };
-                    let entities = &mut lane.chunk.entities;
-                    window.ask(code, || entities.next().unwrap_or_default(), &check)?;
-                    lane.balance += balance(code.kind());
-                    Ok(true)
-                });
-                window.drain()?;
-                done
-            }
+            Some(repo) => self.windowed(repo, lane, deadline, most, &check),
             None if self.how.latency => self.operations(lane, deadline, most, |lane, place| {
                 let begun = (place == 0).then(Instant::now);
                 let is_done = perform(store, lane, &check)?;
@@ -315,6 +316,27 @@ impl PhaseState<'_> {
             }),
             None => self.operations(lane, deadline, most, |lane, _| perform(store, lane, &check)),
         }
+    }
+
+    /// A leg with many operations outstanding.
+    fn windowed(
+        &self,
+        repo: &dyn EntityRepo,
+        lane: &mut Lane,
+        deadline: Option<Instant>,
+        most: u64,
+        check: &Check,
+    ) -> anyhow::Result<u64> {
+        let mut window = OperationWindow::new(repo, self.room);
+        let done = self.operations(lane, deadline, most, |lane, _| {
+            let Some(code) = lane.chunk.codes.next() else { return Ok(false) };
+            let entities = &mut lane.chunk.entities;
+            window.ask(code, || entities.next().unwrap_or_default(), check)?;
+            lane.balance += balance(code.kind());
+            Ok(true)
+        });
+        window.drain()?;
+        done
     }
 
     /// Does operations until the leg is over. Returns their number.

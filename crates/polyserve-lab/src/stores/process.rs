@@ -101,12 +101,7 @@ mod tests {
     #[test]
     fn a_process_that_fails_says_why() {
         let processes = Processes { stop: Shutdown::new(), patience: Duration::from_secs(60) };
-        let shell = |script: &str| Launch {
-            program: "/bin/sh".into(),
-            args: ["-c", script].map(Into::into).into(),
-            env: Vec::new(),
-            address: crate::launch::AddressFrom::Json,
-        };
+        let shell = |text: &str| crate::fixtures::script(text, crate::launch::AddressFrom::Json);
         assert_eq!(processes.output(&shell("echo hello")).unwrap(), "hello\n");
         let absence = processes.output(&shell("echo no memory >&2; exit 3")).unwrap_err();
         assert!(absence.why.contains("exit status: 3: no memory") && absence.is_wrong(), "{absence:?}");

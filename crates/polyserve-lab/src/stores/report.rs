@@ -16,7 +16,7 @@ use super::workload::StoreLoad;
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records, again};
 use crate::scale::Axis;
 use crate::scale::growth::{CurveSample, Fit, power};
-use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
+use crate::statistics::{Estimate, Interval, Verdict, middle, tie_band};
 
 /// The end of the name of the baseline's second entry; see [`again`].
 pub const AGAIN: &str = " (again)";
@@ -209,7 +209,6 @@ impl Report {
             points.extend(points_of(*axis, load, *x, field, baseline, seed));
         }
         let clocks = measured.cells().filter_map(|cell| Some(cell.throughput.latency?.clock_ns as f64));
-        let mut clocks: Vec<f64> = clocks.collect();
         let absent = |reason: Reason| records.absences().filter(move |(_, absence)| absence.reason == reason);
         let timed_out =
             |(key, absence): (&Key, &Absence)| TimedOut { key: key.without_load(), why: absence.why.clone() };
@@ -222,7 +221,7 @@ impl Report {
         Self {
             baseline: baseline.to_owned(),
             rounds: measured.samples.iter().map(|(key, _)| key.round).max().unwrap_or(0),
-            clock_ns: (!clocks.is_empty()).then(|| median(&mut clocks)),
+            clock_ns: middle(clocks),
             points,
             memory: memory(&measured),
             growth: growth(&fields, seed),
@@ -257,16 +256,17 @@ fn median_of(
     rounds: &BTreeMap<usize, StoreCell<'_>>,
 ) -> StorePoint {
     let cells: Vec<&Throughput> = rounds.values().map(|cell| cell.throughput).collect();
-    let latency = |of: fn(&StoreLatency) -> f64| middle(&cells, |cell| cell.latency.as_ref().map(of));
+    let median = |figure: fn(&Throughput) -> Option<f64>| middle(cells.iter().filter_map(|cell| figure(cell)));
+    let latency = |of: fn(&StoreLatency) -> f64| middle(cells.iter().filter_map(|cell| cell.latency.as_ref()).map(of));
     StorePoint {
         axis,
         x,
         load: load.clone(),
         name: name.to_owned(),
         rounds: cells.len(),
-        per_s: middle(&cells, |cell| Some(cell.per_s)).unwrap_or(0.0),
-        windowed_per_s: middle(&cells, |cell| cell.windowed_per_s),
-        cpu_us: middle(&cells, |cell| cell.cpu_us),
+        per_s: median(|cell| Some(cell.per_s)).unwrap_or(0.0),
+        windowed_per_s: median(|cell| cell.windowed_per_s),
+        cpu_us: median(|cell| cell.cpu_us),
         p50_us: latency(|latency| latency.p50_us),
         p99_us: latency(|latency| latency.p99_us),
         p999_us: latency(|latency| latency.p999_us),
@@ -304,11 +304,6 @@ fn points_of(
     field.iter().map(point).collect()
 }
 
-fn middle<T>(all: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = all.iter().filter_map(|one| figure(one)).collect();
-    (!values.is_empty()).then(|| median(&mut values))
-}
-
 /// The number of entities, and their memory.
 type KeysAndMemory = (u64, StoreMemory);
 
@@ -322,7 +317,9 @@ fn memory(measured: &MeasuredCells<'_>) -> Vec<MemoryPoint> {
     for (key, memory) in &own {
         by.entry(key.point()).or_default().push(memory);
     }
-    let each = |all: &[&KeysAndMemory], state: usize| middle(all, |(keys, memory)| memory.per_entity(*keys)[state]);
+    let each = |all: &[&KeysAndMemory], state: usize| {
+        middle(all.iter().filter_map(|(keys, memory)| memory.per_entity(*keys)[state]))
+    };
     let point = |(&(axis, x, name), all): (&(Axis, u64, &str), &Vec<&KeysAndMemory>)| {
         let plain = by.get(&(axis, x, super::bare::HASH_MAP)).and_then(|all| each(all, 0));
         let filled = each(all, 0);
@@ -335,7 +332,7 @@ fn memory(measured: &MeasuredCells<'_>) -> Vec<MemoryPoint> {
             emptied: each(all, 1),
             refilled: each(all, 2),
             of_plain: filled.zip(plain).map(|(own, plain)| own / plain),
-            fill_s: middle(all, |(_, memory)| Some(memory.fill_s)).unwrap_or(0.0),
+            fill_s: middle(all.iter().map(|(_, memory)| memory.fill_s)).unwrap_or(0.0),
         }
     };
     by.iter().map(point).collect()

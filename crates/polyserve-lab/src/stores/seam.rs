@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::twins::{Ground, Lookups, StoreSet};
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
-use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, median};
+use crate::statistics::{Estimate, LEAST_ROUNDS, middle};
 
 /// The experiment's name, its command's and its file's.
 pub const NAME: &str = "seam";
@@ -327,7 +327,7 @@ impl Report {
             };
             let per_s = |name: &str| {
                 let turns = field.get(name).into_iter().flat_map(BTreeMap::values);
-                median(&mut turns.map(|turn| turn.gets as f64 / turn.elapsed_s).collect::<Vec<_>>())
+                middle(turns.map(|turn| turn.gets as f64 / turn.elapsed_s)).unwrap_or(0.0)
             };
             let same = again(baseline);
             for name in field.keys().filter(|name| *name != baseline && **name != same) {
@@ -358,35 +358,21 @@ impl Report {
 }
 
 fn table(rows: &[SeamRow]) -> Table {
-    let header = [
-        "STORE",
-        "BESIDE",
-        "THREADS",
-        "GETS",
-        "TIME, BASELINE 1",
-        "95 %",
-        "THE BASELINE AGAIN",
-        "M GETS/S",
-        "BASELINE'S",
-        "ROUNDS",
-    ];
-    let mut table = Table::of_numbers(&header);
-    let interval = |of: &Interval| of.to_string();
-    for row in rows {
-        table.row(vec![
-            row.name.clone(),
-            row.baseline.clone(),
-            row.threads.to_string(),
-            row.lookups.to_string(),
-            format!("{:.3}", row.time.ratio),
-            interval(&row.time.interval),
-            or_nothing(row.same.as_ref().map(|same| interval(&same.interval))),
-            format!("{:.2}", row.per_s / 1e6),
-            format!("{:.2}", row.baseline_per_s / 1e6),
-            row.time.rounds.to_string(),
-        ]);
-    }
-    table
+    Table::of_columns(
+        rows,
+        &[
+            ("STORE", &|row| row.name.clone()),
+            ("BESIDE", &|row| row.baseline.clone()),
+            ("THREADS", &|row| row.threads.to_string()),
+            ("GETS", &|row| row.lookups.to_string()),
+            ("TIME, BASELINE 1", &|row| format!("{:.3}", row.time.ratio)),
+            ("95 %", &|row| row.time.interval.to_string()),
+            ("THE BASELINE AGAIN", &|row| or_nothing(row.same.map(|same| same.interval.to_string()))),
+            ("M GETS/S", &|row| format!("{:.2}", row.per_s / 1e6)),
+            ("BASELINE'S", &|row| format!("{:.2}", row.baseline_per_s / 1e6)),
+            ("ROUNDS", &|row| row.time.rounds.to_string()),
+        ],
+    )
 }
 
 impl fmt::Display for Report {

@@ -63,19 +63,26 @@ pub(super) fn in_threads<S: Sync, L: Send>(
     lanes: &mut [L],
     work: impl Fn(&S, &mut L) + Sync,
 ) -> anyhow::Result<()> {
+    let work = &work;
+    let works = lanes.iter_mut().map(|lane| -> ThreadWork<'_> { Box::new(move || work(store, lane)) });
+    run_pinned(works.collect())
+}
+
+/// The work of one thread.
+type ThreadWork<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// Starts and joins the threads. It is compiled once for all types of stores.
+fn run_pinned<'a>(works: Vec<ThreadWork<'a>>) -> anyhow::Result<()> {
     let cores = Cores::available()?;
     thread::scope(|scope| {
-        let threads: Vec<_> = lanes
-            .iter_mut()
-            .enumerate()
-            .map(|(number, lane)| {
-                let (work, core) = (&work, cores.numbers()[number % cores.count()]);
-                scope.spawn(move || {
-                    let _ = Cores::from(core).pin(); // a machine that refuses is noisier, not wrong
-                    work(store, lane);
-                })
+        let start = |(number, work): (usize, ThreadWork<'a>)| {
+            let core = cores.numbers()[number % cores.count()];
+            scope.spawn(move || {
+                let _ = Cores::from(core).pin(); // a machine that refuses is noisier, not wrong
+                work();
             })
-            .collect();
+        };
+        let threads: Vec<_> = works.into_iter().enumerate().map(start).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
     })
 }

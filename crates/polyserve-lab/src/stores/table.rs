@@ -5,16 +5,15 @@ use std::fmt;
 
 use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
-use serde::Serialize;
-use serde_json::Value;
 
 use super::bare::PREFIX;
 use super::record::{Key, Sample, StoreFigures};
 use super::report::{AGAIN, MemoryPoint, Report, StorePoint, ThroughputGrowth};
 use super::workload::StoreLoad;
-use crate::experiment::{Experiment, Records};
+use crate::experiment::{Experiment, Records, csv};
 use crate::scale::Axis;
-use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict};
+use crate::scale::growth::Fit;
+use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict};
 
 /// A time in microseconds.
 fn time(us: Option<f64>) -> String {
@@ -79,23 +78,19 @@ fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
 }
 
 fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
-    let axis = axis.name().to_uppercase();
-    let header = ["STORE", axis.as_str(), "BYTES EACH", "OF bare/hash_map", "ALL REMOVED", "STORED AGAIN", "STORED/S"];
-    let mut table = Table::of_numbers(&header);
     let bytes = |bytes: Option<f64>| or_nothing(bytes.map(|bytes| format!("{bytes:.1}")));
-    for point in points {
-        let keys = point.stored_per_s();
-        table.row(vec![
-            point.name.clone(),
-            count(point.x as f64),
-            bytes(point.filled),
-            or_nothing(point.of_plain.map(|part| format!("{part:.3}"))),
-            bytes(point.emptied),
-            bytes(point.refilled),
-            or_nothing(keys.map(rate)),
-        ]);
-    }
-    table
+    Table::of_columns(
+        points,
+        &[
+            ("STORE", &|point| point.name.clone()),
+            (&axis.name().to_uppercase(), &|point| count(point.x as f64)),
+            ("BYTES EACH", &|point| bytes(point.filled)),
+            ("OF bare/hash_map", &|point| or_nothing(point.of_plain.map(|part| format!("{part:.3}")))),
+            ("ALL REMOVED", &|point| bytes(point.emptied)),
+            ("STORED AGAIN", &|point| bytes(point.refilled)),
+            ("STORED/S", &|point| or_nothing(point.stored_per_s().map(rate))),
+        ],
+    )
 }
 
 impl MemoryPoint {
@@ -106,20 +101,20 @@ impl MemoryPoint {
 }
 
 fn growth_table(growth: &[&ThroughputGrowth]) -> Table {
-    let mut table =
-        Table::of_numbers(&["store", "workload", "throughput grows as", "95 % interval", "R²", "points", "rounds"]);
-    for ThroughputGrowth { axis, load, name, curve } in growth {
-        table.row(vec![
-            name.clone(),
-            load.to_string(),
-            format!("{axis}^{:.2}", curve.b),
-            format!("[{:.2}, {:.2}]", curve.interval.low, curve.interval.high),
-            if curve.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", curve.r2) },
-            curve.points.to_string(),
-            curve.rounds.to_string(),
-        ]);
-    }
-    table
+    Table::of_columns(
+        growth,
+        &[
+            ("store", &|growth| growth.name.clone()),
+            ("workload", &|growth| growth.load.to_string()),
+            ("throughput grows as", &|growth| format!("{}^{:.2}", growth.axis, growth.curve.b)),
+            ("95 % interval", &|ThroughputGrowth { curve: Fit { interval: Interval { low, high }, .. }, .. }| {
+                format!("[{low:.2}, {high:.2}]")
+            }),
+            ("R²", &|growth| growth.curve.r2_text()),
+            ("points", &|growth| growth.curve.points.to_string()),
+            ("rounds", &|growth| growth.curve.rounds.to_string()),
+        ],
+    )
 }
 
 /// The fastest repo at each point, and its share of the fastest bare map's throughput, by medians. Two stores cross where the
@@ -171,20 +166,12 @@ fn tails_table(points: &[&StorePoint], x: u64) -> Table {
 
 /// The stores without figures: name, place, and why.
 fn missing(report: &Report) -> Vec<[String; 3]> {
-    let at = |axis: Axis, x: u64| format!("{x} {axis}");
+    let at = |name: &str, axis: Axis, x: u64, why: String| [name.to_owned(), format!("{x} {axis}"), why];
     let mut all: Vec<[String; 3]> = Vec::new();
-    all.extend(
-        report.unfinished.iter().map(|one| [one.key.name.clone(), at(one.key.axis, one.key.x), one.why.clone()]),
-    );
-    all.extend(
-        report.not_run.iter().map(|one| [one.name.clone(), at(one.axis, one.x), format!("not run: {}", one.why)]),
-    );
-    all.extend(
-        report
-            .failed
-            .iter()
-            .map(|one| [one.key.name.clone(), at(one.key.axis, one.key.x), format!("no figures: {}", one.why)]),
-    );
+    all.extend(report.unfinished.iter().map(|one| at(&one.key.name, one.key.axis, one.key.x, one.why.clone())));
+    all.extend(report.not_run.iter().map(|one| at(&one.name, one.axis, one.x, format!("not run: {}", one.why))));
+    let failed = report.failed.iter().map(|one| (&one.key, format!("no figures: {}", one.why)));
+    all.extend(failed.map(|(key, why)| at(&key.name, key.axis, key.x, why)));
     all
 }
 
@@ -254,16 +241,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
     tables
 }
 
-/// A sample with its key, as its line in the record.
-#[derive(Serialize)]
-struct CsvLine<'a> {
-    #[serde(flatten)]
-    key: &'a Key,
-    #[serde(flatten)]
-    sample: &'a Sample,
-}
-
-/// Every sample as CSV, with a header: first throughput, then memory. An unknown figure is empty.
+/// Every sample as CSV: first throughput, then memory.
 ///
 /// # Errors
 ///
@@ -272,47 +250,12 @@ pub(super) fn samples_csv<E>(records: &Records<E>) -> anyhow::Result<String>
 where
     E: Experiment<Key = Key, Sample = Sample>,
 {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record(COLUMNS)?;
-    for is_memory in [false, true] {
-        let is_own = |sample: &Sample| matches!(sample.figures, StoreFigures::Memory(_)) == is_memory;
-        for (key, sample) in records.samples().filter(|(_, sample)| is_own(sample)) {
-            let row = serde_json::to_value(CsvLine { key, sample })?;
-            csv.write_record(COLUMNS.map(|column| match &row[column] {
-                Value::Null => String::new(),
-                Value::String(text) => text.clone(),
-                value => value.to_string(),
-            }))?;
-        }
-    }
-    Ok(String::from_utf8(csv.into_inner()?)?)
+    let mut rows = records.rows();
+    rows.sort_by_key(|row| matches!(row.sample.figures, StoreFigures::Memory(_)));
+    csv(COLUMNS, rows)
 }
 
-const COLUMNS: [&str; 26] = [
-    "axis",
-    "x",
-    "name",
-    "round",
-    "keys",
-    "threads",
-    "payload_bytes",
-    "workload",
-    "dist",
-    "operations",
-    "elapsed_s",
-    "per_s",
-    "windowed_per_s",
-    "cpu_us",
-    "sampled",
-    "clock_ns",
-    "p50_us",
-    "p99_us",
-    "p999_us",
-    "max_us",
-    "start_bytes",
-    "filled_bytes",
-    "fill_s",
-    "emptied_bytes",
-    "refilled_bytes",
-    "refill_s",
-];
+const COLUMNS: &str = "\
+    axis,x,name,round,keys,threads,payload_bytes,workload,dist,operations,elapsed_s,per_s,windowed_per_s,\
+    cpu_us,sampled,clock_ns,p50_us,p99_us,p999_us,max_us,start_bytes,filled_bytes,fill_s,emptied_bytes,\
+    refilled_bytes,refill_s";

@@ -1,6 +1,6 @@
 //! Stores that are right, stores that are wrong, and runs that go on: with a few operations each.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry};
@@ -17,9 +17,8 @@ use super::seam::{self, Seam, SeamGroup, SeamSetup};
 use super::twins::Lookups;
 use super::workload::{StoreLoad, StoreWorkload};
 use crate::experiment::{self, Absence, Experiment as _, Reason, Records, again};
+use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal};
-use crate::launch::{AddressFrom, Launch};
-use crate::machine::{Cores, Environment};
 use crate::scale::Axis;
 
 fn store_run(store: &str, threads: usize, payload_bytes: usize) -> StoreRun {
@@ -228,22 +227,14 @@ fn read() -> StoreLoad {
     StoreLoad { workload: StoreWorkload::Read, dist: Some("uniform".into()) }
 }
 
-fn fresh(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("polyserve-stores-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    dir
-}
-
 fn header(experiment: &str) -> Header {
-    let one = Cores::from(0);
-    let environment = Environment::of(&one, [&one; 2], 1, "any");
-    Header::new(experiment, serde_json::json!({"baseline": "slow"}), environment)
+    fixtures::header(experiment, serde_json::json!({"baseline": "slow"}))
 }
 
 type Recorded = Records<Stores<Scripted>>;
 
 fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Recorded, usize) {
-    let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+    let launch = fixtures::launch();
     let loads = vec![StoreLoad { workload: StoreWorkload::Memory, dist: None }, read()];
     let job = |x: u64, name: &str| {
         let place = StoreSettings { keys: x, threads: 1, payload_bytes: 15 };
@@ -271,7 +262,7 @@ fn counts(records: &Recorded) -> (usize, usize) {
 /// A rerun measures what is missing; a store that did wrong or ran out of time stays out.
 #[test]
 fn a_rerun_measures_what_is_missing() {
-    let dir = fresh("rerun");
+    let dir = TestDir::new("stores-rerun");
     let is_out = |records: &Recorded, name: &str| {
         let report = Report::of(records);
         assert_eq!(
@@ -295,19 +286,18 @@ fn a_rerun_measures_what_is_missing() {
     std::fs::write(&file, &text[..lost]).unwrap();
     let (records, asked) = run(&dir, None, None);
     assert_eq!((asked, counts(&records)), (1, (60, 60)));
-    let _ = std::fs::remove_dir_all(&dir);
     for (fails, short) in [(Some(("fast", true)), None), (None, Some("fast"))] {
+        let dir = TestDir::new("stores-out");
         assert_eq!(run(&dir, fails, short).1, 42);
         let (records, asked) = run(&dir, None, None);
         assert_eq!((asked, counts(&records).0, records.absences().count()), (0, 40, 2));
         assert_eq!(records.is_failed(), fails.is_some());
-        let _ = std::fs::remove_dir_all(&dir);
     }
 }
 
 #[test]
 fn a_report_has_ratios_memory_and_growth() {
-    let dir = fresh("report");
+    let dir = TestDir::new("stores-report");
     let (records, _) = run(&dir, None, None);
     let report = Report::of(&records);
     let fast = report.points.iter().find(|point| point.name == "fast" && point.x == 100_000).unwrap();
@@ -331,20 +321,18 @@ fn a_report_has_ratios_memory_and_growth() {
     let tails = summary.tables.iter().filter(|(title, _)| title.starts_with("keys: p50, p99, p99.9 at "));
     assert_eq!((summary.tables.len(), tails.count()), (6, 2), "one of tails for each number of keys");
     assert_eq!(summary.csv[0].1.lines().count(), 121, "60 cells, 60 of memory");
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 /// The memory that was measured before the time limit is kept.
 #[test]
 fn a_store_that_ran_out_of_time_is_named() {
-    let dir = fresh("short");
+    let dir = TestDir::new("stores-short");
     let (records, _) = run(&dir, None, Some("fast"));
     let report = Report::of(&records);
     let said = report.to_string();
     assert!(said.contains("fast did not finish removing 1000000 keys in 60 s: it got to 7"), "{said}");
     assert_eq!((report.unfinished.len(), report.failed.len()), (2, 0), "one for each store run");
     assert!(report.memory.iter().any(|point| point.name == "fast" && point.filled == Some(100.0)));
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 /// Records of format 2 have memory, stores that are left out and stores that ran out of time in lines of their own kinds.
@@ -399,7 +387,7 @@ fn seam(stores: &[&str], rounds: usize, catalog: Catalog) -> Seam {
 /// Every store takes its turn in every round; a rerun takes none; the baseline's second entry is the band.
 #[test]
 fn stores_take_turns() {
-    let dir = fresh("seam");
+    let dir = TestDir::new("stores-seam");
     let mut stores = stores();
     stores.retain(|name| name != HASH_MAP && name != "bare/dashmap");
     let names: Vec<&str> = stores.iter().map(String::as_str).collect();
@@ -421,13 +409,12 @@ fn stores_take_turns() {
     let report = seam::Report::of(&Records::of(&lines).unwrap());
     assert_eq!((report.above().count(), Seam::is_passed(&report)), (names.len() * 4, false));
     assert!(Seam::is_passed(&seam::Report { interrupted: true, ..report }), "an interrupted run decides nothing");
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 /// A rerun does not measure the field again, and reports the failure.
 #[test]
 fn a_turn_that_shows_something_else_ends_the_run() {
-    let dir = fresh("seam-wrong");
+    let dir = TestDir::new("stores-seam-wrong");
     let wrong: fn(EntityRef<'_>) -> Entity = |found| Entity::new(found.id, "another", found.value);
     let mut seam = seam(&["faulty"], 1, catalog(Some(Fault::Shows(wrong)), false));
     seam.setup.threads = vec![1];
@@ -439,5 +426,4 @@ fn a_turn_that_shows_something_else_ends_the_run() {
     assert!(error.contains("faulty") && error.contains("200 of 200 gets"), "{error}");
     let records = run().unwrap();
     assert!(records.is_failed() && seam::Report::of(&records).to_string().contains("200 of 200 gets"));
-    let _ = std::fs::remove_dir_all(&dir);
 }

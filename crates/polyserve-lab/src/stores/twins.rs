@@ -7,152 +7,21 @@
 //! a get that shows a wrong entity ends the run. Cost: the entities of all stores at once; one dynamic call for each turn of
 //! a thread.
 
-use std::cell::Cell;
 use std::fmt;
-use std::hint::black_box;
-use std::io;
-use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
-use clap::ValueEnum;
+use anyhow::Context as _;
 use polyserve::catalog::Catalog;
-use polyserve::repo::{Put, RepoError};
-use polyserve::{Entity, EntityRef};
 use polyserve_load::{Dist, Picker};
 use serde::{Deserialize, Serialize};
 
-use super::bare::{With, with};
+use super::bare::maker;
 use super::entities::{Check, entity, mixed, spread};
-use super::store::MeasuredStore;
-use super::window::expect;
+use super::erased::{ErasedStore, Gets};
 use crate::experiment::order;
 
-/// Whether a get waits for the previous get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Lookups {
-    /// It waits: its id depends on the entity of the previous get. Requests behave like this: each writes its answer first.
-    Dependent,
-    /// It does not wait: a core begins the next gets while it waits for memory. A loop over known ids behaves like this.
-    Independent,
-}
-
-impl fmt::Display for Lookups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Dependent => "dependent",
-            Self::Independent => "independent",
-        })
-    }
-}
-
-/// The purpose of a turn.
-#[derive(Clone, Copy)]
-enum Gets {
-    /// To check all entities, with their descriptions.
-    Whole,
-    /// To measure.
-    Each(Lookups),
-}
-
-/// A store with an erased type.
-trait ErasedStore {
-    fn put(&self, entity: Entity) -> anyhow::Result<()>;
-    fn turn(&self, ids: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<Duration>;
-}
-
-struct Erased<S>(S);
-
-struct Erase;
-
-impl With for Erase {
-    type Out = io::Result<Box<dyn ErasedStore>>;
-
-    fn with<S: MeasuredStore + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> Self::Out {
-        Ok(Box::new(Erased(make()?)))
-    }
-}
-
-/// A thread's part of a turn.
-struct LookupLane {
-    ids: Arc<[u32]>,
-    result: Option<(Result<u64, RepoError>, [Instant; 2])>,
-}
-
-impl<S: MeasuredStore> ErasedStore for Erased<S> {
-    fn put(&self, entity: Entity) -> anyhow::Result<()> {
-        let id = entity.id;
-        expect(id, self.0.put(entity)?, Put::Created)
-    }
-
-    fn turn(&self, ids: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<Duration> {
-        let barrier = Barrier::new(ids.len());
-        let mut lanes: Vec<LookupLane> =
-            ids.iter().map(|ids| LookupLane { ids: Arc::clone(ids), result: None }).collect();
-        self.0.each(&mut lanes, |store, lane| {
-            barrier.wait();
-            let begun = Instant::now();
-            let (check, ids) = (*check, &lane.ids);
-            let right = match gets {
-                Gets::Whole => independent(store, ids, move |id, found| check.is_right(id, found)),
-                Gets::Each(Lookups::Independent) => independent(store, ids, move |id, found| check.is_like(id, found)),
-                Gets::Each(Lookups::Dependent) => dependent(store, ids, move |id, found| check.is_like(id, found)),
-            };
-            lane.result = Some((right, [begun, Instant::now()]));
-        })?;
-        let mut span: Option<[Instant; 2]> = None;
-        for lane in lanes {
-            let (right, [begun, ended]) = lane.result.context("a thread has no result")?;
-            let (right, all) = (right?, lane.ids.len() as u64);
-            if right != all {
-                bail!("{} of {all} gets showed no entity, or an entity that was never put", all - right);
-            }
-            span = Some(span.map_or([begun, ended], |[first, last]| [first.min(begun), last.max(ended)]));
-        }
-        span.map(|[first, last]| last - first).ok_or_else(|| anyhow!("there was no thread"))
-    }
-}
-
-/// Returns the number of gets that showed the right entity. No get waits for another: a core begins the next gets while it
-/// waits for the memory of the first.
-#[inline(never)] // so that each store's loop is a function of its own, which a profile can name
-fn independent<S: MeasuredStore>(
-    store: &S,
-    ids: &[u32],
-    check: impl Fn(i64, EntityRef<'_>) -> bool,
-) -> Result<u64, RepoError> {
-    // Made once, so that no measured get makes it.
-    let seen = (Cell::new(0), Cell::new(0));
-    let (asked, right) = &seen;
-    let mut see = |found: EntityRef<'_>| right.set(right.get() + u64::from(check(asked.get(), found)));
-    for id in ids {
-        asked.set(i64::from(*id));
-        store.get(asked.get(), &mut see)?;
-    }
-    Ok(seen.1.get())
-}
-
-/// [`independent`], but the id of each get depends on the entity of the previous get, so that it cannot begin earlier.
-#[inline(never)]
-fn dependent<S: MeasuredStore>(
-    store: &S,
-    ids: &[u32],
-    check: impl Fn(i64, EntityRef<'_>) -> bool,
-) -> Result<u64, RepoError> {
-    let seen = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let (asked, right, shown) = &seen;
-    let mut see = |found: EntityRef<'_>| {
-        shown.set(found.value.to_bits().cast_signed() ^ found.id);
-        right.set(right.get() + u64::from(check(asked.get(), found)));
-    };
-    let nothing = black_box(0); // the compiler does not know its value
-    for id in ids {
-        asked.set(i64::from(*id) ^ (shown.get() & nothing));
-        store.get(asked.get(), &mut see)?;
-    }
-    Ok(seen.1.get())
-}
+pub use super::erased::Lookups;
 
 /// Stores with the same content.
 pub struct StoreSet {
@@ -193,14 +62,14 @@ impl StoreSet {
         let mut made = Vec::new();
         for number in &turns {
             let name = names[*number];
-            made.push((*number, with(catalog, name, Erase)?.with_context(|| format!("the store {name}"))?));
+            made.push((*number, maker(catalog, name)?().with_context(|| format!("the store {name}"))?));
         }
         made.sort_by_key(|(number, _)| *number);
         let stores: Vec<_> = made.into_iter().map(|(_, store)| store).collect();
         for place in 0..ground.keys {
             let id = spread(place, ground.keys);
             for number in &turns {
-                let put = stores[*number].put(entity(id, 0, ground.payload_bytes));
+                let put = stores[*number].create(entity(id, 0, ground.payload_bytes));
                 put.with_context(|| format!("{} cannot be filled", names[*number]))?;
             }
         }

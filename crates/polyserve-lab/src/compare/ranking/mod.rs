@@ -20,7 +20,7 @@ pub use super::sample::Rate;
 use super::sample::{Latency, Measurement, microseconds};
 use super::{Comparison, calibration};
 use crate::experiment::{Failed, Records};
-use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
+use crate::statistics::{Estimate, Interval, Verdict, middle, tie_band};
 
 mod void;
 
@@ -162,14 +162,12 @@ impl RankingEntry<'_> {
     /// the latencies of all rounds together, the requests of that round alone may determine the p99.
     pub fn usual_latencies(&self) -> Option<Latencies> {
         let all: Vec<&Measurement> = self.rounds.iter().flatten().copied().collect();
-        let middle = |figure: fn(&Latency) -> f64| {
-            let mut values: Vec<f64> = all.iter().filter_map(|one| one.latency.as_ref()).map(figure).collect();
-            (!values.is_empty()).then(|| median(&mut values))
-        };
+        let of_rounds =
+            |figure: fn(&Latency) -> f64| middle(all.iter().filter_map(|one| one.latency.as_ref()).map(figure));
         Some(Latencies {
-            p50_us: middle(|latency| latency.p50_us)?,
-            p99_us: middle(|latency| latency.p99_us)?,
-            p999_us: middle(|latency| latency.p999_us)?,
+            p50_us: of_rounds(|latency| latency.p50_us)?,
+            p99_us: of_rounds(|latency| latency.p99_us)?,
+            p999_us: of_rounds(|latency| latency.p999_us)?,
             overloaded: is_overloaded(&all),
         })
     }
@@ -224,12 +222,7 @@ impl Ranking {
         let kept = kept.and_then(|kept| usize::try_from(kept).ok());
         let baseline = contestants.iter().find(|(_, role)| *role == Role::Baseline);
         let place = |name: &str| contestants.iter().position(|(known, _)| known == name).unwrap_or(contestants.len());
-        let failed = records.absences().map(|(key, absence)| Failed {
-            key: key.clone(),
-            why: absence.why.clone(),
-            wrong: absence.is_wrong(),
-        });
-        let mut failed: Vec<Failed<Key>> = failed.collect();
+        let mut failed: Vec<Failed<Key>> = records.absences().map(Failed::new).collect();
         failed.sort_by_key(|failed| place(&failed.key.name));
         let others = records.facts::<OtherProcesses>(OTHERS)?.pop();
         Ok(Self {
@@ -345,8 +338,7 @@ fn busy(
     }
     match idle {
         Some(idle) if cpu > 0.0 => Some(cpu / (cpu + idle)),
-        _ if shares.is_empty() => None,
-        _ => Some(median(&mut shares)),
+        _ => middle(shares),
     }
 }
 
@@ -354,10 +346,7 @@ impl RankingRow {
     fn new(entry: &RankingEntry<'_>, kept: Option<usize>) -> Self {
         let RankingEntry { name, role, bound, rounds } = entry;
         let all: Vec<&Measurement> = rounds.iter().flatten().copied().collect();
-        let middle = |figure: &dyn Fn(&Measurement) -> Option<f64>| {
-            let mut values: Vec<f64> = all.iter().filter_map(|one| figure(one)).collect();
-            (!values.is_empty()).then(|| median(&mut values))
-        };
+        let of_rounds = |figure: &dyn Fn(&Measurement) -> Option<f64>| middle(all.iter().filter_map(|one| figure(one)));
         let server_busy = busy(&all, |one| (one.server_cpu_s, one.server_idle_s, one.server_busy));
         let client_busy = busy(&all, |one| (Some(one.client_cpu_s), one.client_idle_s, Some(one.client_busy)));
         Self {
@@ -366,15 +355,15 @@ impl RankingRow {
             throughput: None,
             cost: None,
             cost_void: None,
-            requests_per_s: middle(&throughput).unwrap_or(0.0),
-            requests_per_cpu_s: middle(&cost),
+            requests_per_s: of_rounds(&throughput).unwrap_or(0.0),
+            requests_per_cpu_s: of_rounds(&cost),
             shares: Vec::new(),
             latency: latencies(&all),
             p99: None,
             bound: bound.clone(),
-            switches_per_request: middle(&|one| one.switches_per_request),
-            loaded_bytes: middle(&|one| one.loaded_bytes.map(|bytes| bytes as f64)),
-            bytes_per_connection: middle(&|one| {
+            switches_per_request: of_rounds(&|one| one.switches_per_request),
+            loaded_bytes: of_rounds(&|one| one.loaded_bytes.map(|bytes| bytes as f64)),
+            bytes_per_connection: of_rounds(&|one| {
                 let (before, loaded) = one.resident_bytes.zip(one.loaded_bytes)?;
                 Some(loaded.saturating_sub(before) as f64 / kept? as f64)
             }),

@@ -1,0 +1,68 @@
+//! Made-up values for the tests of experiments, in this crate and in others.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::experiment::{Experiment, Records};
+use crate::journal::{Header, as_line};
+use crate::launch::{AddressFrom, Launch};
+use crate::machine::{Cores, Environment};
+
+/// A directory that does not exist yet. It is removed with its content.
+#[derive(Debug)]
+pub struct TestDir(PathBuf);
+
+impl TestDir {
+    /// The directory of the test of this name.
+    pub fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("polyserve-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        Self(dir)
+    }
+}
+
+impl Deref for TestDir {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The header of a record with this plan.
+pub fn header(experiment: &str, plan: Value) -> Header {
+    let one = Cores::from(0);
+    Header::new(experiment, plan, Environment::of(&one, [&one; 2], 1, "any"))
+}
+
+/// The header of a record of format 2.
+pub fn old_header(experiment: &str, plan: Value) -> Header {
+    Header { format: 2, ..header(experiment, plan) }
+}
+
+/// The records of these lines after a header.
+///
+/// # Errors
+///
+/// Returns the errors of [`Records::of`].
+pub fn records<E: Experiment>(header: &Header, lines: &[Value]) -> anyhow::Result<Records<E>> {
+    Records::of(&[&[as_line(Header::KIND, header)?], lines].concat())
+}
+
+/// A process that no test starts.
+pub fn launch() -> Launch {
+    Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json }
+}
+
+/// A shell script as a process.
+pub fn script(text: &str, address: AddressFrom) -> Launch {
+    Launch { program: "/bin/sh".into(), args: ["-c", text].map(Into::into).into(), env: Vec::new(), address }
+}
