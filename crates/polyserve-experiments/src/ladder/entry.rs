@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use polyserve::{Connections, Shutdown};
 use polyserve_lab::compare::contestant::{self, Contestant};
-use polyserve_lab::experiment::again;
+use polyserve_lab::experiment::{again, distinct};
 use polyserve_lab::launch::{AddressFrom, Launch, go};
 
 use super::results::{Entry, Role};
@@ -103,13 +103,7 @@ pub fn rungs(subjects: &[LadderSubject], rungs: &[Rung], sources: &Sources, stop
         settings: subject.binary.built_with(&rung.settings),
     };
     let all = || subjects.iter().flat_map(|subject| rungs.iter().map(move |rung| (subject, rung)));
-    let mut variants: Vec<Variant> = Vec::new();
-    for (subject, rung) in all() {
-        let wanted = variant(subject, rung);
-        if !variants.contains(&wanted) {
-            variants.push(wanted);
-        }
-    }
+    let variants = distinct(all().map(|(subject, rung)| variant(subject, rung)));
     let built: Vec<Result<PathBuf, String>> = sources.build(&variants, stop);
     let build = |(subject, rung): (&LadderSubject, &Rung)| {
         let wanted = variant(subject, rung);
@@ -168,14 +162,14 @@ mod tests {
     use super::*;
     use crate::ladder::rung::{QUICK, rungs};
 
+    fn subject(binary: Binary) -> LadderSubject {
+        LadderSubject { name: "warp".into(), binary, args: Vec::new(), shape: Connections::Multiplexed }
+    }
+
     #[test]
     fn a_rung_is_started_with_what_it_was_not_built_with() {
-        let subject = |binary| LadderSubject {
-            name: "any".into(),
-            binary,
-            args: vec!["--workers=2".into()],
-            shape: Connections::Multiplexed,
-        };
+        let subject =
+            |binary| LadderSubject { name: "any".into(), args: vec!["--workers=2".into()], ..subject(binary) };
         let ladder = rungs(&QUICK);
         let args = |binary, rung: &Rung| {
             let launch = subject(binary).launch(Path::new("p"), &rung.settings);
@@ -197,12 +191,7 @@ mod tests {
 
     #[test]
     fn a_rung_that_cannot_be_built_is_named() {
-        let subjects = [LadderSubject {
-            name: "warp".into(),
-            binary: Binary::Warp,
-            args: Vec::new(),
-            shape: Connections::Multiplexed,
-        }];
+        let subjects = [subject(Binary::Warp)];
         let nowhere = Path::new("/nonexistent");
         let stop = Shutdown::new();
         let built = super::rungs(&subjects, &rungs(&QUICK), &Sources::new(Some(nowhere)), &stop);
@@ -216,12 +205,7 @@ mod tests {
     /// The lowest rung has a second entry, which differs from the first by its name and role only.
     #[test]
     fn the_lowest_rung_has_a_control() {
-        let subject = LadderSubject {
-            name: "warp".into(),
-            binary: Binary::Warp,
-            args: Vec::new(),
-            shape: Connections::Multiplexed,
-        };
+        let subject = subject(Binary::Warp);
         let ladder = rungs(&QUICK);
         let program = std::env::current_exe().unwrap();
         let lowest = subject.participants(&ladder[0], None, &program).unwrap();

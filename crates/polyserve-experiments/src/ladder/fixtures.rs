@@ -1,8 +1,7 @@
 //! Made-up records, for tests.
 
 use polyserve_lab::experiment::Records;
-use polyserve_lab::journal::{Header, as_line};
-use polyserve_lab::machine::{Cores, Environment};
+use polyserve_lab::fixtures;
 use serde_json::{Value, json};
 
 use super::{Ladder, NAME, Results};
@@ -23,10 +22,7 @@ pub(super) fn cell(name: &str, round: usize, requests_per_s: f64) -> Value {
 
 /// A record of format 2, with 16 pipelined requests.
 pub(super) fn records(lines: &[Value]) -> Records<Ladder> {
-    let one = Cores::from(0);
-    let header = Header::new(NAME, json!({"pipeline": 16}), Environment::of(&one, [&one; 2], 0, "any"));
-    let header = as_line(Header::KIND, &Header { format: 2, ..header }).unwrap();
-    Records::of(&[&[header], lines].concat()).unwrap()
+    fixtures::records(&fixtures::old_header(NAME, json!({"pipeline": 16})), lines).unwrap()
 }
 
 /// The results of such a record.

@@ -4,11 +4,11 @@
 //! resamples for each ratio.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records};
-use polyserve_lab::statistics::{Estimate, Interval, Verdict, median, tie_band};
+use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
+use polyserve_lab::statistics::{Estimate, Interval, Verdict, middle, tie_band};
 use serde::{Deserialize, Serialize};
 
 use super::entry;
@@ -113,7 +113,8 @@ pub struct Results {
     pub pipeline: u64,
     /// The seed of the resamples.
     seed: u64,
-    samples: HashMap<String, HashMap<usize, Sample>>,
+    /// By contestant, then by round: in order, so that a seed gives one interval.
+    samples: HashMap<String, BTreeMap<usize, Sample>>,
     /// The noise of each subject that was computed by now.
     bands: RefCell<HashMap<(String, Quantity), Interval>>,
 }
@@ -192,7 +193,7 @@ impl Results {
         self.samples.contains_key(name) && !self.failed.iter().any(|failed| failed.key.name == name)
     }
 
-    /// The samples of a contestant, in no order; none if it has no figures.
+    /// The samples of a contestant, by round; none if it has no figures.
     pub fn samples(&self, name: &str) -> Vec<&Sample> {
         if self.has_figures(name) { self.samples[name].values().collect() } else { Vec::new() }
     }
@@ -214,13 +215,7 @@ impl Results {
 
     /// The subjects, in the order of their ladders.
     pub fn subjects(&self) -> Vec<&str> {
-        let mut subjects: Vec<&str> = Vec::new();
-        for entry in self.entries.iter().filter(|entry| entry.role == Role::Rung) {
-            if !subjects.contains(&entry.subject.as_str()) {
-                subjects.push(&entry.subject);
-            }
-        }
-        subjects
+        distinct(self.entries.iter().filter(|entry| entry.role == Role::Rung).map(|entry| entry.subject.as_str()))
     }
 
     /// The ratio of requests per second; `None` if one of the two has no figures.
@@ -235,8 +230,7 @@ impl Results {
 
     /// The median of a figure of `name`.
     pub fn median(&self, name: &str, figure: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        let mut values: Vec<f64> = self.samples(name).into_iter().filter_map(figure).collect();
-        (!values.is_empty()).then(|| median(&mut values))
+        middle(self.samples(name).into_iter().filter_map(figure))
     }
 
     /// CPU time as a share of CPU time and idle time, over all samples. `figures` returns the two times.
@@ -256,10 +250,9 @@ impl Results {
         if !self.has_figures(own) || !self.has_figures(other) {
             return None;
         }
-        let (own, other) = (&self.samples[own], &self.samples[other]);
-        let mut rounds: Vec<usize> = own.keys().filter(|round| other.contains_key(round)).copied().collect();
-        rounds.sort_unstable(); // so that a seed gives one interval
-        let ratios = rounds.iter().filter_map(|round| Some(figure.of(&own[round])? / figure.of(&other[round])?));
+        let other = &self.samples[other];
+        let ratios =
+            self.samples[own].iter().filter_map(|(round, own)| Some(figure.of(own)? / figure.of(other.get(round)?)?));
         Estimate::of(&ratios.collect::<Vec<_>>(), self.seed)
     }
 

@@ -190,32 +190,21 @@ pub fn tables(report: &Report) -> anyhow::Result<Vec<(String, Table)>> {
 }
 
 pub(super) fn ladder(rows: &[RungRow]) -> Table {
-    let mut table = Table::of_numbers(&[
-        "RUNG",
-        "REQUESTS/S",
-        "MIB/S",
-        "REQUESTS/CPU S",
-        "VS RUNG BELOW",
-        "VERDICT",
-        "VS FASTHTTP",
-        "VERDICT",
-        "SERVER BUSY",
-    ]);
-    for row in rows {
-        let number = |figure: Option<f64>| or_nothing(figure.map(count));
-        table.row(vec![
-            row.rung.clone(),
-            number(row.requests_per_s),
-            or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}"))),
-            number(row.requests_per_cpu_s),
-            interval(row.ratio, row.low, row.high),
-            or_nothing(row.verdict.map(worded)),
-            interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high),
-            or_nothing(row.against_fasthttp_verdict.map(worded)),
-            or_nothing(row.server_busy.map(percent)),
-        ]);
-    }
-    table
+    let number = |figure: Option<f64>| or_nothing(figure.map(count));
+    Table::of_columns(
+        rows,
+        &[
+            ("RUNG", &|row| row.rung.clone()),
+            ("REQUESTS/S", &|row| number(row.requests_per_s)),
+            ("MIB/S", &|row| or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
+            ("REQUESTS/CPU S", &|row| number(row.requests_per_cpu_s)),
+            ("VS RUNG BELOW", &|row| interval(row.ratio, row.low, row.high)),
+            ("VERDICT", &|row| or_nothing(row.verdict.map(worded))),
+            ("VS FASTHTTP", &|row| interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high)),
+            ("VERDICT", &|row| or_nothing(row.against_fasthttp_verdict.map(worded))),
+            ("SERVER BUSY", &|row| or_nothing(row.server_busy.map(percent))),
+        ],
+    )
 }
 
 /// The gain of each step, and of all steps up to it. The bar shows the second gain: the largest of a subject has all marks.

@@ -197,17 +197,13 @@ impl Experiment for Matrix {
 #[cfg(test)]
 mod tests {
     use polyserve::Shutdown;
-    use polyserve_lab::launch::{AddressFrom, Launch};
     use polyserve_lab::machine::Cores;
 
     use super::*;
     use crate::matrix::claims::TWIN;
 
     fn candidate(name: &str) -> Candidate {
-        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
-        let text = String::new;
-        let origin = Origin { lang: text(), server: text(), executor: text(), repo: text(), variant: text() };
-        Candidate::Ready(Entrant { name: name.into(), control: false, origin, pools: vec![(Some(2), launch)] })
+        Candidate::Ready(plan::tests::entrant(name, &[Some(2)]))
     }
 
     /// The experiment with these contestants, after the builds. There are no sources of servers in Go.

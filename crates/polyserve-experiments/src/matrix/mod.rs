@@ -25,7 +25,7 @@ pub mod table;
 
 use std::fmt;
 
-use polyserve_lab::experiment::again;
+use polyserve_lab::experiment::{Row, again};
 use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
@@ -195,12 +195,4 @@ pub struct Sample {
 }
 
 /// A measured cell: its key and its sample.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// The key.
-    #[serde(flatten)]
-    pub key: Key,
-    /// The sample.
-    #[serde(flatten)]
-    pub sample: Sample,
-}
+pub type Cell = Row<Key, Sample>;

@@ -49,18 +49,18 @@ pub fn keys(grid: &Grid, entrants: &[Entrant]) -> Vec<Key> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashSet;
 
     use super::*;
     use crate::matrix::Origin;
-    use polyserve_lab::launch::{AddressFrom, Launch};
+    use polyserve_lab::fixtures;
 
-    fn entrant(name: &str, pools: &[Option<usize>]) -> Entrant {
-        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+    /// A contestant that no test starts.
+    pub(in crate::matrix) fn entrant(name: &str, pools: &[Option<usize>]) -> Entrant {
         let text = String::new;
         let origin = Origin { lang: text(), server: text(), executor: text(), repo: text(), variant: text() };
-        let pools = pools.iter().map(|pool| (*pool, launch.clone())).collect();
+        let pools = pools.iter().map(|pool| (*pool, fixtures::launch())).collect();
         Entrant { name: name.into(), control: false, origin, pools }
     }
 

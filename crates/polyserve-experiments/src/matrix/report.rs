@@ -100,8 +100,7 @@ pub(super) fn planned<T: DeserializeOwned>(header: &Header, name: &str) -> Vec<T
 /// The cells, contestant by contestant in the plan's order: the order of the lines changes from pass to pass. A contestant
 /// that is not in the plan comes last.
 fn in_order<E: Experiment<Key = Key, Sample = Sample>>(records: &Records<E>) -> Vec<Cell> {
-    let cell = |(key, sample): (&Key, &Sample)| Cell { key: key.clone(), sample: sample.clone() };
-    let mut cells: Vec<Cell> = records.samples().map(cell).collect();
+    let mut cells = records.rows();
     let names: Vec<String> = planned(&records.header, "contestants");
     cells.sort_by_key(|cell| names.iter().position(|name| *name == cell.key.contestant).unwrap_or(names.len()));
     cells

@@ -5,16 +5,17 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use polyserve_lab::statistics::{Estimate, median};
+use polyserve_lab::experiment::distinct;
+use polyserve_lab::statistics::{Estimate, middle};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
 use super::claims::{CLASSIC, REPO, TWIN};
 use super::published::{self, PublishedCell};
 use super::report::Missing;
-use super::{Cell, Key, Method};
+use super::{Cell, Key, Method, Sample};
 
-/// The rounds of a cell.
+/// The rounds of a cell, at least one.
 struct Rounds<'a>(Vec<&'a Cell>);
 
 /// The title of a figure, and the figure of a cell.
@@ -46,18 +47,13 @@ impl<'a> Rounds<'a> {
         same.map(|rounds| Self(rounds.to_vec())).collect()
     }
 
-    fn first(&self) -> Option<&'a Cell> {
-        self.0.first().copied()
+    /// The key of the first round.
+    fn key(&self) -> &'a Key {
+        &self.0[0].key
     }
 
     fn median(&self, figure: impl Fn(&Cell) -> f64) -> f64 {
-        median(&mut self.0.iter().map(|cell| figure(cell)).collect::<Vec<_>>())
-    }
-
-    /// The median of the rounds that have the figure.
-    fn median_of_some(&self, figure: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
-        let mut values: Vec<f64> = self.0.iter().filter_map(|cell| figure(cell)).collect();
-        (!values.is_empty()).then(|| median(&mut values))
+        middle(self.0.iter().map(|cell| figure(cell))).unwrap_or(0.0)
     }
 
     /// The median, with its interval if there are several rounds.
@@ -76,14 +72,8 @@ impl<'a> Rounds<'a> {
 
 /// The contestants' names, the control last.
 fn names(cells: &[Cell]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
     let (own, control): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| !cell.key.control);
-    for name in own.into_iter().chain(control).map(|cell| cell.key.name()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    distinct(own.into_iter().chain(control).map(|cell| cell.key.name()))
 }
 
 /// Three significant digits or more.
@@ -103,41 +93,26 @@ fn pool(size: Option<usize>) -> String {
 
 /// Every cell, for the terminal.
 pub fn cells(cells: &[Cell]) -> Table {
-    let mut table = Table::of_numbers(&[
-        "CONTESTANT",
-        "METHOD",
-        "CONNECTIONS",
-        "POOL",
-        "REQUESTS/S",
-        "TOTAL S",
-        "REQUEST MS",
-        "CPU %",
-        "MAX %",
-        "MIB",
-        "CONNECT MS",
-        "PROCESSING MS",
-        "CLIENT %",
-    ]);
-    for rounds in Rounds::of(cells) {
-        let Some(cell) = rounds.first() else { continue };
-        let max = rounds.0.iter().filter_map(|cell| cell.sample.max_cpu_pct).reduce(f64::max);
-        table.row(vec![
-            cell.key.name(),
-            cell.key.method.name().to_uppercase(),
-            cell.key.connections.to_string(),
-            pool(cell.key.pool_size),
-            short(rounds.median(|cell| cell.sample.requests_per_s)),
-            rounds.text(|cell| cell.sample.total_s),
-            short(rounds.median(|cell| cell.sample.per_request_ms)),
-            short(rounds.median(|cell| cell.sample.avg_cpu_pct)),
-            or_nothing(max.map(short)),
-            short(rounds.median(|cell| cell.sample.avg_resident_kb / 1024.0)),
-            short(rounds.median(|cell| cell.sample.connect_ms)),
-            short(rounds.median(|cell| cell.sample.processing_ms)),
-            short(rounds.median(|cell| cell.sample.client_busy_pct)),
-        ]);
-    }
-    table
+    let max_cpu = |rounds: &Rounds<'_>| rounds.0.iter().filter_map(|cell| cell.sample.max_cpu_pct).reduce(f64::max);
+    let median = |rounds: &Rounds<'_>, figure: fn(&Sample) -> f64| short(rounds.median(|cell| figure(&cell.sample)));
+    Table::of_columns(
+        Rounds::of(cells),
+        &[
+            ("CONTESTANT", &|rounds| rounds.key().name()),
+            ("METHOD", &|rounds| rounds.key().method.name().to_uppercase()),
+            ("CONNECTIONS", &|rounds| rounds.key().connections.to_string()),
+            ("POOL", &|rounds| pool(rounds.key().pool_size)),
+            ("REQUESTS/S", &|rounds| median(rounds, |sample| sample.requests_per_s)),
+            ("TOTAL S", &|rounds| rounds.text(|cell| cell.sample.total_s)),
+            ("REQUEST MS", &|rounds| median(rounds, |sample| sample.per_request_ms)),
+            ("CPU %", &|rounds| median(rounds, |sample| sample.avg_cpu_pct)),
+            ("MAX %", &|rounds| or_nothing(max_cpu(rounds).map(short))),
+            ("MIB", &|rounds| median(rounds, |sample| sample.avg_resident_kb / 1024.0)),
+            ("CONNECT MS", &|rounds| median(rounds, |sample| sample.connect_ms)),
+            ("PROCESSING MS", &|rounds| median(rounds, |sample| sample.processing_ms)),
+            ("CLIENT %", &|rounds| median(rounds, |sample| sample.client_busy_pct)),
+        ],
+    )
 }
 
 /// The tables for documents: for each method and figure, the pool sizes of every contestant against connections; the
@@ -150,17 +125,16 @@ pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String,
     let rounds = Rounds::of(cells);
     let mut tables = Vec::new();
     for method in [Method::Get, Method::Put] {
-        let of_method =
-            || rounds.iter().filter(move |rounds| rounds.first().is_some_and(|cell| cell.key.method == method));
-        let Some(first) = of_method().find_map(Rounds::first) else { continue };
-        let (name, requests) = (method.name().to_uppercase(), first.sample.requests);
+        let of_method = || rounds.iter().filter(move |rounds| rounds.key().method == method);
+        let Some(first) = of_method().next() else { continue };
+        let (name, requests) = (method.name().to_uppercase(), first.0[0].sample.requests);
         for (title, figure) in FIGURES {
             let title = format!("{name}, {requests} requests: {title}, by connections");
             tables.push((title, by_connections(&of_method().collect::<Vec<_>>(), figure)));
         }
         for (lang, contestant) in [("rust", format!("{CLASSIC}/{REPO}")), ("go", TWIN.into())] {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
-            let ours = of_method().filter(|rounds| rounds.first().is_some_and(|cell| cell.key.name() == contestant));
+            let ours = of_method().filter(|rounds| rounds.key().name() == contestant);
             if let Some(table) = published_and_measured(method, lang, &ours.collect::<Vec<_>>())? {
                 tables.push((title, table));
             }
@@ -176,26 +150,17 @@ pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String,
 
 /// A row for each contestant and pool, a column for each number of connections.
 fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
-    let cells: Vec<&Cell> = of.iter().filter_map(|rounds| rounds.first()).collect();
-    let mut connections: Vec<usize> = cells.iter().map(|cell| cell.key.connections).collect();
+    let mut connections: Vec<usize> = of.iter().map(|rounds| rounds.key().connections).collect();
     connections.sort_unstable();
     connections.dedup();
     let header: Vec<String> = connections.iter().map(ToString::to_string).collect();
     let header: Vec<&str> = ["contestant", "pool"].into_iter().chain(header.iter().map(String::as_str)).collect();
     let mut table = Table::of_numbers(&header);
-    let mut rows: Vec<(String, Option<usize>)> = Vec::new();
-    for cell in cells {
-        let row = (cell.key.name(), cell.key.pool_size);
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-    }
-    for (name, size) in rows {
+    let row = |key: &Key| (key.name(), key.pool_size);
+    for (name, size) in distinct(of.iter().map(|rounds| row(rounds.key()))) {
         let at = |connections: &usize| {
-            let is_it = |cell: &Cell| {
-                (cell.key.name(), cell.key.pool_size, cell.key.connections) == (name.clone(), size, *connections)
-            };
-            let rounds = of.iter().find(|rounds| rounds.first().is_some_and(is_it));
+            let is_it = |key: &Key| key.connections == *connections && row(key) == (name.clone(), size);
+            let rounds = of.iter().find(|rounds| is_it(rounds.key()));
             or_nothing(rounds.map(|rounds| rounds.text(figure)))
         };
         let figures: Vec<String> = connections.iter().map(at).collect();
@@ -223,10 +188,10 @@ fn published_and_measured(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> a
     let (mut table, mut is_any) = (Table::of_numbers(&header), false);
     let published = published::rows().context("the published figures")?;
     for (_, row) in published.iter().filter(|(of, row)| *of == method && row.lang == lang) {
-        let is_it = |cell: &Cell| cell.key.pool_size == Some(row.pool_size) && cell.key.connections == row.connections;
-        let Some(rounds) = ours.iter().find(|rounds| rounds.first().is_some_and(is_it)) else { continue };
+        let is_it = |key: &Key| key.pool_size == Some(row.pool_size) && key.connections == row.connections;
+        let Some(rounds) = ours.iter().find(|rounds| is_it(rounds.key())) else { continue };
         let figures = columns.map(|(_, then, now)| {
-            let now = or_nothing(rounds.median_of_some(now).map(short));
+            let now = or_nothing(middle(rounds.0.iter().filter_map(|cell| now(cell))).map(short));
             format!("{} / {now}", short(then(row)))
         });
         table.row([vec![row.connections.to_string(), row.pool_size.to_string()], figures.to_vec()].concat());

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use polyserve_lab::experiment::{Experiment, Failed, Records};
+use polyserve_lab::experiment::{self, Experiment, Failed, Records};
 use polyserve_report::Claim;
 
 use super::Part;
@@ -69,15 +69,7 @@ pub struct Bounds {
 }
 
 /// A sample and its key.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// The cell.
-    #[serde(flatten)]
-    pub key: Key,
-    /// The sample.
-    #[serde(flatten)]
-    pub sample: Sample,
-}
+pub type Row = experiment::Row<Key, Sample>;
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -104,22 +96,16 @@ impl Report {
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
-        let row = |(key, sample): (&Key, &Sample)| Row { key: key.clone(), sample: sample.clone() };
-        let mut rows: Vec<Row> = records.samples().map(row).collect();
+        let mut rows = records.rows();
         let claims = claims(&rows);
         let plan = &records.header.plan;
         rows.sort_by_cached_key(|Row { key, .. }| (key.part, place(plan, key), key.workers));
-        let failed = records.absences().map(|(key, absence)| Failed {
-            key: key.clone(),
-            why: absence.why.clone(),
-            wrong: absence.is_wrong(),
-        });
         let connections = plan["connections"].as_u64().unwrap_or_default() as usize;
         let (every, wait_s) = (plan["every"].as_u64().unwrap_or_default(), plan["wait_s"].as_f64().unwrap_or_default());
         Ok(Self {
             connections_bound_per_s: bound(connections, every, wait_s),
             rows,
-            failed: failed.collect(),
+            failed: records.absences().map(Failed::new).collect(),
             interrupted: records.is_interrupted(),
             claims,
         })

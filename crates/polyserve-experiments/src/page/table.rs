@@ -2,41 +2,26 @@
 
 use std::fmt;
 
+use polyserve_lab::experiment::{self, distinct};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing, shown_claims};
-use serde::Serialize;
 
 use super::Part;
 use super::published::{self, PageFigures};
 use super::report::{Report, Row, bound};
 
-/// The first columns of a CSV file.
-#[derive(Serialize)]
-struct Server<'a> {
-    server: &'a str,
-}
+/// The columns of a CSV file; the published columns come first.
+const COLUMNS: &str = "\
+    server,total_s,requests_per_s,mean_ms,p50_ms,p66_ms,p75_ms,p80_ms,p90_ms,p95_ms,p98_ms,p99_ms,max_ms,part,\
+    published_as,workers,bound_per_s,connections_bound_per_s,of_bound,requests,connections,every,wait_s,server_busy";
 
-/// The columns that follow the published columns in a CSV file.
-#[derive(Serialize)]
-struct CellColumns<'a> {
-    part: Part,
-    published_as: Option<&'a str>,
-    workers: Option<usize>,
-}
-
-/// The rows as CSV, with a header; the published columns come first.
+/// The rows as CSV.
 ///
 /// # Errors
 ///
 /// Returns an error if a row cannot be written.
 pub(super) fn csv(rows: &[Row]) -> anyhow::Result<String> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    for Row { key, sample } in rows {
-        let published_as = sample.published_as.as_deref();
-        let place = CellColumns { part: key.part, published_as, workers: key.workers };
-        csv.serialize((Server { server: &key.server }, &sample.figures, place, &sample.bounds))?;
-    }
-    Ok(String::from_utf8(csv.into_inner()?)?)
+    if rows.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
 }
 
 /// The tables for the docs: the published figures with the measured figures, and the throughput of every server by its
@@ -97,12 +82,6 @@ fn by_workers(rows: &[Row]) -> Table {
     let mut sizes: Vec<Option<usize>> = rows.iter().map(|row| row.key.workers).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let mut names: Vec<&str> = Vec::new();
-    for row in &rows {
-        if !names.contains(&row.key.server.as_str()) {
-            names.push(&row.key.server);
-        }
-    }
     let titles = sizes.iter().map(|size| size.map_or_else(|| String::from("its own"), |size| size.to_string()));
     let header: Vec<String> = std::iter::once(String::from("workers")).chain(titles).collect();
     let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
@@ -112,7 +91,7 @@ fn by_workers(rows: &[Row]) -> Table {
     };
     let bounds = sizes.iter().map(|size| or_nothing(size_bound(*size).map(|bound| format!("{bound:.0}"))));
     table.row(std::iter::once(String::from("bound, if a worker sleeps through the wait")).chain(bounds).collect());
-    for name in names {
+    for name in distinct(rows.iter().map(|row| row.key.server.as_str())) {
         let of = |size: &Option<usize>| rows.iter().find(|row| row.key.server == name && row.key.workers == *size);
         let cell = |row: &&Row| {
             format!("{:.0} ({:.0} %)", row.sample.figures.requests_per_s, row.sample.bounds.of_bound * 100.0)
@@ -125,45 +104,25 @@ fn by_workers(rows: &[Row]) -> Table {
 
 /// All rows, each with its bound.
 fn all(rows: &[Row]) -> Table {
-    let mut table = Table::of_numbers(&[
-        "SERVER",
-        "WORKERS",
-        "REQUESTS/S",
-        "BOUND",
-        "OF BOUND",
-        "REQUESTS",
-        "TOTAL",
-        "MEAN",
-        "P50",
-        "P90",
-        "P99",
-        "MAX",
-        "CPU",
-    ]);
-    for row in rows {
-        let mut cells = vec![
-            row.key.server.clone(),
-            or_nothing(row.key.workers.map(|workers| workers.to_string())),
-            format!("{:.1}", row.sample.figures.requests_per_s),
-            or_nothing(row.sample.bounds.bound_per_s.map(|bound| format!("{bound:.1}"))),
-            format!("{:.0} %", row.sample.bounds.of_bound * 100.0),
-            count(row.sample.bounds.requests as f64),
-            format!("{:.2} s", row.sample.figures.total_s),
-        ];
-        cells.extend(
-            [
-                row.sample.figures.mean_ms,
-                row.sample.figures.p50_ms,
-                row.sample.figures.p90_ms,
-                row.sample.figures.p99_ms,
-                row.sample.figures.max_ms,
-            ]
-            .map(|ms| format!("{ms:.1} ms")),
-        );
-        cells.push(or_nothing(row.sample.bounds.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
-        table.row(cells);
-    }
-    table
+    let ms = |ms: f64| format!("{ms:.1} ms");
+    Table::of_columns(
+        rows,
+        &[
+            ("SERVER", &|row| row.key.server.clone()),
+            ("WORKERS", &|row| or_nothing(row.key.workers.map(|workers| workers.to_string()))),
+            ("REQUESTS/S", &|row| format!("{:.1}", row.sample.figures.requests_per_s)),
+            ("BOUND", &|row| or_nothing(row.sample.bounds.bound_per_s.map(|bound| format!("{bound:.1}")))),
+            ("OF BOUND", &|row| format!("{:.0} %", row.sample.bounds.of_bound * 100.0)),
+            ("REQUESTS", &|row| count(row.sample.bounds.requests as f64)),
+            ("TOTAL", &|row| format!("{:.2} s", row.sample.figures.total_s)),
+            ("MEAN", &|row| ms(row.sample.figures.mean_ms)),
+            ("P50", &|row| ms(row.sample.figures.p50_ms)),
+            ("P90", &|row| ms(row.sample.figures.p90_ms)),
+            ("P99", &|row| ms(row.sample.figures.p99_ms)),
+            ("MAX", &|row| ms(row.sample.figures.max_ms)),
+            ("CPU", &|row| or_nothing(row.sample.bounds.server_busy.map(|busy| format!("{:.0} %", busy * 100.0)))),
+        ],
+    )
 }
 
 impl fmt::Display for Report {

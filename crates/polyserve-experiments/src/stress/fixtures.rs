@@ -1,8 +1,8 @@
 //! Made-up records, for tests.
 
 use polyserve_lab::experiment::Records;
-use polyserve_lab::journal::{Header, as_line};
-use polyserve_lab::machine::{Cores, Environment};
+use polyserve_lab::fixtures;
+use polyserve_lab::journal::as_line;
 use serde_json::{Value, json};
 
 use super::report::{Final, Group, Outcome, Sample, Tested};
@@ -41,20 +41,10 @@ pub(super) fn line(server: &str, mode: &str, requests: u64, error_count: u64) ->
 
 /// A record of the current format.
 pub(super) fn records(lines: &[Value]) -> Records<Stress> {
-    read(&header(), lines)
+    fixtures::records(&fixtures::header(NAME, json!({"requests": 40})), lines).unwrap()
 }
 
 /// A record of format 2.
 pub(super) fn old_records(lines: &[Value]) -> Records<Stress> {
-    read(&Header { format: 2, ..header() }, lines)
-}
-
-fn header() -> Header {
-    let one = Cores::from(0);
-    Header::new(NAME, json!({"requests": 40}), Environment::of(&one, [&one; 2], 0, "any"))
-}
-
-fn read(header: &Header, lines: &[Value]) -> Records<Stress> {
-    let header = as_line(Header::KIND, header).unwrap();
-    Records::of(&[&[header], lines].concat()).unwrap()
+    fixtures::records(&fixtures::old_header(NAME, json!({"requests": 40})), lines).unwrap()
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::Context as _;
 use polyserve::Drain;
-use polyserve_lab::experiment::{Experiment, Failed, Records};
+use polyserve_lab::experiment::{Experiment, Failed, Records, Row};
 use polyserve_report::Table;
 use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
@@ -68,15 +68,7 @@ pub struct Sample {
 }
 
 /// A sample and its key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RoundRecord {
-    /// The key.
-    #[serde(flatten)]
-    pub key: Key,
-    /// The sample.
-    #[serde(flatten)]
-    pub sample: Sample,
-}
+pub type RoundRecord = Row<Key, Sample>;
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -236,8 +228,7 @@ fn recorded<E>(records: &Records<E>) -> anyhow::Result<Vec<RoundRecord>>
 where
     E: Experiment<Key = Key, Sample = Sample>,
 {
-    let measured = |(key, sample): (&Key, &Sample)| RoundRecord { key: key.clone(), sample: sample.clone() };
-    let mut all: Vec<RoundRecord> = records.samples().map(measured).collect();
+    let mut all = records.rows();
     for wrong in records.facts::<RoundRecord>(WRONG_ROUND)? {
         if records.sample(&wrong.key).is_none() {
             all.retain(|round| round.key != wrong.key);
@@ -321,20 +312,19 @@ impl fmt::Display for Round {
             f,
             "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects"
         )?;
-        let header = ["phase", "samples", "errors", "error %", "refused", "requests/s", "received KiB/s", "sent KiB/s"];
-        let mut table = Table::of_numbers(&header);
-        for group in &outcome.groups {
-            table.row(vec![
-                group.phase.clone(),
-                count(group.samples as f64),
-                count(group.errors as f64),
-                format!("{:.2}", group.error_pct),
-                count(group.refused as f64),
-                count(group.requests_per_s),
-                count(group.received_kb_s),
-                count(group.sent_kb_s),
-            ]);
-        }
+        let table = Table::of_columns(
+            &outcome.groups,
+            &[
+                ("phase", &|group| group.phase.clone()),
+                ("samples", &|group| count(group.samples as f64)),
+                ("errors", &|group| count(group.errors as f64)),
+                ("error %", &|group| format!("{:.2}", group.error_pct)),
+                ("refused", &|group| count(group.refused as f64)),
+                ("requests/s", &|group| count(group.requests_per_s)),
+                ("received KiB/s", &|group| count(group.received_kb_s)),
+                ("sent KiB/s", &|group| count(group.sent_kb_s)),
+            ],
+        );
         write!(f, "{table}")?;
         let Final { checked, present, wrong } = final_state;
         writeln!(f, "final state: {checked} ids checked, {present} present, {wrong} wrong")?;

@@ -1,11 +1,12 @@
 //! Rounds as tables, and as CSV with the published columns first.
 
 use anyhow::Context as _;
+use polyserve_lab::experiment::{self, with_short_floats};
 use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
-use super::report::{Group, Key, RoundRecord, Sample, Tested};
+use super::report::{Group, Key, RoundRecord, Tested};
 use crate::published::STRESS;
 
 /// A published row.
@@ -72,21 +73,19 @@ fn cells(server: &str, repo: &str, phase: &str, samples: u64, figures: [f64; 4])
 ///
 /// Returns an error if a row cannot be written.
 pub fn csv(rounds: &[RoundRecord]) -> anyhow::Result<String> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    let published = ["lang", "phase", "samples", "error_pct", "requests_per_s", "received_kB_s", "sent_kB_s"];
-    csv.write_record(published.iter().chain(&["server", "repo", "mode", "refused", "error_count"]))?;
-    for RoundRecord { key: Key { tested: Tested { server, repo }, mode }, sample: Sample { lang, outcome, .. } } in
-        rounds
-    {
-        for group in &outcome.groups {
-            let Group { phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s, refused, .. } = group;
-            let numbers = [error_pct, requests_per_s, received_kb_s, sent_kb_s].map(ToString::to_string);
-            let own = [server.clone(), repo.clone(), mode.clone(), refused.to_string()];
-            let cells = [lang.clone(), phase.clone(), samples.to_string()].into_iter().chain(numbers).chain(own);
-            csv.write_record(cells.chain([outcome.error_count.to_string()]))?;
+    const COLUMNS: &str = "\
+        lang,phase,samples,error_pct,requests_per_s,received_kB_s,sent_kB_s,server,repo,mode,refused,error_count";
+    let row = |round: &RoundRecord, group: &Group| {
+        let mut row = with_short_floats(group);
+        let RoundRecord { key: Key { tested: Tested { server, repo }, mode }, sample } = round;
+        for (name, value) in [("lang", &sample.lang), ("server", server), ("repo", repo), ("mode", mode)] {
+            row[name] = value.as_str().into();
         }
-    }
-    Ok(String::from_utf8(csv.into_inner()?)?)
+        row["error_count"] = sample.outcome.error_count.into();
+        row
+    };
+    let rows = rounds.iter().flat_map(|round| round.sample.outcome.groups.iter().map(move |group| row(round, group)));
+    experiment::csv(COLUMNS, rows)
 }
 
 #[cfg(test)]

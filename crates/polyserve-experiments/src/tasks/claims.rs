@@ -9,7 +9,7 @@
 
 use std::ops::RangeBounds;
 
-use polyserve_lab::statistics::median;
+use polyserve_lab::statistics::{median, middle};
 use polyserve_report::Claim;
 
 use super::figures::{Figures, LinearFit, Scheduled};
@@ -301,7 +301,7 @@ impl Judge<'_> {
             return (None, String::from("too few counts"));
         }
         let one_more = rust.iter().filter(|(tasks, threads)| *threads == *tasks as u64 + 1).count();
-        let middle = median(&mut go.iter().map(|(_, threads)| *threads as f64).collect::<Vec<_>>());
+        let middle = middle(go.iter().map(|(_, threads)| *threads as f64)).unwrap_or(0.0);
         let (least, most) = (go.iter().map(|count| count.1).min(), go.iter().map(|count| count.1).max());
         let cores = self.cores as f64;
         let holds = (cores + 1.0..=cores + 3.0).contains(&middle) && one_more * 10 >= rust.len() * 9;

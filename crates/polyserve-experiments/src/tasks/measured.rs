@@ -1,7 +1,7 @@
 //! Everything that is recorded, in one value: single runs, observations and failures as the command's JSON lists them.
 
 use anyhow::Context as _;
-use polyserve_lab::experiment::{Experiment, Records};
+use polyserve_lab::experiment::{Experiment, Records, distinct};
 use polyserve_lab::statistics::median;
 use serde::Serialize;
 
@@ -188,13 +188,7 @@ impl Measured {
 
     /// The contestants that have observations, in their order.
     pub fn contestants(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for cell in &self.cells {
-            if !names.contains(&cell.contestant.as_str()) {
-                names.push(&cell.contestant);
-            }
-        }
-        names
+        distinct(self.cells.iter().map(|cell| cell.contestant.as_str()))
     }
 }
 

@@ -1,9 +1,11 @@
 //! The tables of the experiment: all contestants at some numbers of tasks, batches against all at once, and published
 //! against measured figures.
 
+use polyserve_lab::experiment;
 use polyserve_report::{Table, or_nothing};
+use serde_json::json;
 
-use super::figures::Figures;
+use super::figures::{Figures, round};
 use super::measured::{Measured, MeasuredCell};
 use super::published::{GO, PUBLISHED_CORES, Published, published};
 use super::runner::STD_THREADS;
@@ -35,6 +37,37 @@ pub fn tables(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(tables)
 }
 
+/// The observations as CSV, the published columns first.
+///
+/// # Errors
+///
+/// Returns an error if a row cannot be written.
+pub(super) fn csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
+    const COLUMNS: &str = "\
+        tasks,mean_duration_ms,std_dev_ms,total_duration_ms,cost_pct,profit_pct,contestant,series,d1_ms,cpu1_ms,cpu_ms,\
+        cpu_of,working_pct,waiting_pct,overhead_pct,threads";
+    if cells.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, cells) }
+}
+
+/// The schedules as CSV, the published columns first.
+///
+/// # Errors
+///
+/// Returns an error if a row cannot be written.
+pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
+    const COLUMNS: &str = "tasks,task,submitted_ms,started_ms,finished_ms,duration_ms,contestant,series,cpu_ms";
+    let rows = cells.iter().flat_map(|cell| {
+        let MeasuredCell { tasks, contestant, series, schedule, .. } = cell;
+        schedule.iter().map(move |task| {
+            let mut row = json!(task);
+            row["duration_ms"] = round(task.duration_ms()).into();
+            (row["tasks"], row["contestant"], row["series"]) = ((*tasks).into(), json!(contestant), (*series).into());
+            row
+        })
+    });
+    if cells.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
+}
+
 /// As many tasks as cores, five times that, where the published text reads its costs, and the most.
 fn some_counts(measured: &Measured) -> Vec<usize> {
     let there: Vec<usize> = measured.cells.iter().filter(|cell| cell.series == 0).map(|cell| cell.tasks).collect();
@@ -48,34 +81,26 @@ fn some_counts(measured: &Measured) -> Vec<usize> {
 }
 
 fn all_at_once(measured: &Measured, tasks: usize) -> Table {
-    let mut table = Table::of_numbers(&[
-        "CONTESTANT",
-        "ALONE",
-        "DRIFT",
-        "THREADS",
-        "MEAN",
-        "STD DEV",
-        "TOTAL",
-        "PROFIT",
-        "COST",
-        "WORKING",
-        "WAITING",
-        "OVERHEAD",
-    ]);
-    for name in measured.contestants() {
-        let Some(cell) = measured.cell(name, tasks, 0) else { continue };
-        let MeasuredCell { figures, alone, threads, .. } = cell;
-        let mut cells = vec![name.to_owned(), format!("{:.1} ms", alone.d1_ms)];
-        cells.push(or_nothing(measured.drift_pct(name).map(|drift| format!("{drift:+.1} %"))));
-        cells.push(or_nothing(threads.map(|threads| threads.to_string())));
-        let times = [figures.mean_duration_ms, figures.std_dev_ms, figures.total_duration_ms];
-        cells.extend(times.map(|ms| format!("{ms:.1} ms")));
-        let shares =
-            [figures.profit_pct, figures.cost_pct, figures.working_pct, figures.waiting_pct, figures.overhead_pct];
-        cells.extend(shares.map(|share| format!("{share:.1} %")));
-        table.row(cells);
-    }
-    table
+    let cells = measured.contestants().into_iter().filter_map(|name| measured.cell(name, tasks, 0));
+    let (ms, percent) = (|ms: f64| format!("{ms:.1} ms"), |share: f64| format!("{share:.1} %"));
+    let drift = |cell: &MeasuredCell| measured.drift_pct(&cell.contestant).map(|drift| format!("{drift:+.1} %"));
+    Table::of_columns(
+        cells,
+        &[
+            ("CONTESTANT", &|cell| cell.contestant.clone()),
+            ("ALONE", &|cell| ms(cell.alone.d1_ms)),
+            ("DRIFT", &|cell| or_nothing(drift(cell))),
+            ("THREADS", &|cell| or_nothing(cell.threads.map(|threads| threads.to_string()))),
+            ("MEAN", &|cell| ms(cell.figures.mean_duration_ms)),
+            ("STD DEV", &|cell| ms(cell.figures.std_dev_ms)),
+            ("TOTAL", &|cell| ms(cell.figures.total_duration_ms)),
+            ("PROFIT", &|cell| percent(cell.figures.profit_pct)),
+            ("COST", &|cell| percent(cell.figures.cost_pct)),
+            ("WORKING", &|cell| percent(cell.figures.working_pct)),
+            ("WAITING", &|cell| percent(cell.figures.waiting_pct)),
+            ("OVERHEAD", &|cell| percent(cell.figures.overhead_pct)),
+        ],
+    )
 }
 
 /// `None` if nothing ran in batches.

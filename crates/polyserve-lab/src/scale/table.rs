@@ -4,12 +4,10 @@ use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{Table, or_nothing};
-use serde::Serialize;
-use serde_json::Value;
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
-use crate::experiment::{Experiment, Records, csv};
+use crate::experiment::{Experiment, Records, csv, with_short_floats};
 use crate::statistics::{Interval, LEAST_ROUNDS};
 
 /// A curve with an R² below this explains little.
@@ -197,17 +195,6 @@ pub(super) fn growth_csv(growth: &[Growth]) -> anyhow::Result<String> {
         row
     };
     csv(GROWTH_COLUMNS, growth.iter().map(row))
-}
-
-/// The JSON of a row, with whole floats as `1` instead of `1.0`.
-fn with_short_floats(row: &impl Serialize) -> Value {
-    let mut row = serde_json::to_value(row).unwrap_or_default();
-    for field in row.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
-        if let Some(float) = field.as_f64().filter(|_| field.is_f64()) {
-            *field = float.to_string().into();
-        }
-    }
-    row
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use polyserve_lab::machine::Cores;
-use polyserve_lab::statistics::median;
+use polyserve_lab::statistics::middle;
 use polyserve_report::{Claim, Verdict};
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
@@ -143,12 +143,12 @@ impl CellTable {
             Votes::of(those.map(|(_, ratio)| *ratio), band)
         };
         let (all, get, put) = (of(None), of(Some(Method::Get)), of(Some(Method::Put)));
-        let mut figures: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).filter(|ratio| ratio.is_finite()).collect();
+        let figure = of_finite(ratios).unwrap_or(0.0);
         let mut text = format!("so in {} of {} cells", all.above, all.all());
         if get.all() > 0 && put.all() > 0 {
             text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
         }
-        text.push_str(&format!(", otherwise in {}, median ratio {:.3}", all.below, median(&mut figures)));
+        text.push_str(&format!(", otherwise in {}, median ratio {figure:.3}", all.below));
         if band != Band::NONE {
             text.push_str(&format!("; noise is {:.1} %", band.pct()));
         }
@@ -160,11 +160,11 @@ impl CellTable {
         let mut holds = Some(true);
         let mut texts = Vec::new();
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
-            let mut factors = of(lang);
+            let factors = of(lang);
             let votes = Votes::of(factors.iter().copied(), Band::NONE);
             let so = if down { votes.below } else { votes.above };
             holds = both(holds, trend(&factors).map(|up| up != down));
-            let middle = median(&mut factors);
+            let middle = middle(factors).unwrap_or(0.0);
             texts.push(match votes.all() {
                 0 => format!("{name}: no series of 3"),
                 all => format!("{name}: so in {so} of {all} series, median factor {middle:.3}"),
@@ -172,6 +172,11 @@ impl CellTable {
         }
         Judgement(holds, texts.join("; "))
     }
+}
+
+/// The median of the finite ratios.
+fn of_finite(ratios: &[(ComparedCell, f64)]) -> Option<f64> {
+    middle(ratios.iter().map(|(_, ratio)| *ratio).filter(|ratio| ratio.is_finite()))
 }
 
 /// The judgement of too few cells.
@@ -228,26 +233,22 @@ fn memory_grows(table: &CellTable) -> Judgement {
 
 fn memory_steeper(table: &CellTable) -> Judgement {
     let [rust, go] = [Lang::Rust, Lang::Go].map(|lang| table.over_pools(lang, Measure::Memory));
-    let mut ratios: Vec<f64> = rust.iter().filter_map(|(key, rust)| Some(rust / go.get(key)?)).collect();
+    let ratios: Vec<f64> = rust.iter().filter_map(|(key, rust)| Some(rust / go.get(key)?)).collect();
     if ratios.is_empty() {
         return nothing(0);
     }
     let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
     let (holds, all) = (trend(&ratios), ratios.len());
-    let text =
-        format!("so in {above} of {all} series, Rust's factor is {:.3} of Go's in the median", median(&mut ratios));
+    let factor = middle(ratios).unwrap_or(0.0);
+    let text = format!("so in {above} of {all} series, Rust's factor is {factor:.3} of Go's in the median");
     Judgement(holds, text)
 }
 
 fn memory_less(table: &CellTable) -> Judgement {
     let Judgement(holds, text) =
         table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
-    let of_no_file = table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous).into_iter().map(|(_, ratio)| ratio);
-    let mut of_no_file: Vec<f64> = of_no_file.filter(|ratio| ratio.is_finite()).collect();
-    let anonymous = match of_no_file.is_empty() {
-        true => String::new(),
-        false => format!("; of what is of no file {:.3}", median(&mut of_no_file)),
-    };
+    let of_no_file = of_finite(&table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous));
+    let anonymous = of_no_file.map_or_else(String::new, |ratio| format!("; of what is of no file {ratio:.3}"));
     Judgement(holds, format!("resident memory, Go to Rust: {text}{anonymous}"))
 }
 
@@ -292,11 +293,7 @@ fn jumps(table: &CellTable) -> Judgement {
         };
         with(most).filter_map(pair).collect()
     };
-    let middle = |measure| {
-        let mut those: Vec<f64> =
-            ratios(measure).into_iter().map(|(_, ratio)| ratio).filter(|one| one.is_finite()).collect();
-        median(&mut those)
-    };
+    let middle = |measure| of_finite(&ratios(measure)).unwrap_or(0.0);
     let times = most as f64 / fewer as f64;
     let beyond: Vec<(ComparedCell, f64)> =
         ratios(Measure::PerRequest).into_iter().map(|(seen, ratio)| (seen, ratio / times)).collect();
@@ -329,8 +326,8 @@ fn apart(table: &CellTable) -> Judgement {
 fn put_costs(table: &CellTable) -> Judgement {
     let ratios = table.put_to_get(Measure::CpuPerRequest);
     let Judgement(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
-    let mut times: Vec<f64> = table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio).collect();
-    Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; its time {:.3}", median(&mut times)))
+    let time = middle(table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio)).unwrap_or(0.0);
+    Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; its time {time:.3}"))
 }
 
 #[cfg(test)]

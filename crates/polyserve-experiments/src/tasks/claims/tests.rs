@@ -1,8 +1,8 @@
 //! Made-up records: a machine with two cores on which every claim holds, and changed copies.
 
 use polyserve_lab::experiment::Records;
+use polyserve_lab::fixtures;
 use polyserve_lab::journal::{Header, as_line};
-use polyserve_lab::machine::{Cores, Environment};
 use polyserve_report::Verdict;
 use serde_json::{Value, json};
 
@@ -87,7 +87,6 @@ impl Made {
 
 /// The record of such contestants, up to [`MOST`] tasks.
 pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
-    let one = Cores::from(0);
     let plan = Settings {
         contestants: made.iter().map(|made| made.name.to_owned()).collect(),
         task_ms: 500.0,
@@ -101,8 +100,7 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     };
     let plan = serde_json::to_value(plan).unwrap();
     // Its single runs and failures are lines of format 2.
-    let environment = Environment::of(&one, [&one; 2], 0, "any");
-    let header = Header { format: 2, ..Header::new(EXPERIMENT, plan, environment) };
+    let header = fixtures::old_header(EXPERIMENT, plan);
     let mut lines = vec![line(Header::KIND, &header)];
     let calibration = Calibration { steps: 1000, measured_ms: 500.0, contestant: STD_THREADS.into() };
     lines.push(line("calibration", &calibration));

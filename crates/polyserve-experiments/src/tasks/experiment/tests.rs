@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use polyserve_lab::experiment::run;
+use polyserve_lab::fixtures::{self, TestDir};
 use polyserve_lab::journal::{Header, Journal, read};
 use polyserve_lab::launch::AddressFrom;
 use polyserve_lab::machine::Environment;
@@ -12,9 +13,7 @@ use crate::tasks::measured::{MissingFigure, SingleRun};
 use crate::tasks::sequence::TermOrder;
 
 fn contestant(name: &str, script: &str) -> Contestant {
-    let args = ["-c", script].map(Into::into).to_vec();
-    let launch = Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Json };
-    Contestant { name: name.into(), launch: Ok(launch), is_named: false }
+    Contestant { name: name.into(), launch: Ok(fixtures::script(script, AddressFrom::Json)), is_named: false }
 }
 
 /// What answers every request with these lines.
@@ -91,8 +90,7 @@ fn a_contestant_that_fails_has_a_reason_and_no_figure() {
 /// A contestant that is asked often enough may be lucky; one that is not available may be available later.
 #[test]
 fn a_wrong_contestant_stays_out_of_a_rerun() {
-    let dir = std::env::temp_dir().join(format!("polyserve-tasks-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = TestDir::new("tasks");
     let contestants = [saying("liar", &[RAN, DONE]), missing("it is not there")];
     for times in 1..=2 {
         let (measured, is_failed) = recorded(&contestants, Some(&dir), &Shutdown::new()).unwrap();
@@ -105,7 +103,6 @@ fn a_wrong_contestant_stays_out_of_a_rerun() {
         let count = |name: &str| lines.iter().filter(|line| is_failure(line, name)).count();
         assert_eq!((count("missing"), count("liar")), (1, 1), "run {times}: each is said once");
     }
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
 /// An interrupted build is no failure of the contestant.
