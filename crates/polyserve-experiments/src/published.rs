@@ -3,6 +3,19 @@
 //! Invariant: the files have no figure that was measured here. A table that compares published and measured figures reads
 //! the columns that it needs.
 
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+
+/// The rows of a file.
+///
+/// # Errors
+///
+/// Returns an error if the file does not have the columns of `T`.
+pub(crate) fn rows<T: DeserializeOwned>(text: &str) -> anyhow::Result<Vec<T>> {
+    let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
+    rows.collect::<Result<_, _>>().context("the published figures")
+}
+
 /// The matrix of pool sizes and connections, asked to GET.
 pub const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
 /// The same, asked to PUT.

@@ -74,6 +74,18 @@ pub enum Verdict {
     TooFewRounds,
 }
 
+impl Verdict {
+    /// The verdict in words, with these words for more and for less.
+    pub fn in_words<'a>(self, more: &'a str, less: &'a str) -> &'a str {
+        match self {
+            Self::Faster => more,
+            Self::Slower => less,
+            Self::Tie => "tie",
+            Self::TooFewRounds => "too few rounds",
+        }
+    }
+}
+
 impl Estimate {
     /// The estimate of `ratios`, one a round; `None` without any. Ratios that are not positive numbers are left out.
     pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::report::Report;
 use super::results::{Entry, Ratio, Results, Role};
-use crate::published::LADDER;
+use crate::published::{self, LADDER};
 
 /// The figures of a contestant: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
 #[derive(Clone, Debug, Serialize)]
@@ -231,8 +231,7 @@ pub(super) fn waterfall(rows: &[RungRow]) -> Table {
 fn published(results: &Results) -> anyhow::Result<Table> {
     let mut table =
         Table::of_numbers(&["PUBLISHED RUNG", "REQUESTS/S", "MIB/S", "VS RUNG BELOW", "HERE", "VS FASTHTTP", "HERE"]);
-    let rows: Vec<(String, f64, f64)> =
-        csv::Reader::from_reader(LADDER.as_bytes()).deserialize().collect::<Result<_, _>>()?;
+    let rows: Vec<(String, f64, f64)> = published::rows(LADDER)?;
     let of = |wanted: &str| rows.iter().find(|(name, ..)| name == wanted).map(|(_, requests_per_s, _)| *requests_per_s);
     for (name, requests_per_s, megabytes) in &rows {
         let below = name.rsplit_once('+').map(|(below, _)| below);
@@ -264,12 +263,7 @@ pub(super) fn shown(Estimate { ratio, interval, .. }: &Estimate) -> String {
 }
 
 fn worded(verdict: Verdict) -> String {
-    String::from(match verdict {
-        Verdict::Faster => "faster",
-        Verdict::Slower => "slower",
-        Verdict::Tie => "tie",
-        Verdict::TooFewRounds => "too few rounds",
-    })
+    verdict.in_words("faster", "slower").to_owned()
 }
 
 #[cfg(test)]

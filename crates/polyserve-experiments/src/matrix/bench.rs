@@ -143,12 +143,7 @@ fn clean(load: &Load) -> Result<Report, Absence> {
 
 /// Runs `load`. A single wrong answer is an absence.
 fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, Absence> {
-    let report = run(load, on_progress)?;
-    let failed = report.failed.total();
-    if failed > 0 {
-        let first = report.first_failure.as_deref().unwrap_or("no reason is known");
-        return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
-    }
+    let report = Absence::unless_right(run(load, on_progress)?)?;
     match load.length {
         _ if load.stop.is_begun() => Ok(report),
         RunLength::Requests(all) if report.answered != all => {

@@ -1,10 +1,9 @@
 //! The published matrix.
 
-use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::Method;
-use crate::published::{MATRIX_GET, MATRIX_PUT};
+use crate::published::{self, MATRIX_GET, MATRIX_PUT};
 
 /// A published line.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,9 +35,7 @@ pub(super) struct PublishedCell {
 pub(super) fn rows() -> anyhow::Result<Vec<(Method, PublishedCell)>> {
     let mut rows = Vec::new();
     for (method, text) in [(Method::Get, MATRIX_GET), (Method::Put, MATRIX_PUT)] {
-        for row in ::csv::Reader::from_reader(text.as_bytes()).deserialize() {
-            rows.push((method, row.with_context(|| format!("the published {} matrix", method.name()))?));
-        }
+        rows.extend(published::rows(text)?.into_iter().map(|row| (method, row)));
     }
     Ok(rows)
 }

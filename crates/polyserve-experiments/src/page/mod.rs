@@ -122,13 +122,8 @@ impl Conditions {
     pub fn measure(&self, entrant: &PageServer) -> Result<Sample, Absence> {
         let mut process = Process::start(&entrant.launch, &self.server_cores)?;
         let load = self.load(entrant, &process)?;
-        let loaded = run(&load, &mut |_| {}).map_err(|error| Absence::from(error).explained(&mut process))?;
-        let failed = loaded.failed.total();
-        if failed > 0 {
-            let first = loaded.first_failure.as_deref().unwrap_or("no reason is known");
-            let why = format!("{failed} of its answers were not right, the first: {first}");
-            return Err(Absence::wrong(why).explained(&mut process));
-        }
+        let loaded = run(&load, &mut |_| {}).map_err(Absence::from).and_then(Absence::unless_right);
+        let loaded = loaded.map_err(|absence| absence.explained(&mut process))?;
         let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
             check_count(last_line.as_deref(), entrant.requests)?;

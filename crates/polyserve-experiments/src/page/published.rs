@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use polyserve::catalog::{Catalog, ServerEntry, Tag};
 use serde::{Deserialize, Serialize};
 
-use crate::published::PAGE;
+use crate::published::{self, PAGE};
 
 /// The number of concurrent connections, each for one request.
 pub const CONNECTIONS: usize = 100;
@@ -88,8 +87,7 @@ pub struct PageFigures {
 ///
 /// Returns an error if the built-in file does not have these columns.
 pub fn figures() -> anyhow::Result<Vec<PublishedServer>> {
-    let rows = csv::Reader::from_reader(PAGE.as_bytes()).into_deserialize();
-    rows.collect::<Result<_, _>>().context("the published figures of the page")
+    published::rows(PAGE)
 }
 
 #[cfg(test)]

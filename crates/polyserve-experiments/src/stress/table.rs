@@ -1,13 +1,12 @@
 //! Rounds as tables, and as CSV with the published columns first.
 
-use anyhow::Context as _;
 use polyserve_lab::experiment::{self, with_short_floats};
 use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
 use super::report::{Group, Key, RoundRecord, Tested};
-use crate::published::STRESS;
+use crate::published::{self, STRESS};
 
 /// A published row.
 #[derive(Debug, Deserialize)]
@@ -39,7 +38,7 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
         let (requests, connections) = (first.requests, first.outcome.connections_at_once);
         let header = ["server", "repo", "phase", "samples", "error %", "requests/s", "received KiB/s", "sent KiB/s"];
         let mut table = Table::of_numbers(&header);
-        for row in published()?.iter().filter(|_| mode == PUBLISHED_MODE) {
+        for row in published::rows(STRESS)?.iter().filter(|_| mode == PUBLISHED_MODE) {
             let PublishedRow { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
             let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
             table.row(cells(&format!("{lang} (published)"), NOTHING, phase, *samples, figures));
@@ -54,11 +53,6 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
         tables.push((format!("{mode}: {requests} requests, {connections} connections at once"), table));
     }
     Ok(tables)
-}
-
-fn published() -> anyhow::Result<Vec<PublishedRow>> {
-    let rows = csv::Reader::from_reader(STRESS.as_bytes()).into_deserialize();
-    rows.collect::<Result<_, _>>().context("the published figures of the stress scenario")
 }
 
 fn cells(server: &str, repo: &str, phase: &str, samples: u64, figures: [f64; 4]) -> Vec<String> {

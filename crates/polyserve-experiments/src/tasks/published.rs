@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::published::{TASKS_GO, TASKS_RUST};
+use crate::published::{self, TASKS_GO, TASKS_RUST};
 
 /// The twin in Go.
 pub const GO: &str = "go/goroutines";
@@ -21,8 +21,7 @@ pub(super) struct Published {
 
 /// The published figures of the program in Rust, and of the one in Go. They were measured on 8 cores.
 pub(super) fn published() -> anyhow::Result<[Vec<Published>; 2]> {
-    let read = |text: &str| csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>();
-    Ok([read(TASKS_RUST)?, read(TASKS_GO)?])
+    Ok([published::rows(TASKS_RUST)?, published::rows(TASKS_GO)?])
 }
 
 /// The number of cores of the published figures.

@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 /// The figures of a contestant in one round.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measurement {
     /// Right answers in closed loop.
     pub answered: u64,
@@ -154,8 +154,15 @@ impl Sum {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A thousand latencies of this length, in microseconds.
+    pub(crate) fn latency(us: f64) -> Latency {
+        let mut histogram = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
+        histogram.record_n((us * 1000.0) as u64, 1000).unwrap();
+        Latency { rate: 100.0, behind: 0, p50_us: us, p99_us: us, p999_us: us, lateness_p99_us: 0.0, histogram }
+    }
 
     /// A record read back must give the ranking of the run that wrote it.
     #[test]
@@ -163,9 +170,7 @@ mod tests {
         let mut fine = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
         (1..5000_u64).for_each(|step| fine.record(step * 1777).unwrap());
         let histogram = coarse(&fine);
-        let times = [1.0; 5];
-        let [rate, p50_us, p99_us, p999_us, lateness_p99_us] = times;
-        let latency = Latency { rate, behind: 3, p50_us, p99_us, p999_us, lateness_p99_us, histogram };
+        let latency = Latency { behind: 3, histogram, ..latency(1.0) };
         let read: Latency = serde_json::from_str(&serde_json::to_string(&latency).unwrap()).unwrap();
         assert_eq!((&read.histogram, read.behind), (&latency.histogram, 3));
         for quantile in [0.1, 0.5, 0.99, 0.999] {

@@ -186,10 +186,7 @@ fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, 
         (Role::Baseline, _) => return [ratio, String::new(), String::from("baseline")],
         (Role::Same, _) => "A/A",
         (Role::Limit, _) => "limit",
-        (Role::Ranked | Role::Slowed(_), Verdict::Faster) => more,
-        (Role::Ranked | Role::Slowed(_), Verdict::Slower) => less,
-        (Role::Ranked | Role::Slowed(_), Verdict::Tie) => "tie",
-        (Role::Ranked | Role::Slowed(_), Verdict::TooFewRounds) => "too few rounds",
+        (Role::Ranked | Role::Slowed(_), verdict) => verdict.in_words(more, less),
     };
     let Interval { low, high } = estimate.interval;
     [ratio, format!("[{low:.digits$}, {high:.digits$}]"), verdict.to_owned()]

@@ -261,12 +261,7 @@ fn closed(crowd: Crowd) -> CrowdCounts {
 
 /// Runs `load`. A single wrong answer is an absence.
 fn clean(load: &Load) -> Result<Report, Absence> {
-    let report = polyserve_load::run(load, &mut |_| {})?;
-    let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
-    if failed > 0 {
-        return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
-    }
-    Ok(report)
+    Absence::unless_right(polyserve_load::run(load, &mut |_| {})?)
 }
 
 impl CrowdMemory {

@@ -9,7 +9,6 @@ use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
 use super::report::{CrowdOutcome, CrowdRow, Idle, PacedFigures, Report, RowContent};
 use crate::compare::ranking::Compared;
-use crate::statistics::Verdict;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,13 +99,7 @@ fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
 
 fn ratio(compared: Option<Compared>) -> [String; 3] {
     let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
-    let word = match verdict {
-        Verdict::Faster => "more",
-        Verdict::Slower => "less",
-        Verdict::Tie => "tie",
-        Verdict::TooFewRounds => "too few rounds",
-    };
-    [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), word.to_owned()]
+    [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), verdict.in_words("more", "less").to_owned()]
 }
 
 fn slow_table(rows: &[&CrowdRow]) -> Table {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use polyserve_load::LoadError;
+use polyserve_load::{LoadError, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::process::{Failure, Process};
@@ -55,6 +55,20 @@ impl Absence {
     /// An absence of a contestant that was too slow to be measured.
     pub fn timed_out(why: impl Into<String>) -> Self {
         Self { reason: Reason::TimedOut, why: why.into() }
+    }
+
+    /// Returns the report of a load without a wrong answer.
+    ///
+    /// # Errors
+    ///
+    /// Returns an absence if an answer was wrong.
+    pub fn unless_right(report: Report) -> Result<Report, Self> {
+        let failed = report.failed.total();
+        if failed == 0 {
+            return Ok(report);
+        }
+        let first = report.first_failure.as_deref().unwrap_or("no reason is known");
+        Err(Self::wrong(format!("{failed} of its answers were not right, the first: {first}")))
     }
 
     /// This absence, with the end of `process` if it has ended. A server that has died did wrong, whatever the client saw.

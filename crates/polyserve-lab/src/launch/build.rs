@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -41,6 +42,28 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
         false if stop.is_begun() => Err(String::from("it was interrupted while it was built")),
         false => Err(reason(&said)),
     }
+}
+
+/// Builds these programs by one call of `build`. If that fails, builds each alone, so that a broken program does not prevent
+/// the others. Returns each program with the reason why it was not built.
+pub(super) fn all_or_each<'a>(
+    programs: &[&'a str],
+    stop: &Shutdown,
+    build: impl Fn(&[&str]) -> Result<(), String>,
+) -> Vec<(&'a str, Result<(), String>)> {
+    let all = if programs.is_empty() { Ok(()) } else { build(programs) };
+    let alone = |program: &'a str| match &all {
+        Err(_) if programs.len() > 1 && !stop.is_begun() => build(&[program]),
+        all => all.clone(),
+    };
+    programs.iter().map(|program| (*program, alone(program))).collect()
+}
+
+/// The directory of a package, and the directory for its programs: `dir`, or else the directory `own` of this repository.
+pub(super) fn places(dir: Option<&Path>, own: &str, target: &str) -> (PathBuf, PathBuf) {
+    let root = dir.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), Path::to_owned);
+    let root = root.canonicalize().unwrap_or(root); // the build runs there
+    (if dir.is_some() { root.clone() } else { root.join(own) }, root.join(target))
 }
 
 /// Collects the last lines of the child's standard error until it ends. If `stop` begins, the child is killed.

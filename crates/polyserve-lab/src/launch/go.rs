@@ -15,6 +15,7 @@ use std::time::Duration;
 use polyserve::Shutdown;
 
 use super::{AddressFrom, Launch, build};
+use crate::experiment::distinct;
 
 /// The prefix of the names in tables: `go/nethttp`.
 pub const PREFIX: &str = "go/";
@@ -81,45 +82,21 @@ pub struct Module {
 impl Module {
     /// The module in `dir`, or else the module in this repository.
     pub fn new(dir: Option<&Path>) -> Self {
-        match dir {
-            Some(dir) => {
-                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // go runs in this directory
-                let target = dir.join("target/peers/go");
-                Self { dir, target }
-            }
-            None => {
-                let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-                let root = root.canonicalize().unwrap_or(root);
-                Self { dir: root.join("benches/peers/go"), target: root.join("target/peers/go") }
-            }
-        }
+        let (dir, target) = build::places(dir, "benches/peers/go", "target/peers/go");
+        Self { dir, target }
     }
 
     /// Builds each of these programs once, and prints that on standard error. Returns for each program, in the given
     /// order, its file or the reason why it does not run.
     pub fn build(&self, programs: &[&'static str], stop: &Shutdown) -> Vec<(&'static str, Result<PathBuf, String>)> {
-        let mut once: Vec<&'static str> = Vec::new();
-        programs.iter().for_each(|program| {
-            if !once.contains(program) {
-                once.push(program);
-            }
-        });
-        let built = match once.as_slice() {
-            [] => return Vec::new(),
-            _ if !self.dir.join("go.mod").is_file() => Err(format!("{} holds no module", self.dir.display())),
-            all => is_installed().and_then(|()| self.go(all, stop)),
-        };
-        let alone = |program| match &built {
-            Ok(()) => Ok(()),
-            // Build each program alone, so that a broken one does not prevent the others.
-            Err(_) if once.len() > 1 && self.dir.is_dir() && is_installed().is_ok() && !stop.is_begun() => {
-                self.go(&[program], stop)
-            }
-            Err(why) => Err(why.clone()),
-        };
         let file = |program| self.target.join(format!("{program}{}", std::env::consts::EXE_SUFFIX));
-        let named = |program| (program, alone(program).map(|()| file(program)));
-        once.iter().copied().map(named).collect()
+        let built = build::all_or_each(&distinct(programs.iter().copied()), stop, |programs| {
+            if !self.dir.join("go.mod").is_file() {
+                return Err(format!("{} holds no module", self.dir.display()));
+            }
+            is_installed().and_then(|()| self.go(programs, stop))
+        });
+        built.into_iter().map(|(program, built)| (program, built.map(|()| file(program)))).collect()
     }
 
     fn go(&self, programs: &[&str], stop: &Shutdown) -> Result<(), String> {

@@ -48,37 +48,18 @@ impl Package {
     /// The package in `dir`, or else the package in this repository. `allocator` is used if peers support it.
     pub fn new(dir: Option<&Path>, allocator: &str) -> Self {
         let feature = [allocator::JEMALLOC, allocator::MIMALLOC].into_iter().find(|feature| *feature == allocator);
-        let (dir, target) = match dir {
-            Some(dir) => {
-                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // cargo runs in this directory
-                let target = dir.join("target/peers");
-                (dir, target)
-            }
-            None => {
-                let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-                let root = root.canonicalize().unwrap_or(root);
-                (root.join("benches/peers/rust"), root.join("target/peers"))
-            }
-        };
+        let (dir, target) = build::places(dir, "benches/peers/rust", "target/peers");
         Self { dir, target, feature }
     }
 
     /// Builds the peers of these names, and prints that on standard error.
     pub fn build(&self, names: &[&'static str], stop: &Shutdown) -> Vec<Peer> {
-        let built = match (self.dir.join("Cargo.toml").is_file(), names) {
-            (_, []) => return Vec::new(),
-            (false, _) => Err(format!("{} holds no package", self.dir.display())),
-            (true, _) => self.cargo(names, stop),
-        };
-        let alone = |name| match &built {
-            Ok(()) => Ok(()),
-            // Build each peer alone, so that a broken one does not prevent the others.
-            Err(_) if names.len() > 1 && self.dir.is_dir() && !stop.is_begun() => self.cargo(&[name], stop),
-            Err(why) => Err(why.clone()),
-        };
         let program = |name| self.target.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-        let peer = |name| Peer { name, program: alone(name).map(|()| program(name)) };
-        names.iter().copied().map(peer).collect()
+        let built = build::all_or_each(names, stop, |names| match self.dir.join("Cargo.toml").is_file() {
+            false => Err(format!("{} holds no package", self.dir.display())),
+            true => self.cargo(names, stop),
+        });
+        built.into_iter().map(|(name, built)| Peer { name, program: built.map(|()| program(name)) }).collect()
     }
 
     fn cargo(&self, names: &[&str], stop: &Shutdown) -> Result<(), String> {

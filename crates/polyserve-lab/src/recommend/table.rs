@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::choice::{Choice, Margin, Ranked, Recommendation};
 use crate::journal::of_kind;
-use crate::statistics::{LEAST_ROUNDS, Verdict};
+use crate::statistics::LEAST_ROUNDS;
 
 /// Returns the last recommendation of a record as a table.
 ///
@@ -34,13 +34,7 @@ fn ranked(recommendation: &Recommendation) -> Table {
 }
 
 fn cells(one: &Ranked) -> Vec<String> {
-    let verdict = match one.verdict {
-        None => "",
-        Some(Verdict::Tie) => "tie",
-        Some(Verdict::Slower) => "fewer",
-        Some(Verdict::Faster) => "more",
-        Some(Verdict::TooFewRounds) => "too few rounds",
-    };
+    let verdict = one.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
     let [p50, p99] = match one.latency {
         None => [NOTHING; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),

@@ -38,14 +38,7 @@ fn ratio(estimate: Option<&Estimate>) -> String {
 }
 
 fn verdict(verdict: Option<Verdict>) -> String {
-    let said = match verdict {
-        None => "the baseline",
-        Some(Verdict::Faster) => "faster",
-        Some(Verdict::Slower) => "slower",
-        Some(Verdict::Tie) => "tie",
-        Some(Verdict::TooFewRounds) => "too few rounds",
-    };
-    said.into()
+    verdict.map_or("the baseline", |verdict| verdict.in_words("faster", "slower")).into()
 }
 
 fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {

@@ -1,10 +1,8 @@
 use super::*;
+use crate::compare::sample::tests::latency;
 
 /// A measurement with this throughput and this p99 in microseconds.
 fn measurement(speed: f64, p99: u64) -> Measurement {
-    let mut histogram = Histogram::new_with_bounds(1, 600_000_000_000, 3).unwrap();
-    histogram.record_n(p99 * 1000, 1000).unwrap();
-    let quantile = p99 as f64;
     Measurement {
         answered: speed as u64,
         elapsed_s: 1.0,
@@ -19,17 +17,8 @@ fn measurement(speed: f64, p99: u64) -> Measurement {
         switches_per_request: Some(0.1),
         resident_bytes: Some(1_000_000),
         loaded_bytes: Some(1_640_000),
-        retried: 0,
-        reconnects: 0,
-        latency: Some(Latency {
-            rate: 100.0,
-            behind: 0,
-            p50_us: quantile,
-            p99_us: quantile,
-            p999_us: quantile,
-            lateness_p99_us: 0.0,
-            histogram,
-        }),
+        latency: Some(latency(p99 as f64)),
+        ..Measurement::default()
     }
 }
 

@@ -42,30 +42,25 @@ fn a_table() {
     let mut limit = row("null_epoll", Role::Limit, 2.0, Verdict::Faster);
     limit.shares.clear();
     limit.cost_void = Some(Void::ClientSaturated { side: Side::Own, busy: Some(0.6) });
-    let band = Some(Interval { low: 0.985, high: 1.012 });
     let failed =
         FailedProperty { property: "two_hosts_are_refused".into(), group: Group::Head, why: "200, not 400".into() };
     let theirs =
         AddressReport { held: vec!["a_length_is_digits".into()], failed: vec![failed], ..AddressReport::default() };
+    let rows = vec![
+        row("fast", Role::Ranked, 1.2, Verdict::Faster),
+        row("even", Role::Ranked, 1.01, Verdict::Tie),
+        row("base", Role::Baseline, 1.0, Verdict::Tie),
+        slow,
+        one,
+        row("base again", Role::Same, 0.999, Verdict::Tie),
+        limit,
+    ];
     let ranking = Ranking {
-        baseline: "base".into(),
-        rounds: 12,
-        asked: "GET of one entity".into(),
         rate: Some(Rate { requests_per_s: 500.0, half_of: "null_epoll".into() }),
-        bands: Bands { throughput: band, cost: band },
-        rows: vec![
-            row("fast", Role::Ranked, 1.2, Verdict::Faster),
-            row("even", Role::Ranked, 1.01, Verdict::Tie),
-            row("base", Role::Baseline, 1.0, Verdict::Tie),
-            slow,
-            one,
-            row("base again", Role::Same, 0.999, Verdict::Tie),
-            limit,
-        ],
         contracts: vec![Contract { name: "peer/theirs".into(), keeps_framing: false, report: theirs }],
         failed: vec![Failed { key: Key::new(1, "broken"), why: "it ended by itself".into(), wrong: true }],
         others: Some(0.25),
-        interrupted: false,
+        ..ranking(rows)
     };
     let text = ranking.text(true, false);
     let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();

@@ -1,42 +1,16 @@
-use hdrhistogram::Histogram;
-
 use super::super::workload::tests::workload;
 use super::*;
 use crate::compare::Measurement;
-use crate::compare::sample::Latency;
+use crate::compare::sample::tests::latency;
 use crate::experiment::again;
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.
 fn measurement(round: usize, per_second: f64, p99_ms: f64) -> Measurement {
     let drift = 1.0 + 0.1 * (round % 3) as f64;
-    let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap();
-    histogram.record_n((p99_ms * 1e6) as u64, 100).unwrap();
-    let latency = Latency {
-        rate: 10.0,
-        behind: 0,
-        p50_us: p99_ms * 1000.0,
-        p99_us: p99_ms * 1000.0,
-        p999_us: p99_ms * 1000.0,
-        lateness_p99_us: 0.0,
-        histogram,
-    };
     Measurement {
-        answered: 100,
-        elapsed_s: 1.0,
         requests_per_s: per_second * drift,
-        requests_per_cpu_s: None,
-        server_cpu_s: None,
-        client_cpu_s: 0.1,
-        server_busy: None,
-        client_busy: 0.1,
-        server_idle_s: None,
-        client_idle_s: None,
-        switches_per_request: None,
-        resident_bytes: None,
-        loaded_bytes: None,
-        retried: 0,
-        reconnects: 0,
-        latency: Some(latency),
+        latency: Some(latency(p99_ms * 1000.0)),
+        ..Measurement::default()
     }
 }
 
