@@ -14,7 +14,6 @@
 //!
 //! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapter 13.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use rand_chacha::ChaCha8Rng;
@@ -99,12 +98,6 @@ impl Estimate {
         }
         let interval = bootstrap(&ratios, seed, resamples);
         Some(Self { rounds: ratios.len(), ratio: median(&mut ratios), interval })
-    }
-
-    /// The estimate of the ratios of `own` to `other`, over the rounds that both have.
-    pub fn of_rounds(own: &BTreeMap<usize, f64>, other: &BTreeMap<usize, f64>, seed: u64) -> Option<Self> {
-        let ratios = own.iter().filter_map(|(round, figure)| Some(figure / other.get(round)?));
-        Self::of(&ratios.collect::<Vec<_>>(), seed)
     }
 
     /// The verdict, if `band` is the interval of the baseline against itself.

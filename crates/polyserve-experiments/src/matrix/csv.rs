@@ -12,10 +12,6 @@ const COLUMNS: &str = "\
 
 /// The cells of `method`: contestant by contestant, as published, then by connections, pool size and round. The control is
 /// left out.
-///
-/// # Errors
-///
-/// Returns an error if the CSV writer fails.
 pub(super) fn of_method(cells: &[Cell], method: Method) -> anyhow::Result<String> {
     let names = distinct(cells.iter().map(|cell| &cell.key.contestant));
     let place = |cell: &Cell| names.iter().position(|name| **name == cell.key.contestant);

@@ -17,6 +17,8 @@ pub mod claims;
 mod compared;
 mod csv;
 pub mod experiment;
+#[cfg(test)]
+mod fixtures;
 pub mod plan;
 mod published;
 mod ratio_test;

@@ -28,10 +28,6 @@ pub(super) struct PublishedCell {
 }
 
 /// The lines of both files.
-///
-/// # Errors
-///
-/// Returns an error if a file does not have the published columns.
 pub(super) fn rows() -> anyhow::Result<Vec<(Method, PublishedCell)>> {
     let mut rows = Vec::new();
     for (method, text) in [(Method::Get, MATRIX_GET), (Method::Put, MATRIX_PUT)] {

@@ -206,31 +206,21 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::matrix::Matrix;
     use crate::matrix::report::Report;
+    use crate::matrix::{Matrix, fixtures};
 
     fn line(kind: &str, name: &str, round: u32, total_s: f64) -> Value {
-        let (control, lang, variant) = (name.ends_with('+'), if name == TWIN { "go" } else { "rust" }, "any");
-        json!({
-            "kind": kind, "contestant": name.trim_end_matches('+'), "lang": lang, "server": "any", "executor": "any",
-            "repo": "any", "variant": variant, "control": control, "method": "get", "pool_size": 4, "requests": 1000,
-            "connections": 10, "round": round, "avg_cpu_pct": 90.0, "max_cpu_pct": null, "avg_mem_pct": 0.5,
-            "max_mem_pct": 0.7, "total_s": total_s, "per_request_ms": 0.25, "received_kB_s": 1.0, "sent_kB_s": 1.0,
-            "connect_ms": 0.005, "processing_ms": 0.2, "requests_per_s": 1.0, "connect_p50_ms": 1.0,
-            "processing_p50_ms": 1.0, "processing_p99_ms": 1.0, "server_cpu_us_per_request": 1.0, "client_busy_pct": 1.0,
-            "avg_resident_kB": 1.0, "max_resident_kB": 1.0, "avg_anonymous_kB": null, "samples": 9, "server_answered": 1,
-        })
+        let (control, lang) = (name.ends_with('+'), if name == TWIN { "go" } else { "rust" });
+        let mut line = fixtures::cell(name.trim_end_matches('+'), lang, control, round);
+        (line["kind"], line["total_s"]) = (kind.into(), total_s.into());
+        line
     }
 
     fn record() -> Vec<Value> {
         let classic = format!("{CLASSIC}/{REPO}");
         let again = format!("{classic}+");
         let cell = |name: &str, round, total_s| line("cell", name, round, total_s);
-        let header = json!({
-            "kind": "environment", "experiment": "matrix", "plan": {"contestants": [classic, TWIN]}, "cpu": "any",
-            "cores": 8, "server_cores": "0", "client_cores": "1", "kernel": "any", "rustc": "any", "profile": "release",
-            "allocator": "any", "commit": "any", "seed": 0, "command": ["polyserve"], "date": "2026-01-01T00:00:00Z",
-        });
+        let header = fixtures::header(&json!({"contestants": [classic, TWIN]}), "0");
         let failure = |name: &str, cell: Value, why: &str| {
             let mut line = line("failure", name, 1, 1.0);
             (line["cell"], line["why"]) = (cell, why.into());

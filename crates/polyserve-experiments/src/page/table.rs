@@ -16,20 +16,12 @@ const COLUMNS: &str = "\
     published_as,workers,bound_per_s,connections_bound_per_s,of_bound,requests,connections,every,wait_s,server_busy";
 
 /// The rows as CSV.
-///
-/// # Errors
-///
-/// Returns an error if a row cannot be written.
 pub(super) fn csv(rows: &[Row]) -> anyhow::Result<String> {
     if rows.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
 }
 
 /// The tables for the docs: the published figures with the measured figures, and the throughput of every server by its
 /// number of workers, below the bound.
-///
-/// # Errors
-///
-/// Returns an error if the published figures cannot be read.
 pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     if rows.iter().any(|row| row.key.part == Part::Published) {

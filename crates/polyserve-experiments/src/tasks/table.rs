@@ -38,10 +38,6 @@ pub fn tables(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
 }
 
 /// The observations as CSV, the published columns first.
-///
-/// # Errors
-///
-/// Returns an error if a row cannot be written.
 pub(super) fn csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     const COLUMNS: &str = "\
         tasks,mean_duration_ms,std_dev_ms,total_duration_ms,cost_pct,profit_pct,contestant,series,d1_ms,cpu1_ms,cpu_ms,\
@@ -50,10 +46,6 @@ pub(super) fn csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
 }
 
 /// The schedules as CSV, the published columns first.
-///
-/// # Errors
-///
-/// Returns an error if a row cannot be written.
 pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     const COLUMNS: &str = "tasks,task,submitted_ms,started_ms,finished_ms,duration_ms,contestant,series,cpu_ms";
     let rows = cells.iter().flat_map(|cell| {

@@ -15,10 +15,9 @@
 //! # Layout
 //!
 //! * [`bench`](mod@bench): measures a point of a server. [`experiment`]: the experiment in the framework.
-//! * [`report`]: the result. [`growth`]: curves through points; `curves`: the figures that have curves. [`table`]: tables and CSV.
+//! * [`report`]: the result. [`growth`]: curves through points. [`table`]: tables and CSV.
 
 pub mod bench;
-mod curves;
 pub mod experiment;
 pub mod growth;
 pub mod report;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::cell::StoreReply;
 use super::process::Processes;
 use super::record::{Key, Sample, StoreFigures, StoreSettings, Unfinished};
-use super::report::Report;
+use super::report::{self, Report, StorePoint};
 use super::workload::{StoreLoad, StoreWorkload};
 use super::{NAME, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Reason, Records, distinct, interleaved};
@@ -166,6 +166,15 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
         let csv = vec![(String::new(), table::samples_csv(records)?)];
         Ok(Summary { tables: table::tables(report), csv, ..Summary::default() })
     }
+}
+
+/// The points of a record's lines, without their ratios.
+///
+/// # Errors
+///
+/// Returns an error if a line does not have the fields of its kind.
+pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<StorePoint>> {
+    Ok(report::medians(&Records::<Stores<Processes>>::of(lines)?))
 }
 
 impl StoreReply {

@@ -6,11 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::bare::PREFIX;
-use super::experiment::Stores;
-use super::process::Processes;
 use super::record::{Key, Sample, StoreFigures, StoreLatency, StoreMemory, Throughput};
 use super::workload::StoreLoad;
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records, again};
@@ -234,19 +231,15 @@ impl Report {
 }
 
 /// The points of a record without their ratios, which take most of a report's time.
-///
-/// # Errors
-///
-/// Returns an error if a line does not have the fields of its kind.
-pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<StorePoint>> {
-    let records = Records::<Stores<Processes>>::of(lines)?;
-    let fields = MeasuredCells::of(&records).by_point();
-    let points = |((axis, load, x), field): (&(Axis, &StoreLoad, u64), &PointCells<'_>)| {
-        let point =
-            |(name, rounds): (&&str, &BTreeMap<usize, StoreCell<'_>>)| median_of((*axis, *load, *x), name, rounds);
-        field.iter().map(point).collect::<Vec<_>>()
+pub(super) fn medians<E>(records: &Records<E>) -> Vec<StorePoint>
+where
+    E: Experiment<Key = Key, Sample = Sample>,
+{
+    let fields = MeasuredCells::of(records).by_point();
+    let points = |(place, field): (&(Axis, &StoreLoad, u64), &PointCells<'_>)| {
+        field.iter().map(|(name, rounds)| median_of(*place, name, rounds)).collect::<Vec<_>>()
     };
-    Ok(fields.iter().flat_map(points).collect())
+    fields.iter().flat_map(points).collect()
 }
 
 /// A point without its ratios.

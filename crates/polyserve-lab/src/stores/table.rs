@@ -235,10 +235,6 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
 }
 
 /// Every sample as CSV: first throughput, then memory.
-///
-/// # Errors
-///
-/// Returns an error if a row cannot be written.
 pub(super) fn samples_csv<E>(records: &Records<E>) -> anyhow::Result<String>
 where
     E: Experiment<Key = Key, Sample = Sample>,

@@ -5,7 +5,7 @@ use polyserve_report::Verdict::{self, Confirmed, Refuted, Undecided};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, fixtures};
 
 /// The verdicts on the claims by the lines of a record.
 fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
@@ -56,25 +56,25 @@ fn cell(at: At, control: bool, round: u32, figures: Figures) -> Value {
     let noise = if control { 1.0 + 0.01 * f64::from(round % 2) } else { 1.0 };
     let Figures { cpu_pct, cpu_us, memory, request_ms, connect_ms, received } = figures;
     let (name, lang) = if at.is_go { (TWIN.to_owned(), "go") } else { (format!("{CLASSIC}/{REPO}"), "rust") };
-    json!({
-        "kind": "cell", "contestant": name, "lang": lang, "server": "any", "executor": "any", "repo": "any",
-        "variant": "any", "control": control, "method": if at.is_put { "put" } else { "get" }, "pool_size": at.pool,
-        "requests": 100_000, "connections": at.connections, "round": round, "avg_cpu_pct": cpu_pct * noise,
-        "max_cpu_pct": null, "avg_mem_pct": memory * noise, "max_mem_pct": null, "total_s": 5.0,
-        "per_request_ms": request_ms * noise, "received_kB_s": received * noise, "sent_kB_s": 1.0,
-        "connect_ms": connect_ms * noise, "processing_ms": (request_ms - connect_ms) * noise, "requests_per_s": 1.0,
-        "connect_p50_ms": 1.0, "processing_p50_ms": 1.0, "processing_p99_ms": 1.0,
-        "server_cpu_us_per_request": cpu_us * noise, "client_busy_pct": 50.0, "avg_resident_kB": 5000.0,
-        "max_resident_kB": 5000.0, "avg_anonymous_kB": null, "samples": 9, "server_answered": 105_001,
-    })
+    let mut line = fixtures::cell(&name, lang, control, round);
+    let figures = [
+        ("avg_cpu_pct", cpu_pct),
+        ("avg_mem_pct", memory),
+        ("per_request_ms", request_ms),
+        ("received_kB_s", received),
+        ("connect_ms", connect_ms),
+        ("processing_ms", request_ms - connect_ms),
+        ("server_cpu_us_per_request", cpu_us),
+    ];
+    figures.into_iter().for_each(|(field, figure)| line[field] = json!(figure * noise));
+    line["method"] = json!(if at.is_put { "put" } else { "get" });
+    (line["pool_size"], line["connections"]) = (json!(at.pool), json!(at.connections));
+    line["client_busy_pct"] = json!(50.0);
+    line
 }
 
 fn header() -> Value {
-    json!({
-        "kind": "environment", "experiment": NAME, "plan": {}, "cpu": "any", "cores": 8, "server_cores": "0,1,2,3",
-        "client_cores": "4", "kernel": "any", "rustc": "any", "profile": "release", "allocator": "system",
-        "commit": "any", "seed": 0, "command": ["polyserve"], "date": "2026-01-01T00:00:00Z",
-    })
+    fixtures::header(&json!({}), "0,1,2,3")
 }
 
 /// A record of the published matrix.
