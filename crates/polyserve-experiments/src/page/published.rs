@@ -53,7 +53,7 @@ pub struct PublishedServer {
 }
 
 /// The columns that were published, and are measured again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageFigures {
     /// From the first request to the last answer, in seconds.
     pub total_s: f64,

@@ -9,14 +9,10 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         requests_per_s,
         mean_ms: 200.0,
         p50_ms: 1.0,
-        p66_ms: 1.0,
-        p75_ms: 1.0,
-        p80_ms: 1.0,
         p90_ms: 2000.0,
-        p95_ms: 2001.0,
-        p98_ms: 2001.0,
         p99_ms: 2002.0,
         max_ms: 2010.0,
+        ..PageFigures::default()
     };
     let bounds = Bounds {
         bound_per_s: None,

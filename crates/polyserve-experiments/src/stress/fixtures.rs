@@ -5,7 +5,7 @@ use polyserve_lab::fixtures;
 use polyserve_lab::journal::as_line;
 use serde_json::{Value, json};
 
-use super::report::{Final, Group, Outcome, Sample, Tested};
+use super::report::{Group, Outcome, Sample, Tested};
 use super::{NAME, Stress};
 
 /// The line of a round.
@@ -13,24 +13,18 @@ pub(super) fn line(server: &str, mode: &str, requests: u64, error_count: u64) ->
     let group = |phase: &str| Group {
         phase: phase.into(),
         samples: 100,
-        errors: 0,
-        error_pct: 0.0,
-        refused: 0,
         requests_per_s: 1234.5,
         received_kb_s: 60.0,
         sent_kb_s: 70.0,
+        ..Group::default()
     };
     let outcome = Outcome {
         connections_at_once: 300,
         groups: ["put-new", "get", "put-update", "total"].map(group).into(),
         connections: requests,
-        reconnects: 0,
-        final_state: Final::default(),
-        store_count: None,
-        drain: None,
         answers: requests,
         error_count,
-        errors: Vec::new(),
+        ..Outcome::default()
     };
     let tested = Tested { server: server.into(), repo: "any".into() };
     let sample = Sample { lang: tested.lang().into(), requests, outcome };

@@ -105,7 +105,7 @@ pub struct Round {
 }
 
 /// The outcome of a round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The number of concurrent connections.
     pub connections_at_once: u64,
@@ -130,7 +130,7 @@ pub struct Outcome {
 }
 
 /// A group of requests of a round. The columns are as published.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// `put-new`, `get`, `put-update` or `total`.
     pub phase: String,

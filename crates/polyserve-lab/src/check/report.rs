@@ -7,7 +7,7 @@ use polyserve_report::Table;
 use serde::Serialize;
 
 /// The verdict on a history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordingVerdict {
     /// There is a sequential order in which every answer is right.
@@ -19,6 +19,7 @@ pub enum RecordingVerdict {
     /// An answer that is wrong in every order: a torn value, another id, an impossible status.
     WrongAnswer,
     /// The recording failed.
+    #[default]
     Failed,
 }
 
@@ -35,7 +36,7 @@ impl fmt::Display for RecordingVerdict {
 }
 
 /// A recording and its verdict.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckRun {
     /// The server's name.
     pub server: String,
@@ -65,20 +66,7 @@ pub struct CheckRun {
 
 impl CheckRun {
     pub(super) fn new(server: &str, repo: &str) -> Self {
-        Self {
-            server: server.to_owned(),
-            repo: repo.to_owned(),
-            verdict: RecordingVerdict::Failed,
-            why: String::new(),
-            operations: 0,
-            keys: 0,
-            per_key: [0; 2],
-            unknown: 0,
-            overlaps: 0,
-            recorded_s: 0.0,
-            checked_s: 0.0,
-            interrupted: false,
-        }
+        Self { server: server.to_owned(), repo: repo.to_owned(), ..Self::default() }
     }
 
     pub(super) fn count(&mut self, history: &History) {

@@ -190,21 +190,6 @@ impl<E: Experiment> Records<E> {
     }
 }
 
-impl<E: Experiment> Clone for Records<E> {
-    fn clone(&self) -> Self {
-        let Self { header, end, samples, places, absences, excused, facts } = self;
-        Self {
-            header: header.clone(),
-            end: *end,
-            samples: samples.clone(),
-            places: places.clone(),
-            absences: absences.clone(),
-            excused: excused.clone(),
-            facts: facts.clone(),
-        }
-    }
-}
-
 impl<E: Experiment> fmt::Debug for Records<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (samples, absences) = (self.samples.len(), &self.absences);
