@@ -17,7 +17,7 @@ const CLIENTS: usize = 8;
 const WARM: u64 = 2_000;
 
 fn main() -> anyhow::Result<()> {
-    let repo = TwoLevel::default();
+    let repo = TwoLevel::new();
     let _ = repo.put(Entity::new(1, "asked for again and again", 60.750847)).wait()?;
     let server = PoolServer::new(ServerConfig::default(), |config| Ok(Arc::new(MpscPool::new(config.into())?)))?;
     let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo))?;

@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
     let server = settings
         .make(|config| PoolServer::new(config.clone(), |config| Ok(Arc::new(MpscPool::new(config.into())?))))?;
     // How data is shared. Try `StdMutex`, `StdRwlock`, or `polyserve::memory::Dashmap`.
-    let service = EntityService::shared(TwoLevel::default());
+    let service = EntityService::shared(TwoLevel::new());
 
     let running = server.serve(settings.listen, service)?;
     let url = format!("http://{}", running.local_addr());

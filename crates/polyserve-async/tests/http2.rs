@@ -54,7 +54,7 @@ async fn text(response: Response<Incoming>) -> String {
 #[test]
 fn entities_are_put_and_got() {
     const ONE: &str = r#"{"id":1,"description":"one","value":60.750847}"#;
-    let running = serve(EntityService::shared(StdMutex::default()), |config| config.max_body = 1000);
+    let running = serve(EntityService::shared(StdMutex::new()), |config| config.max_body = 1000);
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let (mut sender, _connection) = connect(addr).await;

@@ -22,7 +22,7 @@ fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> R
 }
 
 fn entities(change: impl FnOnce(&mut ServerConfig)) -> Running {
-    serve(EntityService::shared(StdMutex::default()), change)
+    serve(EntityService::shared(StdMutex::new()), change)
 }
 
 fn echo(change: impl FnOnce(&mut ServerConfig)) -> Running {

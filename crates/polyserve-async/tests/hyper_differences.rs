@@ -26,7 +26,7 @@ fn config() -> ServerConfig {
 }
 
 fn serve(server: &impl Server) -> Running {
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::default())).expect("it serves")
+    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::new())).expect("it serves")
 }
 
 /// What a client reads after it has sent `pieces` and closed its writing side.

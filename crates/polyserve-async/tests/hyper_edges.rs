@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn serve(change: impl FnOnce(&mut ServerConfig)) -> Running {
     let config = ServerConfig::default().with(change);
     let server = TokioHyper::new(config).expect("it is honoured");
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::default())).expect("it serves")
+    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::new())).expect("it serves")
 }
 
 fn client(running: &Running) -> Client {

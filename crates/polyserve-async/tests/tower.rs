@@ -101,7 +101,7 @@ fn by_hand() -> (Router, UnboundedSender<&'static str>) {
 /// The entity service under a path of an axum router that has other routes as well.
 #[test]
 fn a_service_is_nested_in_axum() {
-    let entities = AsTower::new(EntityService::shared(StdMutex::default())).with_max_body(1000);
+    let entities = AsTower::new(EntityService::shared(StdMutex::new())).with_max_body(1000);
     let echo = AsTower::new(Arc::new(Echo));
     let router =
         Router::new().route("/", get(|| async { "axum" })).nest_service("/entities", entities).fallback_service(echo);
@@ -143,7 +143,7 @@ impl Service for Sends {
 /// strips.
 #[test]
 fn a_nested_service_sends_the_full_location() {
-    let entities = || AsTower::new(EntityService::shared(StdMutex::default()));
+    let entities = || AsTower::new(EntityService::shared(StdMutex::new()));
     let sends = AsTower::new(Arc::new(Sends)).under("/sends").expect("a path");
     let router = Router::new()
         .nest_service("/entities", entities().under("/entities").expect("a path"))

@@ -143,7 +143,7 @@ impl Service for LateRemove {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         match self.asked.fetch_add(1, SeqCst) {
             0 => return Answer::Now(Reply::problem(Status::SERVICE_UNAVAILABLE, "It is lost.")),
-            100 => drop(self.entities.repo().remove(-1).wait()),
+            100 => drop(self.entities.repo().remove(&-1).wait()),
             _ => {}
         }
         self.entities.call(request, body)

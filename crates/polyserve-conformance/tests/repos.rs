@@ -25,14 +25,14 @@ repo_conformance!(now_and_later, RepoSubject::new(NowAndLater::default).answers_
 struct NowAndLater(Reference);
 
 impl EntityRepo for NowAndLater {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.0.get(id, visit)
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.0.get(&id, visit)
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         Answer::later(self.0.put(entity).into_future())
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        Answer::later(self.0.remove(id).into_future())
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        Answer::later(self.0.remove(&id).into_future())
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.0.len()
@@ -172,7 +172,7 @@ fn a_hanging_operation_is_given_up() {
     #[derive(Debug, Default)]
     struct Hangs(Reference);
     impl EntityRepo for Hangs {
-        fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
             loop {
                 std::thread::park();
             }
@@ -180,8 +180,8 @@ fn a_hanging_operation_is_given_up() {
         fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
             self.0.put(entity)
         }
-        fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-            self.0.remove(id)
+        fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+            self.0.remove(&id)
         }
         fn len(&self) -> Answer<Result<u64, RepoError>> {
             self.0.len()

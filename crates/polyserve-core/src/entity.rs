@@ -1,7 +1,94 @@
-//! The entity: the value that a repo stores.
+//! What a repo stores: a value with an id ([`Identifiable`]), and the published [`Entity`].
 
-/// An entity, owned.
-#[derive(Clone, Debug, Default, PartialEq)]
+use std::error::Error;
+use std::fmt;
+use std::hash::Hash;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::json::{self, InvalidEntity};
+
+/// An id: what names an entity in a repo and, as text, in a path. Every type with these properties is one: `i64`, `u64`,
+/// `String`, a UUID.
+///
+/// Its [`Display`](fmt::Display) and its [`FromStr`] must agree: the text of an id reads as an equal id.
+pub trait EntityId: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + Sync + 'static {}
+
+impl<T: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + Sync + 'static> EntityId for T {}
+
+/// A type whose values repos store and services show: a value with an id, and serde's traits.
+///
+/// ```
+/// use polyserve_core::Identifiable;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
+/// struct Account {
+///     name: String,
+///     balance: i64,
+/// }
+///
+/// impl Identifiable for Account {
+///     type Id = String;
+///     type View<'a> = &'a Self;
+///
+///     fn id(&self) -> &String {
+///         &self.name
+///     }
+///     fn view(&self) -> &Self {
+///         self
+///     }
+///     fn from_view(view: &Self) -> Self {
+///         view.clone()
+///     }
+/// }
+/// ```
+pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// The type of the id.
+    type Id: EntityId;
+
+    /// What a repo shows of a stored value. As a rule it is `&'a Self`. A type that a repo holds in another form, such as
+    /// packed bytes, has a struct of borrowed fields here: then it is shown without being built.
+    type View<'a>: Copy + fmt::Debug + Serialize;
+
+    /// Returns the id. It never changes while the value is stored.
+    fn id(&self) -> &Self::Id;
+
+    /// Returns what a repo shows of this value.
+    fn view(&self) -> Self::View<'_>;
+
+    /// Returns an owned copy of what a repo showed.
+    fn from_view(view: Self::View<'_>) -> Self;
+
+    /// Reads the text of an id, such as a segment of a path after percent-decoding. Returns `None` if it is no id.
+    fn parse_id(text: &str) -> Option<Self::Id> {
+        text.parse().ok()
+    }
+
+    /// Appends the JSON form, which is an object.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the type's own [`Serialize`]. A derived one fails only for what JSON cannot express, such as
+    /// a map whose keys are no strings.
+    fn write_json(view: Self::View<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(serde_json::to_writer(out, &view)?)
+    }
+
+    /// Reads the JSON form. Nesting is bounded.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidEntity`] if `body` is no JSON, or JSON of something else.
+    fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
+        json::read(body)
+    }
+}
+
+/// The published entity: the default of every repo and service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entity {
     /// The key.
     pub id: i64,
@@ -24,8 +111,38 @@ impl Entity {
     }
 }
 
+impl Identifiable for Entity {
+    type Id = i64;
+    type View<'a> = EntityRef<'a>;
+
+    #[inline]
+    fn id(&self) -> &i64 {
+        &self.id
+    }
+
+    #[inline]
+    fn view(&self) -> EntityRef<'_> {
+        self.as_ref()
+    }
+
+    fn from_view(view: EntityRef<'_>) -> Self {
+        view.to_entity()
+    }
+
+    /// Reads `-?[0-9]+`, within an i64.
+    fn parse_id(text: &str) -> Option<i64> {
+        if text.starts_with('+') { None } else { text.parse().ok() }
+    }
+
+    /// Appends `{"id":1,"description":"...","value":60.750847}`, without an allocation of its own.
+    fn write_json(view: EntityRef<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        json::write_published(view, out);
+        Ok(())
+    }
+}
+
 /// A borrowed view of an entity. A store that packs its entities can show one without building an [`Entity`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EntityRef<'a> {
     /// The key.
     pub id: i64,

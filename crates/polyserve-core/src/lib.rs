@@ -21,6 +21,7 @@ pub mod config;
 pub mod entity;
 pub mod executor;
 pub mod http1;
+mod json;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 pub mod net;
@@ -35,8 +36,9 @@ pub mod timer;
 
 pub use answer::{Answer, BoxFuture, Completer, promise};
 pub use config::{ConfigError, ServerConfig};
-pub use entity::{Entity, EntityRef};
+pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason};
+pub use json::InvalidEntity;
 pub use repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 pub use server::{Connections, Drain, Running, Server};
 pub use service::{Head, Headers, Method, Reply, Request, Service, Status, Version};

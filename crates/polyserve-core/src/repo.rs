@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::entity::{Entity, EntityRef};
+use crate::entity::{Entity, Identifiable};
 
-/// A store of entities by id, shared by all threads.
+/// A store of entities by id, shared by all threads. The entities are [`Entity`]s, or of a user's own type.
 ///
 /// # Contract
 ///
@@ -22,18 +22,18 @@ use crate::entity::{Entity, EntityRef};
 ///
 /// The trait is object-safe; `Arc<R>` and `Box<R>` of a repo are repos.
 #[allow(clippy::len_without_is_empty)] // `len` may visit the whole store, so it is no cheap test for emptiness
-pub trait EntityRepo: fmt::Debug + Send + Sync + 'static {
+pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'static {
     /// Looks up `id`. If the entity is in memory, the repo calls `visit` exactly once before it returns, and the answer is
     /// [`Lookup::Visited`]. If the repo has to fetch the entity, it answers later with [`Lookup::Fetched`] and does not call
     /// `visit`.
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>>;
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>>;
 
     /// Stores `entity` under its id and replaces the entity that was there. The replaced entity is dropped outside any
     /// lock.
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>>;
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>>;
 
     /// Removes `id`.
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>>;
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>>;
 
     /// Returns the number of entities. It is exact if no other operation runs. It may visit the whole store.
     fn len(&self) -> Answer<Result<u64, RepoError>>;
@@ -41,13 +41,13 @@ pub trait EntityRepo: fmt::Debug + Send + Sync + 'static {
 
 /// The result of [`EntityRepo::get`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Lookup {
+pub enum Lookup<E = Entity> {
     /// There is no entity with this id.
     Absent,
     /// The visit was called with the entity.
     Visited,
     /// The entity. The visit was not called.
-    Fetched(Entity),
+    Fetched(E),
 }
 
 /// The result of [`EntityRepo::put`].
@@ -102,14 +102,14 @@ impl Error for RepoError {
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
         #[deny(clippy::missing_trait_methods)]
-        impl<R: EntityRepo + ?Sized> EntityRepo for $pointer {
-            fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        impl<E: Identifiable, R: EntityRepo<E> + ?Sized> EntityRepo<E> for $pointer {
+            fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
                 (**self).get(id, visit)
             }
-            fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+            fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
                 (**self).put(entity)
             }
-            fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+            fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
                 (**self).remove(id)
             }
             fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -123,15 +123,15 @@ forward!(Arc<R>, Box<R>);
 
 /// Convenience methods of every [`EntityRepo`], for tests, tools and programs that embed a repo. They block until the repo
 /// has answered.
-pub trait EntityRepoExt: EntityRepo {
+pub trait EntityRepoExt<E: Identifiable = Entity>: EntityRepo<E> {
     /// Returns a copy of the entity, if there is one.
     ///
     /// # Errors
     ///
     /// Returns the [`RepoError`] of [`EntityRepo::get`].
-    fn fetch(&self, id: i64) -> Result<Option<Entity>, RepoError> {
+    fn fetch(&self, id: &E::Id) -> Result<Option<E>, RepoError> {
         let mut seen = None;
-        match self.get(id, &mut |entity| seen = Some(entity.to_entity())).wait()? {
+        match self.get(id, &mut |entity| seen = Some(E::from_view(entity))).wait()? {
             Lookup::Absent => Ok(None),
             Lookup::Visited => Ok(seen),
             Lookup::Fetched(entity) => Ok(Some(entity)),
@@ -139,4 +139,4 @@ pub trait EntityRepoExt: EntityRepo {
     }
 }
 
-impl<R: EntityRepo + ?Sized> EntityRepoExt for R {}
+impl<E: Identifiable, R: EntityRepo<E> + ?Sized> EntityRepoExt<E> for R {}

@@ -31,9 +31,9 @@ impl Delayed {
 }
 
 impl EntityRepo for Delayed {
-    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let mut seen = None;
-        let found = self.repo.get(id, &mut |entity| seen = Some(entity.to_entity()));
+        let found = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
         // A deferred answer cannot visit the entity, so it returns a copy.
         let found = found.map(move |found| match (found, seen) {
             (Ok(Lookup::Visited), Some(entity)) => Ok(Lookup::Fetched(entity)),
@@ -50,8 +50,8 @@ impl EntityRepo for Delayed {
         })
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.later(self.repo.remove(id))
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.later(self.repo.remove(&id))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn what_is_asked_waits_and_what_is_new_does_not() {
         const DELAY: Duration = Duration::from_millis(20);
-        let repo = Delayed::new(Arc::new(TwoLevel::default()), DELAY);
+        let repo = Delayed::new(Arc::new(TwoLevel::new()), DELAY);
         let entity = |value| Entity { id: 7, description: "seven".into(), value };
         let created = repo.put(entity(1.0));
         assert!(created.is_now());
@@ -84,19 +84,18 @@ mod tests {
             assert!(start.elapsed() >= DELAY, "{what}");
         };
         late("an update", &|| assert_eq!(repo.put(entity(2.0)).wait().unwrap(), Put::Replaced));
-        late("a look-up", &|| assert_eq!(repo.fetch(7).unwrap(), Some(entity(2.0))));
-        late("a look-up of nothing", &|| assert_eq!(repo.fetch(8).unwrap(), None));
+        late("a look-up", &|| assert_eq!(repo.fetch(&7).unwrap(), Some(entity(2.0))));
+        late("a look-up of nothing", &|| assert_eq!(repo.fetch(&8).unwrap(), None));
         late("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
-        late("a removal", &|| assert_eq!(repo.remove(7).wait().unwrap(), Removed::Removed));
+        late("a removal", &|| assert_eq!(repo.remove(&7).wait().unwrap(), Removed::Removed));
         // The operation takes effect although its answer is dropped.
         drop(repo.put(entity(3.0)));
         drop(repo.put(entity(4.0)));
-        assert_eq!(repo.fetch(7).unwrap(), Some(entity(4.0)));
+        assert_eq!(repo.fetch(&7).unwrap(), Some(entity(4.0)));
     }
 
     repo_conformance!(
         kit,
-        RepoSubject::new(|| Delayed::new(Arc::new(TwoLevel::default()), Duration::from_micros(100)))
-            .answers_now_or_later()
+        RepoSubject::new(|| Delayed::new(Arc::new(TwoLevel::new()), Duration::from_micros(100))).answers_now_or_later()
     );
 }

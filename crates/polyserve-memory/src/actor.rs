@@ -52,7 +52,7 @@ use std::sync::Arc;
 use polyserve_core::config::cores;
 use polyserve_core::executor::drop_payload;
 use polyserve_core::sync::thread::{self, JoinHandle};
-use polyserve_core::{Answer, Completer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
+use polyserve_core::{Answer, Completer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise};
 
 use self::mailbox::{Mailbox, Refused};
 use crate::hash::IdState;
@@ -61,24 +61,23 @@ use crate::hash::IdState;
 const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
 
 /// Shards that each belong to one thread.
-pub struct Actor {
+pub struct Actor<E: Identifiable = Entity> {
     hasher: IdState,
-    mailboxes: Box<[Arc<Mailbox<Message>>]>,
+    mailboxes: Box<[Arc<Mailbox<Message<E>>>]>,
     owners: Vec<JoinHandle<()>>,
 }
 
 impl Actor {
-    /// Creates an empty repo with an owner for each core. The mailbox of each owner holds 16,384 operations, in
-    /// addition to those that the owner has taken out.
+    /// Creates an empty repo of the published entities, as [`Actor::default`] does.
     ///
     /// # Panics
     ///
     /// Panics if a thread cannot be started. [`Actor::start`] returns an error instead.
     pub fn new() -> Self {
-        Self::start().expect("the owners' threads can be started")
+        Self::default()
     }
 
-    /// Creates the same repo as [`Actor::new`].
+    /// Creates the same repo as [`Actor::default`].
     ///
     /// # Errors
     ///
@@ -87,6 +86,17 @@ impl Actor {
         Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
     }
 
+    /// Creates an empty repo of entities of another type: `Actor::of::<Account>()`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a thread cannot be started. [`Actor::with`] returns an error instead.
+    pub fn of<E: Identifiable>() -> Actor<E> {
+        Actor::default()
+    }
+}
+
+impl<E: Identifiable> Actor<E> {
     /// Creates an empty repo with `owners` owners. The mailbox of each owner holds `capacity` operations, in addition
     /// to those that the owner has taken out.
     ///
@@ -105,21 +115,27 @@ impl Actor {
     }
 
     /// Returns the mailbox of the owner of `id`.
-    fn mailbox(&self, id: i64) -> &Mailbox<Message> {
+    fn mailbox(&self, id: &E::Id) -> &Mailbox<Message<E>> {
         // The owner's table takes its tags from the upper seven bits, so the owner is chosen by the bits below.
         let (hash, owners) = (self.hasher.hash_one(id) << 7, self.mailboxes.len());
         &self.mailboxes[((u128::from(hash) * owners as u128) >> 64) as usize]
     }
 }
 
-impl Default for Actor {
-    /// Creates the same repo as [`Actor::new`].
+impl<E: Identifiable> Default for Actor<E> {
+    /// Creates an empty repo with an owner for each core. The mailbox of each owner holds 16,384 operations, in
+    /// addition to those that the owner has taken out.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a thread cannot be started. [`Actor::with`] returns an error instead.
     fn default() -> Self {
-        Self::new()
+        Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
+            .expect("the owners' threads can be started")
     }
 }
 
-impl Drop for Actor {
+impl<E: Identifiable> Drop for Actor<E> {
     fn drop(&mut self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.close());
         let this = thread::current().id();
@@ -135,24 +151,24 @@ impl Drop for Actor {
 /// The completer of an operation's answer.
 type ResultCompleter<T> = Completer<Result<T, RepoError>>;
 
-enum Message {
-    Get(i64, ResultCompleter<Lookup>),
-    Put(Entity, ResultCompleter<Put>),
-    Remove(i64, ResultCompleter<Removed>),
+enum Message<E: Identifiable> {
+    Get(E::Id, ResultCompleter<Lookup<E>>),
+    Put(E, ResultCompleter<Put>),
+    Remove(E::Id, ResultCompleter<Removed>),
     Len(ResultCompleter<u64>),
 }
 
-impl Message {
+impl<E: Identifiable> Message<E> {
     /// Executes the operation and completes its answer. If the answer was abandoned, the result is dropped. A replaced
     /// or removed entity is dropped after the answer is complete.
-    fn run(self, entities: &mut HashMap<i64, Entity, IdState>) {
+    fn run(self, entities: &mut HashMap<E::Id, E, IdState>) {
         match self {
             Self::Get(id, reply) => {
                 let found = entities.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched);
                 let _ = reply.complete(Ok(found));
             }
             Self::Put(entity, reply) => {
-                let replaced = entities.insert(entity.id, entity);
+                let replaced = entities.insert(entity.id().clone(), entity);
                 let _ = reply.complete(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }));
             }
             Self::Remove(id, reply) => {
@@ -167,7 +183,7 @@ impl Message {
 }
 
 /// The loop of an owner. It ends when the mailbox is closed and empty.
-fn run_owner(mailbox: &Mailbox<Message>) {
+fn run_owner<E: Identifiable>(mailbox: &Mailbox<Message<E>>) {
     let mut queue = OwnerQueue { mailbox, batch: VecDeque::new() };
     let mut entities = HashMap::default();
     while queue.mailbox.receive(&mut queue.batch) {
@@ -185,12 +201,12 @@ fn run_owner(mailbox: &Mailbox<Message>) {
 
 /// The mailbox of an owner, and the batch of operations that the owner has taken out. A drop answers all of them with
 /// `Closed`.
-struct OwnerQueue<'a> {
-    mailbox: &'a Mailbox<Message>,
-    batch: VecDeque<Message>,
+struct OwnerQueue<'a, E: Identifiable> {
+    mailbox: &'a Mailbox<Message<E>>,
+    batch: VecDeque<Message<E>>,
 }
 
-impl Drop for OwnerQueue<'_> {
+impl<E: Identifiable> Drop for OwnerQueue<'_, E> {
     fn drop(&mut self) {
         let waiting = self.mailbox.end();
         for operation in self.batch.drain(..).chain(waiting) {
@@ -201,9 +217,9 @@ impl Drop for OwnerQueue<'_> {
 }
 
 /// Sends an operation to the owner of `mailbox`. The answer is always `Later`, also if the operation is refused.
-fn ask<T: Send + 'static>(
-    mailbox: &Mailbox<Message>,
-    operation: impl FnOnce(ResultCompleter<T>) -> Message,
+fn ask<E: Identifiable, T: Send + 'static>(
+    mailbox: &Mailbox<Message<E>>,
+    operation: impl FnOnce(ResultCompleter<T>) -> Message<E>,
 ) -> Answer<Result<T, RepoError>> {
     let (reply, answer) = promise(Err(RepoError::Closed));
     match mailbox.send(operation(reply)) {
@@ -214,18 +230,18 @@ fn ask<T: Send + 'static>(
     }
 }
 
-impl EntityRepo for Actor {
+impl<E: Identifiable> EntityRepo<E> for Actor<E> {
     /// Answers [`Lookup::Fetched`] and never calls `visit`.
-    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        ask(self.mailbox(id), |reply| Message::Get(id, reply))
+    fn get(&self, id: &E::Id, _visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+        ask(self.mailbox(id), |reply| Message::Get(id.clone(), reply))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        ask(self.mailbox(entity.id), |reply| Message::Put(entity, reply))
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+        ask(self.mailbox(entity.id()), |reply| Message::Put(entity, reply))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        ask(self.mailbox(id), |reply| Message::Remove(id, reply))
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+        ask(self.mailbox(id), |reply| Message::Remove(id.clone(), reply))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -240,7 +256,7 @@ impl EntityRepo for Actor {
     }
 }
 
-impl fmt::Debug for Actor {
+impl<E: Identifiable> fmt::Debug for Actor<E> {
     /// Sends no message, so printing a repo never waits for an owner.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Actor").finish_non_exhaustive()
@@ -266,7 +282,7 @@ mod tests {
 
     #[test]
     fn an_owner_that_panics_answers_all() {
-        let mailbox = Mailbox::new(4);
+        let mailbox = Mailbox::<Message<Entity>>::new(4);
         let mut panics = ask(&mailbox, |reply| Message::Get(1, reply)).into_future();
         let mut poll = |waker: &Waker| Pin::new(&mut panics).poll(&mut Context::from_waker(waker));
         assert!(poll(&Waker::from(Arc::new(Panics))).is_pending());
@@ -288,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_dropped_repo_has_joined_its_owners() {
-        let repo = Actor::with(NonZeroUsize::new(3).unwrap(), DEFAULT_CAPACITY).unwrap();
+        let repo: Actor = Actor::with(NonZeroUsize::new(3).unwrap(), DEFAULT_CAPACITY).unwrap();
         let mailboxes: Vec<_> = repo.mailboxes.iter().map(Arc::downgrade).collect();
         let put = repo.put(Entity::new(7, "seven", 7.0));
         drop(repo);

@@ -50,7 +50,7 @@ use std::hash::BuildHasher;
 
 use crossbeam_utils::CachePadded;
 use polyserve_core::config::cores;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 use triomphe::Arc;
 
 use self::shard::Shard;
@@ -61,49 +61,56 @@ const SHARDS_PER_CORE: usize = 16;
 const MAX_SHARDS: usize = 1024;
 
 /// Immutable chunks behind pointers.
-pub struct CopyOnWrite {
+pub struct CopyOnWrite<E: Identifiable = Entity> {
     hasher: IdState,
     /// The shards; their number is a power of two. The upper bits of a hash choose the shard, and the lower bits the
     /// bucket.
-    shards: Box<[CachePadded<Shard>]>,
+    shards: Box<[CachePadded<Shard<E>>]>,
 }
 
 impl CopyOnWrite {
-    /// Creates an empty repo with shards for all cores. A shard takes 1 KiB.
+    /// Creates an empty repo of the published entities, with shards for all cores. A shard takes 1 KiB.
     pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates an empty repo of entities of another type: `CopyOnWrite::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> CopyOnWrite<E> {
+        CopyOnWrite::default()
+    }
+}
+
+impl<E: Identifiable> Default for CopyOnWrite<E> {
+    fn default() -> Self {
         let shards = cores().saturating_mul(SHARDS_PER_CORE).next_power_of_two().min(MAX_SHARDS);
         let shards = (0..shards).map(|_| CachePadded::new(Shard::new())).collect();
         Self { hasher: IdState::default(), shards }
     }
+}
 
-    fn shard(&self, hash: u64) -> &Shard {
+impl<E: Identifiable> CopyOnWrite<E> {
+    fn shard(&self, hash: u64) -> &Shard<E> {
         // There are at least two shards, so the shift is less than 64.
         let index = hash >> (u64::BITS - self.shards.len().trailing_zeros());
         &self.shards[index as usize]
     }
 }
 
-impl Default for CopyOnWrite {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl EntityRepo for CopyOnWrite {
+impl<E: Identifiable> EntityRepo<E> for CopyOnWrite<E> {
     #[inline]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let hash = self.hasher.hash_one(id);
-        let visited = self.shard(hash).get(hash, id, |entity| visit(entity.as_ref()));
+        let visited = self.shard(hash).get(hash, id, |entity| visit(entity.view()));
         Answer::Now(Ok(if visited { Lookup::Visited } else { Lookup::Absent }))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let hash = self.hasher.hash_one(entity.id);
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+        let hash = self.hasher.hash_one(entity.id());
         let replaced = self.shard(hash).put(hash, Arc::new(entity), |id| self.hasher.hash_one(id));
         Answer::Now(Ok(if replaced { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         let hash = self.hasher.hash_one(id);
         let removed = self.shard(hash).remove(hash, id);
         Answer::Now(Ok(if removed { Removed::Removed } else { Removed::Absent }))
@@ -114,7 +121,7 @@ impl EntityRepo for CopyOnWrite {
     }
 }
 
-impl fmt::Debug for CopyOnWrite {
+impl<E: Identifiable> fmt::Debug for CopyOnWrite<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyOnWrite").finish_non_exhaustive()

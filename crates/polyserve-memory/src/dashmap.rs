@@ -21,40 +21,50 @@
 use std::fmt;
 
 use dashmap::DashMap;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;
 
 /// A map in shards, each behind its own lock.
-#[derive(Default)]
-pub struct Dashmap {
-    entities: DashMap<i64, Entity, IdState>,
+pub struct Dashmap<E: Identifiable = Entity> {
+    entities: DashMap<E::Id, E, IdState>,
 }
 
 impl Dashmap {
-    /// Creates an empty repo.
+    /// Creates an empty repo of the published entities.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Creates an empty repo of entities of another type: `Dashmap::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> Dashmap<E> {
+        Dashmap::default()
+    }
 }
 
-impl EntityRepo for Dashmap {
+impl<E: Identifiable> Default for Dashmap<E> {
+    fn default() -> Self {
+        Self { entities: DashMap::default() }
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for Dashmap<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let Some(entity) = self.entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+        let Some(entity) = self.entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.view());
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
         // The shard is unlocked when `insert` returns; the replaced entity is dropped after that.
-        let replaced = self.entities.insert(entity.id, entity);
+        let replaced = self.entities.insert(entity.id().clone(), entity);
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.entities.remove(&id);
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.entities.remove(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
 
@@ -63,7 +73,7 @@ impl EntityRepo for Dashmap {
     }
 }
 
-impl fmt::Debug for Dashmap {
+impl<E: Identifiable> fmt::Debug for Dashmap<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dashmap").finish_non_exhaustive()

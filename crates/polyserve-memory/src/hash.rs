@@ -19,13 +19,16 @@
 //! If two ids of a progression collide, then many do. After the mix no secret of thousands has longer chains than
 //! chance would give (the tests count both).
 //!
-//! Limit: the hasher does not withstand an attacker that knows hashes. Nothing in this crate shows a hash. Only std's
+//! Ids of other types: a `u64` is hashed in the same way. All other ids, such as `String`s, UUIDs and pairs of numbers, are
+//! hashed by std's SipHash with a random key, which no set of chosen ids makes collide.
+//!
+//! Limit: the hasher of numbers does not withstand an attacker that knows hashes. Nothing in this crate shows a hash. Only std's
 //! SipHash would stop an attacker that can time single probes of a table in another process for long enough.
 //!
-//! Cost: three multiplications and a few additions and shifts, without a branch. The bench `hash` compares it with
-//! std's hasher, ahash and foldhash. A state is 40 bytes. Each map here has one, however many shards it has.
+//! Cost of a number: three multiplications and a few additions and shifts, without a branch. The bench `hash` compares it
+//! with std's hasher, ahash and foldhash. A state is 64 bytes. Each map here has one, however many shards it has.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
 /// Builds [`IdHasher`]s with one secret. Each `default()` draws a new secret; a clone has the secret of its original.
 #[derive(Clone)]
@@ -36,20 +39,22 @@ pub struct IdState {
     addend: [u64; 2],
     /// The factor of the mix. It is odd, so the mix is a bijection.
     mixer: u64,
+    /// The key of SipHash, for ids that are no numbers.
+    keyed: RandomState,
 }
 
 impl IdState {
-    /// Creates a state from a secret of 320 bits.
-    fn of(secret: [u64; 5]) -> Self {
+    /// Creates a state from a secret of 320 bits for numbers, and a key for other ids.
+    fn of(secret: [u64; 5], keyed: RandomState) -> Self {
         let [a, b, c, d, e] = secret;
-        Self { multiplier: [a, b], addend: [c, d], mixer: e | 1 }
+        Self { multiplier: [a, b], addend: [c, d], mixer: e | 1, keyed }
     }
 }
 
 impl Default for IdState {
     fn default() -> Self {
         let source = RandomState::new();
-        Self::of([0_u8, 1, 2, 3, 4].map(|number| source.hash_one(number)))
+        Self::of([0_u8, 1, 2, 3, 4].map(|number| source.hash_one(number)), source)
     }
 }
 
@@ -58,7 +63,13 @@ impl BuildHasher for IdState {
 
     #[inline]
     fn build_hasher(&self) -> IdHasher {
-        IdHasher { multiplier: whole(self.multiplier), sum: whole(self.addend), mixer: self.mixer }
+        IdHasher {
+            multiplier: whole(self.multiplier),
+            addend: whole(self.addend),
+            mixer: self.mixer,
+            number: None,
+            keyed: Keyed::Unused(self.keyed.clone()),
+        }
     }
 }
 
@@ -79,21 +90,50 @@ fn whole([lower, upper]: [u64; 2]) -> u128 {
 #[derive(Clone)]
 pub struct IdHasher {
     multiplier: u128,
-    sum: u128,
+    addend: u128,
     mixer: u64,
+    /// The number that was written, if nothing else was.
+    number: Option<u64>,
+    keyed: Keyed,
+}
+
+/// The hasher of ids that are more than a number. It is created when the first part arrives.
+#[derive(Clone)]
+enum Keyed {
+    Unused(RandomState),
+    Used(DefaultHasher),
 }
 
 impl IdHasher {
     /// Returns the upper half: the result of step 1.
     #[inline]
     fn upper(&self) -> u64 {
-        (self.sum >> 64) as u64
+        let number = u128::from(self.number.unwrap_or_default());
+        (self.multiplier.wrapping_mul(number).wrapping_add(self.addend) >> 64) as u64
+    }
+
+    /// Returns the hasher of ids that are more than a number. A number that came before is written to it.
+    fn keyed(&mut self) -> &mut DefaultHasher {
+        if let Keyed::Unused(state) = &self.keyed {
+            let mut hasher = state.build_hasher();
+            if let Some(number) = self.number.take() {
+                hasher.write_u64(number);
+            }
+            self.keyed = Keyed::Used(hasher);
+        }
+        match &mut self.keyed {
+            Keyed::Used(hasher) => hasher,
+            Keyed::Unused(_) => unreachable!("it was created above"),
+        }
     }
 }
 
 impl Hasher for IdHasher {
     #[inline]
     fn finish(&self) -> u64 {
+        if let Keyed::Used(hasher) = &self.keyed {
+            return hasher.finish();
+        }
         let upper = self.upper();
         let mixed = (upper ^ (upper >> 32)).wrapping_mul(self.mixer);
         mixed ^ (mixed >> 32)
@@ -101,7 +141,11 @@ impl Hasher for IdHasher {
 
     #[inline]
     fn write_u64(&mut self, id: u64) {
-        self.sum = self.multiplier.wrapping_mul(u128::from(id)).wrapping_add(self.sum);
+        if self.number.is_none() && matches!(self.keyed, Keyed::Unused(_)) {
+            self.number = Some(id);
+        } else {
+            self.keyed().write_u64(id);
+        }
     }
 
     #[inline]
@@ -109,14 +153,8 @@ impl Hasher for IdHasher {
         self.write_u64(id as u64);
     }
 
-    /// Hashes words of eight bytes one after the other. Not used for ids.
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.sum ^= u128::from(self.finish());
-            self.write_u64(u64::from_le_bytes(word));
-        }
+        self.keyed().write(bytes);
     }
 }
 

@@ -12,7 +12,7 @@
 //! let repo = StdMutex::new();
 //! assert!(matches!(repo.put(Entity::new(1, "first", 60.750847)), Answer::Now(Ok(Put::Created))));
 //! let mut length = 0;
-//! let answer = repo.get(1, &mut |entity| length = entity.description.len());
+//! let answer = repo.get(&1, &mut |entity| length = entity.description.len());
 //! assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
 //! assert_eq!(length, 5);
 //! ```

@@ -11,8 +11,11 @@
 //!
 //! Cost, compared with [`sharded`](crate::sharded):
 //!
-//! * **A put copies the description** if it has at most [`Packed::LONGEST_COPIED`] bytes. The `String` is dropped
-//!   outside the lock. A longer description is moved in.
+//! * **A put packs the entity** ([`Pack`]) into a buffer of its thread, and copies the bytes. The entity is dropped outside
+//!   the lock. A published entity with a description longer than [`Packed::LONGEST_COPIED`] bytes is moved in, and any
+//!   other entity of more than 528 packed bytes.
+//! * An entity of another type is built from its bytes for each get, if the type does not say how its packed form is
+//!   shown.
 //! * **A get checks that a copied description is UTF-8**, because safe code cannot make a `&str` of bytes otherwise. At
 //!   15 bytes the check takes some nanoseconds.
 //! * A put of a known id overwrites the old record if the new one fits and fills at least half of it. Otherwise the new
@@ -42,53 +45,87 @@
 //! It loses when copied descriptions are long, because each get checks them: at 256 bytes 13.2 M gets a second,
 //! `sharded` 33.0 (`stores-payload.jsonl`). Records: `docs/results/2026-11-22`, two cores.
 
+mod pack;
 mod pages;
 
+use std::cell::Cell;
 use std::fmt;
 use std::mem;
 
 use hashbrown::HashTable;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 
-use self::pages::{Address, Full, Pages};
+pub use self::pack::Pack;
+use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
 use crate::shards::{Shards, shrunk};
 
+/// The maximum length, in bytes, of a description that is copied into a page.
+const LONGEST_COPIED: usize = 512;
+
 /// Entities packed in pages, in shards.
-#[derive(Default)]
-pub struct Packed {
-    shards: Shards<PackedShard>,
+pub struct Packed<E: Pack = Entity> {
+    shards: Shards<PackedShard<E>>,
 }
 
 impl Packed {
-    /// The maximum length, in bytes, of a description that is copied into a page. A longer one is moved in.
-    pub const LONGEST_COPIED: usize = pages::MAX_COPIED;
+    /// The maximum length, in bytes, of a published entity's description that is copied into a page. An entity with a longer
+    /// one is moved in.
+    pub const LONGEST_COPIED: usize = LONGEST_COPIED;
 
-    /// Creates an empty repo. It allocates a few KiB of locks for each core. The first put to a shard allocates its
-    /// first page.
+    /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core. The first put to a
+    /// shard allocates its first page.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Creates an empty repo of entities of another type: `Packed::of::<Account>()`.
+    pub fn of<E: Pack>() -> Packed<E> {
+        Packed::default()
+    }
 }
 
-impl EntityRepo for Packed {
+impl<E: Pack> Default for Packed<E> {
+    fn default() -> Self {
+        Self { shards: Shards::default() }
+    }
+}
+
+thread_local! {
+    /// The buffer in which a thread packs entities. It keeps at most [`KEPT_BUFFER`] bytes.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The largest buffer that a thread keeps, in bytes.
+const KEPT_BUFFER: usize = 4096;
+
+impl<E: Pack> EntityRepo<E> for Packed<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let (hash, shard) = self.shards.of(id);
         let shard = shard.read();
         let Some(address) = shard.find(hash, id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(shard.pages.show(address));
+        shard.pages.show(address, |entity| visit(entity));
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, mut entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let (hash, shard) = self.shards.of(entity.id);
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+        let mut buffer = BUFFER.take();
+        buffer.clear();
+        let packed = (entity.pack(&mut buffer) && buffer.len() <= MAX_COPIED).then_some(buffer.as_slice());
+        let id = entity.id().clone();
+        let mut entity = Some(entity);
+        let (hash, shard) = self.shards.of(&id);
+        let new = ToStore { entity: &mut entity, packed };
         // The guard is dropped at the end of the statement; the copied and the replaced entity are dropped later.
-        let done = shard.write().put(hash, &mut entity, |id| self.shards.hash(id));
+        let done = shard.write().put(hash, &id, new, |id| self.shards.hash(id));
+        if buffer.capacity() <= KEPT_BUFFER {
+            BUFFER.set(buffer);
+        }
         Answer::Now(done.map(|(put, _replaced)| put).map_err(|full| RepoError::Other(Box::new(full))))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         let (hash, shard) = self.shards.of(id);
         let (removed, _entity) = shard.write().remove(hash, id, |id| self.shards.hash(id));
         Answer::Now(Ok(removed))
@@ -99,7 +136,7 @@ impl EntityRepo for Packed {
     }
 }
 
-impl fmt::Debug for Packed {
+impl<E: Pack> fmt::Debug for Packed<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packed").finish_non_exhaustive()
@@ -107,52 +144,57 @@ impl fmt::Debug for Packed {
 }
 
 /// A shard: its pages, and the address of each id's record.
-#[derive(Default)]
-struct PackedShard {
+struct PackedShard<E> {
     addresses: HashTable<Address>,
-    pages: Pages,
+    pages: Pages<E>,
 }
 
-impl PackedShard {
+impl<E: Pack> Default for PackedShard<E> {
+    fn default() -> Self {
+        Self { addresses: HashTable::new(), pages: Pages::default() }
+    }
+}
+
+impl<E: Pack> PackedShard<E> {
     #[inline]
-    fn find(&self, hash: u64, id: i64) -> Option<Address> {
-        self.addresses.find(hash, |&address| self.pages.id(address) == id).copied()
+    fn find(&self, hash: u64, id: &E::Id) -> Option<Address> {
+        self.addresses.find(hash, |&address| self.pages.has_id(address, id)).copied()
     }
 
-    /// Stores `entity`. The entity to drop is left in `entity`, or returned.
+    /// Stores an entity. The entity to drop is left in `new`, or returned.
     fn put(
         &mut self,
         hash: u64,
-        entity: &mut Entity,
-        hash_of: impl Fn(i64) -> u64,
-    ) -> Result<(Put, Option<Entity>), Full> {
+        id: &E::Id,
+        mut new: ToStore<'_, E>,
+        hash_of: impl Fn(&E::Id) -> u64,
+    ) -> Result<(Put, Option<E>), Full> {
         let Self { addresses, pages } = self;
-        let id = entity.id;
-        let Some(address) = addresses.find_mut(hash, |&address| pages.id(address) == id) else {
-            let address = pages.add(entity)?;
-            addresses.insert_unique(hash, address, |&moved| hash_of(pages.id(moved)));
+        let Some(address) = addresses.find_mut(hash, |&address| pages.has_id(address, id)) else {
+            let address = pages.add(new)?;
+            addresses.insert_unique(hash, address, |&moved| pages.with_id(moved, &hash_of));
             self.compact(hash_of);
             return Ok((Put::Created, None));
         };
-        if pages.write_over(*address, entity) {
+        if pages.write_over(*address, &mut new) {
             return Ok((Put::Replaced, None));
         }
-        let old = mem::replace(address, pages.add(entity)?);
+        let old = mem::replace(address, pages.add(new)?);
         let replaced = pages.end(old);
         self.compact(hash_of);
         Ok((Put::Replaced, replaced))
     }
 
     /// Removes `id`. Returns the entity to drop, if it was not copied.
-    fn remove(&mut self, hash: u64, id: i64, hash_of: impl Fn(i64) -> u64) -> (Removed, Option<Entity>) {
+    fn remove(&mut self, hash: u64, id: &E::Id, hash_of: impl Fn(&E::Id) -> u64) -> (Removed, Option<E>) {
         let Self { addresses, pages } = self;
-        let Ok(found) = addresses.find_entry(hash, |&address| pages.id(address) == id) else {
+        let Ok(found) = addresses.find_entry(hash, |&address| pages.has_id(address, id)) else {
             return (Removed::Absent, None);
         };
         let (address, _) = found.remove();
         let removed = pages.end(address);
         if let Some(capacity) = shrunk(addresses.len(), addresses.num_buckets()) {
-            addresses.shrink_to(capacity, |&moved| hash_of(pages.id(moved)));
+            addresses.shrink_to(capacity, |&moved| pages.with_id(moved, &hash_of));
         }
         self.compact(hash_of);
         (Removed::Removed, removed)
@@ -160,12 +202,12 @@ impl PackedShard {
 
     /// Moves the live records out of full pages that are less than half live. The loop ends, because a move makes no
     /// dead bytes in other pages.
-    fn compact(&mut self, hash_of: impl Fn(i64) -> u64) {
+    fn compact(&mut self, hash_of: impl Fn(&E::Id) -> u64) {
         while let Some(emptied) = self.pages.next_to_empty() {
-            for (old, id, record) in emptied.live() {
-                let new = self.pages.add_again(record);
+            for (old, packed) in emptied.live() {
+                let new = self.pages.add_again(packed);
                 // The number of the emptied page is not reused before the page is recycled, so the old address is unique.
-                let address = self.addresses.find_mut(hash_of(id), |&address| address == old);
+                let address = self.addresses.find_mut(hash_of(&E::packed_id(packed)), |&address| address == old);
                 *address.expect("the table has the address of each live record") = new;
             }
             self.pages.recycle(emptied);

@@ -29,41 +29,51 @@
 use std::fmt;
 
 use papaya::HashMap;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;
 
 /// A lock-free map.
-#[derive(Default)]
-pub struct Papaya {
-    entities: HashMap<i64, Entity, IdState>,
+pub struct Papaya<E: Identifiable = Entity> {
+    entities: HashMap<E::Id, E, IdState>,
 }
 
 impl Papaya {
-    /// Creates an empty repo.
+    /// Creates an empty repo of the published entities.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Creates an empty repo of entities of another type: `Papaya::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> Papaya<E> {
+        Papaya::default()
+    }
 }
 
-impl EntityRepo for Papaya {
+impl<E: Identifiable> Default for Papaya<E> {
+    fn default() -> Self {
+        Self { entities: HashMap::default() }
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let entities = self.entities.pin(); // released on return, also if the visit panics
-        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
+        let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.view());
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
         // The map's collector drops the replaced entity.
-        let replaced = self.entities.pin().insert(entity.id, entity).is_some();
+        let replaced = self.entities.pin().insert(entity.id().clone(), entity).is_some();
         Answer::Now(Ok(if replaced { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.entities.pin().remove(&id).is_some();
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.entities.pin().remove(id).is_some();
         Answer::Now(Ok(if removed { Removed::Removed } else { Removed::Absent }))
     }
 
@@ -72,7 +82,7 @@ impl EntityRepo for Papaya {
     }
 }
 
-impl fmt::Debug for Papaya {
+impl<E: Identifiable> fmt::Debug for Papaya<E> {
     /// Takes no pin, so printing a repo does not delay the freeing of memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Papaya").finish_non_exhaustive()

@@ -24,40 +24,50 @@
 
 use std::fmt;
 
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 use scc::HashMap;
 
 use crate::hash::IdState;
 
 /// A map with a lock for each bucket.
-#[derive(Default)]
-pub struct Scc {
-    entities: HashMap<i64, Entity, IdState>,
+pub struct Scc<E: Identifiable = Entity> {
+    entities: HashMap<E::Id, E, IdState>,
 }
 
 impl Scc {
-    /// Creates an empty repo. It allocates nothing.
+    /// Creates an empty repo of the published entities. It allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Creates an empty repo of entities of another type: `Scc::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> Scc<E> {
+        Scc::default()
+    }
 }
 
-impl EntityRepo for Scc {
+impl<E: Identifiable> Default for Scc<E> {
+    fn default() -> Self {
+        Self { entities: HashMap::default() }
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for Scc<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let visited = self.entities.read_sync(&id, |_, entity| visit(entity.as_ref()));
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+        let visited = self.entities.read_sync(id, |_, entity| visit(entity.view()));
         Answer::Now(Ok(if visited.is_some() { Lookup::Visited } else { Lookup::Absent }))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
         // The bucket is unlocked when `upsert_sync` returns; the replaced entity is dropped after that.
-        let replaced = self.entities.upsert_sync(entity.id, entity);
+        let replaced = self.entities.upsert_sync(entity.id().clone(), entity);
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.entities.remove_sync(&id);
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.entities.remove_sync(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
 
@@ -66,7 +76,7 @@ impl EntityRepo for Scc {
     }
 }
 
-impl fmt::Debug for Scc {
+impl<E: Identifiable> fmt::Debug for Scc<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scc").finish_non_exhaustive()

@@ -32,53 +32,65 @@ mod table;
 
 use std::fmt;
 
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use self::table::Table;
 use crate::shards::Shards;
 
 /// A table in shards, each behind a readers-writer lock.
-#[derive(Default)]
-pub struct Sharded {
-    entities: Shards<Table>,
+pub struct Sharded<E: Identifiable = Entity> {
+    entities: Shards<Table<E>>,
 }
 
 impl Sharded {
-    /// Creates an empty repo. It allocates a few KiB of locks for each core.
+    /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Creates an empty repo of entities of another type: `Sharded::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> Sharded<E> {
+        Sharded::default()
+    }
+}
+
+impl<E: Identifiable> Default for Sharded<E> {
+    fn default() -> Self {
+        Self { entities: Shards::default() }
+    }
+}
+
+impl<E: Identifiable> Sharded<E> {
     /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
-    fn replace(&self, entity: Entity) -> Option<Entity> {
-        let (hash, shard) = self.entities.of(entity.id);
+    fn replace(&self, entity: E) -> Option<E> {
+        let (hash, shard) = self.entities.of(entity.id());
         shard.write().insert(hash, entity, |id| self.entities.hash(id))
     }
 
     /// Removes the entity of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: i64) -> Option<Entity> {
+    fn take(&self, id: &E::Id) -> Option<E> {
         let (hash, shard) = self.entities.of(id);
         shard.write().remove(hash, id, |id| self.entities.hash(id))
     }
 }
 
-impl EntityRepo for Sharded {
+impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let (hash, shard) = self.entities.of(id);
         let table = shard.read();
         let Some(entity) = table.find(hash, id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
+        visit(entity.view());
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
         let replaced = self.replace(entity);
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         let removed = self.take(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
@@ -88,7 +100,7 @@ impl EntityRepo for Sharded {
     }
 }
 
-impl fmt::Debug for Sharded {
+impl<E: Identifiable> fmt::Debug for Sharded<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharded").finish_non_exhaustive()
@@ -105,13 +117,13 @@ mod tests {
     fn an_entity_is_dropped_outside_the_locks() {
         let repo = Sharded::new();
         let free = || repo.entities.iter().all(|shard| shard.try_write().is_some());
-        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(id), &free);
+        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(&id), &free);
     }
 
     /// The header of `shards` states this size.
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_shard_is_128_bytes() {
-        assert_eq!(Shards::<Table>::EACH, 128);
+        assert_eq!(Shards::<Table<Entity>>::EACH, 128);
     }
 }

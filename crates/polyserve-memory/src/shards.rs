@@ -11,7 +11,7 @@
 //! lines in pairs. A shard of `sharded` takes one pair, 2 KiB for each core. A shard of `packed`, which also holds its
 //! pages, takes two: 4 KiB for each core.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
@@ -51,13 +51,13 @@ impl<T> Shards<T> {
 
     /// Returns the hash of `id` and the shard of `id`.
     #[inline]
-    pub(crate) fn of(&self, id: i64) -> (u64, &RwLock<T>) {
+    pub(crate) fn of(&self, id: &impl Hash) -> (u64, &RwLock<T>) {
         let hash = self.hash(id);
         (hash, &self.shards[(hash << 7 >> self.shift) as usize])
     }
 
     #[inline]
-    pub(crate) fn hash(&self, id: i64) -> u64 {
+    pub(crate) fn hash(&self, id: &impl Hash) -> u64 {
         self.state.hash_one(id)
     }
 

@@ -18,49 +18,61 @@ use std::collections::HashMap;
 use std::fmt;
 
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;
 
 /// One mutex around one map.
-#[derive(Default)]
-pub struct StdMutex {
-    entities: Mutex<HashMap<i64, Entity, IdState>>,
+pub struct StdMutex<E: Identifiable = Entity> {
+    entities: Mutex<HashMap<E::Id, E, IdState>>,
 }
 
 impl StdMutex {
-    /// Creates an empty repo. It allocates nothing.
+    /// Creates an empty repo of the published entities. It allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
-    fn replace(&self, entity: Entity) -> Option<Entity> {
-        lock(&self.entities).insert(entity.id, entity)
-    }
-
-    /// Removes the entity of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: i64) -> Option<Entity> {
-        lock(&self.entities).remove(&id)
+    /// Creates an empty repo of entities of another type: `StdMutex::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> StdMutex<E> {
+        StdMutex::default()
     }
 }
 
-impl EntityRepo for StdMutex {
+impl<E: Identifiable> Default for StdMutex<E> {
+    fn default() -> Self {
+        Self { entities: Mutex::default() }
+    }
+}
+
+impl<E: Identifiable> StdMutex<E> {
+    /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
+    fn replace(&self, entity: E) -> Option<E> {
+        lock(&self.entities).insert(entity.id().clone(), entity)
+    }
+
+    /// Removes the entity of `id` and returns it. No lock is held when it returns.
+    fn take(&self, id: &E::Id) -> Option<E> {
+        lock(&self.entities).remove(id)
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for StdMutex<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let entities = lock(&self.entities);
-        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
+        let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.view());
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
         let replaced = self.replace(entity);
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         let removed = self.take(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
@@ -70,7 +82,7 @@ impl EntityRepo for StdMutex {
     }
 }
 
-impl fmt::Debug for StdMutex {
+impl<E: Identifiable> fmt::Debug for StdMutex<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StdMutex").finish_non_exhaustive()
@@ -87,6 +99,6 @@ mod tests {
     fn an_entity_is_dropped_outside_the_lock() {
         let repo = StdMutex::new();
         let free = || repo.entities.try_lock().is_ok();
-        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(id), &free);
+        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(&id), &free);
     }
 }

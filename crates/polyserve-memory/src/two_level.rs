@@ -33,27 +33,42 @@ use std::fmt;
 use std::sync::Arc;
 
 use polyserve_core::sync::{RwLock, read, write};
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;
 
+/// The map: an entity behind its own lock for each id.
+type EntryMap<E> = HashMap<<E as Identifiable>::Id, Arc<RwLock<E>>, IdState>;
+
 /// A readers-writer lock around the map, and one around each entity.
-#[derive(Default)]
-pub struct TwoLevel {
-    entries: RwLock<HashMap<i64, Arc<RwLock<Entity>>, IdState>>,
+pub struct TwoLevel<E: Identifiable = Entity> {
+    entries: RwLock<EntryMap<E>>,
 }
 
 impl TwoLevel {
-    /// Creates an empty repo. It allocates nothing.
+    /// Creates an empty repo of the published entities. It allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Creates an empty repo of entities of another type: `TwoLevel::of::<Account>()`.
+    pub fn of<E: Identifiable>() -> TwoLevel<E> {
+        TwoLevel::default()
+    }
+}
+
+impl<E: Identifiable> Default for TwoLevel<E> {
+    fn default() -> Self {
+        Self { entries: RwLock::default() }
+    }
+}
+
+impl<E: Identifiable> TwoLevel<E> {
     /// Replaces the entity of a known id, under the map's read lock, and returns the old entity. No lock is held when
     /// it returns. If the id is not known, it returns `entity` as an error.
-    fn replace(&self, entity: Entity) -> Result<Entity, Entity> {
+    fn replace(&self, entity: E) -> Result<E, E> {
         let entries = read(&self.entries);
-        match entries.get(&entity.id) {
+        match entries.get(entity.id()) {
             Some(entry) => Ok(std::mem::replace(&mut *write(entry), entity)),
             None => Err(entity),
         }
@@ -61,28 +76,28 @@ impl TwoLevel {
 
     /// Stores the entity of an id that was not known, under the map's write lock. If another first put was faster, its
     /// entity is replaced and returned. No lock is held when it returns.
-    fn insert(&self, entity: Entity) -> Option<Arc<RwLock<Entity>>> {
-        let id = entity.id;
+    fn insert(&self, entity: E) -> Option<Arc<RwLock<E>>> {
+        let id = entity.id().clone();
         let fresh = Arc::new(RwLock::new(entity));
         write(&self.entries).insert(id, fresh)
     }
 
     /// Removes the entry of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: i64) -> Option<Arc<RwLock<Entity>>> {
-        write(&self.entries).remove(&id)
+    fn take(&self, id: &E::Id) -> Option<Arc<RwLock<E>>> {
+        write(&self.entries).remove(id)
     }
 }
 
-impl EntityRepo for TwoLevel {
+impl<E: Identifiable> EntityRepo<E> for TwoLevel<E> {
     #[inline]
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let entries = read(&self.entries);
-        let Some(entry) = entries.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(read(entry).as_ref());
+        let Some(entry) = entries.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(read(entry).view());
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
         let replaced = match self.replace(entity) {
             Ok(_replaced) => return Answer::Now(Ok(Put::Replaced)), // dropped here, when no lock is held
             Err(entity) => self.insert(entity),
@@ -90,7 +105,7 @@ impl EntityRepo for TwoLevel {
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         let removed = self.take(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
@@ -100,7 +115,7 @@ impl EntityRepo for TwoLevel {
     }
 }
 
-impl fmt::Debug for TwoLevel {
+impl<E: Identifiable> fmt::Debug for TwoLevel<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TwoLevel").finish_non_exhaustive()
@@ -128,8 +143,8 @@ mod tests {
         assert!(free() && replaced == Ok(numbered(1.0)));
         let earlier = repo.insert(numbered(3.0)); // as if another first put had been faster
         assert!(free() && is(earlier, 2.0));
-        let removed = repo.take(7);
+        let removed = repo.take(&7);
         assert!(free() && is(removed, 3.0));
-        assert!(repo.take(7).is_none() && free());
+        assert!(repo.take(&7).is_none() && free());
     }
 }

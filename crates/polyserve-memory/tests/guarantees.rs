@@ -13,25 +13,25 @@ use polyserve_memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock,
 /// Returns the repos that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {
     vec![
-        Box::new(StdMutex::default()),
-        Box::new(StdRwlock::default()),
-        Box::new(TwoLevel::default()),
-        Box::new(Sharded::default()),
-        Box::new(Packed::default()),
+        Box::new(StdMutex::new()),
+        Box::new(StdRwlock::new()),
+        Box::new(TwoLevel::new()),
+        Box::new(Sharded::new()),
+        Box::new(Packed::new()),
         #[cfg(feature = "dashmap")]
-        Box::new(Dashmap::default()),
+        Box::new(Dashmap::new()),
         #[cfg(feature = "papaya")]
-        Box::new(Papaya::default()),
+        Box::new(Papaya::new()),
         #[cfg(feature = "scc")]
-        Box::new(Scc::default()),
-        Box::new(CopyOnWrite::default()),
+        Box::new(Scc::new()),
+        Box::new(CopyOnWrite::new()),
     ]
 }
 
 /// Returns the address of a description while it is visited.
 fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
     let mut at = std::ptr::null();
-    let found = repo.get(id, &mut |entity| at = entity.description.as_ptr()).wait().expect("it answers");
+    let found = repo.get(&id, &mut |entity| at = entity.description.as_ptr()).wait().expect("it answers");
     assert_eq!(found, Lookup::Visited, "{repo:?}");
     at
 }
@@ -61,7 +61,7 @@ fn no_description_is_copied() {
 
 #[test]
 fn debug_names_the_repo_and_shows_no_entity() {
-    let later: Box<dyn EntityRepo> = Box::new(Actor::default());
+    let later: Box<dyn EntityRepo> = Box::new(Actor::new());
     for repo in all().into_iter().chain([later]) {
         repo.put(Entity::new(7, "secret", 1.0)).wait().expect("it answers");
         let shown = format!("{repo:?}");
@@ -75,9 +75,9 @@ fn a_repo_can_be_printed_from_its_own_visit() {
     for repo in all() {
         repo.put(Entity::new(7, "seven", 1.0)).wait().expect("it answers");
         let mut shown = String::new();
-        let found = repo.get(7, &mut |_| shown = format!("{repo:?}")).wait().expect("it answers");
+        let found = repo.get(&7, &mut |_| shown = format!("{repo:?}")).wait().expect("it answers");
         assert_eq!(found, Lookup::Visited);
         assert!(!shown.is_empty());
-        assert!(repo.fetch(7).expect("it answers").is_some());
+        assert!(repo.fetch(&7).expect("it answers").is_some());
     }
 }

@@ -9,7 +9,7 @@
 //! # let addr = ([127, 0, 0, 1], 0).into();
 //!
 //! let server = PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?;
-//! let running = server.serve(addr, EntityService::shared(TwoLevel::default()))?;
+//! let running = server.serve(addr, EntityService::shared(TwoLevel::new()))?;
 //! println!("{}", running.shutdown()?); // answered 0, cut 0, stuck 0
 //! # Ok(())
 //! # }

@@ -45,13 +45,13 @@ fn no_repo_allocates_for_a_get() {
         for id in 0..REQUESTS {
             repo.put(Entity::new(id, format!("entity {id:08}"), 60.750847)).wait().expect("it answers");
         }
-        if !repo.get(1, &mut |_| ()).is_now() {
+        if !repo.get(&1, &mut |_| ()).is_now() {
             println!("{name}: not held to this, for it answers later, and a promise is an allocation");
             continue;
         }
         let absent = measure(|| {
             for id in REQUESTS..2 * REQUESTS {
-                let found = repo.get(id, &mut |_| ());
+                let found = repo.get(&id, &mut |_| ());
                 assert!(matches!(found, Answer::Now(Ok(Lookup::Absent))));
             }
         });

@@ -187,13 +187,13 @@ fn broken_repos_are_found_out_over_http() {
 struct Panics;
 
 impl EntityRepo for Panics {
-    fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, _id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         Answer::Now(Ok(Lookup::Absent))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         panic!("no room for {}", entity.id)
     }
-    fn remove(&self, _id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, _id: &i64) -> Answer<Result<Removed, RepoError>> {
         Answer::Now(Ok(Removed::Absent))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {

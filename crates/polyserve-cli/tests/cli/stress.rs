@@ -93,7 +93,7 @@ fn a_burst_may_be_refused() {
         config.queue = Some(1);
         config.max_connections = 3;
     });
-    let slow = Delayed::new(Arc::new(StdMutex::default()), Duration::from_millis(2));
+    let slow = Delayed::new(Arc::new(StdMutex::new()), Duration::from_millis(2));
     let report = stressed(slow, Mode::Burst(200, 10), small);
     assert!(report.passed, "{report}");
     assert!(report.rounds[0].outcome.groups[3].refused > 0, "{report}");
@@ -103,7 +103,7 @@ fn a_burst_may_be_refused() {
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
     let small = ServerConfig::default().with(|config| config.max_connections = 1);
-    let report = stressed(StdMutex::default(), Mode::Groups(Use::KeepAlive, 4), small);
+    let report = stressed(StdMutex::new(), Mode::Groups(Use::KeepAlive, 4), small);
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
@@ -131,14 +131,14 @@ struct Forgets {
 }
 
 impl EntityRepo for Forgets {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.right.get(id, visit)
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let is_forgotten = entity.id >= 50 && entity.id % 7 == 0;
         if is_forgotten { Answer::Now(Ok(Put::Created)) } else { self.right.put(entity) }
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.right.remove(id)
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {

@@ -253,7 +253,7 @@ impl<'a> RepoClient<'a> {
         match call {
             Call::Get => {
                 let mut visited = None;
-                let answer = self.repo.get(key, &mut |shown| visited = Some(value_of(key, shown)));
+                let answer = self.repo.get(&key, &mut |shown| visited = Some(value_of(key, shown)));
                 let value = match self.settled(answer)? {
                     None => return Ok(Action::Get(None)),
                     Some(Lookup::Absent) => return Ok(Action::Get(Some(ReadValue::Absent))),
@@ -270,7 +270,7 @@ impl<'a> RepoClient<'a> {
                 Ok(Action::Put(value, self.settled(answer)?))
             }
             Call::Remove => {
-                let answer = self.repo.remove(key);
+                let answer = self.repo.remove(&key);
                 Ok(Action::Remove(self.settled(answer)?))
             }
         }

@@ -21,7 +21,7 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
         store.remove(8);
         for (id, there) in [(7, true), (8, false), (9, false), (7, true)] {
             let mut visits = 0;
-            let answer = store.repo.get(id, &mut |_| visits += 1);
+            let answer = store.repo.get(&id, &mut |_| visits += 1);
             let now = answer.is_now();
             let found = store.settle("get", answer);
             match &found {
@@ -48,13 +48,13 @@ pub fn now_means_now(subject: &RepoSubject) -> Outcome {
         for round in 0..16 {
             promised(&store, "put of a new id", store.repo.put(Entity::new(7, "new", 1.0)));
             promised(&store, "put of a known id", store.repo.put(Entity::new(7, "known", 2.0)));
-            promised(&store, "get of an absent id", store.repo.get(8, &mut |_| ()));
-            let found = promised(&store, "get of a known id", store.repo.get(7, &mut |_| ()));
+            promised(&store, "get of an absent id", store.repo.get(&8, &mut |_| ()));
+            let found = promised(&store, "get of a known id", store.repo.get(&7, &mut |_| ()));
             let visited = found == Lookup::Visited;
             assert!(visited || store.answers != Answers::Now, "round {round}: a repo in memory answered {found:?}");
             promised(&store, "len", store.repo.len());
-            promised(&store, "remove of a known id", store.repo.remove(7));
-            promised(&store, "remove of an absent id", store.repo.remove(7));
+            promised(&store, "remove of a known id", store.repo.remove(&7));
+            promised(&store, "remove of an absent id", store.repo.remove(&7));
         }
     })
 }
@@ -97,7 +97,7 @@ fn panic_in_visit(store: &Store, id: i64) {
             visited = true;
             resume_unwind(Box::new("the visit's own panic")); // past the hook, which would print it
         };
-        outcome(store.patience, "get with a visit that panics", store.repo.get(id, &mut visit))
+        outcome(store.patience, "get with a visit that panics", store.repo.get(&id, &mut visit))
     });
     match catch_unwind(get) {
         Ok(Ok(found)) => assert!(!visited, "the visit panicked, and get answered {found:?}"),
@@ -128,8 +128,8 @@ pub fn many_answers_at_once(subject: &RepoSubject) -> Outcome {
         }
         let (mut gets, mut removes) = (Vec::new(), Vec::new());
         for id in 0..32 {
-            gets.push((id, store.repo.get(id, &mut |_| ())));
-            removes.push(store.repo.remove(id + 32));
+            gets.push((id, store.repo.get(&id, &mut |_| ())));
+            removes.push(store.repo.remove(&(id + 32)));
         }
         for remove in removes {
             assert_eq!(store.settle("one remove of many", remove), Removed::Removed);
@@ -149,10 +149,10 @@ pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome 
         for round in 0..32 {
             assert_eq!(handed_on(&store, round, store.repo.put(stamped(7, round))), Put::Created);
             assert_eq!(handed_on(&store, round, store.repo.put(stamped(7, round + 1))), Put::Replaced);
-            assert_ne!(handed_on(&store, round, store.repo.get(7, &mut |_| ())), Lookup::Absent);
-            assert_eq!(handed_on(&store, round, store.repo.get(8, &mut |_| ())), Lookup::Absent);
+            assert_ne!(handed_on(&store, round, store.repo.get(&7, &mut |_| ())), Lookup::Absent);
+            assert_eq!(handed_on(&store, round, store.repo.get(&8, &mut |_| ())), Lookup::Absent);
             assert_eq!(handed_on(&store, round, store.repo.len()), 1);
-            assert_eq!(handed_on(&store, round, store.repo.remove(7)), Removed::Removed);
+            assert_eq!(handed_on(&store, round, store.repo.remove(&7)), Removed::Removed);
         }
     })
 }
@@ -185,8 +185,8 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
             for id in 0..4 {
                 store.put(stamped(id, 1));
                 given_up(round, store.repo.put(stamped(id, 2)));
-                given_up(round, store.repo.get(id, &mut |_| ()));
-                given_up(round, store.repo.remove(id));
+                given_up(round, store.repo.get(&id, &mut |_| ()));
+                given_up(round, store.repo.remove(&id));
                 given_up(round, store.repo.len());
                 // The operations may have taken effect at any time, or not. A stored entity is complete.
                 if let Some(entity) = store.get(id) {
@@ -213,8 +213,8 @@ fn given_up<T>(round: u64, answer: Answer<T>) {
 pub fn a_dropped_repo_still_answers(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let puts: Vec<_> = (0..32).map(|id| store.repo.put(stamped(id, 1))).collect();
-        let get = store.repo.get(0, &mut |_| ());
-        let (remove, len) = (store.repo.remove(1), store.repo.len());
+        let get = store.repo.get(&0, &mut |_| ());
+        let (remove, len) = (store.repo.remove(&1), store.repo.len());
         let Store { repo, patience, .. } = store;
         drop(repo); // the last reference
         for put in puts {

@@ -30,7 +30,7 @@ impl Reference {
 }
 
 impl EntityRepo for Reference {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let entities = self.map();
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
         visit(entity.as_ref());
@@ -42,7 +42,7 @@ impl EntityRepo for Reference {
         Answer::Now(Ok(put_over(replaced.as_ref())))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let entity = self.map().remove(&id);
         Answer::Now(Ok(removed_of(entity.as_ref())))
     }
@@ -104,7 +104,7 @@ impl Drop for LaterReference {
 }
 
 impl EntityRepo for LaterReference {
-    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
     }
 
@@ -112,7 +112,7 @@ impl EntityRepo for LaterReference {
         self.ask(move |map| put_over(map.insert(entity.id, entity).as_ref()))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.ask(move |map| removed_of(map.remove(&id).as_ref()))
     }
 

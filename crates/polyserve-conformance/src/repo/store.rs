@@ -25,7 +25,7 @@ impl Store {
     /// The entity of `id`, whether a visit shows it or the answer returns it.
     pub(super) fn get(&self, id: i64) -> Option<Entity> {
         let mut seen = None;
-        let answer = self.repo.get(id, &mut |entity| seen = Some(entity.to_entity()));
+        let answer = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
         let found = match self.settle("get", answer) {
             Lookup::Absent => None,
             Lookup::Visited => Some(seen.expect("get answers Visited only after the visit")),
@@ -42,7 +42,7 @@ impl Store {
     }
 
     pub(super) fn remove(&self, id: i64) -> Removed {
-        self.settle("remove", self.repo.remove(id))
+        self.settle("remove", self.repo.remove(&id))
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -223,7 +223,7 @@ impl Service for PanickingService {
             "/payload" => panic_any(Payload),
             "/payload-later" => Answer::later(async { panic_any(Payload) }),
             "/visit" => {
-                let _ = self.repo.get(1, &mut |_| panic!("as the test asked"));
+                let _ = self.repo.get(&1, &mut |_| panic!("as the test asked"));
                 Answer::Now(text("the visit did not panic"))
             }
             _ => echo(&request, body),
@@ -243,7 +243,7 @@ pub(super) struct MapRepo {
 }
 
 impl EntityRepo for MapRepo {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         match lock(&self.entities).get(&id) {
             Some(entity) => visit(entity.as_ref()),
             None => return Answer::Now(Ok(Lookup::Absent)),
@@ -256,7 +256,7 @@ impl EntityRepo for MapRepo {
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let removed = lock(&self.entities).remove(&id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
@@ -312,7 +312,7 @@ impl Drop for LaterRepo {
 }
 
 impl EntityRepo for LaterRepo {
-    fn get(&self, id: i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.later(move |map| {
             assert_ne!(id, PANICS, "as the test asked");
             Ok(lock(&map.entities).get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
@@ -323,8 +323,8 @@ impl EntityRepo for LaterRepo {
         self.later(move |map| map.put(entity).wait())
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.later(move |map| map.remove(id).wait())
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.later(move |map| map.remove(&id).wait())
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

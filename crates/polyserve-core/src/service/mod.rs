@@ -1,9 +1,9 @@
 //! The [`Service`] trait, its requests and replies, and the services that every server is tested with.
 
 mod echo;
-mod entity_json;
 mod entity_service;
 mod page;
+mod path;
 mod reply;
 mod request;
 mod welcome;

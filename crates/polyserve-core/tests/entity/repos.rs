@@ -13,7 +13,7 @@ pub(crate) struct MapRepo {
 }
 
 impl EntityRepo for MapRepo {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let entities = lock(&self.entities);
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
         visit(entity.as_ref());
@@ -25,7 +25,7 @@ impl EntityRepo for MapRepo {
         Answer::Now(Ok(if old.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let old = lock(&self.entities).remove(&id);
         Answer::Now(Ok(if old.is_some() { Removed::Removed } else { Removed::Absent }))
     }
@@ -40,7 +40,7 @@ impl EntityRepo for MapRepo {
 pub(crate) struct LaterRepo(pub(crate) MapRepo);
 
 impl EntityRepo for LaterRepo {
-    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let found = lock(&self.0.entities).get(&id).cloned();
         Answer::later(async move { Ok(found.map_or(Lookup::Absent, Lookup::Fetched)) })
     }
@@ -50,8 +50,8 @@ impl EntityRepo for LaterRepo {
         Answer::later(async move { put.await })
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.0.remove(id);
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.0.remove(&id);
         Answer::later(async move { removed.await })
     }
 
@@ -80,7 +80,7 @@ impl FailingRepo {
 }
 
 impl EntityRepo for FailingRepo {
-    fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.fail()
     }
 
@@ -88,7 +88,7 @@ impl EntityRepo for FailingRepo {
         self.fail()
     }
 
-    fn remove(&self, _id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &_id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.fail()
     }
 

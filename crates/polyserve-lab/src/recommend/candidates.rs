@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_programs_own_take_part_and_unknown_names_do_not() {
-        let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(TwoLevel::default())));
+        let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(TwoLevel::new())));
         let set = CandidateSet::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
         assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), 4);
         let error = CandidateSet::of(&Catalog::builtin(), &workload(), &["unknown".into()], &[]).unwrap_err();

@@ -108,7 +108,7 @@ mod tests {
             code,
             [
                 "let server = TokioTcp::new(ServerConfig::default())?;",
-                "let running = server.serve(([127, 0, 0, 1], 8001).into(), EntityService::shared(TwoLevel::default()))?;",
+                "let running = server.serve(([127, 0, 0, 1], 8001).into(), EntityService::shared(TwoLevel::new()))?;",
                 "println!(\"{}\", run_until_signalled(running)?);",
             ]
         );

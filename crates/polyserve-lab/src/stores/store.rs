@@ -111,7 +111,7 @@ impl<R: EntityRepo> MeasuredStore for RepoStore<R> {
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         // As a service does, match the answer in place. A move of the whole answer would read more bytes than were just
         // written. For such a read a core waits until all earlier loads have completed, so no two cache misses overlap.
-        match self.0.get(id, see) {
+        match self.0.get(&id, see) {
             Answer::Now(Ok(Lookup::Visited | Lookup::Absent)) => Ok(()),
             later => fetched(later, see),
         }
@@ -124,7 +124,7 @@ impl<R: EntityRepo> MeasuredStore for RepoStore<R> {
 
     #[inline]
     fn remove(&self, id: i64) -> Result<Removed, RepoError> {
-        self.0.remove(id).wait()
+        self.0.remove(&id).wait()
     }
 
     fn len(&self) -> Result<u64, RepoError> {

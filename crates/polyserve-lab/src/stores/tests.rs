@@ -97,9 +97,9 @@ impl Faulty {
 }
 
 impl EntityRepo for Faulty {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let mut shown = None;
-        let found = self.within.get(id, &mut |found| {
+        let found = self.within.get(&id, &mut |found| {
             let entity = match self.fault {
                 Some(Fault::Shows(change)) => change(found),
                 Some(Fault::Panics) => panic!("on purpose"),
@@ -123,10 +123,10 @@ impl EntityRepo for Faulty {
         }
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         match self.fault {
             Some(Fault::KeepsWhatIsRemoved) => Answer::Now(Ok(Removed::Removed)),
-            _ => self.answer(self.within.remove(id)),
+            _ => self.answer(self.within.remove(&id)),
         }
     }
 

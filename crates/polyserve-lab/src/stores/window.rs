@@ -56,7 +56,7 @@ impl<'a> OperationWindow<'a> {
         match code.kind() {
             OperationKind::Get => {
                 let mut right = false;
-                match self.repo.get(id, &mut |found| right = check.is_right(id, found)) {
+                match self.repo.get(&id, &mut |found| right = check.is_right(id, found)) {
                     Answer::Now(found) => looked_up(id, &found?, right, check)?,
                     Answer::Later(future) => self.keep(Outstanding::Lookup(id, *check, future))?,
                 }
@@ -68,7 +68,7 @@ impl<'a> OperationWindow<'a> {
                     Answer::Later(future) => self.keep(Outstanding::Put(id, wanted, future))?,
                 }
             }
-            OperationKind::Remove => match self.repo.remove(id) {
+            OperationKind::Remove => match self.repo.remove(&id) {
                 Answer::Now(removed) => expect(id, removed?, Removed::Removed)?,
                 Answer::Later(future) => self.keep(Outstanding::Removed(id, future))?,
             },

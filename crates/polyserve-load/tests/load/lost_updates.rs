@@ -18,19 +18,19 @@ use super::{assert_clean, entities, report, requests};
 struct KeepsTheFirst(StdRwlock);
 
 impl EntityRepo for KeepsTheFirst {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.0.get(id, visit)
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.0.get(&id, visit)
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        match self.0.fetch(entity.id) {
+        match self.0.fetch(&entity.id) {
             Ok(Some(_)) => Answer::Now(Ok(Put::Replaced)),
             Ok(None) | Err(_) => self.0.put(entity),
         }
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.0.remove(id)
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.0.remove(&id)
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

@@ -17,7 +17,7 @@
 //! hash.
 
 use crossbeam_utils::CachePadded;
-use polyserve_core::Entity;
+use polyserve_core::Identifiable;
 use triomphe::{Arc, ThinArc};
 
 use super::sync::{AtomicUsize, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, Published};
@@ -29,25 +29,30 @@ const SEGMENTS: usize = 32;
 const MAX_BUCKETS: usize = 1 << (SEGMENTS - 1);
 
 /// The entries of a bucket. A chunk is immutable and never empty.
-type Chunk = ThinArc<(), ShardEntry>;
+type Chunk<E> = ThinArc<(), ShardEntry<E>>;
 
-#[derive(Clone)]
-struct ShardEntry {
-    id: i64,
-    entity: Arc<Entity>,
+struct ShardEntry<E: Identifiable> {
+    id: E::Id,
+    entity: Arc<E>,
 }
 
-pub(crate) struct Shard {
+impl<E: Identifiable> Clone for ShardEntry<E> {
+    fn clone(&self) -> Self {
+        Self { id: self.id.clone(), entity: Arc::clone(&self.entity) }
+    }
+}
+
+pub(crate) struct Shard<E: Identifiable> {
     /// The number of entities. Every writer of the shard holds this lock. Readers access neither the lock nor its cache
     /// line.
     len: CachePadded<Mutex<usize>>,
     /// The number of buckets in use.
     buckets: AtomicUsize,
     /// The buckets. A segment is never moved or freed, so a reader may use an old number of buckets.
-    segments: [OnceLock<Box<[Published<Chunk>]>>; SEGMENTS],
+    segments: [OnceLock<Box<[Published<Chunk<E>>]>>; SEGMENTS],
 }
 
-impl Shard {
+impl<E: Identifiable> Shard<E> {
     pub(crate) fn new() -> Self {
         Self {
             len: CachePadded::new(Mutex::new(0)),
@@ -57,14 +62,14 @@ impl Shard {
     }
 
     /// Calls `visit` with the entity of `id`. Returns whether there is one. Never waits.
-    pub(crate) fn get(&self, hash: u64, id: i64, visit: impl FnOnce(&Entity)) -> bool {
+    pub(crate) fn get(&self, hash: u64, id: &E::Id, visit: impl FnOnce(&E)) -> bool {
         let mut index = bucket_of(hash, self.buckets.load(Ordering::Acquire));
         loop {
             // A bucket in use is in a segment that exists. If the segment does not exist, nothing is stored there.
             let (segment, place) = segment_of(index);
             let Some(segment) = self.segments[segment].get() else { return false };
             let chunk = segment[place].load();
-            if let Some(entry) = entries(&chunk).iter().find(|entry| entry.id == id) {
+            if let Some(entry) = entries(&chunk).iter().find(|entry| entry.id == *id) {
                 visit(&entry.entity);
                 return true;
             }
@@ -78,16 +83,16 @@ impl Shard {
 
     /// Stores `entity`. Returns whether it replaced another. `hash_of` hashes the ids of the entities that a growth
     /// moves.
-    pub(crate) fn put(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> bool {
+    pub(crate) fn put(&self, hash: u64, entity: Arc<E>, hash_of: impl Fn(&E::Id) -> u64) -> bool {
         self.replace(hash, entity, hash_of).0
     }
 
     /// Does the work of [`put`](Self::put), and also returns the chunks that it made outdated. Dropping the first one
     /// drops the replaced entity, unless a reader still uses it.
-    fn replace(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> (bool, [Option<Chunk>; 2]) {
+    fn replace(&self, hash: u64, entity: Arc<E>, hash_of: impl Fn(&E::Id) -> u64) -> (bool, [Option<Chunk<E>>; 2]) {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
-        let (copy, replaces) = with(entries(&bucket.load()), ShardEntry { id: entity.id, entity });
+        let (copy, replaces) = with(entries(&bucket.load()), ShardEntry { id: entity.id().clone(), entity });
         let outdated = bucket.swap(Some(copy));
         let mut split = None;
         if !replaces {
@@ -99,12 +104,12 @@ impl Shard {
     }
 
     /// Removes the entity of `id`. Returns whether there was one.
-    pub(crate) fn remove(&self, hash: u64, id: i64) -> bool {
+    pub(crate) fn remove(&self, hash: u64, id: &E::Id) -> bool {
         self.take(hash, id).is_some()
     }
 
     /// Removes the entity of `id`. Returns the outdated chunk, which contains the entity.
-    fn take(&self, hash: u64, id: i64) -> Option<Chunk> {
+    fn take(&self, hash: u64, id: &E::Id) -> Option<Chunk<E>> {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
         let copy = without(entries(&bucket.load()), id)?;
@@ -125,14 +130,14 @@ impl Shard {
 
     /// Takes one more bucket into use if there are too few for `len` entities. Returns the chunk that was split. The
     /// caller holds the lock.
-    fn grow(&self, len: usize, hash_of: impl Fn(i64) -> u64) -> Option<Chunk> {
+    fn grow(&self, len: usize, hash_of: impl Fn(&E::Id) -> u64) -> Option<Chunk<E>> {
         let new = self.buckets.load(Ordering::Relaxed);
         if len <= new * PER_BUCKET || new == MAX_BUCKETS {
             return None;
         }
         let old = self.bucket(bucket_of(new as u64, new));
         let (moves, stays): (Vec<_>, Vec<_>) =
-            entries(&old.load()).iter().cloned().partition(|entry| bucket_of(hash_of(entry.id), new + 1) == new);
+            entries(&old.load()).iter().cloned().partition(|entry| bucket_of(hash_of(&entry.id), new + 1) == new);
         let bucket = self.bucket(new); // its segment exists before a reader can learn of the bucket
         let splits = !moves.is_empty();
         if splits {
@@ -143,7 +148,7 @@ impl Shard {
     }
 
     /// Returns the bucket with this index, and creates its segment if needed. The caller holds the lock.
-    fn bucket(&self, index: usize) -> &Published<Chunk> {
+    fn bucket(&self, index: usize) -> &Published<Chunk<E>> {
         let (segment, place) = segment_of(index);
         let make = || (0..(1_usize << segment).div_ceil(2)).map(|_| Published::empty()).collect();
         &self.segments[segment].get_or_init(make)[place]
@@ -165,12 +170,12 @@ fn bucket_of(hash: u64, buckets: usize) -> usize {
     if index < buckets { index } else { index & (mask >> 1) }
 }
 
-fn entries(chunk: &Option<Chunk>) -> &[ShardEntry] {
+fn entries<E: Identifiable>(chunk: &Option<Chunk<E>>) -> &[ShardEntry<E>] {
     chunk.as_ref().map_or(&[], |chunk| &chunk.slice)
 }
 
 /// Returns a copy of a chunk with `new` in place of the entry with the same id, and whether there was such an entry.
-fn with(entries: &[ShardEntry], new: ShardEntry) -> (Chunk, bool) {
+fn with<E: Identifiable>(entries: &[ShardEntry<E>], new: ShardEntry<E>) -> (Chunk<E>, bool) {
     let place = entries.iter().position(|entry| entry.id == new.id);
     let at = place.unwrap_or(entries.len());
     let mut new = Some(new);
@@ -181,18 +186,20 @@ fn with(entries: &[ShardEntry], new: ShardEntry) -> (Chunk, bool) {
 }
 
 /// Returns a copy of a chunk without the entry of `id`, if there is one.
-fn without(entries: &[ShardEntry], id: i64) -> Option<Option<Chunk>> {
-    let at = entries.iter().position(|entry| entry.id == id)?;
+fn without<E: Identifiable>(entries: &[ShardEntry<E>], id: &E::Id) -> Option<Option<Chunk<E>>> {
+    let at = entries.iter().position(|entry| entry.id == *id)?;
     let copied = (0..entries.len() - 1).map(|n| entries[n + usize::from(n >= at)].clone());
     Some((copied.len() > 0).then(|| ThinArc::from_header_and_iter((), copied)))
 }
 
-fn chunk(entries: Vec<ShardEntry>) -> Option<Chunk> {
+fn chunk<E: Identifiable>(entries: Vec<ShardEntry<E>>) -> Option<Chunk<E>> {
     (!entries.is_empty()).then(|| ThinArc::from_header_and_iter((), entries.into_iter()))
 }
 
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
+    use polyserve_core::Entity;
+
     use super::*;
 
     fn entity(id: i64) -> Arc<Entity> {
@@ -200,16 +207,16 @@ mod tests {
     }
 
     /// The hash of an id is the id, so that a test can choose its bucket.
-    fn plain(id: i64) -> u64 {
-        id as u64
+    fn plain(id: &i64) -> u64 {
+        *id as u64
     }
 
-    fn put(shard: &Shard, id: i64) -> bool {
-        shard.put(plain(id), entity(id), plain)
+    fn put(shard: &Shard<Entity>, id: i64) -> bool {
+        shard.put(plain(&id), entity(id), plain)
     }
 
-    fn finds(shard: &Shard, id: i64) -> bool {
-        shard.get(plain(id), id, |entity| assert_eq!(entity.id, id))
+    fn finds(shard: &Shard<Entity>, id: i64) -> bool {
+        shard.get(plain(&id), &id, |entity| assert_eq!(entity.id, id))
     }
 
     #[test]
@@ -248,7 +255,7 @@ mod tests {
         }
         assert_eq!(shard.len(), 3_000);
         assert!((0..3_000).all(|id| finds(&shard, id)) && !finds(&shard, -1));
-        assert!((0..3_000).all(|id| shard.remove(plain(id), id)) && !shard.remove(0, 0));
+        assert!((0..3_000).all(|id| shard.remove(plain(&id), &id)) && !shard.remove(0, &0));
         assert_eq!(shard.len(), 0);
         assert!(!(0..3_000).any(|id| finds(&shard, id)));
     }
@@ -291,8 +298,8 @@ mod tests {
         for id in 0..100 {
             assert!(!shard.put(7, entity(id), |_| 7));
         }
-        assert!((0..100).all(|id| shard.get(7, id, |_| ())));
-        assert!((0..100).all(|id| shard.put(7, entity(id), |_| 7) && shard.remove(7, id)));
+        assert!((0..100).all(|id| shard.get(7, &id, |_| ())));
+        assert!((0..100).all(|id| shard.put(7, entity(id), |_| 7) && shard.remove(7, &id)));
         assert_eq!(shard.len(), 0);
     }
 
@@ -305,14 +312,14 @@ mod tests {
         assert!(!Arc::is_unique(&first));
         assert!(shard.put(1, Arc::clone(&second), plain));
         assert!(Arc::is_unique(&first));
-        assert!(shard.remove(1, 1));
+        assert!(shard.remove(1, &1));
         assert!(Arc::is_unique(&second));
     }
 
     /// The outdated chunk is returned when no lock is held.
     #[test]
     fn an_outdated_chunk_is_returned_with_its_entity() {
-        let (shard, hash) = (Shard::new(), plain(7));
+        let (shard, hash) = (Shard::new(), plain(&7));
         let free = || shard.len.try_lock().is_ok();
         let (first, second) = (entity(7), entity(7));
         assert!(!shard.put(hash, Arc::clone(&first), plain));
@@ -320,7 +327,7 @@ mod tests {
         assert!(replaced && free() && !Arc::is_unique(&first), "it is still in the chunk");
         drop(outdated);
         assert!(Arc::is_unique(&first));
-        let outdated = shard.take(hash, 7);
+        let outdated = shard.take(hash, &7);
         assert!(outdated.is_some() && free() && !Arc::is_unique(&second));
         drop(outdated);
         assert!(Arc::is_unique(&second));
@@ -331,8 +338,8 @@ mod tests {
         let shard = Shard::new();
         let first = entity(1);
         shard.put(1, Arc::clone(&first), plain);
-        let seen = shard.get(1, 1, |seen| {
-            std::thread::scope(|scope| _ = scope.spawn(|| assert!(shard.remove(1, 1))));
+        let seen = shard.get(1, &1, |seen| {
+            std::thread::scope(|scope| _ = scope.spawn(|| assert!(shard.remove(1, &1))));
             assert!(!Arc::is_unique(&first), "the reader has it");
             assert_eq!(seen, &*first);
         });

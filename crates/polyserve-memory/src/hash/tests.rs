@@ -28,7 +28,7 @@ impl Random {
     }
 
     pub(crate) fn state(&mut self) -> IdState {
-        IdState::of([0; 5].map(|_| self.next()))
+        IdState::of([0; 5].map(|_| self.next()), RandomState::new())
     }
 }
 
@@ -135,8 +135,12 @@ fn ids_that_meet_under_a_known_secret_do_not_under_another() {
     let mut random = Random(3);
     let known = random.state();
     let mut built: Vec<(&str, Vec<i64>, IdState)> = vec![
-        ("a secret of zeros", (0..1024).collect(), IdState::of([0; 5])),
-        ("a secret that multiplies by one", (0..1024).map(|id| id << 32).collect(), IdState::of([0, 1, 0, 0, 1])),
+        ("a secret of zeros", (0..1024).collect(), IdState::of([0; 5], RandomState::new())),
+        (
+            "a secret that multiplies by one",
+            (0..1024).map(|id| id << 32).collect(),
+            IdState::of([0, 1, 0, 0, 1], RandomState::new()),
+        ),
     ];
     let meeting = (0..).filter(|&id: &i64| known.hash_one(id) & 0x3ff == 0).take(1024).collect();
     built.push(("another secret", meeting, known));
@@ -218,4 +222,24 @@ fn a_secret_is_not_printed() {
     let state = Random(7).state();
     assert_eq!(format!("{state:?}"), "IdState { .. }");
     assert_eq!(format!("{:?}", state.build_hasher()), "IdHasher { .. }");
+}
+
+/// Ids that are no single number are hashed by SipHash: no part is lost, and the order matters.
+#[test]
+fn other_ids_are_hashed_whole() {
+    let state = IdState::default();
+    assert_eq!(state.hash_one("a"), state.hash_one(String::from("a")));
+    assert_eq!(state.hash_one(7_u64), state.hash_one(7_i64));
+    let pairs = [(1_u64, 2_u64), (2, 1), (0, 3), (3, 0), (1, 1), (2, 2)];
+    let mut hashes: Vec<_> = pairs.iter().map(|pair| state.hash_one(pair)).collect();
+    hashes.extend(["", "a", "b", "ab", "ba", "a\0", "12345678", "123456781234567"].map(|text| state.hash_one(text)));
+    hashes.extend([[0_u8; 16], [1; 16]].map(|uuid| state.hash_one(uuid)));
+    hashes.extend([1_u128, 1 << 64].map(|number| state.hash_one(number)));
+    let all = hashes.len();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), all);
+    // Two states have two keys.
+    assert_ne!(state.hash_one("a"), IdState::default().hash_one("a"));
+    assert_eq!(state.hash_one("a"), state.clone().hash_one("a"));
 }

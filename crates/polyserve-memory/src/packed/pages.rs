@@ -1,30 +1,30 @@
-//! Records in pages of [`PAGE`] bytes, and descriptions that are too long for a page.
+//! Records in pages of [`PAGE`] bytes, and entities that are too long for a page.
 //!
-//! A record is `id: i64, value: f64, length: u16, capacity: u16` in little-endian order, then the bytes of the
-//! description, then unused bytes up to `capacity`, a multiple of four. The length of a dead record is [`DEAD`]. So a
-//! page can be read from its start, record by record.
+//! A record is `length: u16, capacity: u16` in little-endian order, then the packed entity ([`Pack`]), then unused bytes
+//! up to `capacity`, a multiple of four. The length of a dead record is [`DEAD`]. So a page can be read from its start,
+//! record by record.
 //!
-//! Invariants: the bytes of a description are those of one `str`. Records are added to the open page only; when the
+//! Invariants: the bytes of a live record are those of one entity. Records are added to the open page only; when the
 //! next record does not fit, the page is full for ever. A full page with more dead bytes than live ones is in `due`
 //! until it is emptied.
 
 use std::error::Error;
 use std::fmt;
 use std::mem;
-use std::str;
 
-use polyserve_core::{Entity, EntityRef};
 use slab::Slab;
+
+use super::pack::Pack;
 
 /// The size of a page in bytes.
 pub(super) const PAGE: usize = 1 << 14;
 
-/// The maximum length of a description in a page. The unused end of a full page is shorter than a record of this
-/// length, so it is at most about 3 % of the page.
-pub(super) const MAX_COPIED: usize = 512;
+/// The maximum length of a packed entity in a page. The unused end of a full page is shorter than a record of this length,
+/// so it is at most about 3 % of the page.
+pub(super) const MAX_COPIED: usize = 528;
 
-/// The length of a record without its description.
-const HEAD: usize = 20;
+/// The length of a record without its entity.
+const HEAD: usize = 4;
 
 /// The length of a dead record.
 const DEAD: u16 = u16::MAX;
@@ -69,24 +69,31 @@ pub(super) struct Full;
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the entity's shard is full: it has {MAX_PAGES} pages of {PAGE} bytes or longer descriptions")
+        write!(f, "the entity's shard is full: it has {MAX_PAGES} pages of {PAGE} bytes or longer entities")
     }
 }
 
 impl Error for Full {}
 
-/// A page of records, or one entity with a long description.
+/// A page of records, or one long entity.
 #[derive(Debug)]
-enum RecordPage {
+enum RecordPage<E> {
     /// Records, and the number of their bytes that are dead.
     Records { bytes: Vec<u8>, dead: usize },
-    /// An entity with a description longer than [`MAX_COPIED`].
-    Whole(Entity),
+    /// An entity that is not packed.
+    Whole(E),
+}
+
+/// An entity to store, and its packed form if it has one.
+pub(super) struct ToStore<'a, E> {
+    /// It is taken if it is stored whole.
+    pub(super) entity: &'a mut Option<E>,
+    pub(super) packed: Option<&'a [u8]>,
 }
 
 /// The pages of a shard.
-pub(super) struct Pages {
-    pages: Slab<RecordPage>,
+pub(super) struct Pages<E> {
+    pages: Slab<RecordPage<E>>,
     /// The number of the page that records are added to.
     open: Option<usize>,
     /// The numbers of the full pages that are to be emptied.
@@ -99,61 +106,70 @@ pub(super) struct Pages {
     gone: usize,
 }
 
-impl Default for Pages {
+impl<E: Pack> Default for Pages<E> {
     fn default() -> Self {
         Self::with_max_pages(MAX_PAGES)
     }
 }
 
-impl Pages {
+impl<E: Pack> Pages<E> {
     pub(super) fn with_max_pages(max_pages: usize) -> Self {
         Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, max_pages, gone: 0 }
     }
 
-    /// Returns the id of the record at `address`.
+    /// Whether the record at `address` has this id.
     #[inline]
-    pub(super) fn id(&self, address: Address) -> i64 {
+    pub(super) fn has_id(&self, address: Address, id: &E::Id) -> bool {
         match &self.pages[address.page()] {
-            RecordPage::Records { bytes, .. } => Record::at(bytes, address.offset()).id(),
-            RecordPage::Whole(entity) => entity.id,
+            RecordPage::Records { bytes, .. } => E::has_packed_id(Record::at(bytes, address.offset()).packed(), id),
+            RecordPage::Whole(entity) => entity.id() == id,
         }
     }
 
-    /// Returns the entity at `address`.
-    #[inline]
-    pub(super) fn show(&self, address: Address) -> EntityRef<'_> {
+    /// Calls `with` with the id of the record at `address`.
+    pub(super) fn with_id<T>(&self, address: Address, with: impl FnOnce(&E::Id) -> T) -> T {
         match &self.pages[address.page()] {
-            RecordPage::Records { bytes, .. } => Record::at(bytes, address.offset()).entity(),
-            RecordPage::Whole(entity) => entity.as_ref(),
+            RecordPage::Records { bytes, .. } => with(&E::packed_id(Record::at(bytes, address.offset()).packed())),
+            RecordPage::Whole(entity) => with(entity.id()),
         }
     }
 
-    /// Adds an entity. If its description is long, the entity is moved in; otherwise it is copied.
-    pub(super) fn add(&mut self, entity: &mut Entity) -> Result<Address, Full> {
+    /// Calls `visit` with the entity at `address`.
+    #[inline]
+    pub(super) fn show(&self, address: Address, visit: impl FnOnce(E::View<'_>)) {
+        match &self.pages[address.page()] {
+            RecordPage::Records { bytes, .. } => E::show_packed(Record::at(bytes, address.offset()).packed(), visit),
+            RecordPage::Whole(entity) => visit(entity.view()),
+        }
+    }
+
+    /// Adds an entity. If it is packed, it is copied; otherwise it is moved in.
+    pub(super) fn add(&mut self, new: ToStore<'_, E>) -> Result<Address, Full> {
         let max_pages = self.max_pages.saturating_sub(RESERVE);
-        if entity.description.len() > MAX_COPIED {
-            if self.pages.len() >= max_pages {
-                return Err(Full);
-            }
-            return Ok(Address::new(self.pages.insert(RecordPage::Whole(mem::take(entity))), 0));
+        if let Some(packed) = new.packed {
+            return self.append(packed, max_pages);
         }
-        self.append(entity.as_ref(), max_pages)
+        if self.pages.len() >= max_pages {
+            return Err(Full);
+        }
+        let entity = new.entity.take().expect("the entity is there");
+        Ok(Address::new(self.pages.insert(RecordPage::Whole(entity)), 0))
     }
 
     /// Adds a record of a page that is being emptied.
-    pub(super) fn add_again(&mut self, entity: EntityRef<'_>) -> Address {
-        self.append(entity, usize::MAX).expect("there is a reserve of pages")
+    pub(super) fn add_again(&mut self, packed: &[u8]) -> Address {
+        self.append(packed, usize::MAX).expect("there is a reserve of pages")
     }
 
-    fn append(&mut self, entity: EntityRef<'_>, max_pages: usize) -> Result<Address, Full> {
-        let capacity = entity.description.len().next_multiple_of(4);
+    fn append(&mut self, packed: &[u8], max_pages: usize) -> Result<Address, Full> {
+        let capacity = packed.len().next_multiple_of(4);
         let number = self.open_page(HEAD + capacity, max_pages)?;
         let RecordPage::Records { bytes, .. } = &mut self.pages[number] else {
             unreachable!("the open page has records")
         };
         let offset = bytes.len();
-        bytes.extend_from_slice(&head(entity, capacity));
-        bytes.extend_from_slice(entity.description.as_bytes());
+        bytes.extend_from_slice(&head(packed.len(), capacity));
+        bytes.extend_from_slice(packed);
         bytes.resize(offset + HEAD + capacity, 0);
         Ok(Address::new(number, offset))
     }
@@ -182,33 +198,31 @@ impl Pages {
         Ok(number)
     }
 
-    /// Overwrites the record at `address` with `entity`, if the record's capacity is large enough and not more than
-    /// twice as large. If the old and the new description are long, swaps the entities. Returns whether
-    /// `entity` is stored.
-    pub(super) fn write_over(&mut self, address: Address, entity: &mut Entity) -> bool {
-        let length = entity.description.len();
-        match &mut self.pages[address.page()] {
-            RecordPage::Whole(old) if length > MAX_COPIED => {
+    /// Overwrites the record at `address`, if the record's capacity is large enough and not more than twice as large. If
+    /// neither the old nor the new entity is packed, swaps them. Returns whether the new entity is stored.
+    pub(super) fn write_over(&mut self, address: Address, new: &mut ToStore<'_, E>) -> bool {
+        match (&mut self.pages[address.page()], new.packed) {
+            (RecordPage::Whole(old), None) => {
+                let entity = new.entity.as_mut().expect("the entity is there");
                 mem::swap(old, entity);
                 true
             }
-            RecordPage::Records { bytes, .. } => {
+            (RecordPage::Records { bytes, .. }, Some(packed)) => {
                 let record = &mut bytes[address.offset()..];
-                let capacity = usize::from(short(record, 18));
+                let (length, capacity) = (packed.len(), usize::from(short(record, 2)));
                 let fits = length <= capacity && length.next_multiple_of(4) * 2 >= capacity;
                 if fits {
-                    record[..HEAD].copy_from_slice(&head(entity.as_ref(), capacity));
-                    record[HEAD..HEAD + length].copy_from_slice(entity.description.as_bytes());
+                    record[..HEAD].copy_from_slice(&head(length, capacity));
+                    record[HEAD..HEAD + length].copy_from_slice(packed);
                 }
                 fits
             }
-            RecordPage::Whole(_) => false,
+            _ => false,
         }
     }
 
-    /// Marks the record at `address` as dead. An entity with a long description is returned, so that the caller drops
-    /// it.
-    pub(super) fn end(&mut self, address: Address) -> Option<Entity> {
+    /// Marks the record at `address` as dead. An entity that is not packed is returned, so that the caller drops it.
+    pub(super) fn end(&mut self, address: Address) -> Option<E> {
         let number = address.page();
         let RecordPage::Records { bytes, dead } = &mut self.pages[number] else {
             let RecordPage::Whole(entity) = self.remove(number) else { unreachable!("the page is not one of records") };
@@ -216,8 +230,8 @@ impl Pages {
         };
         let before = mostly_dead(*dead, bytes.len());
         let record = &mut bytes[address.offset()..];
-        *dead += HEAD + usize::from(short(record, 18));
-        record[16..18].copy_from_slice(&DEAD.to_le_bytes());
+        *dead += HEAD + usize::from(short(record, 2));
+        record[..2].copy_from_slice(&DEAD.to_le_bytes());
         if self.open == Some(number) {
             if *dead == bytes.len() {
                 bytes.clear();
@@ -248,7 +262,7 @@ impl Pages {
         self.remove(emptied.number);
     }
 
-    fn remove(&mut self, number: usize) -> RecordPage {
+    fn remove(&mut self, number: usize) -> RecordPage<E> {
         let page = self.pages.remove(number);
         self.gone += 1;
         self.free_unused();
@@ -287,7 +301,7 @@ impl Pages {
 }
 
 #[cfg(test)]
-impl Pages {
+impl<E: Pack> Pages<E> {
     /// Checks the invariants between operations, and returns the number of pages.
     pub(super) fn check(&self) -> usize {
         assert!(self.due.is_empty());
@@ -296,7 +310,7 @@ impl Pages {
             assert!(bytes.len() <= PAGE && bytes.capacity() == PAGE);
             let live: usize = Emptied { number, bytes: bytes.clone() }
                 .live()
-                .map(|(address, ..)| HEAD + usize::from(short(&bytes[address.offset()..], 18)))
+                .map(|(address, _)| HEAD + usize::from(short(&bytes[address.offset()..], 2)))
                 .sum();
             assert_eq!(live + dead, bytes.len());
             assert!(
@@ -321,15 +335,15 @@ pub(super) struct Emptied {
 }
 
 impl Emptied {
-    /// Returns the live records: the address, the id and the entity of each.
-    pub(super) fn live(&self) -> impl Iterator<Item = (Address, i64, EntityRef<'_>)> {
+    /// Returns the live records: the address and the packed entity of each.
+    pub(super) fn live(&self) -> impl Iterator<Item = (Address, &[u8])> {
         let mut at = 0;
         std::iter::from_fn(move || {
             while at < self.bytes.len() {
                 let (offset, record) = (at, Record::at(&self.bytes, at));
-                at += HEAD + usize::from(short(record.0, 18));
+                at += HEAD + usize::from(short(record.0, 2));
                 if record.length() != DEAD {
-                    return Some((Address::new(self.number, offset), record.id(), record.entity()));
+                    return Some((Address::new(self.number, offset), record.packed()));
                 }
             }
             None
@@ -347,35 +361,20 @@ impl<'a> Record<'a> {
     }
 
     #[inline]
-    fn id(&self) -> i64 {
-        i64::from_le_bytes(word(self.0, 0))
-    }
-
-    #[inline]
     fn length(&self) -> u16 {
-        short(self.0, 16)
+        short(self.0, 0)
     }
 
+    /// Returns the packed entity.
     #[inline]
-    fn entity(&self) -> EntityRef<'a> {
-        let description = &self.0[HEAD..HEAD + usize::from(self.length())];
-        let description = str::from_utf8(description).expect("the bytes of a description are those of a str");
-        EntityRef { id: self.id(), description, value: f64::from_le_bytes(word(self.0, 8)) }
+    fn packed(&self) -> &'a [u8] {
+        &self.0[HEAD..HEAD + usize::from(self.length())]
     }
 }
 
-fn head(entity: EntityRef<'_>, capacity: usize) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    head[..8].copy_from_slice(&entity.id.to_le_bytes());
-    head[8..16].copy_from_slice(&entity.value.to_le_bytes());
-    head[16..18].copy_from_slice(&(entity.description.len() as u16).to_le_bytes());
-    head[18..].copy_from_slice(&(capacity as u16).to_le_bytes());
-    head
-}
-
-#[inline]
-fn word(bytes: &[u8], at: usize) -> [u8; 8] {
-    *bytes[at..].first_chunk().expect("a record is complete")
+fn head(length: usize, capacity: usize) -> [u8; HEAD] {
+    let ([a, b], [c, d]) = ((length as u16).to_le_bytes(), (capacity as u16).to_le_bytes());
+    [a, b, c, d]
 }
 
 #[inline]

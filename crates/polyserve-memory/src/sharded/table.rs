@@ -11,17 +11,17 @@
 //!
 //! Invariants:
 //!
-//! * A slot is in use if and only if its tag is not 0. An unused slot holds `Entity::default()`, which owns no memory.
+//! * A slot is in use if and only if its tag is not 0. An unused slot holds `None`.
 //! * Each bucket between the first bucket of an id and the bucket that it lies in counts the entity. A count that has
 //!   reached [`MANY`] stays there until the table is rebuilt.
 //!
-//! Cost: 128 bytes for three slots, of which at most 7/8 are in use, and 7/16 after a growth. On average, just before a
+//! Cost: 128 bytes for three slots of published entities (for a larger type, the next multiple of 128 that holds three), of which at most 7/8 are in use, and 7/16 after a growth. On average, just before a
 //! growth, a lookup reads two buckets if the id is stored and four if it is not (the tests count them). Just after a
 //! growth it reads hardly more than one.
 
 use std::mem;
 
-use polyserve_core::Entity;
+use polyserve_core::Identifiable;
 use polyserve_sys::prefetch;
 
 use crate::shards::shrunk;
@@ -39,16 +39,21 @@ const MANY: u32 = u8::MAX as u32;
 const EACH: u32 = 0x01_01_01;
 
 /// Three entities and their tags.
-#[derive(Default)]
 #[repr(C, align(128))]
-struct Bucket {
+struct Bucket<E> {
     /// The tags of the slots, with the first slot in the lowest byte. The highest byte is the number of entities that were
     /// sent on.
     word: u32,
-    slots: [Entity; SLOTS],
+    slots: [Option<E>; SLOTS],
 }
 
-impl Bucket {
+impl<E> Default for Bucket<E> {
+    fn default() -> Self {
+        Self { word: 0, slots: [const { None }; SLOTS] }
+    }
+}
+
+impl<E: Identifiable> Bucket<E> {
     /// Returns the slots that may have this tag, as the highest bit of the byte of each. The lowest of them has the
     /// tag; the others may have it.
     #[inline]
@@ -59,11 +64,11 @@ impl Bucket {
 
     /// Returns the slot of `id`.
     #[inline]
-    fn find(&self, tag: u32, id: i64) -> Option<usize> {
+    fn find(&self, tag: u32, id: &E::Id) -> Option<usize> {
         let mut tagged = self.tagged(tag);
         while tagged != 0 {
             let slot = tagged.trailing_zeros() as usize / 8;
-            if self.slots.get(slot).is_some_and(|entity| entity.id == id) {
+            if self.slots.get(slot).is_some_and(|entity| entity.as_ref().is_some_and(|entity| entity.id() == id)) {
                 return Some(slot);
             }
             tagged &= tagged - 1;
@@ -104,10 +109,9 @@ struct TablePosition {
 }
 
 /// Entities by hash and id. The caller hashes, and the hash of an id is always the same.
-#[derive(Default)]
-pub(super) struct Table {
+pub(super) struct Table<E> {
     /// The buckets. Their number is 0 or a power of two.
-    buckets: Box<[Bucket]>,
+    buckets: Box<[Bucket<E>]>,
     len: usize,
 }
 
@@ -117,7 +121,13 @@ fn tag(hash: u64) -> u32 {
     (hash >> 57) as u32 | 0x80
 }
 
-impl Table {
+impl<E> Default for Table<E> {
+    fn default() -> Self {
+        Self { buckets: Box::default(), len: 0 }
+    }
+}
+
+impl<E: Identifiable> Table<E> {
     /// Returns the number of entities.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -138,7 +148,7 @@ impl Table {
 
     /// Returns the position of `id`.
     #[inline]
-    fn position(&self, hash: u64, id: i64) -> Option<TablePosition> {
+    fn position(&self, hash: u64, id: &E::Id) -> Option<TablePosition> {
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
             let bucket = &self.buckets[number];
@@ -155,15 +165,15 @@ impl Table {
 
     /// The entity of `id`.
     #[inline]
-    pub(super) fn find(&self, hash: u64, id: i64) -> Option<&Entity> {
+    pub(super) fn find(&self, hash: u64, id: &E::Id) -> Option<&E> {
         let place = self.position(hash, id)?;
-        Some(&self.buckets[place.bucket].slots[place.slot])
+        self.buckets[place.bucket].slots[place.slot].as_ref()
     }
 
     /// Stores `entity` and returns the replaced entity. `hash_of` hashes the entities that a growth moves.
-    pub(super) fn insert(&mut self, hash: u64, entity: Entity, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
-        if let Some(TablePosition { bucket, slot }) = self.position(hash, entity.id) {
-            return Some(mem::replace(&mut self.buckets[bucket].slots[slot], entity));
+    pub(super) fn insert(&mut self, hash: u64, entity: E, hash_of: impl Fn(&E::Id) -> u64) -> Option<E> {
+        if let Some(TablePosition { bucket, slot }) = self.position(hash, entity.id()) {
+            return self.buckets[bucket].slots[slot].replace(entity);
         }
         if self.len == Self::capacity(self.buckets.len()) {
             self.build(self.len + 1, hash_of);
@@ -173,13 +183,13 @@ impl Table {
     }
 
     /// Adds an entity that is not stored. There must be a free slot.
-    fn add(&mut self, hash: u64, entity: Entity) {
+    fn add(&mut self, hash: u64, entity: E) {
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
             let bucket = &mut self.buckets[number];
             if let Some(slot) = bucket.free() {
                 bucket.word |= tag(hash) << (8 * slot);
-                bucket.slots[slot] = entity;
+                bucket.slots[slot] = Some(entity);
                 self.len += 1;
                 return;
             }
@@ -189,7 +199,7 @@ impl Table {
     }
 
     /// Removes the entity of `id` and returns it. Frees memory as [`shrunk`] decides.
-    pub(super) fn remove(&mut self, hash: u64, id: i64, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
+    pub(super) fn remove(&mut self, hash: u64, id: &E::Id, hash_of: impl Fn(&E::Id) -> u64) -> Option<E> {
         let TablePosition { bucket: last, slot } = self.position(hash, id)?;
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
@@ -200,12 +210,12 @@ impl Table {
         }
         let bucket = &mut self.buckets[last];
         bucket.word &= !(u32::from(u8::MAX) << (8 * slot));
-        let entity = mem::take(&mut bucket.slots[slot]);
+        let entity = bucket.slots[slot].take();
         self.len -= 1;
         if let Some(capacity) = shrunk(self.len, self.slots()) {
             self.build(capacity, hash_of);
         }
-        Some(entity)
+        entity
     }
 
     /// Returns the number of slots.
@@ -214,18 +224,16 @@ impl Table {
     }
 
     /// Rebuilds the table with capacity for `entities`, which is at least the present number.
-    fn build(&mut self, entities: usize, hash_of: impl Fn(i64) -> u64) {
+    fn build(&mut self, entities: usize, hash_of: impl Fn(&E::Id) -> u64) {
         let mut buckets = 1;
         while Self::capacity(buckets) < entities {
             buckets *= 2;
         }
-        let new: Box<[Bucket]> = (0..buckets).map(|_| Bucket::default()).collect();
+        let new: Box<[Bucket<E>]> = (0..buckets).map(|_| Bucket::default()).collect();
         self.len = 0;
         for mut bucket in mem::replace(&mut self.buckets, new) {
-            for (slot, entity) in bucket.slots.iter_mut().enumerate() {
-                if bucket.word >> (8 * slot) & MANY != 0 {
-                    self.add(hash_of(entity.id), mem::take(entity));
-                }
+            for entity in bucket.slots.iter_mut().filter_map(Option::take) {
+                self.add(hash_of(entity.id()), entity);
             }
         }
     }

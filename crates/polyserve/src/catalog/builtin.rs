@@ -263,25 +263,20 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 fn memory(catalog: Catalog) -> Catalog {
     let catalog = catalog
         .with_repo(
-            repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex::default())
+            repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex::new())
                 .with_tags(&[Tag::RecommendedOnOneCore]),
         )
-        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock::default()))
+        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock::new()))
         .with_repo(
-            repo!(
-                "two_level",
-                "a lock for the map, and a lock for each entity: as published",
-                REPO,
-                TwoLevel::default()
-            )
-            .with_tags(&[Tag::Quick, Tag::Scale, Tag::RecommendedWithWaits, Tag::RecommendedOnManyCores]),
+            repo!("two_level", "a lock for the map, and a lock for each entity: as published", REPO, TwoLevel::new())
+                .with_tags(&[Tag::Quick, Tag::Scale, Tag::RecommendedWithWaits, Tag::RecommendedOnManyCores]),
         )
         .with_repo(
             repo!(
                 "sharded",
                 "tables in shards, each behind a readers-writer lock",
                 REPO,
-                polyserve::memory::Sharded::default()
+                polyserve::memory::Sharded::new()
             )
             .with_tags(&[Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")]),
         )
@@ -289,13 +284,13 @@ fn memory(catalog: Catalog) -> Catalog {
             "packed",
             "entities packed in pages, in shards: the smallest",
             REPO,
-            polyserve::memory::Packed::default()
+            polyserve::memory::Packed::new()
         ))
         .with_repo(repo!(
             "copy_on_write",
             "immutable chunks behind pointers: readers never wait",
             REPO,
-            polyserve::memory::CopyOnWrite::default()
+            polyserve::memory::CopyOnWrite::new()
         ))
         .with_repo(repo!(
             "actor",
@@ -305,22 +300,21 @@ fn memory(catalog: Catalog) -> Catalog {
         ));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(
-        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap::default())
-            .with_tags(&[
-                Tag::Quick,
-                Tag::RecommendedOnOneCore,
-                Tag::RecommendedOnManyCores,
-                Tag::NextToMap("dashmap"),
-            ]),
+        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap::new()).with_tags(&[
+            Tag::Quick,
+            Tag::RecommendedOnOneCore,
+            Tag::RecommendedOnManyCores,
+            Tag::NextToMap("dashmap"),
+        ]),
     );
     #[cfg(feature = "papaya")]
     let catalog = catalog.with_repo(
-        repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya::default())
+        repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya::new())
             .with_tags(&[Tag::NextToMap("papaya")]),
     );
     #[cfg(feature = "scc")]
     let catalog = catalog.with_repo(
-        repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc::default())
+        repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc::new())
             .with_tags(&[Tag::NextToMap("scc")]),
     );
     catalog

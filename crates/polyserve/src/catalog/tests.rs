@@ -148,7 +148,7 @@ fn every_builtin_strategy_has_code() {
 fn code_as_people_write_it() {
     let catalog = Catalog::builtin();
     let expression = |code: &Option<BuildCode>| code.clone().expect("it has code").expression;
-    assert_eq!(expression(&catalog.repo("two_level").unwrap().code), "TwoLevel::default()");
+    assert_eq!(expression(&catalog.repo("two_level").unwrap().code), "TwoLevel::new()");
     assert_eq!(expression(&catalog.repo("actor").unwrap().code), "polyserve::memory::Actor::start()?");
     assert_eq!(
         expression(&catalog.server("sequential").unwrap().code),

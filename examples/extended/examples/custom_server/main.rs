@@ -129,7 +129,7 @@ fn main() -> anyhow::Result<ExitCode> {
     anyhow::ensure!(report.conforms(), "the server does not keep the contract");
 
     let running = PerThread::new(ServerConfig::default())?
-        .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(TwoLevel::default()))?;
+        .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(TwoLevel::new()))?;
     println!("it conforms, and listened on http://{}: {}", running.local_addr(), running.shutdown()?);
     Ok(ExitCode::SUCCESS)
 }

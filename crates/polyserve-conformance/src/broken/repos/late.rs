@@ -15,14 +15,14 @@ use crate::repo::{LaterReference, Reference};
 macro_rules! implement_by_faulty_answer {
     ($repo:ty) => {
         impl EntityRepo for $repo {
-            fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-                self.faulty_answer(|right| right.get(id, visit))
+            fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+                self.faulty_answer(|right| right.get(&id, visit))
             }
             fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
                 self.faulty_answer(|right| right.put(entity))
             }
-            fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-                self.faulty_answer(|right| right.remove(id))
+            fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+                self.faulty_answer(|right| right.remove(&id))
             }
             fn len(&self) -> Answer<Result<u64, RepoError>> {
                 self.faulty_answer(EntityRepo::len)
@@ -39,8 +39,8 @@ pub struct VisitsAndAnswersLater {
 }
 
 impl EntityRepo for VisitsAndAnswersLater {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        Answer::later(self.right.get(id, visit).into_future())
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        Answer::later(self.right.get(&id, visit).into_future())
     }
     right!(put remove len);
 }

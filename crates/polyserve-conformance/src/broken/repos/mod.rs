@@ -25,8 +25,8 @@ pub use raced::{
 macro_rules! right {
     () => {};
     (get $($rest:ident)*) => {
-        fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-            self.right.get(id, visit)
+        fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+            self.right.get(&id, visit)
         }
         right!($($rest)*);
     };
@@ -37,8 +37,8 @@ macro_rules! right {
         right!($($rest)*);
     };
     (remove $($rest:ident)*) => {
-        fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-            self.right.remove(id)
+        fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+            self.right.remove(&id)
         }
         right!($($rest)*);
     };

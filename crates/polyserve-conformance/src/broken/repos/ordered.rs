@@ -79,7 +79,7 @@ pub struct StaleCache {
 }
 
 impl EntityRepo for StaleCache {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let found = lock(&self.found).get(&id).cloned();
         let entity = found.or_else(|| {
             let entity = self.right.map().get(&id).cloned()?;
@@ -97,8 +97,8 @@ impl EntityRepo for StaleCache {
         lock(&self.found).remove(&id);
         put
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.right.remove(id);
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.right.remove(&id);
         lock(&self.found).remove(&id);
         removed
     }
@@ -113,8 +113,8 @@ pub struct DirtyRead {
 }
 
 impl EntityRepo for DirtyRead {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.right.get(id, visit) };
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.right.get(&id, visit) };
         visit(coming.as_ref());
         Answer::Now(Ok(Lookup::Visited))
     }

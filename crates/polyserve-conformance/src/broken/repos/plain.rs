@@ -18,7 +18,7 @@ pub struct InventedEntity {
 }
 
 impl EntityRepo for InventedEntity {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         visit(self.right.map().get(&id).map_or(EntityRef { id, description: "", value: 0.0 }, Entity::as_ref));
         Answer::Now(Ok(Lookup::Visited))
     }
@@ -46,9 +46,9 @@ impl EntityRepo for DelayedPut {
         self.apply(Some(entity));
         Answer::Now(Ok(if self.right.map().contains_key(&id) { Put::Replaced } else { Put::Created }))
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.apply(None);
-        self.right.remove(id)
+        self.right.remove(&id)
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.apply(None);
@@ -106,8 +106,8 @@ pub struct AlwaysRemoved {
 }
 
 impl EntityRepo for AlwaysRemoved {
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.right.remove(id).map(|removed| removed.map(|_| Removed::Removed))
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.right.remove(&id).map(|removed| removed.map(|_| Removed::Removed))
     }
     right!(get put len);
 }
@@ -119,7 +119,7 @@ pub struct RemoveKeepsEntity {
 }
 
 impl EntityRepo for RemoveKeepsEntity {
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         Answer::Now(Ok(crate::repo::removed_of(self.right.map().get(&id))))
     }
     right!(get put len);
@@ -152,7 +152,7 @@ impl EntityRepo for MiscountedLen {
         self.puts.fetch_add(1, SeqCst);
         self.right.put(entity)
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let removed = self.right.map().remove(&id);
         self.puts.fetch_sub(u64::from(removed.is_some()), SeqCst);
         Answer::Now(Ok(crate::repo::removed_of(removed.as_ref())))
@@ -174,14 +174,14 @@ fn narrow(id: i64) -> i64 {
 }
 
 impl EntityRepo for NarrowId {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.right.get(narrow(id), &mut |entity| visit(EntityRef { id, ..entity }))
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.right.get(&narrow(id), &mut |entity| visit(EntityRef { id, ..entity }))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         self.right.put(Entity { id: narrow(entity.id), ..entity })
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.right.remove(narrow(id))
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.right.remove(&narrow(id))
     }
     right!(len);
 }
@@ -235,9 +235,9 @@ pub struct RemovesTwoIds {
 }
 
 impl EntityRepo for RemovesTwoIds {
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.right.map().remove(&id.wrapping_add(64));
-        self.right.remove(id)
+        self.right.remove(&id)
     }
     right!(get put len);
 }
@@ -249,9 +249,9 @@ pub struct DoubleVisit {
 }
 
 impl EntityRepo for DoubleVisit {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let _ = self.right.get(id, visit);
-        self.right.get(id, visit)
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let _ = self.right.get(&id, visit);
+        self.right.get(&id, visit)
     }
     right!(put remove len);
 }
@@ -272,7 +272,7 @@ impl PoisonedLock {
 }
 
 impl EntityRepo for PoisonedLock {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.with(|map| {
             let Some(entity) = map.get(&id) else { return Lookup::Absent };
             visit(entity.as_ref());
@@ -282,7 +282,7 @@ impl EntityRepo for PoisonedLock {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         self.with(|mut map| crate::repo::put_over(map.insert(entity.id, entity).as_ref()))
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.with(|mut map| crate::repo::removed_of(map.remove(&id).as_ref()))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {

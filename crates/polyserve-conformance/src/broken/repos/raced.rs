@@ -49,7 +49,7 @@ impl LostCopy {
 }
 
 impl EntityRepo for LostCopy {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let map = lock(&self.map).clone();
         let Some(entity) = map.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
         visit(entity.as_ref());
@@ -58,7 +58,7 @@ impl EntityRepo for LostCopy {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         Answer::Now(Ok(self.change(|map| crate::repo::put_over(map.insert(entity.id, entity).as_ref()))))
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         Answer::Now(Ok(self.change(|map| crate::repo::removed_of(map.remove(&id).as_ref()))))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -93,7 +93,7 @@ pub struct StaleRead {
 }
 
 impl EntityRepo for StaleRead {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let copy = read(&self.copy);
         let Some(entity) = copy.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
         visit(entity.as_ref());
@@ -107,9 +107,9 @@ impl EntityRepo for StaleRead {
         }
         put
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         write(&self.copy).remove(&id);
-        self.right.remove(id)
+        self.right.remove(&id)
     }
     right!(len);
 }
@@ -125,9 +125,9 @@ pub struct LaggingReplica {
 }
 
 impl EntityRepo for LaggingReplica {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let copies = [&self.right, &self.copy];
-        copies[self.turn.fetch_add(1, SeqCst) % 2].get(id, visit)
+        copies[self.turn.fetch_add(1, SeqCst) % 2].get(&id, visit)
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let _changing = lock(&self.changing);
@@ -135,10 +135,10 @@ impl EntityRepo for LaggingReplica {
         yield_now();
         self.right.put(entity)
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let _changing = lock(&self.changing);
-        let _ = self.copy.remove(id);
-        self.right.remove(id)
+        let _ = self.copy.remove(&id);
+        self.right.remove(&id)
     }
     right!(len);
 }
@@ -160,8 +160,8 @@ impl DivergedReplicas {
 }
 
 impl EntityRepo for DivergedReplicas {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.in_turn()[0].get(id, visit)
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.in_turn()[0].get(&id, visit)
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let [first, second] = self.in_turn();
@@ -169,9 +169,9 @@ impl EntityRepo for DivergedReplicas {
         yield_now();
         second.put(entity)
     }
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let _ = self.copy.remove(id);
-        self.right.remove(id)
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        let _ = self.copy.remove(&id);
+        self.right.remove(&id)
     }
     right!(len);
 }
@@ -184,9 +184,9 @@ pub struct TornRead {
 }
 
 impl EntityRepo for TornRead {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let value = read(&self.values).get(&id).copied().unwrap_or_default();
-        self.right.get(id, &mut |entity| visit(EntityRef { value, ..entity }))
+        self.right.get(&id, &mut |entity| visit(EntityRef { value, ..entity }))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         write(&self.values).insert(entity.id, entity.value);
@@ -204,7 +204,7 @@ pub struct DoubleRemove {
 }
 
 impl EntityRepo for DoubleRemove {
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let known = self.right.map().contains_key(&id);
         yield_now();
         self.right.map().remove(&id);
@@ -221,10 +221,10 @@ pub struct LostToRemove {
 }
 
 impl EntityRepo for LostToRemove {
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.right.remove(id);
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.right.remove(&id);
         yield_now();
-        let _swept = self.right.remove(id);
+        let _swept = self.right.remove(&id);
         removed
     }
     right!(get put len);

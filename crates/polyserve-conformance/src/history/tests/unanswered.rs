@@ -20,13 +20,13 @@ impl<F> fmt::Debug for FixedAnswers<F> {
 }
 
 impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRepo for FixedAnswers<F> {
-    fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.0().map(|said| said.map(|()| Lookup::Absent))
     }
     fn put(&self, _entity: Entity) -> Answer<Result<Put, RepoError>> {
         self.0().map(|said| said.map(|()| Put::Created))
     }
-    fn remove(&self, _id: i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &_id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.0().map(|said| said.map(|()| Removed::Absent))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {

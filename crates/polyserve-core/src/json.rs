@@ -1,18 +1,20 @@
 //! The JSON form of an entity: writing and reading.
 //!
 //! Reading distinguishes three cases: an entity, JSON that is no entity (422), and a body that is not JSON (400). A valid
-//! entity is read in one pass. Any other body is read a second time as plain JSON, to choose between the two errors.
-//! Nesting is bounded before parsing, so a deeply nested body needs no stack.
+//! entity is read in one pass. Any other body is read a second time as plain JSON, to choose between the two errors, and
+//! JSON of something else a third time, to name the field. Nesting is bounded before parsing, so a deeply nested body needs
+//! no stack.
 
+use std::error::Error;
+use std::fmt;
 use std::io::Write;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::entity::{Entity, EntityRef};
+use crate::entity::EntityRef;
 
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
-pub(super) fn write(entity: EntityRef<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"id\":");
     out.extend_from_slice(itoa::Buffer::new().format(entity.id).as_bytes());
     out.extend_from_slice(b",\"description\":");
@@ -36,13 +38,23 @@ fn write_string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// The reason why a body is not an entity.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoEntity {
-    /// It is not JSON (RFC 8259), or it is nested too deeply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvalidEntity {
+    /// It is not JSON (RFC 8259), or it is nested too deeply. Over HTTP: 400. The text is one sentence.
     NotJson(String),
-    /// It is JSON, but not an entity.
+    /// It is JSON, but not an entity. Over HTTP: 422. The text is one sentence; it names the field.
     NotAnEntity(String),
 }
+
+impl fmt::Display for InvalidEntity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotJson(why) | Self::NotAnEntity(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Error for InvalidEntity {}
 
 /// The maximum depth of nesting. RFC 8259 (section 9) allows such a limit.
 const MAX_DEPTH: usize = 128;
@@ -51,38 +63,43 @@ const MAX_DEPTH: usize = 128;
 ///
 /// # Errors
 ///
-/// Returns [`NoEntity`] if the body is not an entity.
-pub(super) fn read(body: &[u8]) -> Result<Entity, NoEntity> {
+/// Returns [`InvalidEntity`] if the body is not an entity.
+pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
     let text = std::str::from_utf8(body).map_err(|error| {
-        NoEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
+        InvalidEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
     })?;
     if is_nested_too_deeply(body) {
-        return Err(NoEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels.")));
+        return Err(InvalidEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels.")));
     }
-    // Without this check an array of the three values would be accepted.
+    // Without this check an array of the fields' values would be accepted.
     let is_object = body.trim_ascii_start().starts_with(b"{");
-    let read = is_object.then(|| serde_json::from_str::<EntityFields>(text));
-    if let Some(Ok(EntityFields { id, description, value })) = read {
-        return Ok(Entity { id, description, value });
+    if is_object && let Ok(entity) = serde_json::from_str(text) {
+        return Ok(entity);
     }
-    Err(match (serde_json::from_str::<IgnoredAny>(text), read) {
-        (Err(error), _) => NoEntity::NotJson(format!("The body is not JSON: {}.", brief(&error))),
-        (Ok(_), Some(Err(error))) => NoEntity::NotAnEntity(format!(
-            "The body is not an entity with an integer id, a string description and a number value: {}.",
-            brief(&error)
-        )),
-        (Ok(_), _) => NoEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
+    Err(match serde_json::from_str::<IgnoredAny>(text) {
+        Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", brief(".", &error))),
+        Ok(_) if !is_object => InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
+        Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(text))),
     })
 }
 
-/// Returns the text of an error. It contains at most 100 bytes of the input.
-fn brief(error: &serde_json::Error) -> String {
+/// Returns the field that is wrong, and what was expected.
+fn wrong_field<E: DeserializeOwned>(text: &str) -> String {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let Err(error) = serde_path_to_error::deserialize::<_, E>(&mut reader) else {
+        return String::from("it has another form");
+    };
+    brief(&error.path().to_string(), error.inner())
+}
+
+/// Returns the text of an error at `path`. It contains at most 100 bytes of the input.
+fn brief(path: &str, error: &serde_json::Error) -> String {
     const LIMIT: usize = 100;
-    let mut text: String = error.to_string();
+    // An error about the object itself, such as a missing field, names the field.
+    let mut text = if path == "." { error.to_string() } else { format!("{path}: {error}") };
     if text.len() > LIMIT {
         let position = format!("... at line {} column {}", error.line(), error.column());
-        let cut = text.floor_char_boundary(LIMIT - position.len());
-        text.truncate(cut);
+        text.truncate(text.floor_char_boundary(LIMIT - position.len()));
         text.push_str(&position);
     }
     text
@@ -109,20 +126,20 @@ fn is_nested_too_deeply(body: &[u8]) -> bool {
     false
 }
 
-#[derive(Deserialize)]
-struct EntityFields {
-    id: i64,
-    description: String,
-    value: f64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::Deserialize;
+
+    use crate::entity::Entity;
+
+    fn read(body: &[u8]) -> Result<Entity, InvalidEntity> {
+        super::read(body)
+    }
 
     fn json(entity: &Entity) -> String {
         let mut out = Vec::new();
-        write(entity.as_ref(), &mut out);
+        write_published(entity.as_ref(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -175,7 +192,7 @@ mod tests {
             b"'single'",
         ];
         for body in not_json {
-            assert!(matches!(read(body), Err(NoEntity::NotJson(_))), "{}", String::from_utf8_lossy(body));
+            assert!(matches!(read(body), Err(InvalidEntity::NotJson(_))), "{}", String::from_utf8_lossy(body));
         }
         let no_entity = [
             "null",
@@ -193,16 +210,16 @@ mod tests {
             r#" [1,"d",2.5] "#,
         ];
         for body in no_entity {
-            assert!(matches!(read(body.as_bytes()), Err(NoEntity::NotAnEntity(_))), "{body}");
+            assert!(matches!(read(body.as_bytes()), Err(InvalidEntity::NotAnEntity(_))), "{body}");
         }
     }
 
     #[test]
     fn depth_is_bounded_wherever_it_is() {
         let open = "[".repeat(1_000_000);
-        assert!(matches!(read(open.as_bytes()), Err(NoEntity::NotJson(_))));
+        assert!(matches!(read(open.as_bytes()), Err(InvalidEntity::NotJson(_))));
         let closed = format!(r#"{{"id":1,"description":"d","value":2,"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
-        assert!(matches!(read(closed.as_bytes()), Err(NoEntity::NotJson(_))));
+        assert!(matches!(read(closed.as_bytes()), Err(InvalidEntity::NotJson(_))));
         let text = format!(r#"{{"id":1,"description":"{}\"","value":2}}"#, "[{".repeat(200));
         assert!(read(text.as_bytes()).is_ok());
     }
@@ -210,7 +227,39 @@ mod tests {
     #[test]
     fn errors_do_not_echo_much_input() {
         let long = format!(r#"{{"id":"{}","description":"d","value":2}}"#, "x".repeat(10_000));
-        let Err(NoEntity::NotAnEntity(why)) = read(long.as_bytes()) else { panic!("no entity") };
+        let Err(InvalidEntity::NotAnEntity(why)) = read(long.as_bytes()) else { panic!("no entity") };
         assert!(why.matches('x').count() <= 100, "{why}");
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Owner {
+        #[allow(dead_code)]
+        age: u8,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Account {
+        #[allow(dead_code)]
+        name: String,
+        #[allow(dead_code)]
+        owner: Owner,
+    }
+
+    #[test]
+    fn the_wrong_field_is_named() {
+        let read = |body: &str| super::read::<Account>(body.as_bytes()).map(|_| ());
+        assert_eq!(read(r#"{"name":"a","owner":{"age":7}}"#), Ok(()));
+        for (body, path, expected) in [
+            (r#"{"name":"a","owner":{"age":"7"}}"#, "owner.age: ", "expected u8"),
+            (r#"{"name":"a","owner":{"age":700}}"#, "owner.age: ", "expected u8"),
+            (r#"{"name":7,"owner":{"age":7}}"#, "name: ", "expected a string"),
+            (r#"{"name":"a","owner":{}}"#, "owner: ", "missing field `age`"),
+            (r#"{"name":"a"}"#, "entity: ", "missing field `owner`"),
+        ] {
+            let Err(InvalidEntity::NotAnEntity(why)) = read(body) else { panic!("{body}") };
+            assert!(why.contains(path) && why.contains(expected), "{body}: {why}");
+        }
+        let garbage = read(r#"{"name":7,"owner":{"age":7}} garbage"#);
+        assert!(matches!(garbage, Err(InvalidEntity::NotJson(_))), "{garbage:?}");
     }
 }

@@ -1,0 +1,167 @@
+//! Ids in paths: one segment, percent-encoded (RFC 3986, section 2.1).
+
+use std::fmt::{self, Write};
+
+use crate::entity::Identifiable;
+
+/// The maximum length of an id's text, in bytes.
+pub(super) const MAX_ID: usize = 512;
+
+/// Reads an id from a segment of a path. A percent-encoded byte counts as the byte (RFC 3986, 6.2.2.2).
+pub(super) fn parse_id<E: Identifiable>(segment: &str) -> Option<E::Id> {
+    if memchr::memchr(b'%', segment.as_bytes()).is_none() {
+        return valid(segment).then(|| E::parse_id(segment))?;
+    }
+    let decoded = decode(segment)?;
+    valid(&decoded).then(|| E::parse_id(&decoded))?
+}
+
+/// Whether a path can name this id. Clients remove the segments `.` and `..` from a path, in any encoding.
+fn valid(id: &str) -> bool {
+    (1..=MAX_ID).contains(&id.len()) && id != "." && id != ".."
+}
+
+/// Checks the id of an entity that comes without a path.
+///
+/// # Errors
+///
+/// Returns a sentence if no path can name the id.
+pub(super) fn check_id(id: &impl fmt::Display) -> Result<(), String> {
+    let mut text = Counted::default();
+    // The writer ends a text that is too long with an error.
+    let _ = write!(text, "{id}");
+    match text {
+        Counted { len: 0, .. } => Err(String::from("The entity's id is empty.")),
+        Counted { len, .. } if len > MAX_ID => Err(format!("The entity's id is longer than {MAX_ID} bytes.")),
+        Counted { dots: true, len: ..=2 } => {
+            Err(String::from("The entity's id is a dot segment, which paths cannot hold."))
+        }
+        Counted { .. } => Ok(()),
+    }
+}
+
+/// The length of a text, and whether it consists of dots. It needs no allocation.
+struct Counted {
+    len: usize,
+    dots: bool,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self { len: 0, dots: true }
+    }
+}
+
+impl Write for Counted {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.len += text.len();
+        self.dots &= text.bytes().all(|byte| byte == b'.');
+        if self.len > MAX_ID { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// Returns the decoded text, or `None` if it is not UTF-8 or a `%` is not followed by two hexadecimal digits.
+fn decode(segment: &str) -> Option<String> {
+    let mut bytes = segment.bytes();
+    let mut decoded = Vec::with_capacity(segment.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? * 16 + digit()?) as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// Returns the path of an id. Every byte that is not unreserved (RFC 3986, section 2.3) is encoded, so an id adds neither a
+/// segment nor a header field.
+pub(super) fn location(prefix: &str, id: &impl fmt::Display) -> String {
+    let mut path = Encoded(format!("{prefix}/"));
+    let _ = write!(path, "{id}");
+    path.0
+}
+
+struct Encoded(String);
+
+impl Write for Encoded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                self.0.push(char::from(byte));
+            } else {
+                write!(self.0, "%{byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the text of an id, at most 100 bytes of it.
+pub(super) fn shortened(id: &impl fmt::Display) -> String {
+    const LIMIT: usize = 100;
+    let mut text = id.to_string();
+    if text.len() > LIMIT {
+        text.truncate(text.floor_char_boundary(LIMIT - 3));
+        text.push_str("...");
+    }
+    text
+}
+
+/// Returns `prefix`.
+///
+/// # Panics
+///
+/// Panics if it is no prefix of a path.
+pub(super) fn checked_prefix(prefix: String) -> String {
+    let segment = |segment: &str| {
+        !segment.is_empty()
+            && segment != "."
+            && segment != ".."
+            && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte))
+    };
+    let valid = prefix.is_empty() || prefix.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment));
+    assert!(valid, "{prefix:?} is no prefix of a path: it begins with a slash and ends without one, such as /accounts");
+    prefix
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn every_text_round_trips_through_a_path() {
+        for id in ["a", "a b", "a/b", "%", "%41", "\r\nX: y", "snow \u{2603}", "+1", "a?b#c", "-._~", "..."] {
+            let path = location("/p", &id);
+            assert!(path.bytes().all(|byte| byte.is_ascii_graphic()), "{path}");
+            let segment = path.strip_prefix("/p/").unwrap();
+            assert!(!segment.contains('/'), "{path}");
+            assert_eq!(decode(segment).unwrap(), id);
+        }
+    }
+
+    #[test]
+    fn what_no_path_can_name_is_refused() {
+        for id in ["", ".", "..", &"x".repeat(MAX_ID + 1)] {
+            assert!(!valid(id) && check_id(&id).is_err(), "{id}");
+        }
+        for id in ["...", "x", &"x".repeat(MAX_ID)] {
+            assert!(valid(id) && check_id(&id).is_ok(), "{id}");
+        }
+        assert_eq!([decode("%"), decode("%4"), decode("%g0"), decode("%ff")], [const { None }; 4]);
+    }
+
+    #[test]
+    fn a_prefix_is_checked() {
+        for prefix in ["", "/a", "/a/b-c", "/v1.0/x"] {
+            assert_eq!(checked_prefix(prefix.into()), prefix);
+        }
+        for prefix in ["a", "/", "/a/", "//a", "/a b", "/a%20", "/..", "/a?b"] {
+            assert!(catch_unwind(|| checked_prefix(prefix.into())).is_err(), "{prefix}");
+        }
+    }
+}
