@@ -35,7 +35,7 @@ catalog=crates/polyserve/src/catalog/builtin.rs
 sed 's/StdMutex/DummyStore/g; s/std_mutex/dummy_store/g' $memory/std_mutex.rs >$memory/dummy_store.rs
 printf '\npub mod dummy_store;\npub use self::dummy_store::DummyStore;\n' >>$memory/lib.rs
 sed -i '/^fn memory(catalog: Catalog)/,/^}/s|^    catalog$|    catalog.with_repo(\
-        repo!("dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore::default()).with_tags(\&[Tag::Quick]),\
+        repo!("dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore).with_tags(\&[Tag::Quick]),\
     )|' $catalog
 
 step "add a server: its file, the list of its crate, the catalog"

@@ -158,3 +158,46 @@ impl EntityRef<'_> {
         Entity::new(self.id, self.description, self.value)
     }
 }
+
+/// An entity with a text as its id and a nested field. The conformance kit tests repos and servers with it, next to
+/// [`Entity`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedEntity {
+    /// The key.
+    pub name: String,
+    /// The other fields.
+    pub content: Content,
+}
+
+/// The nested field of a [`NamedEntity`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Content {
+    /// Free text.
+    pub description: String,
+    /// A number.
+    pub value: f64,
+}
+
+impl NamedEntity {
+    /// Creates an entity.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, value: f64) -> Self {
+        Self { name: name.into(), content: Content { description: description.into(), value } }
+    }
+}
+
+impl Identifiable for NamedEntity {
+    type Id = String;
+    type View<'a> = &'a Self;
+
+    fn id(&self) -> &String {
+        &self.name
+    }
+
+    fn view(&self) -> &Self {
+        self
+    }
+
+    fn from_view(view: &Self) -> Self {
+        view.clone()
+    }
+}

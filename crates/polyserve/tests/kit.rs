@@ -29,6 +29,8 @@ fn main() {
     let catalog = Catalog::builtin();
     let mut trials = Vec::new();
     trials.extend(catalog.repos().iter().flat_map(|entry| of("repo", entry, repo::PROPERTIES, repo_subject)));
+    let named = catalog.repos().iter().filter(|entry| entry.named.is_some());
+    trials.extend(named.flat_map(|entry| of("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
     trials.extend(catalog.servers().iter().flat_map(|entry| of("server", entry, server::PROPERTIES, server_subject)));
     trials.extend(
         catalog.executors().iter().flat_map(|entry| of("executor", entry, executor::PROPERTIES, executor_subject)),
@@ -55,7 +57,16 @@ fn of<M: Clone + Send + 'static, S: 'static>(
 
 fn repo_subject(entry: &polyserve::catalog::RepoEntry) -> RepoSubject {
     let make = Arc::clone(&entry.make);
-    let subject = RepoSubject::new(move || make().expect("the repo can be made"));
+    promising(entry, RepoSubject::new(move || make().expect("the repo can be made")))
+}
+
+/// The same repo with entities of another type.
+fn named_repo_subject(entry: &polyserve::catalog::RepoEntry) -> RepoSubject {
+    let make = entry.named.clone().expect("the repo takes any entity");
+    promising(entry, RepoSubject::named(move || make().expect("the repo can be made")))
+}
+
+fn promising(entry: &polyserve::catalog::RepoEntry, subject: RepoSubject) -> RepoSubject {
     match (entry.promises(Promise::AnswersNow), entry.promises(Promise::AnswersLater)) {
         (true, false) => subject.in_memory(),
         (false, true) => subject.answers_later(),

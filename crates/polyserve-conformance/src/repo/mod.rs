@@ -43,6 +43,7 @@
 
 mod answers;
 mod linearizable;
+mod named;
 mod one_thread;
 mod race;
 mod racing;
@@ -58,6 +59,7 @@ use std::thread;
 use std::time::Duration;
 
 use polyserve_core::EntityRepo;
+use polyserve_core::entity::NamedEntity;
 
 pub use self::answers::*;
 pub use self::linearizable::linearizable;
@@ -119,6 +121,12 @@ impl RepoSubject {
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
         let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
         Self { make, answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000 }
+    }
+
+    /// Creates a subject for repos of [`NamedEntity`]s, with the defaults of [`RepoSubject::new`]. A repo that takes any
+    /// entity passes the kit with both types.
+    pub fn named<R: EntityRepo<NamedEntity>>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
+        Self::new(move || named::Named(make()))
     }
 
     /// The repo promises to answer now, and to show entities in a visit. This is the default.

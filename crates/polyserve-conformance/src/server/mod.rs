@@ -51,6 +51,7 @@ mod fairness;
 mod framing;
 mod freeze;
 mod heads;
+mod ids;
 mod json;
 mod keep_alive;
 mod limits;
@@ -108,6 +109,10 @@ pub use heads::{
     broken_request_lines_are_refused, garbage_is_refused, later_versions_are_not_supported,
     more_fields_than_the_limit_are_too_many, nonsense_versions_are_refused, one_valid_host_is_taken,
     other_forms_of_target_are_taken, the_default_head_is_16_kib, unknown_methods_are_not_implemented,
+};
+pub use ids::{
+    a_location_is_encoded, a_long_id_is_refused, a_prefix_is_a_whole_segment, a_wrong_field_is_named,
+    an_id_is_percent_decoded, an_id_that_no_path_names_is_refused,
 };
 pub use json::{
     a_body_past_the_limit_is_too_large, a_body_that_is_not_json_is_a_bad_request, a_description_comes_back_whole,
@@ -198,6 +203,12 @@ kit! {
         the_published_test_plan_is_served,
         a_later_repo_answers_the_same,
         linearizable_over_http,
+        an_id_is_percent_decoded,
+        an_id_that_no_path_names_is_refused,
+        a_long_id_is_refused,
+        a_location_is_encoded,
+        a_prefix_is_a_whole_segment,
+        a_wrong_field_is_named,
         a_body_that_is_not_json_is_a_bad_request,
         json_that_is_no_entity_is_unprocessable,
         every_json_form_of_an_entity_is_stored,

@@ -2,6 +2,7 @@
 
 use std::str;
 
+use polyserve_core::entity::NamedEntity;
 use polyserve_core::{Entity, EntityRef, Identifiable};
 
 /// An entity that [`Packed`](super::Packed) can hold as bytes. An empty implementation takes the compact form of
@@ -56,6 +57,9 @@ pub trait Pack: Identifiable {
         visit(unpack::<Self>(packed).view());
     }
 }
+
+/// The default form.
+impl Pack for NamedEntity {}
 
 /// Builds an entity that the default form has packed.
 fn unpack<E: Identifiable>(packed: &[u8]) -> E {

@@ -30,12 +30,19 @@ macro_rules! executor {
     };
 }
 
-/// Creates the entry of a repo from the expression that makes it. No repo needs a feature beyond the default ones.
+/// Creates the entry of a repo of any entities from its type, which has constructors `new` and `of`, or `start` if they can
+/// fail. No repo needs a feature beyond the default ones.
 #[cfg(feature = "memory")]
 macro_rules! repo {
-    ($name:literal, $summary:literal, $promises:expr, $repo:expr) => {
-        Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new($repo)))
-            .with_code(BuildCode::new(None, stringify!($repo)))
+    ($name:literal, $summary:literal, $promises:expr, $repo:ty) => {
+        Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new(<$repo>::new())))
+            .with_code(BuildCode::new(None, concat!(stringify!($repo), "::new()")))
+            .with_named(|| Ok(std::sync::Arc::new(<$repo>::of::<polyserve_core::entity::NamedEntity>())))
+    };
+    ($name:literal, $summary:literal, $promises:expr, $repo:ty, start) => {
+        Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new(<$repo>::start()?)))
+            .with_code(BuildCode::new(None, concat!(stringify!($repo), "::start()?")))
+            .with_named(|| Ok(std::sync::Arc::new(<$repo>::of::<polyserve_core::entity::NamedEntity>())))
     };
 }
 
@@ -263,44 +270,40 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 fn memory(catalog: Catalog) -> Catalog {
     let catalog = catalog
         .with_repo(
-            repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex::new())
+            repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex)
                 .with_tags(&[Tag::RecommendedOnOneCore]),
         )
-        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock::new()))
+        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock))
         .with_repo(
-            repo!("two_level", "a lock for the map, and a lock for each entity: as published", REPO, TwoLevel::new())
+            repo!("two_level", "a lock for the map, and a lock for each entity: as published", REPO, TwoLevel)
                 .with_tags(&[Tag::Quick, Tag::Scale, Tag::RecommendedWithWaits, Tag::RecommendedOnManyCores]),
         )
         .with_repo(
-            repo!(
-                "sharded",
-                "tables in shards, each behind a readers-writer lock",
-                REPO,
-                polyserve::memory::Sharded::new()
-            )
-            .with_tags(&[Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")]),
+            repo!("sharded", "tables in shards, each behind a readers-writer lock", REPO, polyserve::memory::Sharded)
+                .with_tags(&[Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")]),
         )
         .with_repo(repo!(
             "packed",
             "entities packed in pages, in shards: the smallest",
             REPO,
-            polyserve::memory::Packed::new()
+            polyserve::memory::Packed
         ))
         .with_repo(repo!(
             "copy_on_write",
             "immutable chunks behind pointers: readers never wait",
             REPO,
-            polyserve::memory::CopyOnWrite::new()
+            polyserve::memory::CopyOnWrite
         ))
         .with_repo(repo!(
             "actor",
             "a thread for each shard, messages instead of locks",
             &[Promise::Linearizable, Promise::AnswersLater, Promise::BoundedMailboxes, Promise::Volatile],
-            polyserve::memory::Actor::start()?
+            polyserve::memory::Actor,
+            start
         ));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(
-        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap::new()).with_tags(&[
+        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap).with_tags(&[
             Tag::Quick,
             Tag::RecommendedOnOneCore,
             Tag::RecommendedOnManyCores,
@@ -309,12 +312,12 @@ fn memory(catalog: Catalog) -> Catalog {
     );
     #[cfg(feature = "papaya")]
     let catalog = catalog.with_repo(
-        repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya::new())
+        repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya)
             .with_tags(&[Tag::NextToMap("papaya")]),
     );
     #[cfg(feature = "scc")]
     let catalog = catalog.with_repo(
-        repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc::new())
+        repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc)
             .with_tags(&[Tag::NextToMap("scc")]),
     );
     catalog

@@ -9,9 +9,9 @@
 //! # use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 //! # #[derive(Debug, Default)] struct MyRepo;
 //! # impl EntityRepo for MyRepo {
-//! #     fn get(&self, _: i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> { Answer::Now(Ok(Lookup::Absent)) }
+//! #     fn get(&self, _: &i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> { Answer::Now(Ok(Lookup::Absent)) }
 //! #     fn put(&self, _: Entity) -> Answer<Result<Put, RepoError>> { Answer::Now(Ok(Put::Created)) }
-//! #     fn remove(&self, _: i64) -> Answer<Result<Removed, RepoError>> { Answer::Now(Ok(Removed::Absent)) }
+//! #     fn remove(&self, _: &i64) -> Answer<Result<Removed, RepoError>> { Answer::Now(Ok(Removed::Absent)) }
 //! #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
 //! # }
 //!
@@ -34,6 +34,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use polyserve_core::entity::NamedEntity;
 use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Service};
 
 pub use build_code::BuildCode;
@@ -46,6 +47,9 @@ pub type MakeServer = Arc<dyn Fn(&ServerConfig) -> Result<Box<dyn Server>, Confi
 
 /// Makes a new, empty repo.
 pub type MakeRepo = Arc<dyn Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync>;
+
+/// Makes a new, empty repo of [`NamedEntity`]s.
+pub type MakeNamedRepo = Arc<dyn Fn() -> io::Result<Arc<dyn EntityRepo<NamedEntity>>> + Send + Sync>;
 
 /// Makes an executor with the configured workers and queue.
 pub type MakeExecutor = Arc<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync>;
@@ -69,6 +73,8 @@ pub struct Entry<M> {
     pub code: Option<BuildCode>,
     /// The constructor.
     pub make: M,
+    /// Of a repo that takes any entity: the constructor for [`NamedEntity`]s. The kit's tests use it.
+    pub named: Option<MakeNamedRepo>,
 }
 
 /// The entry of a server.
@@ -83,7 +89,7 @@ pub type ServiceEntry = Entry<MakeService>;
 impl<M> Entry<M> {
     fn new(name: &str, summary: &str, promises: &[Promise], make: M) -> Self {
         let (name, summary, promises) = (name.to_owned(), summary.to_owned(), promises.to_vec());
-        Self { name, summary, promises, tags: Vec::new(), code: None, make }
+        Self { name, summary, promises, tags: Vec::new(), code: None, make, named: None }
     }
 
     /// Adds tags. A new entry has none.
@@ -151,6 +157,16 @@ impl Entry<MakeRepo> {
         make: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
+    }
+
+    /// Sets the constructor for [`NamedEntity`]s. A new entry has none.
+    #[must_use]
+    pub fn with_named(
+        mut self,
+        make: impl Fn() -> io::Result<Arc<dyn EntityRepo<NamedEntity>>> + Send + Sync + 'static,
+    ) -> Self {
+        self.named = Some(Arc::new(make));
+        self
     }
 }
 

@@ -1,0 +1,55 @@
+//! A repo of [`NamedEntity`]s as a repo of published entities, so that all properties are tested on both types.
+
+use polyserve_core::entity::NamedEntity;
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+/// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested
+/// struct.
+#[derive(Debug)]
+pub(super) struct Named<R>(pub(super) R);
+
+const BEFORE: &str = "id \u{e4}/%2e\r\n";
+
+fn name(id: i64) -> String {
+    format!("{BEFORE}{id}")
+}
+
+/// Returns the id of a name.
+///
+/// # Panics
+///
+/// Panics if the name is no name of an id: the repo has invented it.
+fn id_of(name: &str) -> i64 {
+    let id = name.strip_prefix(BEFORE).and_then(|id| id.parse().ok());
+    id.unwrap_or_else(|| panic!("the repo shows the name {name:?}, which was never stored"))
+}
+
+impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
+    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let mut show = |named: &NamedEntity| {
+            let NamedEntity { name, content } = named;
+            visit(EntityRef { id: id_of(name), description: &content.description, value: content.value });
+        };
+        self.0.get(&name(id), &mut show).map(|found| {
+            found.map(|found| match found {
+                Lookup::Absent => Lookup::Absent,
+                Lookup::Visited => Lookup::Visited,
+                Lookup::Fetched(NamedEntity { name, content }) => {
+                    Lookup::Fetched(Entity::new(id_of(&name), content.description, content.value))
+                }
+            })
+        })
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.0.put(NamedEntity::new(name(entity.id), entity.description, entity.value))
+    }
+
+    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.0.remove(&name(id))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.0.len()
+    }
+}
