@@ -1,4 +1,4 @@
-//! An entity server on a thread pool, with entities behind two levels of locks.
+//! An entity server on a thread pool, with entities in shards.
 //!
 //! ```sh
 //! cargo run --release --example threadpool_server
@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
     let server = settings
         .make(|config| PoolServer::new(config.clone(), |config| Ok(Arc::new(MpscPool::new(config.into())?))))?;
     // How data is shared. Try `StdMutex`, `StdRwlock`, or `polyserve::memory::Dashmap`.
-    let service = EntityService::shared(TwoLevel::new());
+    let service = EntityService::shared(Sharded::new());
 
     let running = server.serve(settings.listen, service)?;
     let url = format!("http://{}", running.local_addr());

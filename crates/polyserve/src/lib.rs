@@ -9,10 +9,44 @@
 //! # let addr = ([127, 0, 0, 1], 0).into();
 //!
 //! let server = PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?;
-//! let running = server.serve(addr, EntityService::shared(TwoLevel::new()))?;
+//! let running = server.serve(addr, EntityService::shared(Sharded::new()))?;
 //! println!("{}", running.shutdown()?); // answered 0, cut 0, stuck 0
 //! # Ok(())
 //! # }
+//! ```
+//!
+//! Your own type takes the place of the published entity. It needs an id and serde; every store takes it, and the service shows
+//! it as JSON:
+//!
+#![cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
+#![cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
+//! use polyserve::prelude::*;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Clone, Debug, Serialize, Deserialize)]
+//! struct Account {
+//!     name: String,
+//!     balance: i64,
+//! }
+//!
+//! impl Identifiable for Account {
+//!     type Id = String;
+//!     type View<'a> = &'a Self;
+//!
+//!     fn id(&self) -> &String {
+//!         &self.name
+//!     }
+//!     fn view(&self) -> &Self {
+//!         self
+//!     }
+//!     fn from_view(view: &Self) -> Self {
+//!         view.clone()
+//!     }
+//! }
+//!
+//! let published = EntityService::new(Sharded::new());
+//! let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts"); // PUT /accounts, GET /accounts/{name}
+//! # let _: (&dyn Service, &dyn Service) = (&published, &accounts);
 //! ```
 //!
 //! Or by name, from the [`catalog`], as the `polyserve` command does:
@@ -71,9 +105,9 @@ pub mod prelude;
 pub mod signals;
 
 pub use polyserve_core::{
-    Answer, BoxFuture, Completer, ConfigError, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Head,
-    Headers, Job, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server,
-    ServerConfig, Service, Shutdown, Status, Version, promise,
+    Answer, BoxFuture, Completer, ConfigError, Connections, Drain, Entity, EntityId, EntityRef, EntityRepo, Executor,
+    Head, Headers, Identifiable, InvalidEntity, Job, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply,
+    RepoError, Request, Running, Server, ServerConfig, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{
     answer, config, entity, executor, http1, net, panics, repo, server, service, serving, shutdown, sync, timer,

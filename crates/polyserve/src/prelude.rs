@@ -4,7 +4,7 @@ pub use crate::catalog::Catalog;
 #[cfg(feature = "futures")]
 pub use crate::futures_pool::FuturesPool;
 #[cfg(feature = "memory")]
-pub use crate::memory::{StdMutex, StdRwlock, TwoLevel};
+pub use crate::memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
 pub use crate::repo::EntityRepoExt;
 pub use crate::service::{Body, EntityService};
 #[cfg(feature = "signals")]
@@ -12,8 +12,8 @@ pub use crate::signals::{Signals, run_until_signalled};
 #[cfg(feature = "threadpool")]
 pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
-    Answer, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Job, Lookup, Method, Put, Rejected, Removed,
-    Reply, RepoError, Request, Running, Server, ServerConfig, Service, Status,
+    Answer, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Identifiable, Job, Lookup, Method, Put,
+    Rejected, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, Service, Status,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;
