@@ -171,7 +171,7 @@ impl<E: Pack> PackedShard<E> {
     ) -> Result<(Put, Option<E>), Full> {
         let Self { addresses, pages } = self;
         let Some(address) = addresses.find_mut(hash, |&address| pages.has_id(address, id)) else {
-            let address = pages.add(new)?;
+            let address = pages.add(&mut new)?;
             addresses.insert_unique(hash, address, |&moved| pages.with_id(moved, &hash_of));
             self.compact(hash_of);
             return Ok((Put::Created, None));
@@ -179,7 +179,7 @@ impl<E: Pack> PackedShard<E> {
         if pages.write_over(*address, &mut new) {
             return Ok((Put::Replaced, None));
         }
-        let old = mem::replace(address, pages.add(new)?);
+        let old = mem::replace(address, pages.add(&mut new)?);
         let replaced = pages.end(old);
         self.compact(hash_of);
         Ok((Put::Replaced, replaced))

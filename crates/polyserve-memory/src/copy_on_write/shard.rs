@@ -31,6 +31,9 @@ const MAX_BUCKETS: usize = 1 << (SEGMENTS - 1);
 /// The entries of a bucket. A chunk is immutable and never empty.
 type Chunk<E> = ThinArc<(), ShardEntry<E>>;
 
+/// The buckets of a segment.
+type Segment<E> = Box<[Published<Chunk<E>>]>;
+
 struct ShardEntry<E: Identifiable> {
     id: E::Id,
     entity: Arc<E>,
@@ -49,7 +52,7 @@ pub(crate) struct Shard<E: Identifiable> {
     /// The number of buckets in use.
     buckets: AtomicUsize,
     /// The buckets. A segment is never moved or freed, so a reader may use an old number of buckets.
-    segments: [OnceLock<Box<[Published<Chunk<E>>]>>; SEGMENTS],
+    segments: [OnceLock<Segment<E>>; SEGMENTS],
 }
 
 impl<E: Identifiable> Shard<E> {

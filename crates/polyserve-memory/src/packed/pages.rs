@@ -144,7 +144,7 @@ impl<E: Pack> Pages<E> {
     }
 
     /// Adds an entity. If it is packed, it is copied; otherwise it is moved in.
-    pub(super) fn add(&mut self, new: ToStore<'_, E>) -> Result<Address, Full> {
+    pub(super) fn add(&mut self, new: &mut ToStore<'_, E>) -> Result<Address, Full> {
         let max_pages = self.max_pages.saturating_sub(RESERVE);
         if let Some(packed) = new.packed {
             return self.append(packed, max_pages);
