@@ -26,7 +26,7 @@
 //! SipHash would stop an attacker that can time single probes of a table in another process for long enough.
 //!
 //! Cost of a number: three multiplications and a few additions and shifts, without a branch. The bench `hash` compares it
-//! with std's hasher, ahash and foldhash. A state is 64 bytes. Each map here has one, however many shards it has.
+//! with std's hasher, ahash and foldhash. A state is 56 bytes. Each map here has one, however many shards it has.
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
