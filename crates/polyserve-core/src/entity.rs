@@ -18,7 +18,7 @@ pub trait EntityId: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debu
 
 impl<T: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + Sync + 'static> EntityId for T {}
 
-/// A type whose values repos store and services show: a value with an id, and serde's traits.
+/// What repos store and services show: a type with an id and serde's traits.
 ///
 /// ```
 /// use polyserve_core::Identifiable;
@@ -72,7 +72,7 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     /// # Errors
     ///
     /// Returns the error of the type's own [`Serialize`]. A derived one fails only for what JSON cannot express, such as
-    /// a map whose keys are no strings.
+    /// a map with keys that are no strings.
     fn write_json(view: Self::View<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
         Ok(serde_json::to_writer(out, &view)?)
     }

@@ -43,7 +43,7 @@ impl EntityRepo<NamedEntity> for NamedMap {
     }
 }
 
-/// A server of an empty store, whose entities are at `/named/{id}`.
+/// A server of an empty store; its entities are at `/named/{id}`.
 #[track_caller]
 fn named(subject: &ServerSubject) -> Live {
     let service: EntityService<_, NamedEntity> = EntityService::new(NamedMap::default()).at("/named");

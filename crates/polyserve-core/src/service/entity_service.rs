@@ -40,7 +40,7 @@ pub struct EntityService<R, E = Entity> {
 }
 
 impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
-    /// Creates a service over `repo`, whose entities are at `/{id}`. To use the repo outside the server as well, pass an
+    /// Creates a service over `repo`; its entities are at `/{id}`. To use the repo outside the server as well, pass an
     /// `Arc` and keep a clone.
     pub fn new(repo: R) -> Self {
         Self { repo, prefix: String::new(), strict_media_type: false, entity: PhantomData }

@@ -115,7 +115,7 @@ impl Write for Encoded {
     }
 }
 
-/// Returns the text of an id, at most 100 bytes of it.
+/// Returns the text of an id, cut after 100 bytes.
 pub(super) fn shortened(id: &impl fmt::Display) -> String {
     const LIMIT: usize = 100;
     let mut text = id.to_string();

@@ -27,7 +27,7 @@ pub mod table;
 
 use std::fmt;
 
-use polyserve_lab::experiment::{Row, again};
+use polyserve_lab::experiment::{RecordRow, again};
 use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
@@ -197,4 +197,4 @@ pub struct Sample {
 }
 
 /// A measured cell: its key and its sample.
-pub type Cell = Row<Key, Sample>;
+pub type Cell = RecordRow<Key, Sample>;

@@ -69,7 +69,7 @@ pub struct Bounds {
 }
 
 /// A sample and its key.
-pub type Row = experiment::Row<Key, Sample>;
+pub type Row = experiment::RecordRow<Key, Sample>;
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]

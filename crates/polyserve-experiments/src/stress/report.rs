@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::Context as _;
 use polyserve::Drain;
-use polyserve_lab::experiment::{Experiment, Failed, Records, Row};
+use polyserve_lab::experiment::{Experiment, Failed, RecordRow, Records};
 use polyserve_report::Table;
 use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ pub struct Sample {
 }
 
 /// A sample and its key.
-pub type RoundRecord = Row<Key, Sample>;
+pub type RoundRecord = RecordRow<Key, Sample>;
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]

@@ -44,7 +44,7 @@ pub use command::{Execution, RecordArgs};
 pub use known::KnownExperiment;
 pub use plan::{Absent, Batch, Plan, again, distinct, interleaved, order};
 pub use record::Records;
-pub use rows::{Row, csv, with_short_floats};
+pub use rows::{RecordRow, csv, with_short_floats};
 pub use runner::{Notebook, run, run_with};
 
 /// A measurement: cells that are measured one by one or together, and the result of their samples.

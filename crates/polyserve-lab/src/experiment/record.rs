@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Absence, Experiment, Failed, Reason, Row};
+use super::{Absence, Experiment, Failed, Reason, RecordRow};
 use crate::journal::{FORMAT, Header, first_header, of_kind};
 
 /// The kind of an absence's line.
@@ -101,8 +101,8 @@ impl<E: Experiment> Records<E> {
     }
 
     /// The samples with their keys, as [`samples`](Self::samples).
-    pub fn rows(&self) -> Vec<Row<E::Key, E::Sample>> {
-        self.samples().map(|(key, sample)| Row { key: key.clone(), sample: sample.clone() }).collect()
+    pub fn rows(&self) -> Vec<RecordRow<E::Key, E::Sample>> {
+        self.samples().map(|(key, sample)| RecordRow { key: key.clone(), sample: sample.clone() }).collect()
     }
 
     /// The sample of a cell.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// A key and its sample: the fields of a sample's line in the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row<K, S> {
+pub struct RecordRow<K, S> {
     /// The key.
     #[serde(flatten)]
     pub key: K,

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::plan::Absent;
 use super::record::{END, End, FAILURE};
-use super::{Absence, Batch, Experiment, Plan, Records, Row};
+use super::{Absence, Batch, Experiment, Plan, RecordRow, Records};
 use crate::journal::{Header, Journal, as_line};
 use crate::progress::Progress;
 
@@ -53,7 +53,7 @@ impl<E: Experiment> Notebook<'_, E> {
     ///
     /// Returns an error if the record cannot be written.
     pub fn sample(&mut self, key: E::Key, sample: E::Sample) -> anyhow::Result<()> {
-        self.journal.line(E::SAMPLE, &Row { key: &key, sample: &sample })?;
+        self.journal.line(E::SAMPLE, &RecordRow { key: &key, sample: &sample })?;
         self.records.add(key, sample);
         Ok(())
     }
@@ -65,7 +65,7 @@ impl<E: Experiment> Notebook<'_, E> {
     /// Returns an error if the record cannot be written.
     pub fn absence(&mut self, key: E::Key, absence: Absence) -> anyhow::Result<()> {
         self.progress.say(&format!("no figures: {key}: {absence}"));
-        self.journal.once(FAILURE, &Row { key: &key, sample: &absence })?;
+        self.journal.once(FAILURE, &RecordRow { key: &key, sample: &absence })?;
         self.records.leave_out(key, absence);
         Ok(())
     }

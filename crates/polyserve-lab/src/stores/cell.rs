@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bare::{StoreMaker, maker};
 use super::entities::Check;
-use super::erased::{AllKeys, Ended, ErasedStore};
+use super::erased::{AllKeys, ErasedStore, FillEnd};
 use super::phase::{Lanes, Passed, PhaseSettings, Until, clock_cost};
 use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfinished};
 use super::workload::{BUDGET, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
@@ -73,8 +73,8 @@ impl StoreRun {
         let store = make().with_context(|| format!("the store {}", self.store))?;
         let (ended, later) = store.change(&self.all_keys(), OperationKind::Create)?;
         let fill_s = match ended {
-            Ended::Whole(took) => took.as_secs_f64(),
-            Ended::Short(done) => {
+            FillEnd::Whole(took) => took.as_secs_f64(),
+            FillEnd::Short(done) => {
                 reply.unfinished = Some(self.unfinished("filling", done));
                 return Ok(reply);
             }
@@ -125,8 +125,8 @@ impl StoreRun {
             let (ended, _) = store.change(&self.all_keys(), kind)?;
             let is_removing = kind == OperationKind::Remove;
             let took = match ended {
-                Ended::Whole(took) => took.as_secs_f64(),
-                Ended::Short(done) => {
+                FillEnd::Whole(took) => took.as_secs_f64(),
+                FillEnd::Short(done) => {
                     let what = if is_removing { "removing" } else { "filling again" };
                     reply.unfinished = Some(self.unfinished(what, done));
                     break;

@@ -62,7 +62,7 @@ pub struct AllKeys {
 
 /// How filling or emptying ended.
 #[derive(Clone, Copy, Debug)]
-pub enum Ended {
+pub enum FillEnd {
     /// All keys are done, after this time.
     Whole(Duration),
     /// The time limit was reached after this number of keys.
@@ -93,7 +93,7 @@ pub trait ErasedStore {
     /// # Errors
     ///
     /// Returns an error if the store fails or gives a wrong answer.
-    fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(Ended, bool)>;
+    fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(FillEnd, bool)>;
 
     /// Runs a phase.
     ///
@@ -139,7 +139,7 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
         }
     }
 
-    fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(Ended, bool)> {
+    fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(FillEnd, bool)> {
         let (store, entity) = (&self.0, |id| entity(id, 0, all.payload_bytes));
         let Some(repo) = store.repo() else {
             let ended = all.each(|id| match kind {
@@ -190,15 +190,15 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
 
 impl AllKeys {
     /// Calls `one` for all keys, until the limit.
-    fn each(&self, mut one: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<Ended> {
+    fn each(&self, mut one: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<FillEnd> {
         let begun = Instant::now();
         for place in 0..self.keys {
             if place % STEP == 0 && begun.elapsed().as_secs_f64() > self.limit_s {
-                return Ok(Ended::Short(place));
+                return Ok(FillEnd::Short(place));
             }
             one(spread(place, self.keys))?;
         }
-        Ok(Ended::Whole(begun.elapsed()))
+        Ok(FillEnd::Whole(begun.elapsed()))
     }
 }
 
