@@ -17,8 +17,8 @@ impl Tree {
 }
 
 impl EntityRepo for Tree {
-    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        Answer::Now(Ok(match self.lock().get(&id) {
+    fn get(&self, id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        Answer::Now(Ok(match self.lock().get(id) {
             Some(entity) => {
                 visit(entity.as_ref());
                 Lookup::Visited
@@ -32,8 +32,8 @@ impl EntityRepo for Tree {
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.lock().remove(&id);
+    fn remove(&self, id: &i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.lock().remove(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
 

@@ -98,9 +98,9 @@ fn the_store_answers_all_and_ends() {
     fn body() {
         let repo = Arc::new(Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(8).unwrap()).unwrap());
         let other = Arc::clone(&repo);
-        let removing = thread::spawn(move || other.remove(1).wait());
+        let removing = thread::spawn(move || other.remove(&1).wait());
         let put = repo.put(Entity::new(1, "one", 1.0));
-        let got = repo.get(1, &mut |_| {});
+        let got = repo.get(&1, &mut |_| {});
         assert!(matches!(put.wait(), Ok(Put::Created)));
         let removed = removing.join().unwrap();
         match (got.wait(), removed) {
@@ -121,7 +121,7 @@ fn a_refused_operation_has_not_happened() {
         let answers = [repo.put(Entity::new(1, "one", 1.0)), repo.put(Entity::new(1, "one", 2.0))];
         let [first, second] = answers.map(polyserve_core::Answer::wait);
         assert!(matches!(first, Ok(Put::Created)));
-        match (second, repo.get(1, &mut |_| {}).wait()) {
+        match (second, repo.get(&1, &mut |_| {}).wait()) {
             (Ok(Put::Replaced), Ok(Lookup::Fetched(entity))) => assert_eq!(entity.value, 2.0),
             (Err(RepoError::Overloaded), Ok(Lookup::Fetched(entity))) => assert_eq!(entity.value, 1.0),
             other => panic!("{other:?}"),
