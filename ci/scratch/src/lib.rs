@@ -27,14 +27,22 @@ impl EntityRepo for Tree {
         }))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let replaced = self.lock().insert(entity.id, entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let mut entities = self.lock();
+        if !condition.allows(entities.get(&entity.id)) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let replaced = entities.insert(entity.id, entity);
+        Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove(&self, id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.lock().remove(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let mut entities = self.lock();
+        if entities.get(id).is_some_and(|stored| !condition.allows(Some(stored))) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let removed = entities.remove(id);
+        Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use polyserve_conformance::broken::repos::{
-    AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, CutAtNul, DelayedPut, DirtyRead,
-    DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing, Evicting,
-    FirstPutStays, FirstWakerOnly, InventedEntity, LaggingReplica, LossyValue, LostCopy, LostToRemove, LostUpdate,
-    MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated,
-    StaleCache, StaleRead, TextValue, Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
+    AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, ChecksThenWrites, CutAtNul, DelayedPut,
+    DirtyRead, DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing,
+    Evicting, FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LossyValue, LostCopy,
+    LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds,
+    ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
 };
 use polyserve_conformance::property::{Property, PropertyVerdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
 use polyserve_conformance::repo_conformance;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 repo_conformance!(reference, RepoSubject::new(Reference::default));
 repo_conformance!(later_reference, RepoSubject::new(LaterReference::default).answers_later().many_keys(2_000));
@@ -33,6 +33,12 @@ impl EntityRepo for NowAndLater {
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         Answer::later(self.0.remove(&id).into_future())
+    }
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::later(self.0.put_if(entity, condition).into_future())
+    }
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::later(self.0.remove_if(&id, condition).into_future())
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.0.len()
@@ -113,6 +119,10 @@ catches! {
     lost_update: racing_first_puts_create_exactly_one, now::<LostUpdate>();
     diverged_replicas: racing_puts_leave_one_of_them, now::<DivergedReplicas>();
     lost_copy: no_lost_update, now::<LostCopy>();
+    ignores_conditions: a_condition_decides_a_write, now::<IgnoresConditions>();
+    checks_then_writes: no_increment_is_lost, now::<ChecksThenWrites>();
+    checks_then_creates: racing_creations_create_once, now::<ChecksThenWrites>();
+    checks_then_removes: a_conditional_remove_takes_what_was_seen, now::<ChecksThenWrites>();
     dropped_put: no_lost_update, now::<DroppedPut>();
     stale_read: no_stale_read, now::<StaleRead>();
     lagging_replica: reads_never_go_backwards, now::<LaggingReplica>();
@@ -182,6 +192,12 @@ fn a_hanging_operation_is_given_up() {
         }
         fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
             self.0.remove(&id)
+        }
+        fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+            self.0.put_if(entity, condition)
+        }
+        fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+            self.0.remove_if(&id, condition)
         }
         fn len(&self) -> Answer<Result<u64, RepoError>> {
             self.0.len()

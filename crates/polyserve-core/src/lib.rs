@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod condition;
 pub mod config;
 pub mod entity;
 pub mod executor;
@@ -35,6 +36,7 @@ pub mod sync;
 pub mod timer;
 
 pub use answer::{Answer, BoxFuture, Completer, promise};
+pub use condition::{Condition, Conditional, ETag};
 pub use config::{ConfigError, ServerConfig};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason};

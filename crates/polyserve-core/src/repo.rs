@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::answer::Answer;
+use crate::condition::{Condition, Conditional};
 use crate::entity::{Entity, Identifiable};
 
 /// A store of entities by id, shared by all threads. The entities are [`Entity`]s, or of a user's own type.
@@ -13,6 +14,7 @@ use crate::entity::{Entity, Identifiable};
 ///
 /// * **Linearizable**: every operation takes effect at one instant between its call and its answer. If two first puts of an
 ///   id race, one is [`Put::Created`] and the other is [`Put::Replaced`]. The entity of the later put stays.
+/// * **Conditions**: a condition is evaluated at that instant too. No other write comes between the check and the write.
 /// * **Atomic entities**: a visit sees one entity as it was put, never parts of two.
 /// * **No guards**: a repo shows values and never returns anything that holds a lock. A visit may run under a lock of the
 ///   repo, so it must be short and must not call the repo.
@@ -28,15 +30,39 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// `visit`.
     fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>>;
 
-    /// Stores `entity` under its id and replaces the entity that was there. The replaced entity is dropped outside any
-    /// lock.
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>>;
+    /// Stores `entity` under its id and replaces the entity that was there, if `condition` [allows](Condition::allows) it.
+    /// The replaced entity, or the refused one, is dropped outside any lock.
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>>;
+
+    /// Removes `id`, if `condition` [allows](Condition::allows) it. If no entity is stored, the answer is
+    /// [`Removed::Absent`], whatever the condition.
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>>;
+
+    /// Stores `entity` under its id and replaces the entity that was there.
+    #[inline]
+    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+        unconditional(self.put_if(entity, &Condition::ALWAYS))
+    }
 
     /// Removes `id`.
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>>;
+    #[inline]
+    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+        unconditional(self.remove_if(id, &Condition::ALWAYS))
+    }
 
     /// Returns the number of entities. It is exact if no other operation runs. It may visit the whole store.
     fn len(&self) -> Answer<Result<u64, RepoError>>;
+}
+
+/// Returns the answer to a write under [`Condition::ALWAYS`].
+#[inline]
+fn unconditional<T: Send + 'static>(
+    written: Answer<Result<Conditional<T>, RepoError>>,
+) -> Answer<Result<T, RepoError>> {
+    written.map(|written| match written? {
+        Conditional::Done(result) => Ok(result),
+        Conditional::Refused => Err(RepoError::Other("the repo refused a write without a condition".into())),
+    })
 }
 
 /// The result of [`EntityRepo::get`].
@@ -105,6 +131,16 @@ macro_rules! forward {
         impl<E: Identifiable, R: EntityRepo<E> + ?Sized> EntityRepo<E> for $pointer {
             fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
                 (**self).get(id, visit)
+            }
+            fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+                (**self).put_if(entity, condition)
+            }
+            fn remove_if(
+                &self,
+                id: &E::Id,
+                condition: &Condition,
+            ) -> Answer<Result<Conditional<Removed>, RepoError>> {
+                (**self).remove_if(id, condition)
             }
             fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
                 (**self).put(entity)

@@ -9,7 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, timer};
+use polyserve::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, timer,
+};
 
 /// Another repo, with delayed answers.
 #[derive(Debug)]
@@ -40,6 +42,18 @@ impl EntityRepo for Delayed {
             (found, _) => found,
         });
         self.later(found)
+    }
+
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let delay = self.delay;
+        self.repo.put_if(entity, condition).then(move |put| match put {
+            Ok(Conditional::Done(Put::Created)) => Answer::Now(put),
+            put => timer::after(delay).map(move |()| put),
+        })
+    }
+
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.later(self.repo.remove_if(&id, condition))
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {

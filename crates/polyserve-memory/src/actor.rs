@@ -9,7 +9,8 @@
 //!   So the operations of an id take effect in the order in which they were sent.
 //! * A mailbox is bounded. If it is full, the operation fails with `Overloaded` and has no effect.
 //! * Only foreign code can panic in an owner: a waker that the owner wakes, or the drop of that panic's payload. The
-//!   panic loses that wake. The answer was given before it, and the messages after it are processed.
+//!   panic loses that wake. The answer was given before it, and the messages after it are processed. If the evaluation of
+//!   a condition panics, nothing was changed, and the operation is answered with `Closed`.
 //! * However an owner ends, its mailbox is then closed and empty: no operation waits for an answer for ever.
 //! * Dropping the repo ends the owners after they have answered all messages, and joins them. If an owner drops the
 //!   repo (a waker may hold the last reference), no thread is joined: a thread cannot wait for itself, and the others
@@ -52,7 +53,10 @@ use std::sync::Arc;
 use polyserve_core::config::cores;
 use polyserve_core::executor::drop_payload;
 use polyserve_core::sync::thread::{self, JoinHandle};
-use polyserve_core::{Answer, Completer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise};
+use polyserve_core::{
+    Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    promise,
+};
 
 use self::mailbox::{Mailbox, Refused};
 use crate::hash::IdState;
@@ -155,6 +159,9 @@ enum Message<E: Identifiable> {
     Get(E::Id, ResultCompleter<Lookup<E>>),
     Put(E, ResultCompleter<Put>),
     Remove(E::Id, ResultCompleter<Removed>),
+    /// In a box, so that a message without a condition is not larger.
+    PutIf(Box<(E, Condition)>, ResultCompleter<Conditional<Put>>),
+    RemoveIf(Box<(E::Id, Condition)>, ResultCompleter<Conditional<Removed>>),
     Len(ResultCompleter<u64>),
 }
 
@@ -174,6 +181,26 @@ impl<E: Identifiable> Message<E> {
             Self::Remove(id, reply) => {
                 let removed = entities.remove(&id);
                 let _ = reply.complete(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }));
+            }
+            Self::PutIf(write, reply) => {
+                let (entity, condition) = *write;
+                if !condition.allows(entities.get(entity.id())) {
+                    let _ = reply.complete(Ok(Conditional::Refused));
+                    return;
+                }
+                let replaced = entities.insert(entity.id().clone(), entity);
+                let put = if replaced.is_some() { Put::Replaced } else { Put::Created };
+                let _ = reply.complete(Ok(Conditional::Done(put)));
+            }
+            Self::RemoveIf(write, reply) => {
+                let (id, condition) = *write;
+                if entities.get(&id).is_some_and(|entity| !condition.allows(Some(entity))) {
+                    let _ = reply.complete(Ok(Conditional::Refused));
+                    return;
+                }
+                let removed = entities.remove(&id);
+                let result = if removed.is_some() { Removed::Removed } else { Removed::Absent };
+                let _ = reply.complete(Ok(Conditional::Done(result)));
             }
             Self::Len(reply) => {
                 let _ = reply.complete(Ok(entities.len() as u64));
@@ -234,6 +261,14 @@ impl<E: Identifiable> EntityRepo<E> for Actor<E> {
     /// Answers [`Lookup::Fetched`] and never calls `visit`.
     fn get(&self, id: &E::Id, _visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         ask(self.mailbox(id), |reply| Message::Get(id.clone(), reply))
+    }
+
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        ask(self.mailbox(entity.id()), |reply| Message::PutIf(Box::new((entity, condition.clone())), reply))
+    }
+
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        ask(self.mailbox(id), |reply| Message::RemoveIf(Box::new((id.clone(), condition.clone())), reply))
     }
 
     fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {

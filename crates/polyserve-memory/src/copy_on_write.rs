@@ -50,7 +50,9 @@ use std::hash::BuildHasher;
 
 use crossbeam_utils::CachePadded;
 use polyserve_core::config::cores;
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 use triomphe::Arc;
 
 use self::shard::Shard;
@@ -104,16 +106,16 @@ impl<E: Identifiable> EntityRepo<E> for CopyOnWrite<E> {
         Answer::Now(Ok(if visited { Lookup::Visited } else { Lookup::Absent }))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
         let hash = self.hasher.hash_one(entity.id());
-        let replaced = self.shard(hash).put(hash, Arc::new(entity), |id| self.hasher.hash_one(id));
-        Answer::Now(Ok(if replaced { Put::Replaced } else { Put::Created }))
+        let put = self.shard(hash).put(hash, Arc::new(entity), condition, |id| self.hasher.hash_one(id));
+        Answer::Now(Ok(put.map(|replaced| if replaced { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         let hash = self.hasher.hash_one(id);
-        let removed = self.shard(hash).remove(hash, id);
-        Answer::Now(Ok(if removed { Removed::Removed } else { Removed::Absent }))
+        let removed = self.shard(hash).remove(hash, id, condition);
+        Answer::Now(Ok(removed.map(|removed| if removed { Removed::Removed } else { Removed::Absent })))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

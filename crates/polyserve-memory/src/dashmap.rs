@@ -20,10 +20,13 @@
 
 use std::fmt;
 
-use dashmap::DashMap;
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use dashmap::{DashMap, Entry};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 
 use crate::hash::IdState;
+use crate::result::put_result;
 
 /// A map in shards, each behind its own lock.
 pub struct Dashmap<E: Identifiable = Entity> {
@@ -48,6 +51,22 @@ impl<E: Identifiable> Default for Dashmap<E> {
     }
 }
 
+impl<E: Identifiable> Dashmap<E> {
+    /// Stores `entity` and returns the replaced entity, or returns `entity` if it is refused. The shard is unlocked when it
+    /// returns.
+    fn replace(&self, entity: E, condition: &Condition) -> Result<Option<E>, E> {
+        match self.entities.entry(entity.id().clone()) {
+            Entry::Occupied(stored) if !condition.allows(Some(stored.get())) => Err(entity),
+            Entry::Occupied(mut stored) => Ok(Some(stored.insert(entity))),
+            Entry::Vacant(_) if !condition.allows::<E>(None) => Err(entity),
+            Entry::Vacant(free) => {
+                free.insert(entity);
+                Ok(None)
+            }
+        }
+    }
+}
+
 impl<E: Identifiable> EntityRepo<E> for Dashmap<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
@@ -57,15 +76,21 @@ impl<E: Identifiable> EntityRepo<E> for Dashmap<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
-        // The shard is unlocked when `insert` returns; the replaced entity is dropped after that.
-        let replaced = self.entities.insert(entity.id().clone(), entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.entities.remove(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let mut refused = false;
+        let removed = self.entities.remove_if(id, |_, entity| {
+            refused = !condition.allows(Some(entity));
+            !refused
+        });
+        Answer::Now(Ok(match removed {
+            None if refused => Conditional::Refused,
+            None => Conditional::Done(Removed::Absent),
+            Some(_) => Conditional::Done(Removed::Removed),
+        }))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

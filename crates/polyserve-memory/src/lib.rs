@@ -59,6 +59,7 @@ mod models;
 pub mod packed;
 #[cfg(feature = "papaya")]
 pub mod papaya;
+mod result;
 #[cfg(feature = "scc")]
 pub mod scc;
 pub mod sharded;
@@ -81,19 +82,25 @@ pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;
 pub use self::two_level::TwoLevel;
 
-/// Checks that a replaced or removed entity is returned whole, after the lock is released.
+#[cfg(test)]
+use polyserve_core::{Condition, Conditional, Entity};
+
+/// Checks that a replaced, refused or removed entity is returned whole, after the lock is released.
 #[cfg(test)]
 fn handed_out_whole(
-    replace: &dyn Fn(polyserve_core::Entity) -> Option<polyserve_core::Entity>,
-    take: &dyn Fn(i64) -> Option<polyserve_core::Entity>,
-    free: &dyn Fn() -> bool,
+    replace: impl Fn(Entity, &Condition) -> Result<Option<Entity>, Entity>,
+    take: impl Fn(i64, &Condition) -> Conditional<Option<Entity>>,
+    free: impl Fn() -> bool,
 ) {
-    let [first, second] =
-        [("first", 1.0), ("second", 2.0)].map(|(text, value)| polyserve_core::Entity::new(7, text, value));
-    assert_eq!(replace(first.clone()), None);
-    let replaced = replace(second.clone());
-    assert!(free() && replaced == Some(first));
-    let removed = take(7);
-    assert!(free() && removed == Some(second));
-    assert!(take(7).is_none() && free());
+    let (always, absent) = (Condition::ALWAYS, Condition::absent());
+    let [first, second] = [("first", 1.0), ("second", 2.0)].map(|(text, value)| Entity::new(7, text, value));
+    assert_eq!(replace(first.clone(), &always), Ok(None));
+    let replaced = replace(second.clone(), &always);
+    assert!(free() && replaced == Ok(Some(first.clone())));
+    let refused = replace(first.clone(), &absent);
+    assert!(free() && refused == Err(first));
+    assert!(take(7, &absent) == Conditional::Refused && free());
+    let removed = take(7, &always);
+    assert!(free() && removed == Conditional::Done(Some(second)));
+    assert!(take(7, &always) == Conditional::Done(None) && free());
 }

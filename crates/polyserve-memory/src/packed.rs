@@ -53,7 +53,7 @@ use std::fmt;
 use std::mem;
 
 use hashbrown::HashTable;
-use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 
 pub use self::pack::Pack;
 use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
@@ -109,7 +109,7 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
         let mut buffer = BUFFER.take();
         buffer.clear();
         let packed = (entity.pack(&mut buffer) && buffer.len() <= MAX_COPIED).then_some(buffer.as_slice());
@@ -118,17 +118,17 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
         let (hash, shard) = self.shards.of(&id);
         let new = ToStore { entity: &mut entity, packed };
         // The guard is dropped at the end of the statement; the copied and the replaced entity are dropped later.
-        let done = shard.write().put(hash, &id, new, |id| self.shards.hash(id));
+        let done = shard.write().put(hash, &id, new, condition, |id| self.shards.hash(id));
         if buffer.capacity() <= KEPT_BUFFER {
             BUFFER.set(buffer);
         }
-        Answer::Now(done.map(|(put, _replaced)| put).map_err(|full| RepoError::Other(Box::new(full))))
+        Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Other(Box::new(full))))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         let (hash, shard) = self.shards.of(id);
-        let (removed, _entity) = shard.write().remove(hash, id, |id| self.shards.hash(id));
-        Answer::Now(Ok(removed))
+        let removed = shard.write().remove(hash, id, condition, |id| self.shards.hash(id));
+        Answer::Now(Ok(removed.map(|(removed, _entity)| removed)))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -161,35 +161,56 @@ impl<E: Pack> PackedShard<E> {
         self.addresses.find(hash, |&address| self.pages.has_id(address, id)).copied()
     }
 
+    /// Whether `condition` allows to write `id`. It changes nothing, also if it panics.
+    fn allows(&self, hash: u64, id: &E::Id, condition: &Condition) -> bool {
+        let Some(address) = self.find(hash, id) else { return condition.allows_view::<E>(None) };
+        let mut allowed = false;
+        self.pages.show(address, |entity| allowed = condition.allows_view::<E>(Some(entity)));
+        allowed
+    }
+
     /// Stores an entity. The entity to drop is left in `new`, or returned.
     fn put(
         &mut self,
         hash: u64,
         id: &E::Id,
         mut new: ToStore<'_, E>,
+        condition: &Condition,
         hash_of: impl Fn(&E::Id) -> u64,
-    ) -> Result<(Put, Option<E>), Full> {
+    ) -> Result<Conditional<(Put, Option<E>)>, Full> {
+        if !condition.is_always() && !self.allows(hash, id, condition) {
+            return Ok(Conditional::Refused);
+        }
         let Self { addresses, pages } = self;
         let Some(address) = addresses.find_mut(hash, |&address| pages.has_id(address, id)) else {
             let address = pages.add(&mut new)?;
             addresses.insert_unique(hash, address, |&moved| pages.with_id(moved, &hash_of));
             self.compact(hash_of);
-            return Ok((Put::Created, None));
+            return Ok(Conditional::Done((Put::Created, None)));
         };
         if pages.write_over(*address, &mut new) {
-            return Ok((Put::Replaced, None));
+            return Ok(Conditional::Done((Put::Replaced, None)));
         }
         let old = mem::replace(address, pages.add(&mut new)?);
         let replaced = pages.end(old);
         self.compact(hash_of);
-        Ok((Put::Replaced, replaced))
+        Ok(Conditional::Done((Put::Replaced, replaced)))
     }
 
     /// Removes `id`. Returns the entity to drop, if it was not copied.
-    fn remove(&mut self, hash: u64, id: &E::Id, hash_of: impl Fn(&E::Id) -> u64) -> (Removed, Option<E>) {
+    fn remove(
+        &mut self,
+        hash: u64,
+        id: &E::Id,
+        condition: &Condition,
+        hash_of: impl Fn(&E::Id) -> u64,
+    ) -> Conditional<(Removed, Option<E>)> {
+        if !condition.is_always() && self.find(hash, id).is_some() && !self.allows(hash, id, condition) {
+            return Conditional::Refused;
+        }
         let Self { addresses, pages } = self;
         let Ok(found) = addresses.find_entry(hash, |&address| pages.has_id(address, id)) else {
-            return (Removed::Absent, None);
+            return Conditional::Done((Removed::Absent, None));
         };
         let (address, _) = found.remove();
         let removed = pages.end(address);
@@ -197,7 +218,7 @@ impl<E: Pack> PackedShard<E> {
             addresses.shrink_to(capacity, |&moved| pages.with_id(moved, &hash_of));
         }
         self.compact(hash_of);
-        (Removed::Removed, removed)
+        Conditional::Done((Removed::Removed, removed))
     }
 
     /// Moves the live records out of full pages that are less than half live. The loop ends, because a move makes no

@@ -7,7 +7,7 @@
 //!
 //! Cost: a get is one hash, a pin (a store and an exchange in the thread's own memory), a probe of one byte for each
 //! entry and two pointers to follow. It writes nothing that other readers read. A put is an allocation and a
-//! compare-and-swap. Growing is shared: each put during a growth moves 64 entries, and a get may look into two tables.
+//! compare-and-swap; with a condition, it also copies the entity, once for each attempt. Growing is shared: each put during a growth moves 64 entries, and a get may look into two tables.
 //! `len` adds up one counter for each core; it is exact if no other operation runs.
 //!
 //! Memory: a replaced or removed entity is *retired*. Each thread collects 32 of them, or one for each core if there are
@@ -28,8 +28,10 @@
 
 use std::fmt;
 
-use papaya::HashMap;
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use papaya::{Compute, HashMap, Operation};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 
 use crate::hash::IdState;
 
@@ -66,15 +68,33 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let (entities, id) = (self.entities.pin(), entity.id().clone());
         // The map's collector drops the replaced entity.
-        let replaced = self.entities.pin().insert(entity.id().clone(), entity).is_some();
-        Answer::Now(Ok(if replaced { Put::Replaced } else { Put::Created }))
+        if condition.is_always() {
+            let replaced = entities.insert(id, entity).is_some();
+            return Answer::Now(Ok(Conditional::Done(if replaced { Put::Replaced } else { Put::Created })));
+        }
+        // The closure runs again if another write comes between the check and the compare-and-swap.
+        let put = entities.compute(id, |stored| match condition.allows(stored.map(|(_, stored)| stored)) {
+            true => Operation::Insert(entity.clone()),
+            false => Operation::Abort(()),
+        });
+        Answer::Now(Ok(match put {
+            Compute::Inserted(..) => Conditional::Done(Put::Created),
+            Compute::Updated { .. } => Conditional::Done(Put::Replaced),
+            Compute::Removed(..) | Compute::Aborted(()) => Conditional::Refused,
+        }))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.entities.pin().remove(id).is_some();
-        Answer::Now(Ok(if removed { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let entities = self.entities.pin();
+        let removed = entities.remove_if(id, |_, stored| condition.allows(Some(stored)));
+        Answer::Now(Ok(match removed {
+            Ok(Some(_)) => Conditional::Done(Removed::Removed),
+            Ok(None) => Conditional::Done(Removed::Absent),
+            Err(_) => Conditional::Refused,
+        }))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

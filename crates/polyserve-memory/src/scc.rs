@@ -24,10 +24,14 @@
 
 use std::fmt;
 
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 use scc::HashMap;
+use scc::hash_map::Entry;
 
 use crate::hash::IdState;
+use crate::result::put_result;
 
 /// A map with a lock for each bucket.
 pub struct Scc<E: Identifiable = Entity> {
@@ -52,6 +56,26 @@ impl<E: Identifiable> Default for Scc<E> {
     }
 }
 
+impl<E: Identifiable> Scc<E> {
+    /// Stores `entity` and returns the replaced entity, or returns `entity` if it is refused. The bucket is unlocked when it
+    /// returns.
+    fn replace(&self, entity: E, condition: &Condition) -> Result<Option<E>, E> {
+        let id = entity.id().clone();
+        if condition.is_always() {
+            return Ok(self.entities.upsert_sync(id, entity));
+        }
+        match self.entities.entry_sync(id) {
+            Entry::Occupied(stored) if !condition.allows(Some(stored.get())) => Err(entity),
+            Entry::Occupied(mut stored) => Ok(Some(stored.insert(entity))),
+            Entry::Vacant(_) if !condition.allows::<E>(None) => Err(entity),
+            Entry::Vacant(free) => {
+                free.insert_entry(entity);
+                Ok(None)
+            }
+        }
+    }
+}
+
 impl<E: Identifiable> EntityRepo<E> for Scc<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
@@ -60,15 +84,21 @@ impl<E: Identifiable> EntityRepo<E> for Scc<E> {
         Answer::Now(Ok(if visited.is_some() { Lookup::Visited } else { Lookup::Absent }))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
-        // The bucket is unlocked when `upsert_sync` returns; the replaced entity is dropped after that.
-        let replaced = self.entities.upsert_sync(entity.id().clone(), entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.entities.remove_sync(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let mut refused = false;
+        let removed = self.entities.remove_if_sync(id, |entity| {
+            refused = !condition.allows(Some(&*entity));
+            !refused
+        });
+        Answer::Now(Ok(match removed {
+            None if refused => Conditional::Refused,
+            None => Conditional::Done(Removed::Absent),
+            Some(_) => Conditional::Done(Removed::Removed),
+        }))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

@@ -5,8 +5,8 @@
 //! * An id is hashed once for an operation. Different bits of that hash choose the shard and the bucket.
 //! * An operation holds one lock and takes no other. An entity that is replaced or removed is moved out of the lock and
 //!   dropped afterwards.
-//! * No panic can occur under a write lock. If a visit panics, its shard's read lock is released; these locks do not
-//!   poison.
+//! * Under a write lock only the evaluation of a condition can panic, before anything is changed. If it or a visit
+//!   panics, the shard's lock is released; these locks do not poison.
 //!
 //! Cost: every operation is one hash, one shard's lock (two atomic instructions) and an access to one or two buckets
 //! (see `table`). An entity lies in its bucket, so a lookup has one cache miss. A map that keeps tags and entities in
@@ -32,9 +32,12 @@ mod table;
 
 use std::fmt;
 
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 
 use self::table::Table;
+use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
 
 /// A table in shards, each behind a readers-writer lock.
@@ -61,16 +64,25 @@ impl<E: Identifiable> Default for Sharded<E> {
 }
 
 impl<E: Identifiable> Sharded<E> {
-    /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
-    fn replace(&self, entity: E) -> Option<E> {
+    /// Stores `entity` and returns the replaced entity, or returns `entity` if it is refused. No lock is held when it
+    /// returns.
+    fn replace(&self, entity: E, condition: &Condition) -> Result<Option<E>, E> {
         let (hash, shard) = self.entities.of(entity.id());
-        shard.write().insert(hash, entity, |id| self.entities.hash(id))
+        let mut table = shard.write();
+        if !condition.is_always() && !condition.allows(table.find(hash, entity.id())) {
+            return Err(entity);
+        }
+        Ok(table.insert(hash, entity, |id| self.entities.hash(id)))
     }
 
     /// Removes the entity of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: &E::Id) -> Option<E> {
+    fn take(&self, id: &E::Id, condition: &Condition) -> Conditional<Option<E>> {
         let (hash, shard) = self.entities.of(id);
-        shard.write().remove(hash, id, |id| self.entities.hash(id))
+        let mut table = shard.write();
+        if !condition.is_always() && table.find(hash, id).is_some_and(|entity| !condition.allows(Some(entity))) {
+            return Conditional::Refused;
+        }
+        Conditional::Done(table.remove(hash, id, |id| self.entities.hash(id)))
     }
 }
 
@@ -85,14 +97,12 @@ impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
-        let replaced = self.replace(entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.take(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -117,7 +127,11 @@ mod tests {
     fn an_entity_is_dropped_outside_the_locks() {
         let repo = Sharded::new();
         let free = || repo.entities.iter().all(|shard| shard.try_write().is_some());
-        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(&id), &free);
+        handed_out_whole(
+            |entity, condition| repo.replace(entity, condition),
+            |id, condition| repo.take(&id, condition),
+            free,
+        );
     }
 
     /// The header of `shards` states this size.

@@ -1,6 +1,7 @@
 //! `std_mutex`: one [`Mutex`] around one map. The baseline of the comparisons.
 //!
-//! Invariant: the map is accessed only under the lock. Only a visit can panic there, and a visit cannot change the map.
+//! Invariant: the map is accessed only under the lock. Only a visit and the evaluation of a condition can panic there, and
+//! neither changes the map.
 //! So the data behind a poisoned lock is valid, and the lock is recovered.
 //!
 //! Cost: every operation is one lock (two atomic instructions if it is free), one hash and one probe. Operations never
@@ -18,9 +19,12 @@ use std::collections::HashMap;
 use std::fmt;
 
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 
 use crate::hash::IdState;
+use crate::result::{put_result, remove_result};
 
 /// One mutex around one map.
 pub struct StdMutex<E: Identifiable = Entity> {
@@ -46,14 +50,23 @@ impl<E: Identifiable> Default for StdMutex<E> {
 }
 
 impl<E: Identifiable> StdMutex<E> {
-    /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
-    fn replace(&self, entity: E) -> Option<E> {
-        lock(&self.entities).insert(entity.id().clone(), entity)
+    /// Stores `entity` and returns the replaced entity, or returns `entity` if it is refused. No lock is held when it
+    /// returns.
+    fn replace(&self, entity: E, condition: &Condition) -> Result<Option<E>, E> {
+        let mut entities = lock(&self.entities);
+        if !condition.is_always() && !condition.allows(entities.get(entity.id())) {
+            return Err(entity);
+        }
+        Ok(entities.insert(entity.id().clone(), entity))
     }
 
     /// Removes the entity of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: &E::Id) -> Option<E> {
-        lock(&self.entities).remove(id)
+    fn take(&self, id: &E::Id, condition: &Condition) -> Conditional<Option<E>> {
+        let mut entities = lock(&self.entities);
+        if !condition.is_always() && entities.get(id).is_some_and(|entity| !condition.allows(Some(entity))) {
+            return Conditional::Refused;
+        }
+        Conditional::Done(entities.remove(id))
     }
 }
 
@@ -67,14 +80,12 @@ impl<E: Identifiable> EntityRepo<E> for StdMutex<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
-        let replaced = self.replace(entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.take(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -99,6 +110,10 @@ mod tests {
     fn an_entity_is_dropped_outside_the_lock() {
         let repo = StdMutex::new();
         let free = || repo.entities.try_lock().is_ok();
-        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(&id), &free);
+        handed_out_whole(
+            |entity, condition| repo.replace(entity, condition),
+            |id, condition| repo.take(&id, condition),
+            free,
+        );
     }
 }

@@ -20,9 +20,12 @@ use std::collections::HashMap;
 use std::fmt;
 
 use polyserve_core::sync::{RwLock, read, write};
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 
 use crate::hash::IdState;
+use crate::result::{put_result, remove_result};
 
 /// One readers-writer lock around one map.
 pub struct StdRwlock<E: Identifiable = Entity> {
@@ -48,14 +51,23 @@ impl<E: Identifiable> Default for StdRwlock<E> {
 }
 
 impl<E: Identifiable> StdRwlock<E> {
-    /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
-    fn replace(&self, entity: E) -> Option<E> {
-        write(&self.entities).insert(entity.id().clone(), entity)
+    /// Stores `entity` and returns the replaced entity, or returns `entity` if it is refused. No lock is held when it
+    /// returns.
+    fn replace(&self, entity: E, condition: &Condition) -> Result<Option<E>, E> {
+        let mut entities = write(&self.entities);
+        if !condition.is_always() && !condition.allows(entities.get(entity.id())) {
+            return Err(entity);
+        }
+        Ok(entities.insert(entity.id().clone(), entity))
     }
 
     /// Removes the entity of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: &E::Id) -> Option<E> {
-        write(&self.entities).remove(id)
+    fn take(&self, id: &E::Id, condition: &Condition) -> Conditional<Option<E>> {
+        let mut entities = write(&self.entities);
+        if !condition.is_always() && entities.get(id).is_some_and(|entity| !condition.allows(Some(entity))) {
+            return Conditional::Refused;
+        }
+        Conditional::Done(entities.remove(id))
     }
 }
 
@@ -69,14 +81,12 @@ impl<E: Identifiable> EntityRepo<E> for StdRwlock<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
-        let replaced = self.replace(entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.take(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -101,6 +111,10 @@ mod tests {
     fn an_entity_is_dropped_outside_the_lock() {
         let repo = StdRwlock::new();
         let free = || repo.entities.try_write().is_ok();
-        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(&id), &free);
+        handed_out_whole(
+            |entity, condition| repo.replace(entity, condition),
+            |id, condition| repo.take(&id, condition),
+            free,
+        );
     }
 }

@@ -30,12 +30,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use polyserve_core::sync::{RwLock, read, write};
-use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+};
 
 use crate::hash::IdState;
+use crate::result::remove_result;
 
 /// The map: an entity behind its own lock for each id.
 type EntryMap<E> = HashMap<<E as Identifiable>::Id, Arc<RwLock<E>>, IdState>;
@@ -64,27 +68,43 @@ impl<E: Identifiable> Default for TwoLevel<E> {
 }
 
 impl<E: Identifiable> TwoLevel<E> {
-    /// Replaces the entity of a known id, under the map's read lock, and returns the old entity. No lock is held when
-    /// it returns. If the id is not known, it returns `entity` as an error.
-    fn replace(&self, entity: E) -> Result<E, E> {
-        let entries = read(&self.entries);
-        match entries.get(entity.id()) {
-            Some(entry) => Ok(std::mem::replace(&mut *write(entry), entity)),
-            None => Err(entity),
-        }
+    /// Replaces the entity of a known id, under the map's read lock, and returns the old entity. A refused
+    /// entity is dropped when no lock is held. No lock is held when it returns. If the id is not known, it returns `entity` as an error.
+    fn replace(&self, mut entity: E, condition: &Condition) -> Result<Conditional<E>, E> {
+        let allowed = {
+            let entries = read(&self.entries);
+            let Some(entry) = entries.get(entity.id()) else { return Err(entity) };
+            let mut stored = write(entry);
+            let allowed = condition.allows(Some(&*stored));
+            if allowed {
+                mem::swap(&mut *stored, &mut entity);
+            }
+            allowed
+        };
+        Ok(if allowed { Conditional::Done(entity) } else { Conditional::Refused })
     }
 
     /// Stores the entity of an id that was not known, under the map's write lock. If another first put was faster, its
     /// entity is replaced and returned. No lock is held when it returns.
-    fn insert(&self, entity: E) -> Option<Arc<RwLock<E>>> {
+    fn insert(&self, entity: E, condition: &Condition) -> Conditional<Option<Arc<RwLock<E>>>> {
         let id = entity.id().clone();
         let fresh = Arc::new(RwLock::new(entity));
-        write(&self.entries).insert(id, fresh)
+        let mut entries = write(&self.entries);
+        if !condition.is_always() && !condition.allows(entries.get(&id).map(|entry| read(entry)).as_deref()) {
+            drop(entries);
+            return Conditional::Refused;
+        }
+        Conditional::Done(entries.insert(id, fresh))
     }
 
     /// Removes the entry of `id` and returns it. No lock is held when it returns.
-    fn take(&self, id: &E::Id) -> Option<Arc<RwLock<E>>> {
-        write(&self.entries).remove(id)
+    fn take(&self, id: &E::Id, condition: &Condition) -> Conditional<Option<Arc<RwLock<E>>>> {
+        let mut entries = write(&self.entries);
+        let refuses = |entry: &Arc<RwLock<E>>| !condition.allows(Some(&*read(entry)));
+        if !condition.is_always() && entries.get(id).is_some_and(refuses) {
+            return Conditional::Refused;
+        }
+        Conditional::Done(entries.remove(id))
     }
 }
 
@@ -97,17 +117,19 @@ impl<E: Identifiable> EntityRepo<E> for TwoLevel<E> {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
-        let replaced = match self.replace(entity) {
-            Ok(_replaced) => return Answer::Now(Ok(Put::Replaced)), // dropped here, when no lock is held
-            Err(entity) => self.insert(entity),
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let put = match self.replace(entity, condition) {
+            Ok(replaced) => replaced.map(|_replaced| Put::Replaced), // dropped here, when no lock is held
+            Err(entity) => {
+                let inserted = self.insert(entity, condition);
+                inserted.map(|replaced| if replaced.is_some() { Put::Replaced } else { Put::Created })
+            }
         };
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+        Answer::Now(Ok(put))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.take(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -136,15 +158,16 @@ mod tests {
         };
         let is = |entry: Option<Arc<RwLock<Entity>>>, value| entry.is_some_and(|entry| read(&entry).value == value);
         let numbered = |value| Entity::new(7, "it", value);
-        let unknown = repo.replace(numbered(1.0));
+        let always = &Condition::ALWAYS;
+        let unknown = repo.replace(numbered(1.0), always);
         assert!(free() && unknown == Err(numbered(1.0)));
-        assert!(repo.insert(numbered(1.0)).is_none() && free());
-        let replaced = repo.replace(numbered(2.0));
-        assert!(free() && replaced == Ok(numbered(1.0)));
-        let earlier = repo.insert(numbered(3.0)); // as if another first put had been faster
-        assert!(free() && is(earlier, 2.0));
-        let removed = repo.take(&7);
-        assert!(free() && is(removed, 3.0));
-        assert!(repo.take(&7).is_none() && free());
+        assert!(matches!(repo.insert(numbered(1.0), always), Conditional::Done(None)) && free());
+        let replaced = repo.replace(numbered(2.0), always);
+        assert!(free() && replaced == Ok(Conditional::Done(numbered(1.0))));
+        let earlier = repo.insert(numbered(3.0), always); // as if another first put had been faster
+        assert!(free() && is(earlier.done().flatten(), 2.0));
+        let removed = repo.take(&7, always);
+        assert!(free() && is(removed.done().flatten(), 3.0));
+        assert!(matches!(repo.take(&7, always), Conditional::Done(None)) && free());
     }
 }

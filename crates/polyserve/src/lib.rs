@@ -66,7 +66,7 @@
 //!
 //! # Layout
 //!
-//! * The seams, re-exported from `polyserve-core`: [`answer`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
+//! * The seams, re-exported from `polyserve-core`: [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
 //!   [`panics`], [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the
 //!   root. [`serving`] is the toolkit for authors of servers; it is unstable.
 //! * The strategies, by feature: [`memory`], [`threadpool`] and `runtimes`.
@@ -105,12 +105,14 @@ pub mod prelude;
 pub mod signals;
 
 pub use polyserve_core::{
-    Answer, BoxFuture, Completer, ConfigError, Connections, Drain, Entity, EntityId, EntityRef, EntityRepo, Executor,
-    Head, Headers, Identifiable, InvalidEntity, Job, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply,
-    RepoError, Request, Running, Server, ServerConfig, Service, Shutdown, Status, Version, promise,
+    Answer, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections, Drain, ETag, Entity, EntityId,
+    EntityRef, EntityRepo, Executor, Head, Headers, Identifiable, InvalidEntity, Job, Lookup, Method, Put, Rejected,
+    RejectedReason, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, Service, Shutdown, Status,
+    Version, promise,
 };
 pub use polyserve_core::{
-    answer, config, entity, executor, http1, net, panics, repo, server, service, serving, shutdown, sync, timer,
+    answer, condition, config, entity, executor, http1, net, panics, repo, server, service, serving, shutdown, sync,
+    timer,
 };
 #[cfg(feature = "signals")]
 pub use signals::run_until_signalled;

@@ -12,8 +12,9 @@ pub use crate::signals::{Signals, run_until_signalled};
 #[cfg(feature = "threadpool")]
 pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
-    Answer, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Identifiable, Job, Lookup, Method, Put,
-    Rejected, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, Service, Status,
+    Answer, Condition, Conditional, Connections, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable,
+    Job, Lookup, Method, Put, Rejected, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, Service,
+    Status,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;

@@ -31,15 +31,25 @@ impl EntityRepo for Ordered {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let replaced = write(&self.entities).insert(entity.id, entity);
-        // The old entity is dropped after the lock is released.
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let mut entities = write(&self.entities);
+        // The condition is checked and the entity is stored under one lock.
+        if !condition.allows(entities.get(&entity.id)) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let replaced = entities.insert(entity.id, entity);
+        drop(entities); // the old entity is dropped after the lock is released
+        Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = write(&self.entities).remove(&id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let mut entities = write(&self.entities);
+        if entities.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let removed = entities.remove(&id);
+        drop(entities);
+        Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

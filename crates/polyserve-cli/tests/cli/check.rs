@@ -2,7 +2,10 @@ use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::service::EntityService;
-use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
+use polyserve::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig,
+    Shutdown,
+};
 use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead};
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
 use polyserve_lab::progress::Progress;
@@ -189,6 +192,12 @@ struct Panics;
 impl EntityRepo for Panics {
     fn get(&self, _id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         Answer::Now(Ok(Lookup::Absent))
+    }
+    fn put_if(&self, entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        panic!("no room for {}", entity.id)
+    }
+    fn remove_if(&self, _id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(Conditional::Done(Removed::Absent)))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         panic!("no room for {}", entity.id)

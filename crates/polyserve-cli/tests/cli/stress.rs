@@ -3,7 +3,10 @@ use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
-use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
+use polyserve::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig,
+    Shutdown,
+};
 use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
 use polyserve_experiments::stress::{Mode, NAME, OwnServer, Report, Scenario, Stress, Use};
 use polyserve_lab::data::Data;
@@ -133,6 +136,12 @@ struct Forgets {
 impl EntityRepo for Forgets {
     fn get(&self, id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.right.get(id, visit)
+    }
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        self.right.put_if(entity, condition)
+    }
+    fn remove_if(&self, id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.right.remove_if(id, condition)
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let is_forgotten = entity.id >= 50 && entity.id % 7 == 0;

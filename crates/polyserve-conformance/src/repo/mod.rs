@@ -42,6 +42,7 @@
 //! [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded).
 
 mod answers;
+mod conditions;
 mod linearizable;
 mod named;
 mod one_thread;
@@ -62,12 +63,13 @@ use polyserve_core::EntityRepo;
 use polyserve_core::entity::NamedEntity;
 
 pub use self::answers::*;
+pub use self::conditions::*;
 pub use self::linearizable::linearizable;
 pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
 pub use self::reference::{LaterReference, Reference};
-pub(crate) use self::reference::{put_over, removed_of};
+pub(crate) use self::reference::{put_if, put_over, remove_if, removed_of};
 use self::store::{Answers, Store};
 use crate::property::{Outcome, kit};
 
@@ -103,6 +105,11 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     a_growing_store_loses_nothing,
     many_keys,
     linearizable,
+    a_condition_decides_a_write,
+    a_refused_write_changes_nothing,
+    racing_creations_create_once,
+    no_increment_is_lost,
+    a_conditional_remove_takes_what_was_seen,
 });
 
 /// A repo under test: its constructor, and what it promises beyond the trait.

@@ -1,7 +1,11 @@
 //! A repo of [`NamedEntity`]s as a repo of published entities, so that all properties are tested on both types.
 
+use polyserve_core::condition::Tags;
 use polyserve_core::entity::NamedEntity;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::repo::EntityRepoExt as _;
+use polyserve_core::{
+    Answer, Condition, Conditional, ETag, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError,
+};
 
 /// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested
 /// struct.
@@ -22,6 +26,31 @@ fn name(id: i64) -> String {
 fn id_of(name: &str) -> i64 {
     let id = name.strip_prefix(BEFORE).and_then(|id| id.parse().ok());
     id.unwrap_or_else(|| panic!("the repo shows the name {name:?}, which was never stored"))
+}
+
+impl<R: EntityRepo<NamedEntity>> Named<R> {
+    /// Returns a condition on the named entity of `id` that holds if and only if `condition` holds for the published one.
+    /// The tags of the two differ, so each tag is replaced if it is that of the stored entity. Another thread may change
+    /// the entity meanwhile. A refusal is right at the instant of the look-up, and the store decides everything else.
+    fn translated(&self, id: i64, condition: &Condition) -> Condition {
+        let stored = self.0.fetch(&name(id)).ok().flatten();
+        let tags = stored.and_then(|named| {
+            let NamedEntity { content, .. } = &named;
+            let published = EntityRef { id, description: &content.description, value: content.value };
+            ETag::of_entity::<Entity>(published).zip(ETag::of_entity::<NamedEntity>(&named))
+        });
+        let translate = |part: Option<&Tags>| {
+            part.map(|part| match part {
+                Tags::Any => Tags::Any,
+                Tags::List(list) => Tags::List(
+                    list.iter()
+                        .map(|&tag| tags.filter(|&(published, _)| published == tag).map_or(tag, |(_, named)| named))
+                        .collect(),
+                ),
+            })
+        };
+        Condition::new(translate(condition.if_match()), translate(condition.if_none_match()))
+    }
 }
 
 impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
@@ -47,6 +76,15 @@ impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
 
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.0.remove(&name(id))
+    }
+
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let condition = self.translated(entity.id, condition);
+        self.0.put_if(NamedEntity::new(name(entity.id), entity.description, entity.value), &condition)
+    }
+
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.0.remove_if(&name(id), &self.translated(id, condition))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

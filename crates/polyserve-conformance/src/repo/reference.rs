@@ -7,9 +7,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
+};
 
-type EntityMap = HashMap<i64, Entity>;
+pub(crate) type EntityMap = HashMap<i64, Entity>;
 
 /// A map behind a mutex. Answers now.
 #[derive(Default)]
@@ -37,14 +39,12 @@ impl EntityRepo for Reference {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let replaced = self.map().insert(entity.id, entity);
-        Answer::Now(Ok(put_over(replaced.as_ref())))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_if(&mut self.map(), entity, condition)))
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let entity = self.map().remove(&id);
-        Answer::Now(Ok(removed_of(entity.as_ref())))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_if(&mut self.map(), id, condition)))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -108,12 +108,14 @@ impl EntityRepo for LaterReference {
         self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.ask(move |map| put_over(map.insert(entity.id, entity).as_ref()))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let condition = condition.clone();
+        self.ask(move |map| put_if(map, entity, &condition))
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.ask(move |map| removed_of(map.remove(&id).as_ref()))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let condition = condition.clone();
+        self.ask(move |map| remove_if(map, id, &condition))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -125,6 +127,22 @@ impl fmt::Debug for LaterReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaterReference").finish_non_exhaustive()
     }
+}
+
+/// Puts `entity` into `map` if `condition` allows it.
+pub(crate) fn put_if(map: &mut EntityMap, entity: Entity, condition: &Condition) -> Conditional<Put> {
+    if !condition.allows(map.get(&entity.id)) {
+        return Conditional::Refused;
+    }
+    Conditional::Done(put_over(map.insert(entity.id, entity).as_ref()))
+}
+
+/// Removes `id` from `map` if `condition` allows it.
+pub(crate) fn remove_if(map: &mut EntityMap, id: i64, condition: &Condition) -> Conditional<Removed> {
+    if map.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
+        return Conditional::Refused;
+    }
+    Conditional::Done(removed_of(map.remove(&id).as_ref()))
 }
 
 /// Returns the result of a put that replaced `replaced`.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 
 /// When a repo answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,14 @@ impl Store {
 
     pub(super) fn remove(&self, id: i64) -> Removed {
         self.settle("remove", self.repo.remove(&id))
+    }
+
+    pub(super) fn put_if(&self, entity: Entity, condition: &Condition) -> Conditional<Put> {
+        self.settle("put_if", self.repo.put_if(entity, condition))
+    }
+
+    pub(super) fn remove_if(&self, id: i64, condition: &Condition) -> Conditional<Removed> {
+        self.settle("remove_if", self.repo.remove_if(&id, condition))
     }
 
     pub(super) fn len(&self) -> u64 {

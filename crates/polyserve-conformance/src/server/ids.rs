@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use polyserve_core::entity::NamedEntity;
 use polyserve_core::service::EntityService;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Lookup, Put, Removed, RepoError};
 use serde_json::{Value, json};
 
 use super::live::Live;
@@ -28,14 +28,22 @@ impl EntityRepo<NamedEntity> for NamedMap {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: NamedEntity) -> Answer<Result<Put, RepoError>> {
-        let replaced = lock(&self.entities).insert(entity.name.clone(), entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: NamedEntity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let mut entities = lock(&self.entities);
+        if !condition.allows(entities.get(&entity.name)) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let replaced = entities.insert(entity.name.clone(), entity);
+        Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove(&self, id: &String) -> Answer<Result<Removed, RepoError>> {
-        let removed = lock(&self.entities).remove(id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, id: &String, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let mut entities = lock(&self.entities);
+        if entities.get(id).is_some_and(|stored| !condition.allows(Some(stored))) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let removed = entities.remove(id);
+        Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

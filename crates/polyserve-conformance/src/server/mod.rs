@@ -43,6 +43,7 @@
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much.
 
+mod conditions;
 mod construction;
 mod drain;
 mod ending;
@@ -73,6 +74,10 @@ mod wire;
 
 use crate::property::kit;
 
+pub use conditions::{
+    a_later_repo_evaluates_conditions, a_malformed_condition_is_a_bad_request, a_tag_names_the_bytes_of_a_get,
+    conditions_are_evaluated, no_increment_is_lost_over_http,
+};
 pub use construction::{
     a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused, a_wrong_limit_is_refused_by_name,
     it_serves_when_serve_returns,
@@ -209,6 +214,11 @@ kit! {
         a_location_is_encoded,
         a_prefix_is_a_whole_segment,
         a_wrong_field_is_named,
+        a_tag_names_the_bytes_of_a_get,
+        conditions_are_evaluated,
+        a_later_repo_evaluates_conditions,
+        a_malformed_condition_is_a_bad_request,
+        no_increment_is_lost_over_http,
         a_body_that_is_not_json_is_a_bad_request,
         json_that_is_no_entity_is_unprocessable,
         every_json_form_of_an_entity_is_stored,

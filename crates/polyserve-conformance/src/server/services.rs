@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use polyserve_core::service::Body;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Completer, Entity, EntityRef, EntityRepo, Head, Lookup, Put, Removed, Reply, RepoError, Request, Service,
-    Status, promise, timer,
+    Answer, Completer, Condition, Conditional, Entity, EntityRef, EntityRepo, Head, Lookup, Put, Removed, Reply,
+    RepoError, Request, Service, Status, promise, timer,
 };
 
 use super::wire::pattern;
+use crate::repo::{put_if, remove_if};
 
 /// A latch that opens once.
 #[derive(Debug, Default)]
@@ -251,14 +252,12 @@ impl EntityRepo for MapRepo {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let replaced = lock(&self.entities).insert(entity.id, entity);
-        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_if(&mut lock(&self.entities), entity, condition)))
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = lock(&self.entities).remove(&id);
-        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_if(&mut lock(&self.entities), id, condition)))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -319,12 +318,14 @@ impl EntityRepo for LaterRepo {
         })
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.later(move |map| map.put(entity).wait())
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let condition = condition.clone();
+        self.later(move |map| map.put_if(entity, &condition).wait())
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.later(move |map| map.remove(&id).wait())
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let condition = condition.clone();
+        self.later(move |map| map.remove_if(&id, &condition).wait())
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

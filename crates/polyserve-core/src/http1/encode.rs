@@ -37,6 +37,11 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
         out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
+    if let Some(etag) = reply.etag() {
+        out.extend_from_slice(b"ETag: ");
+        out.extend_from_slice(&etag.text());
+        out.extend_from_slice(b"\r\n");
+    }
     for (name, value) in reply.headers() {
         field(out, name, value);
     }
@@ -57,7 +62,7 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
 }
 
 /// An estimate of a head's length, for one reservation in place of several.
-const HEAD_ROOM: usize = 192;
+const HEAD_ROOM: usize = 232;
 
 fn field(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());

@@ -7,8 +7,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::path::{self, MAX_ID};
+use super::preconditions;
 use super::{Body, Head, Method, Reply, Request, Service, Status};
 use crate::answer::Answer;
+use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::InvalidEntity;
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
@@ -16,13 +18,13 @@ use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
 ///
 /// ```
-/// # use polyserve_core::{Answer, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 /// # #[derive(Debug, Default)]
 /// # struct Nothing;
 /// # impl<E: Identifiable> EntityRepo<E> for Nothing {
 /// #     fn get(&self, _: &E::Id, _: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> { Answer::Now(Ok(Lookup::Absent)) }
-/// #     fn put(&self, _: E) -> Answer<Result<Put, RepoError>> { Answer::Now(Ok(Put::Created)) }
-/// #     fn remove(&self, _: &E::Id) -> Answer<Result<Removed, RepoError>> { Answer::Now(Ok(Removed::Absent)) }
+/// #     fn put_if(&self, _: E, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
+/// #     fn remove_if(&self, _: &E::Id, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
 /// #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
 /// # }
 /// # let repo = Nothing;
@@ -36,6 +38,7 @@ pub struct EntityService<R, E = Entity> {
     repo: R,
     prefix: String,
     strict_media_type: bool,
+    etags: bool,
     entity: PhantomData<fn() -> E>,
 }
 
@@ -43,7 +46,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// Creates a service over `repo`; its entities are at `/{id}`. To use the repo outside the server as well, pass an
     /// `Arc` and keep a clone.
     pub fn new(repo: R) -> Self {
-        Self { repo, prefix: String::new(), strict_media_type: false, entity: PhantomData }
+        Self { repo, prefix: String::new(), strict_media_type: false, etags: false, entity: PhantomData }
     }
 
     /// Sets the prefix of all paths: with `/accounts`, entities are at `/accounts/{id}`. Empty by default.
@@ -66,6 +69,16 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         self
     }
 
+    /// Sets whether an answer with an entity has an [`ETag`], and whether `If-Match` and `If-None-Match` are evaluated
+    /// (RFC 9110, section 13). Off by default: both fields are then ignored.
+    ///
+    /// A PUT is answered with a tag only if its body was, byte for byte, what a GET shows (RFC 9110, 9.3.4).
+    #[must_use]
+    pub fn etags(mut self, etags: bool) -> Self {
+        self.etags = etags;
+        self
+    }
+
     /// Returns the repo.
     pub fn repo(&self) -> &R {
         &self.repo
@@ -76,23 +89,31 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         Arc::new(Self::new(repo))
     }
 
-    fn get(&self, id: E::Id, body: &mut Vec<u8>) -> Answer<Reply> {
+    fn get(&self, id: E::Id, condition: Condition, body: &mut Vec<u8>) -> Answer<Reply> {
         let mut written = Ok(());
         let mut show = |entity: E::View<'_>| written = E::write_json(entity, body);
+        let etags = self.etags;
         match self.repo.get(&id, &mut show) {
-            Answer::Now(found) => Answer::Now(match written {
-                Ok(()) => got::<E>(&id, found, Body::InPlace),
-                Err(error) => {
-                    body.clear();
-                    unwritable(&*error)
-                }
-            }),
-            Answer::Later(future) => Answer::later(async move { got::<E>(&id, future.await, Body::Static(&[])) }),
+            Answer::Now(Ok(Lookup::Visited)) => {
+                let tagged = match written {
+                    Ok(()) => tag_to_show(body, etags, &condition),
+                    Err(error) => Err(unwritable(&*error)),
+                };
+                Answer::Now(match tagged {
+                    Ok(etag) => shown(Body::InPlace, etag),
+                    Err(reply) => {
+                        body.clear();
+                        reply
+                    }
+                })
+            }
+            Answer::Now(found) => Answer::Now(fetched::<E>(&id, found, etags, &condition)),
+            Answer::Later(future) => Answer::later(async move { fetched::<E>(&id, future.await, etags, &condition) }),
         }
     }
 
-    fn put(&self, id: Option<E::Id>, body: &[u8]) -> Answer<Reply> {
-        let entity = match E::read_json(body) {
+    fn put(&self, id: Option<E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
+        let entity = match E::read_json(request) {
             Ok(entity) => entity,
             Err(InvalidEntity::NotJson(why)) => return Answer::Now(Reply::problem(Status::BAD_REQUEST, why)),
             Err(InvalidEntity::NotAnEntity(why)) => {
@@ -112,25 +133,35 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 }
             }
         }
-        match self.repo.put(entity) {
-            Answer::Now(put) => Answer::Now(stored(&self.prefix, &key, put)),
-            Answer::Later(future) => {
-                let prefix = self.prefix.clone();
-                Answer::later(async move { stored(&prefix, &key, future.await) })
-            }
+        let etag = if self.etags { tag_of_request(&entity, request, scratch) } else { None };
+        if condition.is_always() {
+            return match self.repo.put(entity) {
+                Answer::Now(put) => Answer::Now(stored(&self.prefix, &key, etag, put)),
+                Answer::Later(future) => {
+                    let prefix = self.prefix.clone();
+                    Answer::later(async move { stored(&prefix, &key, etag, future.await) })
+                }
+            };
         }
-    }
-
-    fn remove(&self, id: E::Id) -> Answer<Reply> {
-        self.repo.remove(&id).map(move |removed| match removed {
-            Ok(Removed::Removed) => Reply::empty(Status::NO_CONTENT),
-            Ok(Removed::Absent) => absent(&id),
+        let prefix = self.prefix.clone();
+        self.repo.put_if(entity, condition).map(move |put| match put {
+            Ok(Conditional::Done(put)) => stored(&prefix, &key, etag, Ok(put)),
+            Ok(Conditional::Refused) => precondition_failed(),
             Err(error) => failed(&error),
         })
     }
 
-    /// Decides by the head alone: returns the operation, or a refusal.
-    fn route(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
+    fn remove(&self, id: E::Id, condition: &Condition) -> Answer<Reply> {
+        self.repo.remove_if(&id, condition).map(move |removed| match removed {
+            Ok(Conditional::Done(Removed::Removed)) => Reply::empty(Status::NO_CONTENT),
+            Ok(Conditional::Done(Removed::Absent)) => absent(&id),
+            Ok(Conditional::Refused) => precondition_failed(),
+            Err(error) => failed(&error),
+        })
+    }
+
+    /// Decides by the head alone: returns the operation and its condition, or a refusal.
+    fn route(&self, head: &Head<'_>) -> Result<(Route<E::Id>, Condition), Reply> {
         let path = head.path();
         if path == "*" {
             return Err(options(head.method, ALLOW_SERVER));
@@ -152,19 +183,21 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 Reply::problem(Status::BAD_REQUEST, detail)
             })?),
         };
-        match (head.method, id) {
-            (Method::Get | Method::Head, Some(id)) => Ok(Route::Get(id)),
+        let route = match (head.method, id) {
+            (Method::Get | Method::Head, Some(id)) => Route::Get(id),
             (Method::Put, id) => {
                 check_coding(head)?;
                 if self.strict_media_type {
                     check_media_type(head)?;
                 }
-                Ok(Route::Put(id))
+                Route::Put(id)
             }
-            (Method::Delete, Some(id)) => Ok(Route::Remove(id)),
-            (method, Some(_)) => Err(options(method, ALLOW_ENTITY)),
-            (method, None) => Err(options(method, ALLOW_ROOT)),
-        }
+            (Method::Delete, Some(id)) => Route::Remove(id),
+            (method, Some(_)) => return Err(options(method, ALLOW_ENTITY)),
+            (method, None) => return Err(options(method, ALLOW_ROOT)),
+        };
+        let condition = if self.etags { preconditions::condition(head)? } else { Condition::ALWAYS };
+        Ok((route, condition))
     }
 
     fn nothing_here(&self) -> Reply {
@@ -175,14 +208,14 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
 impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let route = match self.route(&request.head) {
-            Ok(route) => route,
+        let (route, condition) = match self.route(&request.head) {
+            Ok(routed) => routed,
             Err(refusal) => return Answer::Now(refusal),
         };
         match route {
-            Route::Get(id) => self.get(id, body),
-            Route::Put(id) => self.put(id, request.body),
-            Route::Remove(id) => self.remove(id),
+            Route::Get(id) => self.get(id, condition, body),
+            Route::Put(id) => self.put(id, &condition, request.body, body),
+            Route::Remove(id) => self.remove(id, &condition),
         }
     }
 
@@ -248,28 +281,76 @@ fn is_json(value: &[u8]) -> bool {
         || (essence.contains(&b'/') && suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json")))
 }
 
-fn got<E: Identifiable>(id: &E::Id, found: Result<Lookup<E>, RepoError>, visited: Body) -> Reply {
+/// Returns the answer to a GET, if no visit has shown the entity.
+fn fetched<E: Identifiable>(
+    id: &E::Id,
+    found: Result<Lookup<E>, RepoError>,
+    etags: bool,
+    condition: &Condition,
+) -> Reply {
     match found {
-        Ok(Lookup::Visited) => Reply::new(Status::OK, "application/json", visited),
         Ok(Lookup::Fetched(entity)) => {
-            let mut body = Vec::with_capacity(128);
-            match E::write_json(entity.view(), &mut body) {
-                Ok(()) => Reply::new(Status::OK, "application/json", Body::Owned(body)),
-                Err(error) => unwritable(&*error),
+            let mut json = Vec::with_capacity(128);
+            if let Err(error) = E::write_json(entity.view(), &mut json) {
+                return unwritable(&*error);
+            }
+            match tag_to_show(&json, etags, condition) {
+                Ok(etag) => shown(Body::Owned(json), etag),
+                Err(reply) => reply,
             }
         }
-        Ok(Lookup::Absent) => absent(id),
+        // A repo that visits answers now, and that answer does not come here.
+        Ok(Lookup::Visited | Lookup::Absent) => absent(id),
         Err(error) => failed(&error),
     }
 }
 
+/// Returns the tag of an entity that a GET is to show, if tags are on. Returns another answer as an error if the condition
+/// asks for it; the order is that of RFC 9110, 13.2.2.
+fn tag_to_show(json: &[u8], etags: bool, condition: &Condition) -> Result<Option<ETag>, Reply> {
+    if !etags {
+        return Ok(None);
+    }
+    let etag = ETag::of(json);
+    if !condition.if_match_holds(Some(etag)) {
+        return Err(precondition_failed());
+    }
+    if !condition.if_none_match_holds(Some(etag)) {
+        return Err(Reply::empty(Status::NOT_MODIFIED).with_etag(etag));
+    }
+    Ok(Some(etag))
+}
+
+/// Returns the answer to a GET.
+fn shown(json: Body, etag: Option<ETag>) -> Reply {
+    let mut reply = Reply::new(Status::OK, "application/json", json);
+    reply.etag = etag;
+    reply
+}
+
+/// Returns the tag of `entity` if a GET shows exactly the body of its PUT. A client that sent anything else does not have
+/// what the tag names (RFC 9110, 9.3.4). `scratch` is empty before and after.
+fn tag_of_request<E: Identifiable>(entity: &E, request: &[u8], scratch: &mut Vec<u8>) -> Option<ETag> {
+    let written = E::write_json(entity.view(), scratch);
+    let etag = (written.is_ok() && scratch.as_slice() == request).then(|| ETag::of(request));
+    scratch.clear();
+    etag
+}
+
+fn precondition_failed() -> Reply {
+    let detail = "The entity is not in the state that the request's condition names: nothing was changed.";
+    Reply::problem(Status::PRECONDITION_FAILED, detail)
+}
+
 /// Returns the answer to a PUT of an entity with this id.
-fn stored(prefix: &str, id: &impl fmt::Display, put: Result<Put, RepoError>) -> Reply {
-    match put {
+fn stored(prefix: &str, id: &impl fmt::Display, etag: Option<ETag>, put: Result<Put, RepoError>) -> Reply {
+    let mut reply = match put {
         Ok(Put::Created) => header(Reply::empty(Status::CREATED), "Location", path::location(prefix, id)),
         Ok(Put::Replaced) => Reply::empty(Status::OK),
-        Err(error) => failed(&error),
-    }
+        Err(error) => return failed(&error),
+    };
+    reply.etag = etag;
+    reply
 }
 
 fn absent(id: &impl fmt::Display) -> Reply {

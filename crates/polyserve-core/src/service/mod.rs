@@ -4,6 +4,7 @@ mod echo;
 mod entity_service;
 mod page;
 mod path;
+mod preconditions;
 mod reply;
 mod request;
 mod welcome;

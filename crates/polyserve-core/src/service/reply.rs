@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::condition::ETag;
+
 /// A status code that a service may answer with: 200 to 599.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(u16);
@@ -90,6 +92,7 @@ impl fmt::Debug for Status {
 pub struct Reply {
     pub(crate) status: Status,
     pub(crate) content_type: Option<&'static str>,
+    pub(crate) etag: Option<ETag>,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Body,
 }
@@ -110,19 +113,25 @@ pub enum Body {
 impl Reply {
     /// Creates a reply without a body.
     pub fn empty(status: Status) -> Self {
-        Self { status, content_type: None, headers: Vec::new(), body: Body::Static(&[]) }
+        Self { status, content_type: None, etag: None, headers: Vec::new(), body: Body::Static(&[]) }
     }
 
     /// Creates a reply with a body of this media type, which must be a valid field value.
     pub fn new(status: Status, content_type: &'static str, body: Body) -> Self {
         debug_assert!(is_field_value(content_type));
-        Self { status, content_type: Some(content_type), headers: Vec::new(), body }
+        Self { status, content_type: Some(content_type), etag: None, headers: Vec::new(), body }
     }
 
     /// Creates an error reply. Its body follows RFC 9457; `detail` is one sentence that states what was wrong.
     pub fn problem(status: Status, detail: impl fmt::Display) -> Self {
         let body = Problem { status, detail }.to_json().into_bytes();
         Self::new(status, Problem::<&str>::MEDIA_TYPE, Body::Owned(body))
+    }
+
+    /// Sets the `ETag` header field. It needs no allocation.
+    pub fn with_etag(mut self, etag: ETag) -> Self {
+        self.etag = Some(etag);
+        self
     }
 
     /// Adds a header field.
@@ -152,7 +161,12 @@ impl Reply {
         self.content_type
     }
 
-    /// Returns the header fields that were added.
+    /// Returns the tag in the `ETag` header field, if there is one.
+    pub fn etag(&self) -> Option<ETag> {
+        self.etag
+    }
+
+    /// Returns the header fields that were added, without `ETag`.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.headers.iter().map(|(name, value)| (*name, value.as_str()))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 /// A map behind a lock.
 #[derive(Debug, Default)]
@@ -20,14 +20,22 @@ impl EntityRepo for MapRepo {
         Answer::Now(Ok(Lookup::Visited))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let old = lock(&self.entities).insert(entity.id, entity);
-        Answer::Now(Ok(if old.is_some() { Put::Replaced } else { Put::Created }))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let mut entities = lock(&self.entities);
+        if !condition.allows(entities.get(&entity.id)) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let old = entities.insert(entity.id, entity);
+        Answer::Now(Ok(Conditional::Done(if old.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let old = lock(&self.entities).remove(&id);
-        Answer::Now(Ok(if old.is_some() { Removed::Removed } else { Removed::Absent }))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let mut entities = lock(&self.entities);
+        if entities.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        let old = entities.remove(&id);
+        Answer::Now(Ok(Conditional::Done(if old.is_some() { Removed::Removed } else { Removed::Absent })))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -45,13 +53,13 @@ impl EntityRepo for LaterRepo {
         Answer::later(async move { Ok(found.map_or(Lookup::Absent, Lookup::Fetched)) })
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let put = self.0.put(entity);
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let put = self.0.put_if(entity, condition);
         Answer::later(async move { put.await })
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.0.remove(&id);
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let removed = self.0.remove_if(&id, condition);
         Answer::later(async move { removed.await })
     }
 
@@ -84,11 +92,11 @@ impl EntityRepo for FailingRepo {
         self.fail()
     }
 
-    fn put(&self, _entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put_if(&self, _entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
         self.fail()
     }
 
-    fn remove(&self, &_id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         self.fail()
     }
 

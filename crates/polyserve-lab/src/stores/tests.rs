@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::repo::{Lookup, Put, Removed, RepoError};
-use polyserve::{Answer, Entity, EntityRef, EntityRepo, Shutdown};
+use polyserve::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Shutdown};
 use polyserve_load::Dist;
 
 use super::bare::{HASH_MAP, NAMES, TYPED};
@@ -114,6 +114,14 @@ impl EntityRepo for Faulty {
             Some(entity) => self.answer(Answer::Now(Ok(Lookup::Fetched(entity)))),
             None => self.answer(found),
         }
+    }
+
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        self.answer(self.within.put_if(entity, condition))
+    }
+
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.answer(self.within.remove_if(&id, condition))
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {

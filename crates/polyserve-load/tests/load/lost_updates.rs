@@ -5,7 +5,8 @@ use std::sync::Arc;
 use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::service::EntityService;
 use polyserve_core::{
-    Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, Running, Server as _, ServerConfig,
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, Running,
+    Server as _, ServerConfig,
 };
 use polyserve_load::{Pace, Usage, prefill};
 use polyserve_memory::StdRwlock;
@@ -20,6 +21,14 @@ struct KeepsTheFirst(StdRwlock);
 impl EntityRepo for KeepsTheFirst {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.0.get(&id, visit)
+    }
+
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        self.0.put_if(entity, condition)
+    }
+
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.0.remove_if(&id, condition)
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {

@@ -17,7 +17,7 @@
 //! hash.
 
 use crossbeam_utils::CachePadded;
-use polyserve_core::Identifiable;
+use polyserve_core::{Condition, Conditional, Identifiable};
 use triomphe::{Arc, ThinArc};
 
 use super::sync::{AtomicUsize, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, Published};
@@ -86,15 +86,31 @@ impl<E: Identifiable> Shard<E> {
 
     /// Stores `entity`. Returns whether it replaced another. `hash_of` hashes the ids of the entities that a growth
     /// moves.
-    pub(crate) fn put(&self, hash: u64, entity: Arc<E>, hash_of: impl Fn(&E::Id) -> u64) -> bool {
-        self.replace(hash, entity, hash_of).0
+    pub(crate) fn put(
+        &self,
+        hash: u64,
+        entity: Arc<E>,
+        condition: &Condition,
+        hash_of: impl Fn(&E::Id) -> u64,
+    ) -> Conditional<bool> {
+        self.replace(hash, entity, condition, hash_of).map(|(replaced, _outdated)| replaced)
     }
 
     /// Does the work of [`put`](Self::put), and also returns the chunks that it made outdated. Dropping the first one
     /// drops the replaced entity, unless a reader still uses it.
-    fn replace(&self, hash: u64, entity: Arc<E>, hash_of: impl Fn(&E::Id) -> u64) -> (bool, [Option<Chunk<E>>; 2]) {
+    fn replace(
+        &self,
+        hash: u64,
+        entity: Arc<E>,
+        condition: &Condition,
+        hash_of: impl Fn(&E::Id) -> u64,
+    ) -> Conditional<(bool, [Option<Chunk<E>>; 2])> {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
+        if !condition.is_always() && !condition.allows(find(entries(&bucket.load()), entity.id())) {
+            drop(len);
+            return Conditional::Refused;
+        }
         let (copy, replaces) = with(entries(&bucket.load()), ShardEntry { id: entity.id().clone(), entity });
         let outdated = bucket.swap(Some(copy));
         let mut split = None;
@@ -103,22 +119,26 @@ impl<E: Identifiable> Shard<E> {
             split = self.grow(*len, hash_of);
         }
         drop(len);
-        (replaces, [outdated, split])
+        Conditional::Done((replaces, [outdated, split]))
     }
 
     /// Removes the entity of `id`. Returns whether there was one.
-    pub(crate) fn remove(&self, hash: u64, id: &E::Id) -> bool {
-        self.take(hash, id).is_some()
+    pub(crate) fn remove(&self, hash: u64, id: &E::Id, condition: &Condition) -> Conditional<bool> {
+        self.take(hash, id, condition).map(|outdated| outdated.is_some())
     }
 
     /// Removes the entity of `id`. Returns the outdated chunk, which contains the entity.
-    fn take(&self, hash: u64, id: &E::Id) -> Option<Chunk<E>> {
+    fn take(&self, hash: u64, id: &E::Id, condition: &Condition) -> Conditional<Option<Chunk<E>>> {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
-        let copy = without(entries(&bucket.load()), id)?;
-        let outdated = bucket.swap(copy);
+        let stored = bucket.load();
+        let Some(entity) = find(entries(&stored), id) else { return Conditional::Done(None) };
+        if !condition.allows(Some(entity)) {
+            return Conditional::Refused;
+        }
+        let outdated = bucket.swap(without(entries(&stored), id));
         *len -= 1;
-        outdated
+        Conditional::Done(outdated)
     }
 
     /// Returns the number of entities.
@@ -188,11 +208,16 @@ fn with<E: Identifiable>(entries: &[ShardEntry<E>], new: ShardEntry<E>) -> (Chun
     (ThinArc::from_header_and_iter((), copied), place.is_some())
 }
 
-/// Returns a copy of a chunk without the entry of `id`, if there is one.
-fn without<E: Identifiable>(entries: &[ShardEntry<E>], id: &E::Id) -> Option<Option<Chunk<E>>> {
+/// Returns the entity of `id`.
+fn find<'a, E: Identifiable>(entries: &'a [ShardEntry<E>], id: &E::Id) -> Option<&'a E> {
+    entries.iter().find(|entry| entry.id == *id).map(|entry| &*entry.entity)
+}
+
+/// Returns a copy of a chunk without the entry of `id`, which must be there. `None` is the chunk without entries.
+fn without<E: Identifiable>(entries: &[ShardEntry<E>], id: &E::Id) -> Option<Chunk<E>> {
     let at = entries.iter().position(|entry| entry.id == *id)?;
     let copied = (0..entries.len() - 1).map(|n| entries[n + usize::from(n >= at)].clone());
-    Some((copied.len() > 0).then(|| ThinArc::from_header_and_iter((), copied)))
+    (copied.len() > 0).then(|| ThinArc::from_header_and_iter((), copied))
 }
 
 fn chunk<E: Identifiable>(entries: Vec<ShardEntry<E>>) -> Option<Chunk<E>> {
@@ -214,8 +239,16 @@ mod tests {
         *id as u64
     }
 
+    fn put_as(shard: &Shard<Entity>, hash: u64, entity: Arc<Entity>, hash_of: fn(&i64) -> u64) -> bool {
+        shard.put(hash, entity, &Condition::ALWAYS, hash_of).done().expect("the condition always holds")
+    }
+
     fn put(shard: &Shard<Entity>, id: i64) -> bool {
-        shard.put(plain(&id), entity(id), plain)
+        put_as(shard, plain(&id), entity(id), plain)
+    }
+
+    fn remove(shard: &Shard<Entity>, hash: u64, id: i64) -> bool {
+        shard.remove(hash, &id, &Condition::ALWAYS).done().expect("the condition always holds")
     }
 
     fn finds(shard: &Shard<Entity>, id: i64) -> bool {
@@ -258,7 +291,7 @@ mod tests {
         }
         assert_eq!(shard.len(), 3_000);
         assert!((0..3_000).all(|id| finds(&shard, id)) && !finds(&shard, -1));
-        assert!((0..3_000).all(|id| shard.remove(plain(&id), &id)) && !shard.remove(0, &0));
+        assert!((0..3_000).all(|id| remove(&shard, plain(&id), id)) && !remove(&shard, 0, 0));
         assert_eq!(shard.len(), 0);
         assert!(!(0..3_000).any(|id| finds(&shard, id)));
     }
@@ -299,10 +332,10 @@ mod tests {
     fn ids_of_one_hash_share_a_bucket() {
         let shard = Shard::new();
         for id in 0..100 {
-            assert!(!shard.put(7, entity(id), |_| 7));
+            assert!(!put_as(&shard, 7, entity(id), |_| 7));
         }
         assert!((0..100).all(|id| shard.get(7, &id, |_| ())));
-        assert!((0..100).all(|id| shard.put(7, entity(id), |_| 7) && shard.remove(7, &id)));
+        assert!((0..100).all(|id| put_as(&shard, 7, entity(id), |_| 7) && remove(&shard, 7, id)));
         assert_eq!(shard.len(), 0);
     }
 
@@ -310,12 +343,12 @@ mod tests {
     fn what_is_replaced_or_removed_is_dropped_at_once() {
         let shard = Shard::new();
         let (first, second) = (entity(1), entity(1));
-        shard.put(1, Arc::clone(&first), plain);
+        put_as(&shard, 1, Arc::clone(&first), plain);
         (2..100).for_each(|id| _ = put(&shard, id)); // splits its bucket, again and again
         assert!(!Arc::is_unique(&first));
-        assert!(shard.put(1, Arc::clone(&second), plain));
+        assert!(put_as(&shard, 1, Arc::clone(&second), plain));
         assert!(Arc::is_unique(&first));
-        assert!(shard.remove(1, &1));
+        assert!(remove(&shard, 1, 1));
         assert!(Arc::is_unique(&second));
     }
 
@@ -325,12 +358,13 @@ mod tests {
         let (shard, hash) = (Shard::new(), plain(&7));
         let free = || shard.len.try_lock().is_ok();
         let (first, second) = (entity(7), entity(7));
-        assert!(!shard.put(hash, Arc::clone(&first), plain));
-        let (replaced, outdated) = shard.replace(hash, Arc::clone(&second), plain);
+        assert!(!put_as(&shard, hash, Arc::clone(&first), plain));
+        let replaced = shard.replace(hash, Arc::clone(&second), &Condition::ALWAYS, plain);
+        let (replaced, outdated) = replaced.done().expect("the condition always holds");
         assert!(replaced && free() && !Arc::is_unique(&first), "it is still in the chunk");
         drop(outdated);
         assert!(Arc::is_unique(&first));
-        let outdated = shard.take(hash, &7);
+        let outdated = shard.take(hash, &7, &Condition::ALWAYS).done().flatten();
         assert!(outdated.is_some() && free() && !Arc::is_unique(&second));
         drop(outdated);
         assert!(Arc::is_unique(&second));
@@ -340,9 +374,9 @@ mod tests {
     fn what_a_reader_looks_at_stays_until_it_leaves() {
         let shard = Shard::new();
         let first = entity(1);
-        shard.put(1, Arc::clone(&first), plain);
+        put_as(&shard, 1, Arc::clone(&first), plain);
         let seen = shard.get(1, &1, |seen| {
-            std::thread::scope(|scope| _ = scope.spawn(|| assert!(shard.remove(1, &1))));
+            std::thread::scope(|scope| _ = scope.spawn(|| assert!(remove(&shard, 1, 1))));
             assert!(!Arc::is_unique(&first), "the reader has it");
             assert_eq!(seen, &*first);
         });

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use polyserve_core::Entity;
 use polyserve_core::sync::model::{Bounds, check};
 use polyserve_core::sync::thread;
+use polyserve_core::{Condition, Conditional, Entity};
 
 use crate::copy_on_write::shard::Shard;
 
@@ -18,7 +18,8 @@ fn plain(id: &i64) -> u64 {
 }
 
 fn put(shard: &Shard<Entity>, id: i64, value: f64) -> bool {
-    shard.put(plain(&id), triomphe::Arc::new(Entity::new(id, "it", value)), plain)
+    let entity = triomphe::Arc::new(Entity::new(id, "it", value));
+    shard.put(plain(&id), entity, &Condition::ALWAYS, plain) == Conditional::Done(true)
 }
 
 fn value(shard: &Shard<Entity>, id: i64) -> Option<f64> {
@@ -91,7 +92,7 @@ fn no_put_is_lost_in_anothers_copy() {
             thread::spawn(move || put(&shard, id, value))
         };
         let writers = [writer(2, 2.0), writer(3, 3.0)];
-        assert!(shard.remove(plain(&1), &1));
+        assert!((shard.remove(plain(&1), &1, &Condition::ALWAYS) == Conditional::Done(true)));
         assert_eq!(writers.map(|writer| writer.join().unwrap()), [false, false]);
         assert_eq!([1, 2, 3].map(|id| value(&shard, id)), [None, Some(2.0), Some(3.0)]);
         assert_eq!(shard.len(), 2);

@@ -15,7 +15,8 @@ fn put(
 ) -> Result<(Put, Option<Entity>), Full> {
     let (mut buffer, whole) = (Vec::new(), entity.clone().expect("it is there"));
     let packed = whole.pack(&mut buffer).then_some(buffer.as_slice());
-    shard.put(hash, &whole.id, ToStore { entity, packed }, hash_of)
+    let put = shard.put(hash, &whole.id, ToStore { entity, packed }, &Condition::ALWAYS, hash_of)?;
+    Ok(put.done().expect("the condition always holds"))
 }
 
 /// A shard, and the content that it should have.
@@ -45,7 +46,8 @@ impl Tried {
     }
 
     fn remove(&mut self, id: i64) -> bool {
-        let (removed, _) = self.shard.remove(self.state.hash_one(id), &id, |id| self.state.hash_one(id));
+        let removed = self.shard.remove(self.state.hash_one(id), &id, &Condition::ALWAYS, |id| self.state.hash_one(id));
+        let (removed, _) = removed.done().expect("the condition always holds");
         assert_eq!(removed == Removed::Removed, self.expected.remove(&id).is_some());
         removed == Removed::Removed
     }
@@ -224,6 +226,6 @@ fn a_long_description_is_dropped_outside_the_locks() {
     assert_eq!(stored(short.clone()), ((Put::Replaced, Some(long(2.0))), Some(short.clone())));
     assert_eq!(stored(long(4.0)).0, (Put::Replaced, None));
     let (hash, shard) = repo.shards.of(&7_i64);
-    let removed = shard.write().remove(hash, &7, |id| repo.shards.hash(id));
-    assert_eq!(removed, (Removed::Removed, Some(long(4.0))));
+    let removed = shard.write().remove(hash, &7, &Condition::ALWAYS, |id| repo.shards.hash(id));
+    assert_eq!(removed, Conditional::Done((Removed::Removed, Some(long(4.0)))));
 }

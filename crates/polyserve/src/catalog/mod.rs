@@ -6,12 +6,12 @@
 //! ```
 //! use std::sync::Arc;
 //! use polyserve::catalog::{Catalog, Entry, Promise};
-//! # use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+//! # use polyserve::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 //! # #[derive(Debug, Default)] struct MyRepo;
 //! # impl EntityRepo for MyRepo {
 //! #     fn get(&self, _: &i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> { Answer::Now(Ok(Lookup::Absent)) }
-//! #     fn put(&self, _: Entity) -> Answer<Result<Put, RepoError>> { Answer::Now(Ok(Put::Created)) }
-//! #     fn remove(&self, _: &i64) -> Answer<Result<Removed, RepoError>> { Answer::Now(Ok(Removed::Absent)) }
+//! #     fn put_if(&self, _: Entity, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
+//! #     fn remove_if(&self, _: &i64, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
 //! #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
 //! # }
 //!

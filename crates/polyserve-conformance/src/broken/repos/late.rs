@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::Context;
 
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
+};
 
 use super::right;
 use crate::repo::{LaterReference, Reference};
@@ -23,6 +25,12 @@ macro_rules! implement_by_faulty_answer {
             }
             fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
                 self.faulty_answer(|right| right.remove(&id))
+            }
+            fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+                self.faulty_answer(|right| right.put_if(entity, condition))
+            }
+            fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+                self.faulty_answer(|right| right.remove_if(&id, condition))
             }
             fn len(&self) -> Answer<Result<u64, RepoError>> {
                 self.faulty_answer(EntityRepo::len)
@@ -42,7 +50,7 @@ impl EntityRepo for VisitsAndAnswersLater {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         Answer::later(self.right.get(&id, visit).into_future())
     }
-    right!(put remove len);
+    right!(put remove len put_if remove_if);
 }
 
 /// Drops the completer of every seventh operation, so that an error comes instead of a value. Caught by

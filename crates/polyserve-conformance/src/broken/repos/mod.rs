@@ -12,13 +12,13 @@ pub use late::{
 };
 pub use ordered::{DirtyRead, EarlyAck, StaleCache, WithdrawnPut};
 pub use plain::{
-    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, InventedEntity,
-    LossyValue, MiscountedLen, NarrowId, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated,
-    TextValue, Tombstones,
+    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, IgnoresConditions,
+    InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds,
+    ReplacedSaysCreated, TextValue, Tombstones,
 };
 pub use raced::{
-    DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy, LostToRemove, LostUpdate,
-    StaleRead, TornRead,
+    ChecksThenWrites, DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy,
+    LostToRemove, LostUpdate, StaleRead, TornRead,
 };
 
 /// The operations that a broken repo gets right: those of its field `right`.
@@ -39,6 +39,26 @@ macro_rules! right {
     (remove $($rest:ident)*) => {
         fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
             self.right.remove(&id)
+        }
+        right!($($rest)*);
+    };
+    (put_if $($rest:ident)*) => {
+        fn put_if(
+            &self,
+            entity: Entity,
+            condition: &polyserve_core::Condition,
+        ) -> Answer<Result<polyserve_core::Conditional<Put>, RepoError>> {
+            self.right.put_if(entity, condition)
+        }
+        right!($($rest)*);
+    };
+    (remove_if $($rest:ident)*) => {
+        fn remove_if(
+            &self,
+            &id: &i64,
+            condition: &polyserve_core::Condition,
+        ) -> Answer<Result<polyserve_core::Conditional<Removed>, RepoError>> {
+            self.right.remove_if(&id, condition)
         }
         right!($($rest)*);
     };

@@ -49,7 +49,7 @@ impl EntityRepo for EarlyAck {
         self.put_what_was_left();
         Answer::Now(Ok(put))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Replaces by a remove and a put, with nothing stored in between. Caught by `linearizable`.
@@ -67,7 +67,7 @@ impl EntityRepo for WithdrawnPut {
         self.right.map().insert(entity.id, entity);
         Answer::Now(Ok(put_over(removed.as_ref())))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Caches the results of gets, and clears the cache on a change. A get that read before the change may cache the old value
@@ -102,7 +102,7 @@ impl EntityRepo for StaleCache {
         lock(&self.found).remove(&id);
         removed
     }
-    right!(len);
+    right!(len put_if remove_if);
 }
 
 /// Shows a put to gets before it is stored, and withdraws it for a moment. Caught by `linearizable`.
@@ -125,5 +125,5 @@ impl EntityRepo for DirtyRead {
         yield_now();
         self.right.put(entity)
     }
-    right!(remove len);
+    right!(remove len put_if remove_if);
 }

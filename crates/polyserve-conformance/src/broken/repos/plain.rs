@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use super::right;
 use crate::repo::Reference;
@@ -22,7 +22,7 @@ impl EntityRepo for InventedEntity {
         visit(self.right.map().get(&id).map_or(EntityRef { id, description: "", value: 0.0 }, Entity::as_ref));
         Answer::Now(Ok(Lookup::Visited))
     }
-    right!(put remove len);
+    right!(put remove len put_if remove_if);
 }
 
 /// Applies a put at the next operation that changes or counts. Caught by `get_after_put_shows_it`.
@@ -54,7 +54,7 @@ impl EntityRepo for DelayedPut {
         self.apply(None);
         self.right.len()
     }
-    right!(get);
+    right!(get put_if remove_if);
 }
 
 /// Answers `Replaced` to every put. Caught by `first_put_is_created`.
@@ -67,7 +67,7 @@ impl EntityRepo for AlwaysReplaced {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         self.right.put(entity).map(|put| put.map(|_| Put::Replaced))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Answers `Created` to every put. Caught by `second_put_is_replaced`.
@@ -80,7 +80,7 @@ impl EntityRepo for ReplacedSaysCreated {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         self.right.put(entity).map(|put| put.map(|_| Put::Created))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Keeps the entity that was put first. Caught by `replaced_entity_is_the_new_one`.
@@ -96,7 +96,7 @@ impl EntityRepo for FirstPutStays {
         map.entry(entity.id).or_insert(entity);
         Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Answers `Removed` to every remove. Caught by `remove_returns_what_it_did`.
@@ -109,7 +109,7 @@ impl EntityRepo for AlwaysRemoved {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.right.remove(&id).map(|removed| removed.map(|_| Removed::Removed))
     }
-    right!(get put len);
+    right!(get put len put_if remove_if);
 }
 
 /// Answers `Removed`, and keeps the entity. Caught by `removed_is_absent`.
@@ -122,7 +122,7 @@ impl EntityRepo for RemoveKeepsEntity {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         Answer::Now(Ok(crate::repo::removed_of(self.right.map().get(&id))))
     }
-    right!(get put len);
+    right!(get put len put_if remove_if);
 }
 
 /// Answers `Replaced` to a put of a removed id. Caught by `put_after_remove_is_created`.
@@ -137,7 +137,7 @@ impl EntityRepo for Tombstones {
         let new = lock(&self.known).insert(entity.id);
         self.right.put(entity).map(move |put| put.map(|_| if new { Put::Created } else { Put::Replaced }))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Counts every put. Caught by `len_counts`.
@@ -160,7 +160,7 @@ impl EntityRepo for MiscountedLen {
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.puts.load(SeqCst)))
     }
-    right!(get);
+    right!(get put_if remove_if);
 }
 
 /// Keeps 32 bits of an id. Caught by `extreme_ids_are_ids`.
@@ -183,7 +183,7 @@ impl EntityRepo for NarrowId {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.right.remove(&narrow(id))
     }
-    right!(len);
+    right!(len put_if remove_if);
 }
 
 /// Keeps a description up to its first NUL. Caught by `odd_descriptions_are_kept`.
@@ -197,7 +197,7 @@ impl EntityRepo for CutAtNul {
         entity.description.truncate(entity.description.find('\0').unwrap_or(entity.description.len()));
         self.right.put(entity)
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Keeps a value in 32 bits. Caught by `values_keep_their_bits`.
@@ -211,7 +211,7 @@ impl EntityRepo for LossyValue {
         let value = f64::from(entity.value as f32);
         self.right.put(Entity { value, ..entity })
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Keeps a value as text, which loses the payload of a NaN. Caught by `values_keep_their_bits`.
@@ -225,7 +225,7 @@ impl EntityRepo for TextValue {
         let value = entity.value.to_string().parse().unwrap_or_default();
         self.right.put(Entity { value, ..entity })
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Removes a second id with each id. Caught by `agrees_with_a_map`.
@@ -239,7 +239,7 @@ impl EntityRepo for RemovesTwoIds {
         self.right.map().remove(&id.wrapping_add(64));
         self.right.remove(&id)
     }
-    right!(get put len);
+    right!(get put len put_if remove_if);
 }
 
 /// Calls the visit twice. Caught by `visit_is_called_exactly_once`.
@@ -253,7 +253,7 @@ impl EntityRepo for DoubleVisit {
         let _ = self.right.get(&id, visit);
         self.right.get(&id, visit)
     }
-    right!(put remove len);
+    right!(put remove len put_if remove_if);
 }
 
 /// Fails for ever after a visit has panicked. Caught by `a_panicking_visit_costs_one_answer`.
@@ -279,15 +279,28 @@ impl EntityRepo for PoisonedLock {
             Lookup::Visited
         })
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.with(|mut map| crate::repo::put_over(map.insert(entity.id, entity).as_ref()))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        self.with(|mut map| crate::repo::put_if(&mut map, entity, condition))
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.with(|mut map| crate::repo::removed_of(map.remove(&id).as_ref()))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.with(|mut map| crate::repo::remove_if(&mut map, id, condition))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.with(|map| map.len() as u64)
     }
+}
+
+/// Ignores every condition. Caught by `a_condition_decides_a_write`.
+#[derive(Debug, Default)]
+pub struct IgnoresConditions {
+    right: Reference,
+}
+
+impl EntityRepo for IgnoresConditions {
+    fn put_if(&self, entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        self.right.put_if(entity, &Condition::ALWAYS)
+    }
+    right!(get len remove_if);
 }
 
 /// Keeps at most 10 000 entities. A further put removes an entity. Caught by `many_keys`.
@@ -307,5 +320,5 @@ impl EntityRepo for Evicting {
         }
         Answer::Now(Ok(crate::repo::put_over(replaced.as_ref())))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }

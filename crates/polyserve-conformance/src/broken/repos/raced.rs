@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, RwLock, TryLockError};
 use std::thread::yield_now;
 
 use polyserve_core::sync::{lock, read, write};
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use super::right;
 use crate::repo::Reference;
@@ -28,7 +28,7 @@ impl EntityRepo for LostUpdate {
         self.right.map().insert(entity.id, entity);
         Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Copies the map, changes the copy, and replaces the map with it, also if the map changed meanwhile. Caught by
@@ -55,15 +55,39 @@ impl EntityRepo for LostCopy {
         visit(entity.as_ref());
         Answer::Now(Ok(Lookup::Visited))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        Answer::Now(Ok(self.change(|map| crate::repo::put_over(map.insert(entity.id, entity).as_ref()))))
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(self.change(|map| crate::repo::put_if(map, entity, condition))))
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        Answer::Now(Ok(self.change(|map| crate::repo::removed_of(map.remove(&id).as_ref()))))
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(self.change(|map| crate::repo::remove_if(map, id, condition))))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(lock(&self.map).len() as u64))
     }
+}
+
+/// Checks a condition and then writes, without a lock around both. Caught by `no_increment_is_lost`.
+#[derive(Debug, Default)]
+pub struct ChecksThenWrites {
+    right: Reference,
+}
+
+impl EntityRepo for ChecksThenWrites {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        if !condition.allows(self.right.map().get(&entity.id)) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        yield_now();
+        self.right.put_if(entity, &Condition::ALWAYS)
+    }
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        if self.right.map().get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
+            return Answer::Now(Ok(Conditional::Refused));
+        }
+        yield_now();
+        self.right.remove_if(&id, &Condition::ALWAYS)
+    }
+    right!(get len);
 }
 
 /// Answers `Replaced` without an effect if the lock is taken. Caught by `no_lost_update`.
@@ -82,7 +106,7 @@ impl EntityRepo for DroppedPut {
         yield_now();
         Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }
 
 /// Reads from a copy that a put does not update while it is being read. Caught by `no_stale_read`.
@@ -111,7 +135,7 @@ impl EntityRepo for StaleRead {
         write(&self.copy).remove(&id);
         self.right.remove(&id)
     }
-    right!(len);
+    right!(len put_if remove_if);
 }
 
 /// Two copies that each put changes one after the other. Reads alternate between them. Caught by
@@ -140,7 +164,7 @@ impl EntityRepo for LaggingReplica {
         let _ = self.copy.remove(&id);
         self.right.remove(&id)
     }
-    right!(len);
+    right!(len put_if remove_if);
 }
 
 /// Two copies that racing puts may change in different orders. Reads alternate between them. Caught by
@@ -173,7 +197,7 @@ impl EntityRepo for DivergedReplicas {
         let _ = self.copy.remove(&id);
         self.right.remove(&id)
     }
-    right!(len);
+    right!(len put_if remove_if);
 }
 
 /// Keeps descriptions under one lock and values under another. Caught by `no_torn_read`.
@@ -193,7 +217,7 @@ impl EntityRepo for TornRead {
         yield_now();
         self.right.put(entity)
     }
-    right!(remove len);
+    right!(remove len put_if remove_if);
 }
 
 /// Looks up an id under one lock and removes it under another: two removes both answer `Removed`. Caught by
@@ -210,7 +234,7 @@ impl EntityRepo for DoubleRemove {
         self.right.map().remove(&id);
         Answer::Now(Ok(if known { Removed::Removed } else { Removed::Absent }))
     }
-    right!(get put len);
+    right!(get put len put_if remove_if);
 }
 
 /// Removes an entity, and a moment later removes its id again. A put between the two removals is lost. Caught by
@@ -227,7 +251,7 @@ impl EntityRepo for LostToRemove {
         let _swept = self.right.remove(&id);
         removed
     }
-    right!(get put len);
+    right!(get put len put_if remove_if);
 }
 
 /// Empties the map when it grows, and restores it a moment later. Caught by `a_growing_store_loses_nothing`.
@@ -250,5 +274,5 @@ impl EntityRepo for EmptyWhileGrowing {
         }
         Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
     }
-    right!(get remove len);
+    right!(get remove len put_if remove_if);
 }

@@ -94,6 +94,9 @@ impl<'a> AnswerBuffer<'a> {
         if let Some(media_type) = reply.content_type() {
             field("Content-Type", media_type);
         }
+        if let Some(etag) = reply.etag() {
+            field("ETag", &etag.to_string());
+        }
         for (name, value) in reply.headers() {
             field(name, value);
         }

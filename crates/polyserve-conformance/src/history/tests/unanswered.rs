@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use crate::history::record::record_within;
 use crate::history::{Recording, RecordingControl, RecordingWorkload};
@@ -28,6 +28,12 @@ impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRep
     }
     fn remove(&self, &_id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.0().map(|said| said.map(|()| Removed::Absent))
+    }
+    fn put_if(&self, _entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        self.0().map(|said| said.map(|()| Conditional::Refused))
+    }
+    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.0().map(|said| said.map(|()| Conditional::Refused))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.0().map(|said| said.map(|()| 0))

@@ -1,0 +1,198 @@
+//! Conditional requests (RFC 9110, section 13) to the entity service with tags.
+
+use std::sync::Arc;
+use std::thread;
+
+use polyserve_core::EntityRepo;
+use polyserve_core::service::EntityService;
+use serde_json::Value;
+
+use super::live::Live;
+use super::services::{LaterRepo, MapRepo};
+use super::status_table::{ONE, entities};
+use super::subject::ServerSubject;
+use super::wire::{check_problem, get, put, request, with_body};
+use crate::client::Response;
+use crate::property::Outcome;
+
+/// Another entity 1.
+const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
+
+/// A server of an empty store, with tags.
+#[track_caller]
+fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
+    subject.live(Arc::new(EntityService::new(repo).etags(true)), |_| ())
+}
+
+#[track_caller]
+fn tag_of(response: &Response) -> String {
+    response.header("ETag").unwrap_or_else(|| panic!("there is no ETag: {:?}", response.headers)).to_owned()
+}
+
+/// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
+/// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag, and
+/// conditions are ignored.
+pub fn a_tag_names_the_bytes_of_a_get(subject: &ServerSubject) -> Outcome {
+    let live = tagged(subject, MapRepo::default());
+    let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
+    let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
+    assert!(is_text, "the tag is 128 bits between quotes: {put_tag}");
+    assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag);
+    let mut client = live.client();
+    client.send(&request("HEAD", "/1", "")).expect("the server takes the request");
+    assert_eq!(tag_of(&client.receive_head().expect("HEAD is answered")), put_tag);
+    assert_eq!(tag_of(&live.ask(&put("/1", ONE), 200)), put_tag, "the same bytes again");
+    assert_ne!(tag_of(&live.ask(&put("/1", OTHER), 200)), put_tag, "other bytes");
+    let spaced = ONE.replace(':', ": ");
+    assert_eq!(live.ask(&put("/1", &spaced), 200).header("ETag"), None, "the body of this PUT is not what a GET shows");
+    assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag, "the entity is the same");
+    assert_eq!(live.ask(&get("/2"), 404).header("ETag"), None);
+
+    let plain = entities(subject);
+    assert_eq!(plain.ask(&put("/", ONE), 201).header("ETag"), None);
+    assert_eq!(plain.ask(&get("/1"), 200).header("ETag"), None);
+    plain.ask(&with_body("PUT", "/1", "If-None-Match: *\r\n", ONE.as_bytes()), 200);
+    plain.ask(&request("GET", "/1", &format!("If-None-Match: {put_tag}\r\n")), 200);
+    Outcome::Held
+}
+
+/// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
+pub fn conditions_are_evaluated(subject: &ServerSubject) -> Outcome {
+    table(&tagged(subject, MapRepo::default()));
+    Outcome::Held
+}
+
+/// A repo that answers later evaluates the same conditions.
+pub fn a_later_repo_evaluates_conditions(subject: &ServerSubject) -> Outcome {
+    table(&tagged(subject, LaterRepo::new()));
+    Outcome::Held
+}
+
+#[track_caller]
+fn table(live: &Live) {
+    let tag = tag_of(&live.ask(&put("/", ONE), 201));
+    let other = tag_of(&live.ask(&put("/", OTHER), 200));
+    let weak = format!("W/{tag}");
+    let both = format!("\"x\", {tag}");
+    // The fields; the status of GET, PUT and DELETE if ONE is stored; the status of PUT if nothing is stored.
+    for (if_match, if_none_match, [got, put_over, deleted, created]) in [
+        (None, None, [200, 200, 204, 201]),
+        (Some("*"), None, [200, 200, 204, 412]),
+        (Some(tag.as_str()), None, [200, 200, 204, 412]),
+        (Some(other.as_str()), None, [412, 412, 412, 412]),
+        (Some(weak.as_str()), None, [412, 412, 412, 412]),
+        (Some(both.as_str()), None, [200, 200, 204, 412]),
+        (Some("\"x\""), None, [412, 412, 412, 412]),
+        (Some(""), None, [412, 412, 412, 412]),
+        (None, Some("*"), [304, 412, 412, 201]),
+        (None, Some(tag.as_str()), [304, 412, 412, 201]),
+        (None, Some(weak.as_str()), [304, 412, 412, 201]),
+        (None, Some(both.as_str()), [304, 412, 412, 201]),
+        (None, Some(other.as_str()), [200, 200, 204, 201]),
+        (None, Some("\"x\""), [200, 200, 204, 201]),
+        (Some(tag.as_str()), Some(tag.as_str()), [304, 412, 412, 412]),
+        (Some(other.as_str()), Some(tag.as_str()), [412, 412, 412, 412]),
+        (Some("*"), Some(other.as_str()), [200, 200, 204, 412]),
+    ] {
+        let field =
+            |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
+        let fields = field("If-Match", if_match) + &field("if-none-match", if_none_match);
+        let asked = |method: &str, status: u16| {
+            let body = if method == "PUT" { OTHER } else { "" };
+            let bytes = match method {
+                "PUT" => with_body(method, "/1", &fields, body.as_bytes()),
+                _ => request(method, "/1", &fields),
+            };
+            let mut client = live.client();
+            client.send(&bytes).expect("the server takes the request");
+            let response = match method {
+                "HEAD" => client.receive_head(),
+                _ => client.receive(),
+            };
+            let response = response.unwrap_or_else(|failure| panic!("{method} with {fields:?}: {failure}"));
+            assert_eq!(response.status, status, "{method} with {fields:?}");
+            response
+        };
+        let shows = |body: &str| assert_eq!(live.ask(&get("/1"), 200).text(), body, "after a write with {fields:?}");
+        live.ask(&put("/1", ONE), 200);
+        let response = asked("GET", got);
+        match got {
+            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), ONE)),
+            304 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), "")),
+            _ => check_problem(&response),
+        }
+        asked("HEAD", got);
+        asked("PUT", put_over);
+        shows(if put_over == 200 { OTHER } else { ONE });
+        live.ask(&put("/1", ONE), 200);
+        asked("DELETE", deleted);
+        if deleted == 204 {
+            live.ask(&get("/1"), 404);
+        } else {
+            shows(ONE);
+            live.ask(&request("DELETE", "/1", ""), 204);
+        }
+        // An id that is not stored is 404 for every condition: the condition is not evaluated (RFC 9110, 13.2.1).
+        asked("GET", 404);
+        asked("DELETE", 404);
+        asked("PUT", created);
+        if created == 201 {
+            shows(OTHER);
+        } else {
+            live.ask(&get("/1"), 404);
+            live.ask(&put("/1", ONE), 201);
+        }
+    }
+}
+
+/// A malformed condition is a 400, and the write is not done.
+pub fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+    let live = tagged(subject, MapRepo::default());
+    live.ask(&put("/", ONE), 201);
+    for value in ["x", "\"x", "x\"", "'x'", "\"x\" \"y\"", "*, \"x\"", "w/\"x\""] {
+        for name in ["If-Match", "If-None-Match"] {
+            let fields = format!("{name}: {value}\r\n");
+            check_problem(&live.ask(&with_body("PUT", "/1", &fields, OTHER.as_bytes()), 400));
+            check_problem(&live.ask(&request("DELETE", "/1", &fields), 400));
+            check_problem(&live.ask(&request("GET", "/1", &fields), 400));
+        }
+    }
+    assert_eq!(live.ask(&get("/1"), 200).text(), ONE);
+    // Conditions mean nothing to OPTIONS.
+    live.ask(&request("OPTIONS", "/1", "If-Match: x\r\n"), 204);
+    Outcome::Held
+}
+
+/// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is
+/// lost.
+pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
+    const CLIENTS: usize = 8;
+    const EACH: u64 = 12;
+    let live = tagged(subject, MapRepo::default());
+    let counter = |value: u64| format!(r#"{{"id":1,"description":"counter","value":{value}.0}}"#);
+    let value_in = |response: &Response| -> u64 {
+        let body: Value = serde_json::from_str(&response.text()).expect("the entity is JSON");
+        body["value"].as_f64().expect("the value is a number") as u64
+    };
+    live.ask(&put("/", &counter(0)), 201);
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut done = 0;
+                while done < EACH {
+                    let read = live.ask_until_served(&get("/1"));
+                    assert_eq!(read.status, 200, "{}", read.text());
+                    let (next, fields) = (counter(value_in(&read) + 1), format!("If-Match: {}\r\n", tag_of(&read)));
+                    let response = live.ask_until_served(&with_body("PUT", "/1", &fields, next.as_bytes()));
+                    match response.status {
+                        200 => done += 1,
+                        412 => {}
+                        other => panic!("the PUT is answered with {other}: {}", response.text()),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(value_in(&live.ask_until_served(&get("/1"))), CLIENTS as u64 * EACH, "the counter after all increments");
+    Outcome::Held
+}

@@ -1,0 +1,137 @@
+//! The conditions of a request (RFC 9110, section 13).
+
+use super::{Head, Method, Reply, Status};
+use crate::condition::{Condition, ETag, Tags};
+
+/// Reads the condition of a request from `If-Match` and `If-None-Match`. Dates are not compared, because a service without
+/// `Last-Modified` has none.
+///
+/// # Errors
+///
+/// Returns a 400 if a field is malformed. A condition that is not understood must not be taken for one that holds.
+pub(super) fn condition(head: &Head<'_>) -> Result<Condition, Reply> {
+    if !matches!(head.method, Method::Get | Method::Head | Method::Put | Method::Delete) {
+        return Ok(Condition::ALWAYS);
+    }
+    let (mut if_match, mut if_none_match) = (None, None);
+    for (name, value) in head.headers.iter() {
+        // The lengths decide for almost every field.
+        if name.len() == IF_MATCH.len() && name.eq_ignore_ascii_case(IF_MATCH) {
+            add(&mut if_match, value, Comparison::Strong).ok_or_else(|| malformed(IF_MATCH))?;
+        } else if name.len() == IF_NONE_MATCH.len() && name.eq_ignore_ascii_case(IF_NONE_MATCH) {
+            add(&mut if_none_match, value, Comparison::Weak).ok_or_else(|| malformed(IF_NONE_MATCH))?;
+        }
+    }
+    Ok(Condition::new(if_match, if_none_match))
+}
+
+const IF_MATCH: &str = "If-Match";
+const IF_NONE_MATCH: &str = "If-None-Match";
+
+fn malformed(name: &str) -> Reply {
+    let detail = format!("{name} is malformed: it must be * or a list of entity tags in double quotes.");
+    Reply::problem(Status::BAD_REQUEST, detail)
+}
+
+/// How a weak tag (`W/"..."`) of the client compares with the strong tags of this service (RFC 9110, 8.8.3.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// Never equal.
+    Strong,
+    /// By its text.
+    Weak,
+}
+
+/// Adds the tags of one field value, which continues the list of an earlier value. Returns `None` if it is malformed.
+fn add(tags: &mut Option<Tags>, value: &[u8], comparison: Comparison) -> Option<()> {
+    let value = value.trim_ascii();
+    if value == b"*" {
+        // `*` stands alone.
+        return tags.replace(Tags::Any).is_none().then_some(());
+    }
+    let Tags::List(list) = tags.get_or_insert_with(|| Tags::List(Vec::new())) else { return None };
+    let mut rest = value;
+    loop {
+        // A recipient accepts empty elements of a list (RFC 9110, 5.6.1.2).
+        rest = rest.trim_ascii_start();
+        while let Some(after) = rest.strip_prefix(b",") {
+            rest = after.trim_ascii_start();
+        }
+        if rest.is_empty() {
+            return Some(());
+        }
+        let weak = rest.strip_prefix(b"W/");
+        let quoted = weak.unwrap_or(rest).strip_prefix(b"\"")?;
+        let end = memchr::memchr(b'"', quoted)?;
+        let (opaque, after) = (quoted.get(..end)?, quoted.get(end + 1..)?);
+        // The digits of this service's tags are all etagc.
+        if !opaque.iter().all(|&byte| byte == 0x21 || (0x23..0x7f).contains(&byte) || byte >= 0x80) {
+            return None;
+        }
+        if weak.is_none() || comparison == Comparison::Weak {
+            list.extend(ETag::parse(opaque));
+        }
+        rest = after.trim_ascii_start();
+        if !rest.is_empty() && !rest.starts_with(b",") {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "\"00000000000000000000000000000001\"";
+    const TWO: &str = "\"00000000000000000000000000000002\"";
+
+    fn read(values: &[&str], comparison: Comparison) -> Option<Tags> {
+        let mut tags = None;
+        for value in values {
+            add(&mut tags, value.as_bytes(), comparison)?;
+        }
+        tags
+    }
+
+    #[test]
+    fn lists_of_tags_are_read() {
+        let list = |bits: &[u128]| Some(Tags::List(bits.iter().map(|&bits| ETag::from_bits(bits)).collect()));
+        for (values, strong, weak) in [
+            (vec!["*"], Some(Tags::Any), Some(Tags::Any)),
+            (vec![" * "], Some(Tags::Any), Some(Tags::Any)),
+            (vec![ONE], list(&[1]), list(&[1])),
+            (vec![&format!("{ONE},{TWO}")], list(&[1, 2]), list(&[1, 2])),
+            (vec![&format!(" , {ONE} ,, W/{TWO},")], list(&[1]), list(&[1, 2])),
+            (vec![ONE, TWO], list(&[1, 2]), list(&[1, 2])),
+            (vec!["\"a,b\", \"\", W/\"\u{e4}\""], list(&[]), list(&[])),
+            (vec![""], list(&[]), list(&[])),
+        ] {
+            assert_eq!(read(&values, Comparison::Strong), strong, "{values:?}");
+            assert_eq!(read(&values, Comparison::Weak), weak, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn malformed_lists_are_refused() {
+        let mixed = format!("*, {ONE}");
+        for values in [
+            vec!["a"],
+            vec!["\"a"],
+            vec!["a\""],
+            vec!["w/\"a\""],
+            vec!["W/ \"a\""],
+            vec!["W/a"],
+            vec!["\"a\" \"b\""],
+            vec!["\"a\"b"],
+            vec!["\"a b\""],
+            vec!["'a'"],
+            vec![&mixed],
+            vec!["*", ONE],
+            vec![ONE, "*"],
+            vec!["*", "*"],
+            vec!["**"],
+        ] {
+            assert_eq!(read(&values, Comparison::Weak), None, "{values:?}");
+        }
+    }
+}
