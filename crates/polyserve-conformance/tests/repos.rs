@@ -7,8 +7,9 @@ use polyserve_conformance::broken::repos::{
     AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, ChecksThenWrites, CutAtNul, DelayedPut,
     DirtyRead, DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing,
     Evicting, FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LossyValue, LostCopy,
-    LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds,
-    ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
+    LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RefusesAndRemoves,
+    RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead,
+    VisitsAndAnswersLater, WithdrawnPut,
 };
 use polyserve_conformance::property::{Property, PropertyVerdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
@@ -120,6 +121,7 @@ catches! {
     diverged_replicas: racing_puts_leave_one_of_them, now::<DivergedReplicas>();
     lost_copy: no_lost_update, now::<LostCopy>();
     ignores_conditions: a_condition_decides_a_write, now::<IgnoresConditions>();
+    refuses_and_removes: a_refused_write_changes_nothing, now::<RefusesAndRemoves>();
     checks_then_writes: no_increment_is_lost, now::<ChecksThenWrites>();
     checks_then_creates: racing_creations_create_once, now::<ChecksThenWrites>();
     checks_then_removes: a_conditional_remove_takes_what_was_seen, now::<ChecksThenWrites>();

@@ -11,7 +11,7 @@ use crate::entity::Identifiable;
 ///
 /// [`Display`](fmt::Display) writes the text of the `ETag` header field: 32 hexadecimal digits between double quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ETag(u128);
+pub struct ETag([u8; 16]);
 
 impl ETag {
     /// The length of the text, with its quotes.
@@ -21,7 +21,7 @@ impl ETag {
     pub fn of(json: &[u8]) -> Self {
         let hash = *blake3::hash(json).as_bytes();
         let (first, _) = hash.split_first_chunk().expect("a hash has 32 bytes");
-        Self(u128::from_be_bytes(*first))
+        Self(*first)
     }
 
     /// Returns the tag of an entity, or `None` if the entity has no JSON form.
@@ -35,19 +35,19 @@ impl ETag {
 
     /// Creates a tag from its 128 bits, for a repo that keeps tags.
     pub const fn from_bits(bits: u128) -> Self {
-        Self(bits)
+        Self(bits.to_be_bytes())
     }
 
     /// Returns the 128 bits.
     pub const fn to_bits(self) -> u128 {
-        self.0
+        u128::from_be_bytes(self.0)
     }
 
     /// Returns the text.
     pub(crate) fn text(self) -> [u8; Self::TEXT] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'"'; Self::TEXT];
-        for (pair, byte) in text[1..].chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+        for (pair, byte) in text[1..].chunks_exact_mut(2).zip(self.0) {
             pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
         }
         text
@@ -59,13 +59,13 @@ impl ETag {
         if opaque.len() != 32 || !opaque.iter().all(is_digit) {
             return None;
         }
-        u128::from_str_radix(str::from_utf8(opaque).ok()?, 16).ok().map(Self)
+        u128::from_str_radix(str::from_utf8(opaque).ok()?, 16).ok().map(Self::from_bits)
     }
 }
 
 impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{:032x}\"", self.0)
+        write!(f, "\"{:032x}\"", self.to_bits())
     }
 }
 

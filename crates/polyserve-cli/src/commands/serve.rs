@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
-use polyserve::env::{STRICT_MEDIA_TYPE, switch};
+use polyserve::env::{ETAGS, STRICT_MEDIA_TYPE, switch};
 use polyserve::service::{EntityService, Page};
 use polyserve::signals::Signals;
 use polyserve::{Drain, ServerConfig, Service};
@@ -48,6 +48,10 @@ pub(crate) struct ServeArgs {
     /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
     #[arg(long)]
     strict_media_type: bool,
+    /// Answer with entity tags, and evaluate If-Match and If-None-Match. With `--service entity`.
+    /// [env: POLYSERVE_ETAGS] [default: off]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    etags: Option<bool>,
     /// The time that the repo takes for each answer, like a store in another process. A new entity is stored at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     repo_delay: Option<Duration>,
@@ -66,7 +70,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
-    let catalog = with_media_type(with_page(catalog, args)?, args)?;
+    let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
@@ -124,22 +128,42 @@ fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
     Ok(catalog.clone().with_service(page))
 }
 
-/// The catalog, with an entity service that is as strict as the arguments and the environment want it.
-fn with_media_type(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Catalog> {
+/// The catalog, with an entity service that has the options of the arguments and the environment.
+fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Catalog> {
     const ENTITY: &str = "entity";
-    if args.strict_media_type && args.service != ENTITY {
-        return Err(Misuse("--strict-media-type is for --service entity".into()).into());
+    let is_entity = args.service == ENTITY;
+    for (flag, is_set) in [("--strict-media-type", args.strict_media_type), ("--etags", args.etags.is_some())] {
+        if is_set && !is_entity {
+            return Err(Misuse(format!("{flag} is for --service entity")).into());
+        }
     }
-    if !args.strict_media_type && !switch(STRICT_MEDIA_TYPE, std::env::var_os(STRICT_MEDIA_TYPE))? {
+    let from_environment = |variable: &'static str| -> anyhow::Result<bool> {
+        let is_on = switch(variable, std::env::var_os(variable))?;
+        if is_on && !is_entity {
+            let why = format!("the service {} does not have this setting", args.service);
+            tracing::warn!(variable, why, "a setting from the environment is left out");
+        }
+        Ok(is_on && is_entity)
+    };
+    let strict = args.strict_media_type || from_environment(STRICT_MEDIA_TYPE)?;
+    let etags = match args.etags {
+        Some(etags) => etags,
+        None => from_environment(ETAGS)?,
+    };
+    if !strict && !etags {
         return Ok(catalog);
     }
-    if args.service != ENTITY {
-        let why = format!("the service {} does not judge media types", args.service);
-        tracing::warn!(variable = STRICT_MEDIA_TYPE, why, "a setting from the environment is left out");
-        return Ok(catalog);
+    let service =
+        move |repo| Arc::new(EntityService::new(repo).strict_media_type(strict).etags(etags)) as Arc<dyn Service>;
+    Ok(catalog.with_service(Entry::service(ENTITY, "the entity store, with the options of this command", &[], service)))
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(String::from("it must be on or off")),
     }
-    let strict = |repo| Arc::new(EntityService::new(repo).strict_media_type(true)) as Arc<dyn Service>;
-    Ok(catalog.with_service(Entry::service(ENTITY, "the entity store, JSON only", &[], strict)))
 }
 
 fn warn_of_descriptors(config: &ServerConfig) {

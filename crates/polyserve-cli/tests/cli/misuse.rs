@@ -23,6 +23,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --no-such-flag", "--no-such-flag"),
     ("serve --server sequential --workers 3", "workers must be 1 for sequential"),
     ("serve --service echo --strict-media-type", "--service entity"),
+    ("serve --service echo --etags on", "--service entity"),
+    ("serve --etags maybe", "on or off"),
     ("serve --repo-delay=2h", "more than an hour"),
     // The load generator.
     ("load https://localhost/", "https is not spoken here"),

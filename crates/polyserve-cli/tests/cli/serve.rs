@@ -148,6 +148,7 @@ fn a_variable_that_does_not_apply_warns() {
         ("--server sequential", "POLYSERVE_WORKERS", "3"),
         ("--server sequential", "THREAD_POOL_SIZE", "3"),
         ("--service echo", "POLYSERVE_STRICT_MEDIA_TYPE", "true"),
+        ("--service echo", "POLYSERVE_ETAGS", "on"),
     ] {
         let mut command = polyserve(&format!("{ANY} {args}"));
         command.env(variable, value).stderr(Stdio::piped());
@@ -170,6 +171,23 @@ fn a_media_type_is_judged_only_if_that_is_asked_for() {
     assert!(ask(serve("--strict-media-type").addr, &put).starts_with("HTTP/1.1 415 "));
     let strict = serve_with("POLYSERVE_STRICT_MEDIA_TYPE", "true", "");
     assert!(ask(strict.addr, &put).starts_with("HTTP/1.1 415 "));
+}
+
+#[test]
+fn entities_have_tags_if_that_is_asked_for() {
+    let one = put(r#"{"id":1,"description":"one","value":1.5}"#, "application/json");
+    let create = one.replacen("\r\n", "\r\nIf-None-Match: *\r\n", 1);
+    for (serving, has_tags) in [
+        (serve(""), false),
+        (serve("--etags off"), false),
+        (serve("--etags on"), true),
+        (serve_with("POLYSERVE_ETAGS", "on", ""), true),
+        (serve_with("POLYSERVE_ETAGS", "on", "--etags off"), false),
+    ] {
+        assert_eq!(ask(serving.addr, &one).contains("\r\nETag: \""), has_tags);
+        let again = if has_tags { "HTTP/1.1 412 " } else { "HTTP/1.1 200 " };
+        assert!(ask(serving.addr, &create).starts_with(again));
+    }
 }
 
 /// The flag's name before.

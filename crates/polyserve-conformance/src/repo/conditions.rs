@@ -73,13 +73,13 @@ pub fn a_refused_write_changes_nothing(subject: &RepoSubject) -> Outcome {
 pub fn racing_creations_create_once(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let absent = Condition::absent();
-        let steps = lockstep(RACERS, 2_000, |racer, step| store.put_if(stamped(step as i64, racer as u64), &absent));
+        let steps = lockstep(RACERS, 500, |racer, step| store.put_if(stamped(step as i64, racer as u64), &absent));
         for (id, puts) in steps.iter().enumerate() {
             let winner = puts.iter().position(|put| *put == Conditional::Done(Put::Created));
             let done = puts.iter().filter(|put| **put != Conditional::Refused).count();
             assert_eq!(done, 1, "how many of {RACERS} racing creations of {id} were done: {puts:?}");
             let left = store.get(id as i64).map(|entity| stamp(&entity) as usize);
-            assert_eq!(left, winner, "who is stored at {id}: {puts:?}");
+            assert_eq!(left, winner, "the stored entity of {id}: {puts:?}");
         }
         assert_eq!(store.len(), steps.len() as u64, "the length after racing creations");
     })
@@ -99,7 +99,7 @@ pub fn no_increment_is_lost(subject: &RepoSubject) -> Outcome {
         store.put(stamped(7, 0));
         let done = race(RACERS, |_, race| {
             let mut done = 0_u64;
-            for _ in 0..2_000 {
+            for _ in 0..500 {
                 done += u64::from(incremented(&store, 7));
                 if !race.goes_on() {
                     break;
@@ -118,7 +118,7 @@ pub fn a_conditional_remove_takes_what_was_seen(subject: &RepoSubject) -> Outcom
         let (old, new) = (stamped(7, 1), stamped(7, 2));
         let condition = Condition::matches(tag(&old));
         // Three steps: the old entity is stored; a put races with removes of the old entity; what is left is read.
-        let steps = lockstep(RACERS, 3_000, |racer, step| match (step % 3, racer) {
+        let steps = lockstep(RACERS, 600, |racer, step| match (step % 3, racer) {
             (0, 0) => {
                 store.put(old.clone());
                 None

@@ -183,7 +183,7 @@ pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
                     let read = live.ask_until_served(&get("/1"));
                     assert_eq!(read.status, 200, "{}", read.text());
                     let (next, fields) = (counter(value_in(&read) + 1), format!("If-Match: {}\r\n", tag_of(&read)));
-                    let response = live.ask_until_served(&with_body("PUT", "/1", &fields, next.as_bytes()));
+                    let response = live.ask_until_answered(&with_body("PUT", "/1", &fields, next.as_bytes()));
                     match response.status {
                         200 => done += 1,
                         412 => {}

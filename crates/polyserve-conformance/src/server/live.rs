@@ -93,13 +93,25 @@ impl Live {
     /// may be full for a moment, or may not know yet that an answered client is idle.
     #[track_caller]
     pub(super) fn connect_until_served(&self, request: &[u8]) -> (Client, Response) {
+        let (client, response) = self.connect_until_answered(request);
+        assert!(response.status < 300, "{}\n{}", response.status, client.show());
+        (client, response)
+    }
+
+    /// Sends `request` on new connections until the service answers it, with any status, and returns the answer.
+    #[track_caller]
+    pub(super) fn ask_until_answered(&self, request: &[u8]) -> Response {
+        self.connect_until_answered(request).1
+    }
+
+    #[track_caller]
+    fn connect_until_answered(&self, request: &[u8]) -> (Client, Response) {
         let deadline = Instant::now() + self.patience;
         loop {
             let mut client = self.client();
             let sent = client.send(request);
             match client.receive() {
-                Ok(response) if response.status < 300 => return (client, response),
-                Ok(response) if response.status != 503 => panic!("{}\n{}", response.status, client.show()),
+                Ok(response) if response.status != 503 => return (client, response),
                 Err(failure) if !failure.is_clean() => panic!("{failure}"),
                 Ok(_) | Err(_) => drop(sent),
             }

@@ -152,9 +152,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     }
 
     fn remove(&self, id: E::Id, condition: &Condition) -> Answer<Reply> {
+        if condition.is_always() {
+            return self.repo.remove(&id).map(move |removed| removed_reply(&id, removed));
+        }
         self.repo.remove_if(&id, condition).map(move |removed| match removed {
-            Ok(Conditional::Done(Removed::Removed)) => Reply::empty(Status::NO_CONTENT),
-            Ok(Conditional::Done(Removed::Absent)) => absent(&id),
+            Ok(Conditional::Done(removed)) => removed_reply(&id, Ok(removed)),
             Ok(Conditional::Refused) => precondition_failed(),
             Err(error) => failed(&error),
         })
@@ -351,6 +353,15 @@ fn stored(prefix: &str, id: &impl fmt::Display, etag: Option<ETag>, put: Result<
     };
     reply.etag = etag;
     reply
+}
+
+/// Returns the answer to a DELETE.
+fn removed_reply(id: &impl fmt::Display, removed: Result<Removed, RepoError>) -> Reply {
+    match removed {
+        Ok(Removed::Removed) => Reply::empty(Status::NO_CONTENT),
+        Ok(Removed::Absent) => absent(id),
+        Err(error) => failed(&error),
+    }
 }
 
 fn absent(id: &impl fmt::Display) -> Reply {

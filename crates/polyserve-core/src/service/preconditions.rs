@@ -17,9 +17,9 @@ pub(super) fn condition(head: &Head<'_>) -> Result<Condition, Reply> {
     for (name, value) in head.headers.iter() {
         // The lengths decide for almost every field.
         if name.len() == IF_MATCH.len() && name.eq_ignore_ascii_case(IF_MATCH) {
-            add(&mut if_match, value, Comparison::Strong).ok_or_else(|| malformed(IF_MATCH))?;
+            add(&mut if_match, value, TagComparison::Strong).ok_or_else(|| malformed(IF_MATCH))?;
         } else if name.len() == IF_NONE_MATCH.len() && name.eq_ignore_ascii_case(IF_NONE_MATCH) {
-            add(&mut if_none_match, value, Comparison::Weak).ok_or_else(|| malformed(IF_NONE_MATCH))?;
+            add(&mut if_none_match, value, TagComparison::Weak).ok_or_else(|| malformed(IF_NONE_MATCH))?;
         }
     }
     Ok(Condition::new(if_match, if_none_match))
@@ -35,7 +35,7 @@ fn malformed(name: &str) -> Reply {
 
 /// How a weak tag (`W/"..."`) of the client compares with the strong tags of this service (RFC 9110, 8.8.3.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+enum TagComparison {
     /// Never equal.
     Strong,
     /// By its text.
@@ -43,7 +43,7 @@ enum Comparison {
 }
 
 /// Adds the tags of one field value, which continues the list of an earlier value. Returns `None` if it is malformed.
-fn add(tags: &mut Option<Tags>, value: &[u8], comparison: Comparison) -> Option<()> {
+fn add(tags: &mut Option<Tags>, value: &[u8], comparison: TagComparison) -> Option<()> {
     let value = value.trim_ascii();
     if value == b"*" {
         // `*` stands alone.
@@ -68,7 +68,7 @@ fn add(tags: &mut Option<Tags>, value: &[u8], comparison: Comparison) -> Option<
         if !opaque.iter().all(|&byte| byte == 0x21 || (0x23..0x7f).contains(&byte) || byte >= 0x80) {
             return None;
         }
-        if weak.is_none() || comparison == Comparison::Weak {
+        if weak.is_none() || comparison == TagComparison::Weak {
             list.extend(ETag::parse(opaque));
         }
         rest = after.trim_ascii_start();
@@ -85,7 +85,7 @@ mod tests {
     const ONE: &str = "\"00000000000000000000000000000001\"";
     const TWO: &str = "\"00000000000000000000000000000002\"";
 
-    fn read(values: &[&str], comparison: Comparison) -> Option<Tags> {
+    fn read(values: &[&str], comparison: TagComparison) -> Option<Tags> {
         let mut tags = None;
         for value in values {
             add(&mut tags, value.as_bytes(), comparison)?;
@@ -106,8 +106,8 @@ mod tests {
             (vec!["\"a,b\", \"\", W/\"\u{e4}\""], list(&[]), list(&[])),
             (vec![""], list(&[]), list(&[])),
         ] {
-            assert_eq!(read(&values, Comparison::Strong), strong, "{values:?}");
-            assert_eq!(read(&values, Comparison::Weak), weak, "{values:?}");
+            assert_eq!(read(&values, TagComparison::Strong), strong, "{values:?}");
+            assert_eq!(read(&values, TagComparison::Weak), weak, "{values:?}");
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
             vec!["*", "*"],
             vec!["**"],
         ] {
-            assert_eq!(read(&values, Comparison::Weak), None, "{values:?}");
+            assert_eq!(read(&values, TagComparison::Weak), None, "{values:?}");
         }
     }
 }

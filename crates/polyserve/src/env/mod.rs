@@ -55,6 +55,9 @@ pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 /// The variable that makes the entity service reject a `Content-Type` other than JSON. A boolean, off by default.
 pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
 
+/// The variable that sets whether entities have tags and conditions are evaluated. Its value is that of a [`switch`].
+pub const ETAGS: &str = "POLYSERVE_ETAGS";
+
 /// Parses the value of the boolean variable `name`. An absent or empty value is false.
 ///
 /// # Errors
@@ -235,6 +238,7 @@ impl Sources<'_> {
 const OTHER_VARIABLES: &[&str] = &[
     LISTEN_VARIABLE,
     STRICT_MEDIA_TYPE,
+    ETAGS,
     "POLYSERVE_LOG",
     "POLYSERVE_BENCH",
     "POLYSERVE_BENCH_THREADS",

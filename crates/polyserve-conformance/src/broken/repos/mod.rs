@@ -13,8 +13,8 @@ pub use late::{
 pub use ordered::{DirtyRead, EarlyAck, StaleCache, WithdrawnPut};
 pub use plain::{
     AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, IgnoresConditions,
-    InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds,
-    ReplacedSaysCreated, TextValue, Tombstones,
+    InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, RefusesAndRemoves, RemoveKeepsEntity,
+    RemovesTwoIds, ReplacedSaysCreated, TextValue, Tombstones,
 };
 pub use raced::{
     ChecksThenWrites, DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy,

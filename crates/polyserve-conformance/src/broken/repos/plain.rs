@@ -303,6 +303,21 @@ impl EntityRepo for IgnoresConditions {
     right!(get len remove_if);
 }
 
+/// Answers `Refused` to a conditional remove, and removes. Caught by `a_refused_write_changes_nothing`.
+#[derive(Debug, Default)]
+pub struct RefusesAndRemoves {
+    right: Reference,
+}
+
+impl EntityRepo for RefusesAndRemoves {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let removed = self.right.remove_if(&id, condition);
+        self.right.map().remove(&id);
+        removed
+    }
+    right!(get len put_if);
+}
+
 /// Keeps at most 10 000 entities. A further put removes an entity. Caught by `many_keys`.
 #[derive(Debug, Default)]
 pub struct Evicting {
