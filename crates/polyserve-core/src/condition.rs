@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::entity::Entity;
 
-    /// The tag is part of the interface: clients and other processes keep it. A change of it is a breaking change.
+    /// The tag is part of the interface: clients and other processes keep it. To change it is a breaking change.
     #[test]
     fn the_tag_of_an_entity_never_changes() {
         let entity = Entity::new(1, "first", 60.750847);

@@ -22,6 +22,10 @@ fn put(shard: &Shard<Entity>, id: i64, value: f64) -> bool {
     shard.put(plain(&id), entity, &Condition::ALWAYS, plain) == Conditional::Done(true)
 }
 
+fn remove(shard: &Shard<Entity>, id: i64) -> bool {
+    shard.remove(plain(&id), &id, &Condition::ALWAYS) == Conditional::Done(true)
+}
+
 fn value(shard: &Shard<Entity>, id: i64) -> Option<f64> {
     let mut seen = None;
     shard.get(plain(&id), &id, |entity| seen = Some(entity.value));
@@ -92,7 +96,7 @@ fn no_put_is_lost_in_anothers_copy() {
             thread::spawn(move || put(&shard, id, value))
         };
         let writers = [writer(2, 2.0), writer(3, 3.0)];
-        assert!((shard.remove(plain(&1), &1, &Condition::ALWAYS) == Conditional::Done(true)));
+        assert!(remove(&shard, 1));
         assert_eq!(writers.map(|writer| writer.join().unwrap()), [false, false]);
         assert_eq!([1, 2, 3].map(|id| value(&shard, id)), [None, Some(2.0), Some(3.0)]);
         assert_eq!(shard.len(), 2);
@@ -108,7 +112,7 @@ fn a_removed_entity_is_gone_for_good() {
         put(&shard, 1, 1.0);
         let (other, third) = (Arc::clone(&shard), Arc::clone(&shard));
         let reader = thread::spawn(move || [value(&other, 1), value(&other, 1)]);
-        let remover = thread::spawn(move || third.remove(plain(&1), &1));
+        let remover = thread::spawn(move || remove(&third, 1));
         put(&shard, 2, 2.0);
         assert!(remover.join().unwrap());
         let seen = reader.join().unwrap();
