@@ -9,6 +9,10 @@ step cargo fmt --all --check
 # The rest of that package takes minutes: ci/peers.sh.
 step cargo fmt --check --manifest-path benches/peers/rust/Cargo.toml
 step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
+# Both packages are built with --locked: a dependency that is new in the workspace must be in their lock files too.
+locked() { cargo metadata --locked --format-version 1 --manifest-path "$1/Cargo.toml" >/dev/null; }
+step locked benches/peers/rust
+step locked benches/ladder
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
 
