@@ -19,8 +19,8 @@ const WARM: u64 = 2_000;
 fn main() -> anyhow::Result<()> {
     let repo = TwoLevel::new();
     let _ = repo.put(Entity::new(1, "asked for again and again", 60.750847)).wait()?;
-    let server = PoolServer::new(ServerConfig::default(), |config| Ok(Arc::new(MpscPool::new(config.into())?)))?;
-    let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo))?;
+    let server = PoolServer::mpsc(ServerConfig::default())?;
+    let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo))?;
     let addr = running.local_addr();
 
     // Clients send requests without a pause until the port is closed. Answer number `WARM` starts the shutdown.

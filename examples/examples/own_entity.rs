@@ -6,8 +6,6 @@
 //! curl -i http://127.0.0.1:8001/accounts/a%20b
 //! ```
 
-use std::sync::Arc;
-
 use polyserve::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +31,8 @@ impl Identifiable for Account {
 }
 
 fn main() -> anyhow::Result<()> {
-    let signals = Signals::register()?; // first, so that an early Ctrl-C is not lost
     let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts");
-    let server = PoolServer::new(ServerConfig::default(), |c| Ok(Arc::new(MpscPool::new(c.into())?)))?;
-    let running = server.serve("127.0.0.1:8001".parse()?, Arc::new(accounts))?;
-    println!("listening on http://{}", running.local_addr());
-    println!("{}", signals.drain(running)?);
+    let server = PoolServer::mpsc(ServerConfig::default())?;
+    println!("{}", server.serve_until_signal("127.0.0.1:8001", accounts)?);
     Ok(())
 }

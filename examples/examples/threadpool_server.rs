@@ -9,8 +9,6 @@
 //! Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
 use polyserve::env::Settings;
 use polyserve::prelude::*;
 
@@ -19,11 +17,10 @@ fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;
     let settings = Settings::from_env()?;
 
-    // How connections become work: a pool of threads behind one channel. Try `CrossbeamPool`, or `StealingPool`.
-    let server = settings
-        .make(|config| PoolServer::new(config.clone(), |config| Ok(Arc::new(MpscPool::new(config.into())?))))?;
+    // How connections become work: a pool of threads behind one channel. Try `crossbeam`, or `stealing`.
+    let server = settings.make(|config| PoolServer::mpsc(config.clone()))?;
     // How data is shared. Try `StdMutex`, `StdRwlock`, or `polyserve::memory::Dashmap`.
-    let service = EntityService::shared(Sharded::new());
+    let service = EntityService::new(Sharded::new());
 
     let running = server.serve(settings.listen, service)?;
     let url = format!("http://{}", running.local_addr());

@@ -49,8 +49,8 @@ fn calls(suite: &mut Suite) {
     let fields = [Header { name: "Host", value: b"127.0.0.1:8001" }, Header { name: "Accept", value: b"*/*" }];
     let own_own = EntityService::new(stored());
     let own_virtual: EntityService<Arc<dyn EntityRepo>> = EntityService::new(Arc::new(stored()));
-    let virtual_own: Arc<dyn Service> = EntityService::shared(stored());
-    let virtual_virtual: Arc<dyn Service> = EntityService::shared(Arc::new(stored()) as Arc<dyn EntityRepo>);
+    let virtual_own: Arc<dyn Service> = Arc::new(EntityService::new(stored()));
+    let virtual_virtual: Arc<dyn Service> = Arc::new(EntityService::new(Arc::new(stored()) as Arc<dyn EntityRepo>));
     let mut body = Vec::with_capacity(256);
     let mut group = suite.group("call", SHORT, LONG);
     group.bench("own_service/own_repo", |b| b.iter(|| ask(black_box(&own_own), &fields, &mut body)));

@@ -64,7 +64,7 @@ fn entity_env() -> Env {
     let repo = TwoLevel::new();
     let put = repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847));
     assert!(matches!(put, Answer::Now(Ok(Put::Created))));
-    Env::new(EntityService::shared(repo), &ServerConfig::default())
+    Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
 /// A kept connection: `requests` requests arrive together, and `expected` is sent together.

@@ -93,8 +93,8 @@ struct Subject {
 impl Subject {
     fn start(server: &dyn Server, shape: &Shape, is_reference: bool) -> Self {
         let repo = Arc::new(TwoLevel::new());
-        let service = EntityService::shared(Arc::clone(&repo) as Arc<dyn EntityRepo>);
-        let running = server.serve(([127, 0, 0, 1], 0).into(), service).expect("the server starts");
+        let service = EntityService::new(Arc::clone(&repo) as Arc<dyn EntityRepo>);
+        let running = server.serve(([127, 0, 0, 1], 0), service).expect("the server starts");
         let traffic = if is_reference { (shape.asked_of_references)() } else { (shape.asked)() };
         let one = server.connections() == Connections::One && shape.usage != Usage::Close;
         let load = Load::new(running.local_addr(), traffic).with(|load| {

@@ -2,14 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 
 use polyserve::prelude::*;
 use scratch::Tree;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = PoolServer::new(ServerConfig::default(), |config| Ok(Arc::new(MpscPool::new(config.into())?)))?;
-    let running = server.serve("127.0.0.1:0".parse()?, EntityService::shared(Tree::default()))?;
+    let server = PoolServer::mpsc(ServerConfig::default())?;
+    let running = server.serve("127.0.0.1:0", EntityService::new(Tree::default()))?;
 
     let mut client = TcpStream::connect(running.local_addr())?;
     client.write_all(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use polyserve_async::servers::{Smol, TokioPerCore, TokioTcp};
-use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, ServerExt, Service, Status};
 
 /// A service that blocks its thread between two barriers.
 struct Blocking([Barrier; 2]);
@@ -32,7 +32,7 @@ fn a_stuck_request_is_not_cut_too() {
     ];
     for server in servers {
         let service = Arc::new(Blocking([(); 2].map(|()| Barrier::new(2))));
-        let running = server.serve(([127, 0, 0, 1], 0).into(), service.clone()).unwrap();
+        let running = server.serve(([127, 0, 0, 1], 0), service.clone()).unwrap();
         let mut client = TcpStream::connect(running.local_addr()).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         service.0[0].wait();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use polyserve_async::servers::TokioTcp;
 use polyserve_core::service::Echo;
-use polyserve_core::{Drain, Running, Server, ServerConfig};
+use polyserve_core::{Drain, Running, Server, ServerConfig, ServerExt};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Semaphore;
 
@@ -36,8 +36,8 @@ fn ask(addr: SocketAddr, asked: &Semaphore) {
 }
 
 fn serve() -> Running {
-    let server = TokioTcp::on(Handle::current(), ServerConfig::default()).expect("the default is honoured");
-    server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect("it serves")
+    let server = TokioTcp::with_handle(ServerConfig::default(), Handle::current()).expect("the default is honoured");
+    server.serve(([127, 0, 0, 1], 0), Echo).expect("it serves")
 }
 
 async fn serve_and_drain() -> Drain {
@@ -82,7 +82,7 @@ fn a_server_ends_with_its_runtime() {
 fn a_number_of_workers_is_the_runtimes_own() {
     let runtime = Builder::new_current_thread().enable_io().build().unwrap();
     let config = ServerConfig::default().with(|config| config.workers = Some(2));
-    let error = TokioTcp::on(runtime.handle().clone(), config).unwrap_err();
+    let error = TokioTcp::with_handle(config, runtime.handle().clone()).unwrap_err();
     assert!(error.to_string().starts_with("workers"), "{error}");
 }
 
@@ -93,15 +93,17 @@ fn a_runtime_without_io_is_an_error() {
         let runtime = runtime.unwrap();
         let (handle, config) = (runtime.handle(), ServerConfig::default());
         let servers: Vec<Box<dyn Server>> = vec![
-            Box::new(TokioTcp::on(handle.clone(), config.clone()).expect("the default is honoured")),
+            Box::new(TokioTcp::with_handle(config.clone(), handle.clone()).expect("the default is honoured")),
             #[cfg(feature = "hyper")]
-            Box::new(polyserve_async::servers::TokioHyper::on(handle.clone(), config).expect("it is honoured")),
+            Box::new(
+                polyserve_async::servers::TokioHyper::with_handle(config, handle.clone()).expect("it is honoured"),
+            ),
         ];
         for server in servers {
-            let error = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect_err("it cannot accept");
+            let error = server.serve(([127, 0, 0, 1], 0), Echo).expect_err("it cannot accept");
             assert!(error.to_string().contains("enable_io"), "{error}");
             // A failure inside a runtime drops nothing that panics there.
-            let inside = runtime.block_on(async { server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).map(drop) });
+            let inside = runtime.block_on(async { server.serve(([127, 0, 0, 1], 0), Echo).map(drop) });
             assert!(inside.is_err_and(|error| error.to_string().contains("enable_io")));
         }
     }

@@ -15,7 +15,7 @@ use polyserve_async::servers::TokioHyper;
 use polyserve_conformance::client::Client;
 use polyserve_core::answer::{Completer, promise};
 use polyserve_core::service::{Body, Echo, EntityService};
-use polyserve_core::{Answer, Drain, Reply, Running, Server, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Drain, Reply, Running, ServerConfig, ServerExt, Service, Status};
 use polyserve_memory::StdMutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let config = ServerConfig::default().with(|c| c.drain_grace = 10 * PATIENCE).with(change);
     let server = TokioHyper::new(config).expect("it is honoured").with_http2();
-    server.serve(([127, 0, 0, 1], 0).into(), service).expect("it serves")
+    server.serve(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 
 fn client_runtime() -> Runtime {
@@ -54,7 +54,7 @@ async fn text(response: Response<Incoming>) -> String {
 #[test]
 fn entities_are_put_and_got() {
     const ONE: &str = r#"{"id":1,"description":"one","value":60.750847}"#;
-    let running = serve(EntityService::shared(StdMutex::new()), |config| config.max_body = 1000);
+    let running = serve(Arc::new(EntityService::new(StdMutex::new())), |config| config.max_body = 1000);
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let (mut sender, _connection) = connect(addr).await;
@@ -244,7 +244,7 @@ fn the_preface_is_recognised_if_http2_is_on() {
         assert_eq!(answer.get(3), Some(&4), "it answers with its settings, cut at {cut}: {answer:?}");
     }
     let without = TokioHyper::new(ServerConfig::default()).expect("it is honoured");
-    let without = without.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect("it serves");
+    let without = without.serve(([127, 0, 0, 1], 0), Echo).expect("it serves");
     let mut client = Client::connect(without.local_addr(), PATIENCE).expect("it accepts");
     client.send(PREFACE).expect("it takes it");
     client.expect_last(400);
@@ -253,7 +253,7 @@ fn the_preface_is_recognised_if_http2_is_on() {
 #[test]
 fn a_tower_service_is_not_served_so() {
     let server = TokioHyper::new(ServerConfig::default()).expect("it is honoured").with_http2();
-    let error = server.serve_tower(([127, 0, 0, 1], 0).into(), axum::Router::new()).expect_err("it is refused");
+    let error = server.serve_tower(([127, 0, 0, 1], 0), axum::Router::new()).expect_err("it is refused");
     assert!(error.to_string().contains("http2"), "{error}");
 }
 

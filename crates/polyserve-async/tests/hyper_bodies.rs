@@ -11,18 +11,18 @@ use std::time::Duration;
 use polyserve_async::servers::TokioHyper;
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Drain, Running, Server, ServerConfig, Service};
+use polyserve_core::{Drain, Running, ServerConfig, ServerExt, Service};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let config = ServerConfig::default().with(change);
-    TokioHyper::new(config).expect("it is honoured").serve(([127, 0, 0, 1], 0).into(), service).expect("it serves")
+    TokioHyper::new(config).expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 
 fn entities(change: impl FnOnce(&mut ServerConfig)) -> Running {
-    serve(EntityService::shared(StdMutex::new()), change)
+    serve(Arc::new(EntityService::new(StdMutex::new())), change)
 }
 
 fn echo(change: impl FnOnce(&mut ServerConfig)) -> Running {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyserve_async::servers::{TokioHyper, TokioTcp};
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::service::EntityService;
-use polyserve_core::{Running, Server, ServerConfig};
+use polyserve_core::{Running, Server, ServerConfig, ServerExt};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ fn config() -> ServerConfig {
 }
 
 fn serve(server: &impl Server) -> Running {
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::new())).expect("it serves")
+    server.serve(([127, 0, 0, 1], 0), EntityService::new(StdMutex::new())).expect("it serves")
 }
 
 /// What a client reads after it has sent `pieces` and closed its writing side.

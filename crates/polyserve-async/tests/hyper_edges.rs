@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyserve_async::servers::TokioHyper;
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::service::EntityService;
-use polyserve_core::{Running, Server, ServerConfig};
+use polyserve_core::{Running, ServerConfig, ServerExt};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn serve(change: impl FnOnce(&mut ServerConfig)) -> Running {
     let config = ServerConfig::default().with(change);
     let server = TokioHyper::new(config).expect("it is honoured");
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::new())).expect("it serves")
+    server.serve(([127, 0, 0, 1], 0), EntityService::new(StdMutex::new())).expect("it serves")
 }
 
 fn client(running: &Running) -> Client {

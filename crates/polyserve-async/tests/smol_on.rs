@@ -12,7 +12,7 @@ use async_executor::Executor;
 use polyserve_async::servers::Smol;
 use polyserve_core::answer::promise;
 use polyserve_core::service::Echo;
-use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -41,7 +41,7 @@ impl Service for Where {
 #[test]
 fn tasks_run_where_the_owner_runs_them() {
     let executor = Arc::new(Executor::new());
-    let server = Smol::on(Arc::clone(&executor), ServerConfig::default()).unwrap();
+    let server = Smol::with_executor(ServerConfig::default(), Arc::clone(&executor)).unwrap();
     let (said, heard) = mpsc::channel();
     let runs = [(); 2].map(|()| server.serve(any_port(), Arc::new(Where(said.clone()))).unwrap());
     let addrs = runs.each_ref().map(Running::local_addr);
@@ -72,8 +72,8 @@ fn tasks_run_where_the_owner_runs_them() {
 #[test]
 fn an_executor_that_is_dropped_ends_its_connections() {
     let executor = Arc::new(Executor::new());
-    let server = Smol::on(Arc::clone(&executor), ServerConfig::default()).unwrap();
-    let running = server.serve(any_port(), Arc::new(Echo)).unwrap();
+    let server = Smol::with_executor(ServerConfig::default(), Arc::clone(&executor)).unwrap();
+    let running = server.serve(any_port(), Echo).unwrap();
     drop((server, executor));
     let drain = running.shutdown_within(Duration::ZERO).unwrap();
     assert_eq!((drain.answered, drain.stuck), (0, 0), "{drain}");
@@ -82,6 +82,6 @@ fn an_executor_that_is_dropped_ends_its_connections() {
 #[test]
 fn a_number_of_workers_is_refused() {
     let config = ServerConfig::default().with(|config| config.workers = Some(2));
-    let error = Smol::on(Arc::new(Executor::new()), config).unwrap_err();
+    let error = Smol::with_executor(config, Arc::new(Executor::new())).unwrap_err();
     assert!(error.to_string().contains("workers"), "{error}");
 }

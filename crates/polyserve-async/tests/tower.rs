@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn serve(router: Router, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let config = ServerConfig::default().with(|c| c.drain_grace = 10 * PATIENCE).with(change);
     let server = TokioHyper::new(config).expect("it is honoured");
-    server.serve_tower(([127, 0, 0, 1], 0).into(), router).expect("it serves")
+    server.serve_tower(([127, 0, 0, 1], 0), router).expect("it serves")
 }
 
 fn client(running: &Running) -> Client {
@@ -101,8 +101,8 @@ fn by_hand() -> (Router, UnboundedSender<&'static str>) {
 /// The entity service under a path of an axum router that has other routes as well.
 #[test]
 fn a_service_is_nested_in_axum() {
-    let entities = AsTower::new(EntityService::shared(StdMutex::new())).with_max_body(1000);
-    let echo = AsTower::new(Arc::new(Echo));
+    let entities = AsTower::new(EntityService::new(StdMutex::new())).with_max_body(1000);
+    let echo = AsTower::new(Echo);
     let router =
         Router::new().route("/", get(|| async { "axum" })).nest_service("/entities", entities).fallback_service(echo);
     let running = serve(router, |_| ());
@@ -143,7 +143,7 @@ impl Service for Sends {
 /// strips.
 #[test]
 fn a_nested_service_sends_the_full_location() {
-    let entities = || AsTower::new(EntityService::shared(StdMutex::new()));
+    let entities = || AsTower::new(EntityService::new(StdMutex::new()));
     let sends = AsTower::new(Arc::new(Sends)).under("/sends").expect("a path");
     let router = Router::new()
         .nest_service("/entities", entities().under("/entities").expect("a path"))

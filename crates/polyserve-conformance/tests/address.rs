@@ -10,7 +10,7 @@ use polyserve_conformance::address::{self, AddressReport, Group, PROPERTIES};
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::repo::Reference;
 use polyserve_core::service::EntityService;
-use polyserve_core::{Server as _, ServerConfig};
+use polyserve_core::{ServerConfig, ServerExt as _};
 
 /// The longest wait.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
         None => PlainServer::new(config),
     };
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let service = EntityService::shared(Reference::default());
+    let service = EntityService::new(Reference::default());
     let running = server.expect("the defaults are sound").serve(local, service).expect("a port is free");
     address::check(running.local_addr(), patience)
 }
@@ -31,7 +31,7 @@ fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
 fn the_plain_server_holds_all_again_and_again() {
     let running = PlainServer::new(ServerConfig::default())
         .expect("the defaults are sound")
-        .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(Reference::default()))
+        .serve(([127, 0, 0, 1], 0), EntityService::new(Reference::default()))
         .expect("a port is free");
     for _ in 0..2 {
         let report = address::check(running.local_addr(), PATIENCE);

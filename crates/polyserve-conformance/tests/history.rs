@@ -13,7 +13,7 @@ use polyserve_conformance::history::{
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::service::{EntityService, Status};
-use polyserve_core::{Answer, EntityRepo, Method, Reply, Request, Running, Server, ServerConfig, Service};
+use polyserve_core::{Answer, EntityRepo, Method, Reply, Request, Running, ServerConfig, ServerExt, Service};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

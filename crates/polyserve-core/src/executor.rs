@@ -41,10 +41,18 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
     fn may_wait(&self) -> bool {
         false
     }
+
+    /// Moves the executor into an `Arc`, as servers keep it. An `Arc` returns itself. There is no need to implement this.
+    fn into_shared(self) -> Arc<dyn Executor>
+    where
+        Self: Sized,
+    {
+        Arc::new(self)
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl<E: Executor + ?Sized> Executor for Arc<E> {
+impl<E: Executor> Executor for Arc<E> {
     fn execute(&self, job: Job) -> Result<(), Rejected> {
         (**self).execute(job)
     }
@@ -59,6 +67,31 @@ impl<E: Executor + ?Sized> Executor for Arc<E> {
     }
     fn may_wait(&self) -> bool {
         (**self).may_wait()
+    }
+    fn into_shared(self) -> Arc<dyn Executor> {
+        self
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Executor for Arc<dyn Executor> {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        (**self).execute(job)
+    }
+    fn workers(&self) -> Option<usize> {
+        (**self).workers()
+    }
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        (**self).close(deadline)
+    }
+    fn panicked(&self) -> u64 {
+        (**self).panicked()
+    }
+    fn may_wait(&self) -> bool {
+        (**self).may_wait()
+    }
+    fn into_shared(self) -> Arc<dyn Executor> {
+        self
     }
 }
 

@@ -1,35 +1,58 @@
 //! Sockets: listeners, and what servers do with connections.
 
+mod listen_on;
+
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
+pub use listen_on::{IntoListenOn, ListenOn, resolve};
+
 use crate::config::ServerConfig;
 
-/// Binds a listener within the limits of `config`. Connections inherit `TCP_NODELAY` on Linux; elsewhere
-/// [`prepare`] sets it.
+/// Returns a listener within the limits of `config`: binds an address, or prepares a listener that is bound. Connections
+/// inherit `TCP_NODELAY` on Linux; elsewhere [`prepare`] sets it.
 ///
 /// # Errors
 ///
 /// Returns an error if the address is in use or not local, or if `config` sets deferred accept and the system has none.
-pub fn listen(addr: SocketAddr, config: &ServerConfig) -> io::Result<TcpListener> {
-    let socket = socket(addr)?;
-    socket.bind(&addr.into())?;
+pub fn listen(on: ListenOn, config: &ServerConfig) -> io::Result<TcpListener> {
+    let socket = match on {
+        ListenOn::Addr(addr) => {
+            let socket = socket(addr)?;
+            socket.bind(&addr.into())?;
+            socket
+        }
+        ListenOn::Listener(listener) => {
+            let socket = Socket::from(listener);
+            socket.set_tcp_nodelay(true)?;
+            socket
+        }
+    };
     listening(socket, config)
 }
 
 /// Binds `count` listeners to one address, each with a queue of its own. The kernel spreads connections over them. Port 0
-/// picks one free port for all.
+/// picks one free port for all. If `on` is a bound listener, all `count` results are that listener, with one queue.
 ///
 /// # Errors
 ///
 /// Returns the errors of [`listen`]. Returns an error if another process shares the address in this way already, because
 /// the first listener is bound exclusively.
 #[cfg(unix)]
-pub fn listen_together(addr: SocketAddr, count: usize, config: &ServerConfig) -> io::Result<Vec<TcpListener>> {
+pub fn listen_together(on: ListenOn, count: usize, config: &ServerConfig) -> io::Result<Vec<TcpListener>> {
+    let addr = match on {
+        ListenOn::Addr(addr) => addr,
+        ListenOn::Listener(_) => {
+            let listener = listen(on, config)?;
+            let mut listeners = (1..count).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
+            listeners.push(listener);
+            return Ok(listeners);
+        }
+    };
     let first = socket(addr)?;
     first.bind(&addr.into())?;
     first.set_reuse_port(true)?; // from now on
@@ -149,21 +172,6 @@ pub fn send_flags(last: bool) -> SendFlags {
     if last { SendFlags::NOSIGNAL | MORE } else { SendFlags::NOSIGNAL }
 }
 
-/// Returns the address of `text`, which is `HOST:PORT`. A host name is resolved; its first IPv4 address is preferred.
-///
-/// # Errors
-///
-/// Returns an error that quotes `text` if it is neither an address nor a name that resolves.
-pub fn resolve(text: &str) -> io::Result<SocketAddr> {
-    let found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| named(text, &error))?.collect();
-    let preferred = found.iter().find(|addr| addr.is_ipv4()).or(found.first());
-    preferred.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{text:?} has no address")))
-}
-
-fn named(text: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{text:?} is not an address like 127.0.0.1:8001: {error}"))
-}
-
 /// Whether an error of `accept` concerns one connection only, so that the next can be accepted at once.
 pub fn is_connection_error(error: &io::Error) -> bool {
     matches!(
@@ -179,35 +187,32 @@ pub fn is_connection_error(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_name_is_resolved_and_nonsense_is_named() {
-        assert_eq!(resolve("localhost:80").unwrap().port(), 80);
-        assert!(resolve("nonsense").unwrap_err().to_string().contains("nonsense"));
-    }
-
     /// Two runs that share a port by accident would each get half of all connections.
     #[test]
     fn listeners_together_keep_others_out() {
         let config = ServerConfig::default();
-        let any = "127.0.0.1:0".parse().unwrap();
-        let together = listen_together(any, 3, &config).unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let together = listen_together(any.into(), 3, &config).unwrap();
         let addr = together[0].local_addr().unwrap();
         assert!(together.iter().all(|listener| listener.local_addr().unwrap() == addr));
-        for error in [listen(addr, &config).map(drop), listen_together(addr, 2, &config).map(drop)] {
+        for error in [listen(addr.into(), &config).map(drop), listen_together(addr.into(), 2, &config).map(drop)] {
             assert_eq!(error.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         }
         drop(together);
-        assert_eq!(listen_together(addr, 2, &config).unwrap().len(), 2);
+        assert_eq!(listen_together(addr.into(), 2, &config).unwrap().len(), 2);
     }
 
     #[test]
     fn the_backlog_and_the_options_are_set() {
         let config = ServerConfig::default().with(|c| c.defer_accept = cfg!(target_os = "linux"));
-        let listener = listen("127.0.0.1:0".parse().unwrap(), &config).unwrap();
-        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        std::io::Write::write_all(&mut &client, b"x").unwrap();
-        let (stream, _) = listener.accept().unwrap();
-        prepare(&stream).unwrap();
-        assert!(stream.nodelay().unwrap());
+        let bound = TcpListener::bind("127.0.0.1:0").unwrap();
+        for on in [SocketAddr::from(([127, 0, 0, 1], 0)).into(), ListenOn::Listener(bound)] {
+            let listener = listen(on, &config).unwrap();
+            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            std::io::Write::write_all(&mut &client, b"x").unwrap();
+            let (stream, _) = listener.accept().unwrap();
+            prepare(&stream).unwrap();
+            assert!(stream.nodelay().unwrap());
+        }
     }
 }

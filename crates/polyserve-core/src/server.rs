@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, promise};
+use crate::net::{IntoListenOn, ListenOn};
 use crate::panics::isolate;
 pub use crate::panics::panic_text;
 use crate::service::Service;
@@ -18,7 +19,7 @@ use crate::sync::{Mutex, lock};
 ///
 /// # Contract
 ///
-/// * [`serve`](Self::serve) returns when the socket is bound and the workers are ready: a client may connect at once.
+/// * [`start`](Self::start) returns when the socket is bound and the workers are ready: a client may connect at once.
 /// * One server value may serve several times, also at the same time. The runs share nothing.
 /// * The project's contract defines the bytes on the wire, and its conformance kit tests them.
 /// * **Drain**: the server accepts until no connection waits, and closes the listener. It serves every accepted connection
@@ -35,13 +36,30 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
         (self.connections() == Connections::One).then_some(1)
     }
 
-    /// Binds `addr` and serves `service` on it. Port 0 picks a free port.
+    /// Listens and serves `service`. [`ServerExt::serve`] takes more types.
     ///
     /// # Errors
     ///
     /// Returns an error if the address cannot be bound, or a thread cannot be started.
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running>;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running>;
 }
+
+/// What every [`Server`] can do in addition.
+pub trait ServerExt: Server {
+    /// Serves `service` on an address, or on a bound listener.
+    ///
+    /// `on` is a `SocketAddr`, a host and a port (`"127.0.0.1:8001"`, `([127, 0, 0, 1], 8001)`), or a `TcpListener`. Port 0
+    /// picks a free port, which [`Running::local_addr`] returns. A service in an `Arc` is not wrapped again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `on` does not resolve or cannot be bound, or if a thread cannot be started.
+    fn serve(&self, on: impl IntoListenOn, service: impl Service) -> io::Result<Running> {
+        self.start(on.into_listen_on()?, service.into_shared())
+    }
+}
+
+impl<S: Server + ?Sized> ServerExt for S {}
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: Server + ?Sized> Server for Box<S> {
@@ -51,8 +69,8 @@ impl<S: Server + ?Sized> Server for Box<S> {
     fn max_concurrent(&self) -> Option<usize> {
         (**self).max_concurrent()
     }
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        (**self).serve(addr, service)
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        (**self).start(on, service)
     }
 }
 
@@ -193,6 +211,46 @@ fn finish(result: Result<Drain, String>) -> io::Result<Drain> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::Echo;
+
+    /// Keeps the service that it was started with.
+    #[derive(Default)]
+    struct Keep(Mutex<Option<Arc<dyn Service>>>);
+
+    impl fmt::Debug for Keep {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Keep")
+        }
+    }
+
+    impl Server for Keep {
+        fn connections(&self) -> Connections {
+            Connections::One
+        }
+        fn start(&self, _: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+            *lock(&self.0) = Some(service);
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    /// Serves `service`. Returns the address of the service that the server was started with.
+    fn address_in_server(service: impl Service) -> *const () {
+        let keep = Keep::default();
+        assert!(keep.serve(([127, 0, 0, 1], 0), service).is_err());
+        let service = lock(&keep.0).take().unwrap();
+        Arc::as_ptr(&service).cast()
+    }
+
+    /// A service that is wrapped twice costs a second virtual call for each request.
+    #[test]
+    fn a_shared_service_is_not_wrapped_again() {
+        let own = Arc::new(Echo);
+        let shared: Arc<dyn Service> = Arc::new(Echo);
+        let boxed: Arc<dyn Service> = Arc::from(Box::new(Echo) as Box<dyn Service>);
+        assert_eq!(address_in_server(Arc::clone(&own)), Arc::as_ptr(&own).cast());
+        assert_eq!(address_in_server(Arc::clone(&shared)), Arc::as_ptr(&shared).cast());
+        assert_eq!(address_in_server(Arc::clone(&boxed)), Arc::as_ptr(&boxed).cast());
+    }
 
     #[test]
     fn a_running_server_may_be_shared() {

@@ -30,7 +30,7 @@ fn round(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], 
 fn the_hot_path() {
     let repo = MapRepo::default();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
-    let env = Env::new(EntityService::shared(repo), &ServerConfig::default());
+    let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let pipelined = GET.repeat(16);
     let put = format!(

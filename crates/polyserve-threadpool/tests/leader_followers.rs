@@ -9,7 +9,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
 use polyserve_threadpool::LeaderFollowers;
 
 /// The time limit of each wait. It is reached only if a test fails.
@@ -83,7 +83,7 @@ fn start_with(config: ServerConfig) -> (Running, Arc<Latch>) {
     let latch = Arc::new(Latch::default());
     let server = LeaderFollowers::new(config).unwrap();
     let service = Arc::new(Held(Arc::clone(&latch)));
-    (server.serve("127.0.0.1:0".parse().unwrap(), service).unwrap(), latch)
+    (server.serve("127.0.0.1:0", service).unwrap(), latch)
 }
 
 fn ask(addr: SocketAddr, target: &str) {

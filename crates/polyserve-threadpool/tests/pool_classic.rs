@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
-use polyserve_core::{Drain, Executor, Job, Rejected, Server, ServerConfig};
+use polyserve_core::{Drain, Executor, Job, Rejected, ServerConfig, ServerExt};
 use polyserve_threadpool::{MpscPool, PoolClassic, PoolConfig};
 
 /// Only matters if something hangs.
@@ -72,8 +72,9 @@ fn ask(addr: SocketAddr) -> String {
 fn ask_ten(time: DropTime) -> (Vec<String>, Drain) {
     let pool = MpscPool::new(PoolConfig::new(2)).unwrap();
     let executor = Arc::new(Dropping { pool, drops_next: AtomicBool::new(false), time });
-    let server = PoolClassic::on(ServerConfig::default(), Arc::clone(&executor) as Arc<dyn Executor>).unwrap();
-    let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
+    let server =
+        PoolClassic::with_executor(ServerConfig::default(), Arc::clone(&executor) as Arc<dyn Executor>).unwrap();
+    let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
     let mut unserved = Vec::new();
     for _ in 0..5 {

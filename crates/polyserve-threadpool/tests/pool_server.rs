@@ -11,7 +11,7 @@ use polyserve_conformance::server::{self, ServerSubject};
 use polyserve_core::service::Echo;
 use polyserve_core::timer;
 use polyserve_core::{
-    Answer, ConfigError, Executor, Job, Rejected, Reply, Request, Running, Server, ServerConfig, Service,
+    Answer, ConfigError, Executor, Job, Rejected, Reply, Request, Running, ServerConfig, ServerExt, Service,
 };
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServer, Queue};
 
@@ -26,7 +26,7 @@ fn config(workers: usize, queue: usize, on_full: OnFull) -> PoolConfig {
 }
 
 fn over_caller_runs(config_: ServerConfig) -> Result<PoolServer, ConfigError> {
-    PoolServer::new(config_, |_| Ok(Arc::new(MpscPool::new(config(2, 1, OnFull::CallerRuns))?)))
+    PoolServer::with_factory(config_, |_| MpscPool::new(config(2, 1, OnFull::CallerRuns)))
 }
 
 fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
@@ -43,7 +43,7 @@ fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
 #[test]
 fn a_server_over_caller_runs_does_not_deadlock() {
     let server = over_caller_runs(ServerConfig::default()).unwrap();
-    let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
+    let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
     let pipeline =
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5000) + "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -87,10 +87,10 @@ fn a_server_over_caller_runs_keeps_the_contract_of_drains() {
 fn a_pool_that_waits_is_refused() {
     let waiting = || CrossbeamPool::new(config(1, 1, OnFull::Wait(PATIENCE)));
     let shared: Arc<dyn Executor> = Arc::new(waiting().unwrap());
-    let error = PoolServer::on(ServerConfig::default(), shared).unwrap_err();
+    let error = PoolServer::with_executor(ServerConfig::default(), shared).unwrap_err();
     assert!(error.to_string().contains("on_full"), "{error}");
-    let own = PoolServer::new(ServerConfig::default(), move |_| Ok(Arc::new(waiting()?))).unwrap();
-    let error = own.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap_err();
+    let own = PoolServer::with_factory(ServerConfig::default(), move |_| waiting()).unwrap();
+    let error = own.serve("127.0.0.1:0", Echo).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
@@ -99,8 +99,8 @@ fn a_pool_that_waits_is_refused() {
 #[test]
 fn clients_past_the_limit_read_a_503() {
     let limits = ServerConfig::default().with(|config| config.max_connections = 4);
-    let server = PoolServer::new(limits, |_| Ok(Arc::new(MpscPool::new(PoolConfig::new(2))?))).unwrap();
-    let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
+    let server = PoolServer::with_factory(limits, |_| MpscPool::new(PoolConfig::new(2))).unwrap();
+    let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
     let held: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(addr).unwrap()).collect();
     let mut refused = 0;
@@ -151,9 +151,9 @@ fn holding(workers: usize) -> (Running, Arc<Holding>) {
 
 fn holding_with(change: impl FnOnce(&mut ServerConfig)) -> (Running, Arc<Holding>) {
     let limits = ServerConfig::default().with(change);
-    let server = PoolServer::new(limits, |config| Ok(Arc::new(MpscPool::new(config.into())?))).unwrap();
+    let server = PoolServer::mpsc(limits).unwrap();
     let service = Arc::new(Holding::default());
-    (server.serve("127.0.0.1:0".parse().unwrap(), service.clone()).unwrap(), service)
+    (server.serve("127.0.0.1:0", service.clone()).unwrap(), service)
 }
 
 /// Opens a connection, sends a request, and waits until the service holds it.
@@ -421,8 +421,8 @@ impl Executor for Dropping {
 fn a_job_that_a_shared_executor_drops_leaves_no_connection_behind() {
     let pool = MpscPool::new(PoolConfig::new(2)).unwrap();
     let executor = Arc::new(Dropping { pool, jobs: AtomicUsize::new(0) });
-    let server = PoolServer::on(ServerConfig::default(), executor).unwrap();
-    let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
+    let server = PoolServer::with_executor(ServerConfig::default(), executor).unwrap();
+    let running = server.serve("127.0.0.1:0", Echo).unwrap();
     for _ in 0..10 {
         assert!(ask(running.local_addr(), LAST).unwrap().starts_with("HTTP/1.1 200 "));
     }

@@ -23,11 +23,10 @@
 //! because each of them holds a thread.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use polyserve_async::executors::{FuturesTasks, TasksConfig};
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
 use polyserve_threadpool::PoolClassic;
 
 /// The number of threads of the published pool.
@@ -47,9 +46,9 @@ impl FuturesPool {
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         let config = config.with(|config| config.workers = config.workers.or(Some(THREADS)));
-        let pool = PoolClassic::new(config, |config| {
+        let pool = PoolClassic::with_factory(config, |config| {
             let tasks = TasksConfig::from(config).with(|tasks| tasks.name = String::from("futures"));
-            Ok(Arc::new(FuturesTasks::new(tasks)?))
+            FuturesTasks::new(tasks)
         })?;
         Ok(Self(pool))
     }
@@ -65,7 +64,7 @@ impl Server for FuturesPool {
         self.0.max_concurrent()
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        self.0.serve(addr, service)
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        self.0.start(on, service)
     }
 }

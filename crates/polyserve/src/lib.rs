@@ -6,10 +6,8 @@
 #![cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
 //! use polyserve::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let addr = ([127, 0, 0, 1], 0).into();
-//!
-//! let server = PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?;
-//! let running = server.serve(addr, EntityService::shared(Sharded::new()))?;
+//! let server = PoolServer::mpsc(ServerConfig::default())?;
+//! let running = server.serve("127.0.0.1:0", EntityService::new(Sharded::new()))?;
 //! println!("{}", running.shutdown()?); // answered 0, cut 0, stuck 0
 //! # Ok(())
 //! # }
@@ -58,7 +56,7 @@
 //! let catalog = Catalog::builtin();
 //! let server = (catalog.server("leader_followers")?.make)(&ServerConfig::default())?;
 //! let repo = (catalog.repo("std_mutex")?.make)()?;
-//! let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo))?;
+//! let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo))?;
 //! # running.shutdown()?;
 //! # Ok(())
 //! # }
@@ -106,16 +104,16 @@ pub mod signals;
 
 pub use polyserve_core::{
     Answer, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections, Drain, ETag, Entity, EntityId,
-    EntityRef, EntityRepo, Executor, Head, Headers, Identifiable, InvalidEntity, Job, Lookup, Method, Put, Rejected,
-    RejectedReason, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, Service, Shutdown, Status,
-    Version, promise,
+    EntityRef, EntityRepo, Executor, Head, Headers, Identifiable, IntoListenOn, InvalidEntity, Job, ListenOn, Lookup,
+    Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server, ServerConfig,
+    ServerExt, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{
     answer, condition, config, entity, executor, http1, net, panics, repo, server, service, serving, shutdown, sync,
     timer,
 };
 #[cfg(feature = "signals")]
-pub use signals::run_until_signalled;
+pub use signals::ServeUntilSignal;
 
 /// Repos in memory, one locking strategy each.
 #[cfg(feature = "memory")]

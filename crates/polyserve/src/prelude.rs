@@ -8,13 +8,13 @@ pub use crate::memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
 pub use crate::repo::EntityRepoExt;
 pub use crate::service::{Body, EntityService};
 #[cfg(feature = "signals")]
-pub use crate::signals::{Signals, run_until_signalled};
+pub use crate::signals::{ServeUntilSignal, Signals};
 #[cfg(feature = "threadpool")]
 pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
     Answer, Condition, Conditional, Connections, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable,
-    Job, Lookup, Method, Put, Rejected, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, Service,
-    Status,
+    Job, Lookup, Method, Put, Rejected, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, ServerExt,
+    Service, Status,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;

@@ -8,11 +8,21 @@
 //!
 //! ```no_run
 //! use polyserve::prelude::*;
-//! use polyserve::signals::Signals;
 //!
-//! # fn run(server: &dyn Server, service: std::sync::Arc<dyn Service>) -> std::io::Result<()> {
+//! # fn run(server: &dyn Server, service: impl Service) -> std::io::Result<()> {
+//! println!("{}", server.serve_until_signal("127.0.0.1:8001", service)?); // answered 7, cut 0, stuck 0
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program that prints the address that was bound does the same in four lines:
+//!
+//! ```no_run
+//! use polyserve::prelude::*;
+//!
+//! # fn run(server: &dyn Server, service: impl Service) -> std::io::Result<()> {
 //! let signals = Signals::register()?; // first, so that none is lost
-//! let running = server.serve(([127, 0, 0, 1], 8001).into(), service)?;
+//! let running = server.serve("127.0.0.1:0", service)?;
 //! println!("listening on http://{}", running.local_addr());
 //! println!("{}", signals.drain(running)?);
 //! # Ok(())
@@ -24,7 +34,7 @@ use std::io;
 use std::process;
 use std::thread;
 
-use polyserve_core::{Answer, Drain, Running, promise};
+use polyserve_core::{Answer, Drain, IntoListenOn, Running, Server, ServerExt, Service, promise};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Arrivals;
 
@@ -80,15 +90,21 @@ impl fmt::Debug for Signals {
     }
 }
 
-/// Serves until SIGINT or SIGTERM arrives, then drains `running`. A signal before this call ends the process, unless
-/// [`Signals::register`] was called before.
-///
-/// # Errors
-///
-/// Returns an error if the handlers cannot be registered, or if the server has failed.
-pub fn run_until_signalled(running: Running) -> io::Result<Drain> {
-    Signals::register()?.drain(running)
+/// Serving until a signal arrives, for every [`Server`].
+pub trait ServeUntilSignal: Server {
+    /// Serves until SIGINT or SIGTERM arrives, then drains with the configured grace. The arguments are those of
+    /// [`ServerExt::serve`]. It prints nothing. Use [`Signals`] if the program prints the address that was bound.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the handlers cannot be registered, if the server cannot be started, or if it has failed.
+    fn serve_until_signal(&self, on: impl IntoListenOn, service: impl Service) -> io::Result<Drain> {
+        let signals = Signals::register()?; // first, so that none is lost
+        signals.drain(self.serve(on, service)?)
+    }
 }
+
+impl<S: Server + ?Sized> ServeUntilSignal for S {}
 
 /// Returns the exit code that a shell reports for a process ended by a signal.
 fn exit_code(signal: i32) -> i32 {

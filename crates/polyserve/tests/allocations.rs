@@ -56,7 +56,7 @@ fn no_repo_allocates_for_a_get() {
             }
         });
         assert_eq!(absent.count_total, 0, "looks for what is not in {name}");
-        let env = Env::new(EntityService::shared(repo), &ServerConfig::default());
+        let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
         let present: Vec<_> = (0..REQUESTS).map(get).collect();
         assert_eq!(allocations(&env, &present, b"HTTP/1.1 200 OK\r\n"), 0, "GETs of what is in {name}");
         held.push(name.clone());

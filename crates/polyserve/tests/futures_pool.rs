@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use polyserve::answer::promise;
 use polyserve::futures_pool::FuturesPool;
 use polyserve::sync::lock;
-use polyserve::{Answer, Completer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::catalog::{Catalog, Promise};
 use polyserve::sync::lock;
-use polyserve::{Answer, Completer, Reply, Request, ServerConfig, Service, Status, promise};
+use polyserve::{Answer, Completer, Reply, Request, ServerConfig, ServerExt as _, Service, Status, promise};
 
 /// Only used if the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> us
     let config = with_workers(workers);
     let server = (catalog.server(server).expect("it is in the catalog").make)(&config).expect("it takes workers");
     let held = Arc::new(Held::default());
-    let running = server.serve(([127, 0, 0, 1], 0).into(), held.clone()).expect("it serves");
+    let running = server.serve(([127, 0, 0, 1], 0), held.clone()).expect("it serves");
     let addr = running.local_addr();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..REQUESTS).map(|_| scope.spawn(move || get(addr))).collect();

@@ -1,8 +1,6 @@
 //! Signals affect the whole process, so this file has one test.
 #![cfg(all(feature = "signals", feature = "threadpool"))]
 
-use std::sync::Arc;
-
 use polyserve::prelude::*;
 use polyserve::service::Echo;
 
@@ -11,7 +9,7 @@ use polyserve::service::Echo;
 fn a_signal_before_the_drain_is_not_lost() {
     let signals = Signals::register().unwrap();
     signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
-    let server = PoolServer::new(ServerConfig::default(), |c| Ok(Arc::new(MpscPool::new(c.into())?))).unwrap();
-    let running = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).unwrap();
+    let server = PoolServer::mpsc(ServerConfig::default()).unwrap();
+    let running = server.serve(([127, 0, 0, 1], 0), Echo).unwrap();
     assert_eq!(signals.drain(running).unwrap(), Drain::default());
 }

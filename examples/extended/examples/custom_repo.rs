@@ -67,8 +67,8 @@ fn main() -> anyhow::Result<()> {
     // Every server can serve a conforming repo. An `Arc` of a repo is a repo, so the program can use the store too.
     let repo = Arc::new(Ordered::default());
     let _ = repo.put(Entity::new(7, "stored in process", 0.5)).wait()?;
-    let server = PoolServer::new(ServerConfig::default(), |config| Ok(Arc::new(MpscPool::new(config.into())?)))?;
-    let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(Arc::clone(&repo)))?;
+    let server = PoolServer::mpsc(ServerConfig::default())?;
+    let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(Arc::clone(&repo)))?;
 
     let mut client = TcpStream::connect(running.local_addr())?;
     client.write_all(b"GET /7 HTTP/1.1\r\nHost: example\r\nConnection: close\r\n\r\n")?;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
-//! The program needs no runtime of its own. A program with a runtime passes it to `TokioTcp::on`, and awaits
+//! The program needs no runtime of its own. A program with a runtime passes it to `TokioTcp::with_handle`, and awaits
 //! `Running::drained`. Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C
 //! exits at once.
 #![forbid(unsafe_code)]
@@ -22,7 +22,7 @@ fn main() -> anyhow::Result<()> {
     // How connections become work: tasks of one runtime. Try `TokioPerCore`, a runtime for each core.
     let server = settings.make(|config| TokioTcp::new(config.clone()))?;
     // How data is shared.
-    let service = EntityService::shared(TwoLevel::new());
+    let service = EntityService::new(TwoLevel::new());
 
     let running = server.serve(settings.listen, service)?;
     let url = format!("http://{}", running.local_addr());

@@ -30,12 +30,11 @@
 //! each request it ties with `tokio_tcp`: 1.08 (`close`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use async_executor::Executor;
 use polyserve_core::serving::{Bound, bind};
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
 
 use super::connection_task::ConnectionTask;
 use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup};
@@ -69,7 +68,7 @@ impl Smol {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the caller runs the executor.
-    pub fn on(executor: Arc<Executor<'static>>, config: ServerConfig) -> Result<Self, ConfigError> {
+    pub fn with_executor(config: ServerConfig, executor: Arc<Executor<'static>>) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("smol")?;
         if config.workers.is_some() {
@@ -87,8 +86,8 @@ impl Server for Smol {
         Connections::Multiplexed
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let registry = ConnectionRegistry::new(server, 1);
         let executor = self.executor.clone().unwrap_or_default();
         let mut threads = ThreadGroup::new("smol");

@@ -29,12 +29,12 @@
 //! waits. No record measures these two.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
 use polyserve_core::serving::ServerState;
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::{Builder, Handle};
 
 use super::connection_task::ConnectionTask;
@@ -65,8 +65,8 @@ impl Server for TokioPerCore {
         Connections::Multiplexed
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listeners = net::listen_together(addr, self.config.workers_or(1), &self.config)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
         let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), listeners.len());
         let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;

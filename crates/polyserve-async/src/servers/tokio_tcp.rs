@@ -30,11 +30,10 @@
 //! workers cannot take it. No record measures that.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use polyserve_core::serving::{Bound, bind};
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
 use tokio::runtime::Handle;
 
 use super::connection_task::ConnectionTask;
@@ -60,7 +59,7 @@ impl TokioTcp {
         Ok(Self { config, runtime: None })
     }
 
-    /// A server on the runtime of the caller. The runtime must have I/O enabled, else `serve` fails, and must outlive the
+    /// A server on the runtime of the caller. The runtime must have I/O enabled, else a start fails, and must outlive the
     /// runs.
     ///
     /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread of that
@@ -69,7 +68,7 @@ impl TokioTcp {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
-    pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
+    pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("tokio_tcp")?;
         if config.workers.is_some() {
@@ -87,8 +86,8 @@ impl Server for TokioTcp {
         Connections::Multiplexed
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let registry = ConnectionRegistry::new(server, 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
         let listener = listen_on(&handle, &registry, listener)?;

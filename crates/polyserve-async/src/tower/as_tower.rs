@@ -35,7 +35,7 @@ use crate::types::{head, reply};
 /// ```
 /// use polyserve_async::tower::AsTower;
 /// use polyserve_core::service::Welcome;
-/// let welcome = AsTower::new(std::sync::Arc::new(Welcome)).with_max_body(64 * 1024);
+/// let welcome = AsTower::new(Welcome).with_max_body(64 * 1024);
 /// ```
 #[derive(Clone)]
 pub struct AsTower {
@@ -49,8 +49,8 @@ const MAX_BODY: usize = 1024 * 1024;
 
 impl AsTower {
     /// Wraps `service`, with a limit of 1 MiB for bodies.
-    pub fn new(service: Arc<dyn Service>) -> Self {
-        Self { service, max_body: MAX_BODY, prefix: None }
+    pub fn new(service: impl Service) -> Self {
+        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None }
     }
 
     /// Sets the limit for bodies. A larger body is answered with 413.

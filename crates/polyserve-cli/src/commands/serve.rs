@@ -11,7 +11,7 @@ use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, STRICT_MEDIA_TYPE, switch};
 use polyserve::service::{EntityService, Page};
 use polyserve::signals::Signals;
-use polyserve::{Drain, ServerConfig, Service};
+use polyserve::{Drain, ServerConfig, ServerExt as _, Service};
 use polyserve_lab::Misuse;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::limits::raise_descriptors;

@@ -4,7 +4,7 @@ use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::service::EntityService;
 use polyserve::{
     Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig,
-    Shutdown,
+    ServerExt as _, Shutdown,
 };
 use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead};
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
@@ -174,7 +174,7 @@ fn broken_repos_are_found_out_in_process() {
 fn broken_repos_are_found_out_over_http() {
     let over = |repo: Arc<dyn EntityRepo>| {
         let server = (Catalog::builtin().server("pool_server").unwrap().make)(&ServerConfig::default()).unwrap();
-        let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).unwrap();
+        let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo)).unwrap();
         let run = recorded(&CheckSubject::Address { name: "broken".into(), addr: running.local_addr() });
         let _ = running.shutdown().unwrap();
         run

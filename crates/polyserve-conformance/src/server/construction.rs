@@ -67,6 +67,21 @@ pub fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A server serves on a listener that is bound already, and closes it at its end.
+pub fn a_bound_listener_is_served(subject: &ServerSubject) -> Outcome {
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let addr = listener.local_addr().expect("it is bound");
+    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let live = subject.try_serve(&server, listener, Arc::new(Echo)).expect("a bound listener can be served on");
+    assert_eq!(live.addr, addr, "the address is not that of the listener");
+    for _ in 0..20 {
+        live.ask(&get("/"), 200);
+    }
+    within(subject.patience, "the end of a server", move || drop(live));
+    assert!(TcpListener::bind(addr).is_ok(), "the listener is still open");
+    Outcome::Held
+}
+
 /// A client can connect as soon as `serve` has returned, at the returned address.
 pub fn it_serves_when_serve_returns(subject: &ServerSubject) -> Outcome {
     for _ in 0..10 {

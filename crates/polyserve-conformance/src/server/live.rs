@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::answer::park_until;
-use polyserve_core::{BoxFuture, Connections, Drain, Running, Server, ServerConfig, Service};
+use polyserve_core::{BoxFuture, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 
 use super::subject::ServerSubject;
 use crate::client::{Client, Response};
@@ -48,13 +48,13 @@ impl ServerSubject {
     pub(super) fn try_serve(
         &self,
         server: &Arc<dyn Server>,
-        addr: SocketAddr,
+        on: impl Into<ListenOn>,
         service: Arc<dyn Service>,
     ) -> io::Result<Live> {
-        let server = Arc::clone(server);
+        let (server, on) = (Arc::clone(server), on.into());
         let held = Arc::new(service);
         let service = Arc::downgrade(&held);
-        let running = within(self.patience, "serve", move || server.serve(addr, held))?;
+        let running = within(self.patience, "serve", move || server.start(on, held))?;
         let addr = running.local_addr();
         Ok(Live { running: Some(running), service, addr, patience: self.patience })
     }

@@ -79,8 +79,8 @@ pub use conditions::{
     conditions_are_evaluated, no_increment_is_lost_over_http,
 };
 pub use construction::{
-    a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused, a_wrong_limit_is_refused_by_name,
-    it_serves_when_serve_returns,
+    a_bound_listener_is_served, a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused,
+    a_wrong_limit_is_refused_by_name, it_serves_when_serve_returns,
 };
 pub use drain::{
     a_large_answer_outlives_the_shutdown, a_refused_body_does_not_hold_the_drain,
@@ -363,6 +363,7 @@ kit! {
         a_wrong_limit_is_refused_by_name,
         a_worker_count_is_honoured_or_refused,
         a_taken_address_is_an_error,
+        a_bound_listener_is_served,
         it_serves_when_serve_returns,
     }
 }

@@ -4,7 +4,6 @@ use std::any::type_name;
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::path::{self, MAX_ID};
 use super::preconditions;
@@ -82,11 +81,6 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// Returns the repo.
     pub fn repo(&self) -> &R {
         &self.repo
-    }
-
-    /// Creates a service over `repo` in the form that servers expect.
-    pub fn shared(repo: R) -> Arc<dyn Service> {
-        Arc::new(Self::new(repo))
     }
 
     fn get(&self, id: E::Id, condition: Condition, body: &mut Vec<u8>) -> Answer<Reply> {

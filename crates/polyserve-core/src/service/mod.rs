@@ -30,6 +30,45 @@ use crate::answer::Answer;
 /// * `head` agrees with `call`: if it refuses a head, `call` gives the same answer to the request. A server calls `head`
 ///   only if the body has not arrived.
 /// * A panic in `call`, in `head` or in the future is answered with 500. It affects no other request.
+///
+/// # Examples
+///
+/// A closure is a service. It returns a [`Reply`], or an [`Answer`] of one:
+///
+/// ```
+/// use polyserve_core::service::{Method, Request};
+/// use polyserve_core::{Reply, Service, Status};
+///
+/// let hello = |request: Request<'_>| match (request.head.method, request.head.path()) {
+///     (Method::Get, "/hello") => Reply::text("Hello!"),
+///     _ => Reply::problem(Status::NOT_FOUND, "Only /hello is here."),
+/// };
+/// # fn is_a_service(_: impl Service) {}
+/// # is_a_service(hello);
+/// ```
+///
+/// A type of its own can refuse requests by their heads, and write into the server's buffer:
+///
+/// ```
+/// use polyserve_core::service::{Body, Head, Request};
+/// use polyserve_core::{Answer, Reply, Service, Status};
+///
+/// /// Answers with the length of the body.
+/// struct Length;
+///
+/// impl Service for Length {
+///     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+///         body.extend_from_slice(request.body.len().to_string().as_bytes());
+///         Answer::Now(Reply::new(Status::OK, "text/plain", Body::InPlace))
+///     }
+///
+///     fn head(&self, head: &Head<'_>) -> Option<Reply> {
+///         (head.path() != "/length").then(|| Reply::problem(Status::NOT_FOUND, "Only /length is here."))
+///     }
+/// }
+/// # fn is_a_service(_: impl Service) {}
+/// # is_a_service(Length);
+/// ```
 pub trait Service: Send + Sync + 'static {
     /// Answers one request.
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply>;
@@ -39,20 +78,49 @@ pub trait Service: Send + Sync + 'static {
         let _ = head;
         None
     }
+
+    /// Moves the service into an `Arc`, as servers keep it. An `Arc` returns itself. There is no need to implement this.
+    fn into_shared(self) -> Arc<dyn Service>
+    where
+        Self: Sized,
+    {
+        Arc::new(self)
+    }
 }
 
-macro_rules! forward {
-    ($($pointer:ty),*) => {$(
-        #[deny(clippy::missing_trait_methods)]
-        impl<S: Service + ?Sized> Service for $pointer {
-            fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-                (**self).call(request, body)
-            }
-            fn head(&self, head: &Head<'_>) -> Option<Reply> {
-                (**self).head(head)
-            }
-        }
-    )*};
+#[deny(clippy::missing_trait_methods)]
+impl<S: Service> Service for Arc<S> {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        (**self).call(request, body)
+    }
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        (**self).head(head)
+    }
+    fn into_shared(self) -> Arc<dyn Service> {
+        self
+    }
 }
 
-forward!(Arc<S>, Box<S>);
+#[deny(clippy::missing_trait_methods)]
+impl Service for Arc<dyn Service> {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        (**self).call(request, body)
+    }
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        (**self).head(head)
+    }
+    fn into_shared(self) -> Arc<dyn Service> {
+        self
+    }
+}
+
+/// A closure that answers requests. The type of its parameter must be written: `|request: Request<'_>| ...`.
+impl<F, A> Service for F
+where
+    F: Fn(Request<'_>) -> A + Send + Sync + 'static,
+    A: Into<Answer<Reply>>,
+{
+    fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
+        self(request).into()
+    }
+}

@@ -1,5 +1,6 @@
 //! The reply of a service.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
@@ -120,6 +121,22 @@ impl Reply {
     pub fn new(status: Status, content_type: &'static str, body: Body) -> Self {
         debug_assert!(is_field_value(content_type));
         Self { status, content_type: Some(content_type), etag: None, headers: Vec::new(), body }
+    }
+
+    /// Creates a reply with status 200 and a plain text.
+    ///
+    /// ```
+    /// use polyserve_core::{Reply, Status};
+    ///
+    /// let reply = Reply::text("Hello!");
+    /// assert_eq!((reply.status(), reply.content_type()), (Status::OK, Some("text/plain; charset=utf-8")));
+    /// ```
+    pub fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        let body = match text.into() {
+            Cow::Borrowed(text) => Body::Static(text.as_bytes()),
+            Cow::Owned(text) => Body::Owned(text.into_bytes()),
+        };
+        Self::new(Status::OK, "text/plain; charset=utf-8", body)
     }
 
     /// Creates an error reply. Its body follows RFC 9457; `detail` is one sentence that states what was wrong.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ServerState;
 use crate::config::ServerConfig;
-use crate::net;
+use crate::net::{self, ListenOn};
 use crate::service::Service;
 
 /// A server that is bound and does not serve yet.
@@ -20,13 +20,13 @@ pub struct Bound {
     pub server: ServerState,
 }
 
-/// Binds `addr` within the limits of `config`, and creates the state of a run that serves `service`.
+/// Listens within the limits of `config`, and creates the state of a run that serves `service`.
 ///
 /// # Errors
 ///
 /// Returns the error of [`net::listen`].
-pub fn bind(addr: SocketAddr, config: &ServerConfig, service: Arc<dyn Service>) -> io::Result<Bound> {
-    let listener = net::listen(addr, config)?;
+pub fn bind(on: ListenOn, config: &ServerConfig, service: Arc<dyn Service>) -> io::Result<Bound> {
+    let listener = net::listen(on, config)?;
     listener.set_nonblocking(true)?;
     let local_addr = listener.local_addr()?;
     Ok(Bound { listener, local_addr, server: ServerState::new(service, config) })

@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn a_loop_that_only_rejects_ends_with_the_shutdown() {
         let Bound { listener, local_addr, server } =
-            bind(([127, 0, 0, 1], 0).into(), &ServerConfig::default(), Arc::new(Echo)).unwrap();
+            bind(std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into(), &ServerConfig::default(), Arc::new(Echo))
+                .unwrap();
         let server = Arc::new(server);
         let mut incoming = Incoming::new(listener, Arc::clone(&server)).unwrap();
         let clients = thread::spawn(move || {

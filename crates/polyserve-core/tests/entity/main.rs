@@ -18,7 +18,7 @@ use wire::{DATE, Wire};
 const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
 
 fn serve(repo: impl EntityRepo) -> Env {
-    Env::new(EntityService::shared(repo), &ServerConfig::default())
+    Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
 /// Serves `repo`. If `strict`, the media type of a PUT is checked.

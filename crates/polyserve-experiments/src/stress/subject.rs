@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context as _;
 use polyserve::catalog::{RepoEntry, ServerEntry};
 use polyserve::service::EntityService;
-use polyserve::{Connections, EntityRepo, Running, ServerConfig};
+use polyserve::{Connections, EntityRepo, Running, ServerConfig, ServerExt as _};
 use polyserve_lab::data::EntityVersion;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::process::Process;
@@ -76,9 +76,8 @@ impl Subject {
                 let server = (contestant.server.make)(&contestant.config)?;
                 let repo = (contestant.repo.make)().context("the repo cannot be made")?;
                 fill(&*repo, scenario).context("the repo cannot be filled")?;
-                let service = EntityService::shared(Arc::clone(&repo));
-                let running =
-                    server.serve(([127, 0, 0, 1], 0).into(), service).context("the server cannot be started")?;
+                let service = EntityService::new(Arc::clone(&repo));
+                let running = server.serve(([127, 0, 0, 1], 0), service).context("the server cannot be started")?;
                 Ok(Stage::Own { running, repo, connections: server.connections() })
             }
             Self::Apart { name, launch } => {

@@ -1,4 +1,4 @@
-//! The three lines of Rust that use a server over a repo.
+//! The two lines of Rust that use a server over a repo.
 //!
 //! Invariant: the printed lines are compiled lines. The catalog makes the code of a strategy from the tokens of its constructor.
 //! A macro here makes a text of the tokens of the other code, and in tests a function with only the crate's prelude in
@@ -20,37 +20,35 @@ pub struct Lines {
     pub code: Vec<String>,
 }
 
-/// Three lines as text. In tests they are also compiled, with the given variables.
+/// Two lines as text. In tests they are also compiled, with the given variables.
 macro_rules! lines {
-    (|$($variable:ident: $type:ty),*| { $($first:tt)* } { $($second:tt)* } { $($third:tt)* }) => {{
+    (|$($variable:ident: $type:ty),*| { $($first:tt)* } { $($second:tt)* }) => {{
         #[cfg(test)]
         #[allow(non_snake_case, unused_imports)]
         const _: fn($($type),*) -> Result<(), Box<dyn std::error::Error>> = |$($variable),*| {
             use polyserve::prelude::*;
-            $($first)* $($second)* $($third)*
+            $($first)* $($second)*
             Ok(())
         };
-        [stringify!($($first)*), stringify!($($second)*), stringify!($($third)*)]
+        [stringify!($($first)*), stringify!($($second)*)]
     }};
 }
 
 /// The lines for a server and a repo with code in the catalog.
-const BY_CODE: [&str; 3] = lines!(
+const BY_CODE: [&str; 2] = lines!(
     |SERVER: polyserve::threadpool::Sequential, REPO: polyserve::memory::TwoLevel|
     { let server = SERVER; }
-    { let running = server.serve(([127, 0, 0, 1], 8001).into(), EntityService::shared(REPO))?; }
-    { println!("{}", run_until_signalled(running)?); }
+    { println!("{}", server.serve_until_signal("127.0.0.1:8001", EntityService::new(REPO))?); }
 );
 
 /// The lines for others, which the program's catalog builds by their names.
-const BY_NAME: [&str; 3] = lines!(
+const BY_NAME: [&str; 2] = lines!(
     |catalog: &Catalog|
-    { let (server, repo) = (catalog.server("SERVER")?, catalog.repo("REPO")?); }
     {
-        let running = (server.make)(&ServerConfig::default())?
-            .serve(([127, 0, 0, 1], 8001).into(), EntityService::shared((repo.make)()?))?;
+        let (server, repo) =
+            ((catalog.server("SERVER")?.make)(&ServerConfig::default())?, (catalog.repo("REPO")?.make)()?);
     }
-    { println!("{}", run_until_signalled(running)?); }
+    { println!("{}", server.serve_until_signal("127.0.0.1:8001", EntityService::new(repo))?); }
 );
 
 /// A configuration with another number of workers, which replaces [`BuildCode::CONFIG`].
@@ -108,15 +106,14 @@ mod tests {
             code,
             [
                 "let server = TokioTcp::new(ServerConfig::default())?;",
-                "let running = server.serve(([127, 0, 0, 1], 8001).into(), EntityService::shared(TwoLevel::new()))?;",
-                "println!(\"{}\", run_until_signalled(running)?);",
+                "println!(\"{}\", server.serve_until_signal(\"127.0.0.1:8001\", EntityService::new(TwoLevel::new()))?);",
             ]
         );
         let pool = of("pool_server/mpsc_pool", "dashmap", Some(64));
         assert_eq!(pool.feature, None);
         assert_eq!(
             pool.code[0],
-            "let server = PoolServer::new(ServerConfig::default().with(|config| config.workers = Some(64)), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?;"
+            "let server = PoolServer::mpsc(ServerConfig::default().with(|config| config.workers = Some(64)))?;"
         );
     }
 
@@ -161,7 +158,9 @@ mod tests {
     #[test]
     fn a_programs_own_is_made_by_its_name() {
         let mine = of("mine", "two_level", None);
-        assert_eq!(mine.code[0], "let (server, repo) = (catalog.server(\"mine\")?, catalog.repo(\"two_level\")?);");
-        assert!(mine.code[1].starts_with("let running = (server.make)(&ServerConfig::default())?"), "{mine:?}");
+        assert_eq!(
+            mine.code[0],
+            "let (server, repo) = ((catalog.server(\"mine\")?.make)(&ServerConfig::default())?, (catalog.repo(\"two_level\")?.make)()?);"
+        );
     }
 }

@@ -12,14 +12,14 @@
 //! *Wins when* its rate is the limit that a comparison needs. *Loses when* a connection is kept.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{self, SocketAddr, TcpListener, TcpStream};
+use std::net::{self, TcpListener, TcpStream};
 use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::net::{is_connection_error, listen};
 use polyserve::sync::{read, write};
-use polyserve::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, Shutdown};
+use polyserve::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown};
 
 use super::answer::{Answers, Clock};
 use super::validate;
@@ -47,8 +47,8 @@ impl Server for NullAccept {
         Connections::One
     }
 
-    fn serve(&self, addr: SocketAddr, _service: Arc<dyn Service>) -> io::Result<Running> {
-        let sockets = Arc::new(Sockets { listener: listen(addr, &self.config)?, connection: RwLock::default() });
+    fn start(&self, on: ListenOn, _service: Arc<dyn Service>) -> io::Result<Running> {
+        let sockets = Arc::new(Sockets { listener: listen(on, &self.config)?, connection: RwLock::default() });
         let local_addr = sockets.listener.local_addr()?;
         let shutdown = Shutdown::new();
         let answers = Answers::new(true, Clock::start(&shutdown)?);

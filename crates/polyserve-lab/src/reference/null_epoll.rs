@@ -14,12 +14,12 @@
 //! *Wins when* its rate is the limit that a comparison needs. *Loses when* an answer depends on its request.
 
 use std::io::{self, PipeReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyserve::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, Shutdown, net};
+use polyserve::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown, net};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -52,8 +52,8 @@ impl Server for NullEpoll {
         Connections::Multiplexed
     }
 
-    fn serve(&self, addr: SocketAddr, _service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
+    fn start(&self, on: ListenOn, _service: Arc<dyn Service>) -> io::Result<Running> {
+        let listener = net::listen(on, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let shutdown = Shutdown::new();

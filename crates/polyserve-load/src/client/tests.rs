@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use polyserve_core::service::EntityService;
-use polyserve_core::{Running, Server as _, ServerConfig};
+use polyserve_core::{Running, ServerConfig, ServerExt as _};
 use polyserve_memory::StdRwlock;
 use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 
@@ -15,8 +15,8 @@ use crate::traffic::Traffic;
 
 fn serve() -> Running {
     let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
-    let server = PoolServer::on(ServerConfig::default(), pool).unwrap();
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdRwlock::new())).unwrap()
+    let server = PoolServer::with_executor(ServerConfig::default(), pool).unwrap();
+    server.serve(([127, 0, 0, 1], 0), EntityService::new(StdRwlock::new())).unwrap()
 }
 
 /// Returns the number of allocations of this thread for a load of `count` requests.

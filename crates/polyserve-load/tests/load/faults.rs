@@ -169,8 +169,8 @@ fn large_bodies_both_ways() {
     };
     let config = polyserve_core::ServerConfig::default().with(|config| config.max_body = 4 << 20);
     let sequential = polyserve_threadpool::LeaderFollowers::new(config).unwrap();
-    let echo = std::sync::Arc::new(polyserve_core::service::Echo);
-    let running = polyserve_core::Server::serve(&sequential, ([127, 0, 0, 1], 0).into(), echo).unwrap();
+    let running =
+        polyserve_core::ServerExt::serve(&sequential, ([127, 0, 0, 1], 0), polyserve_core::service::Echo).unwrap();
     let load = |traffic| requests(running.local_addr(), &traffic, 10).with(|load| load.connections = 2);
     let good = report(&load(exchange(body.clone())));
     assert_clean(&good);

@@ -6,7 +6,7 @@ use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::service::EntityService;
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, Running,
-    Server as _, ServerConfig,
+    ServerConfig, ServerExt as _,
 };
 use polyserve_load::{Pace, Usage, prefill};
 use polyserve_memory::StdRwlock;
@@ -49,8 +49,8 @@ impl EntityRepo for KeepsTheFirst {
 
 fn serve(repo: impl EntityRepo) -> Running {
     let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
-    let server = PoolServer::on(ServerConfig::default(), pool).unwrap();
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).unwrap()
+    let server = PoolServer::with_executor(ServerConfig::default(), pool).unwrap();
+    server.serve(([127, 0, 0, 1], 0), EntityService::new(repo)).unwrap()
 }
 
 /// Regression test: each answer of such a server alone is possible in some order of the operations. So the load once

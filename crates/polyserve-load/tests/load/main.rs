@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve_core::service::EntityService;
-use polyserve_core::{Running, Server as _, ServerConfig};
+use polyserve_core::{Running, ServerConfig, ServerExt as _};
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Load, LoadProgress, Report, RunLength, Traffic, run};
 use polyserve_memory::StdRwlock;
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An entity server.
 fn serve(config: ServerConfig) -> Running {
     let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
-    let server = PoolServer::on(config, pool).unwrap();
-    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdRwlock::new())).unwrap()
+    let server = PoolServer::with_executor(config, pool).unwrap();
+    server.serve(([127, 0, 0, 1], 0), EntityService::new(StdRwlock::new())).unwrap()
 }
 
 fn entities(keys: u64, mix: &str) -> Traffic {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Server as _, ServerConfig};
+use polyserve_core::{ServerConfig, ServerExt as _};
 use polyserve_load::{CpuSource, Load, LoadError, Pace, RunLength, Traffic, Usage, prefill, run};
 
 use super::{assert_clean, entities, report, requests, serve};
@@ -174,8 +174,8 @@ fn many_connections_and_a_sequential_server() {
     assert_clean(&report(&requests(running.local_addr(), &traffic, 5_000).with(|load| load.connections = 400)));
 
     let sequential = polyserve_threadpool::Sequential::new(ServerConfig::default()).unwrap();
-    let service = polyserve_core::service::EntityService::shared(polyserve_memory::StdRwlock::new());
-    let running = sequential.serve(([127, 0, 0, 1], 0).into(), service).unwrap();
+    let service = polyserve_core::service::EntityService::new(polyserve_memory::StdRwlock::new());
+    let running = sequential.serve(([127, 0, 0, 1], 0), service).unwrap();
     prefill(running.local_addr(), "host", &traffic).unwrap();
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
         let load = requests(running.local_addr(), &traffic, 200).with(|load| load.usage = usage);

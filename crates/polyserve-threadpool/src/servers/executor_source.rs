@@ -23,10 +23,8 @@ const NO_WAITING: &str =
     "on_full must not be Wait: a server that waits for room in the queue cannot accept. It answers 503 instead";
 
 impl ExecutorSource {
-    pub(super) fn new(
-        factory: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
-    ) -> Self {
-        Self::Own(Box::new(factory))
+    pub(super) fn new<E: Executor>(factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static) -> Self {
+        Self::Own(Box::new(move |config| Ok(factory(config)?.into_shared())))
     }
 
     /// # Errors

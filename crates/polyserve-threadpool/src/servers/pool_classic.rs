@@ -37,7 +37,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -45,11 +45,13 @@ use std::time::{Duration, Instant};
 use polyserve_core::serving::blocking::{Served, serve_pooled};
 use polyserve_core::serving::{Accepted, Bound, Incoming, OpenConnections, SHUTDOWN_SLACK, ServerState, bind};
 use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Connections, Drain, Executor, Job, Running, Server, ServerConfig, Service};
+use polyserve_core::{
+    ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service,
+};
 
 use super::executor_source::ExecutorSource;
 use super::silent_connections::SilentConnections;
-use crate::PoolConfig;
+use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
 
 /// The time that a worker waits for the first byte of a connection if no other connection waits for a worker.
 const FIRST_BYTE: Duration = Duration::from_millis(1);
@@ -61,16 +63,43 @@ pub struct PoolClassic {
 }
 
 impl PoolClassic {
-    /// Creates a server within the limits of `config`. Each run creates an executor with `factory`, and closes it at its
+    /// Creates a server on threads that share the standard library's channel ([`MpscPool`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn mpsc(config: ServerConfig) -> Result<Self, ConfigError> {
+        Self::with_factory(config, |config| MpscPool::new(config.into()))
+    }
+
+    /// Creates a server on threads that share a channel of the `crossbeam-channel` crate ([`CrossbeamPool`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
+        Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
+    }
+
+    /// Creates a server on threads with a queue each, which take jobs from each other ([`StealingPool`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
+        Self::with_factory(config, |config| StealingPool::new(config.into()))
+    }
+
+    /// Creates a server on executors of your own. Each run creates an executor with `factory`, and closes it at its
     /// end. The executor's queue bounds the connections that wait, unless it is unbounded. If `workers` is not set, `factory`
     /// is called with four workers for each core.
     ///
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
-    pub fn new(
+    pub fn with_factory<E: Executor>(
         config: ServerConfig,
-        factory: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
+        factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
         // Other executors may have one thread for each core by default. That is too few if each job is a connection.
@@ -79,15 +108,16 @@ impl PoolClassic {
         Ok(Self { config, executor: ExecutorSource::new(factory) })
     }
 
-    /// Creates a server on an executor that may have other work too. The executor is not closed at the end.
+    /// Creates a server on one executor for all runs. Pass an `Arc` if the executor has other work too. It is not closed at the
+    /// end of a run.
     ///
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
     /// if the executor's `execute` may wait.
-    pub fn on(config: ServerConfig, executor: Arc<dyn Executor>) -> Result<Self, ConfigError> {
+    pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { executor: ExecutorSource::shared(&config, executor)?, config })
+        Ok(Self { executor: ExecutorSource::shared(&config, executor.into_shared())?, config })
     }
 }
 
@@ -101,8 +131,8 @@ impl Server for PoolClassic {
         Some(workers.min(self.config.max_connections))
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let shutdown = server.shutdown.clone();
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;

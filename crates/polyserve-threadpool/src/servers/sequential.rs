@@ -33,7 +33,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ use polyserve_core::serving::{
     ThreadBuffers, bind, drain_backlog, wait,
 };
 use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
+use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
 
 use super::silent_connections::SilentConnections;
@@ -83,8 +83,8 @@ impl Server for Sequential {
         Connections::One
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let wake = server.wake_pipe()?;
         let server = Arc::new(server);
         let shared = Arc::new(SequentialState {

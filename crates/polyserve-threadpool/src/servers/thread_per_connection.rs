@@ -34,7 +34,7 @@
 //! (`full`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::serving::{
     Bound, Incoming, LogThrottle, OpenConnection, OpenConnections, ServerState, bind, blocking,
 };
-use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service.
 const STACK: usize = 128 * 1024;
@@ -84,8 +84,8 @@ impl Server for ThreadPerConnection {
         Some(self.config.max_connections)
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let bound = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let bound = bind(on, &self.config, service)?;
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let main = MainThread::new(bound)?;
         Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || main.run())
@@ -178,6 +178,8 @@ fn start_thread(
 mod tests {
     use std::io::{Read as _, Write as _};
 
+    use std::net::SocketAddr;
+
     use polyserve_core::service::Echo;
 
     use super::*;
@@ -199,7 +201,7 @@ mod tests {
             }
         }
         let config = ServerConfig::default().with(|c| c.max_connections = 1);
-        let bound = bind("127.0.0.1:0".parse().unwrap(), &config, Arc::new(Echo)).unwrap();
+        let bound = bind(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &config, Arc::new(Echo)).unwrap();
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let main = MainThread { start_thread: start_or_fail, ..MainThread::new(bound).unwrap() };
         let main = thread::spawn(move || main.run());

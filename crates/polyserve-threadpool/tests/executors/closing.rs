@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use polyserve_core::Executor as _;
 use polyserve_threadpool::{CrossbeamPool, MpscPool, StealingPool};
 
 use super::support::{bounded, nothing, occupy, pools, until};

@@ -23,11 +23,17 @@ impl BuildCode {
         Self { feature, expression: expression.into() }
     }
 
-    /// Returns the code of the server `path` over the executor with this code.
+    /// Returns the code of the server `path` over the executor `name` with this code.
     #[cfg(feature = "threadpool")]
-    pub(super) fn over(&self, path: &str) -> Self {
+    pub(super) fn over(&self, path: &str, name: &str) -> Self {
         let Self { feature, expression } = self;
         let config = Self::CONFIG;
-        Self::new(*feature, format!("{path}::new({config}, |c| Ok(std::sync::Arc::new({expression})))?"))
+        let constructor = match name {
+            "mpsc_pool" => format!("mpsc({config})"),
+            "crossbeam_pool" => format!("crossbeam({config})"),
+            "stealing_pool" => format!("stealing({config})"),
+            _ => format!("with_factory({config}, |c| Ok({expression}))"),
+        };
+        Self::new(*feature, format!("{path}::{constructor}?"))
     }
 }

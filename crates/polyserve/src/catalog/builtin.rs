@@ -237,10 +237,10 @@ pub(super) fn pool_classic(executor: &ExecutorEntry) -> ServerEntry {
         CLASSIC,
         move |config| {
             let make = std::sync::Arc::clone(&make);
-            Ok(Box::new(polyserve::threadpool::PoolClassic::new(config.clone(), move |config| make(config))?))
+            Ok(Box::new(polyserve::threadpool::PoolClassic::with_factory(config.clone(), move |config| make(config))?))
         },
     );
-    let code = executor.code.as_ref().map(|code| code.over("polyserve::threadpool::PoolClassic"));
+    let code = executor.code.as_ref().map(|code| code.over("polyserve::threadpool::PoolClassic", &executor.name));
     ServerEntry { code, ..entry }
 }
 
@@ -259,10 +259,10 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
         ],
         move |config| {
             let make = std::sync::Arc::clone(&make);
-            Ok(Box::new(PoolServer::new(config.clone(), move |config| make(config))?))
+            Ok(Box::new(PoolServer::with_factory(config.clone(), move |config| make(config))?))
         },
     );
-    let code = executor.code.as_ref().map(|code| code.over("PoolServer"));
+    let code = executor.code.as_ref().map(|code| code.over("PoolServer", &executor.name));
     ServerEntry { code, tags: executor.tags.clone(), ..entry }
 }
 
@@ -329,7 +329,9 @@ const REPO: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::
 
 fn services(catalog: Catalog) -> Catalog {
     catalog
-        .with_service(Entry::service("entity", "the entity store", &[Promise::AnswersAsRepo], EntityService::shared))
+        .with_service(Entry::service("entity", "the entity store", &[Promise::AnswersAsRepo], |repo| {
+            std::sync::Arc::new(EntityService::new(repo))
+        }))
         .with_service(Entry::service("echo", "the request's body", &[Promise::AnswersNow], |_| {
             std::sync::Arc::new(Echo)
         }))

@@ -69,7 +69,7 @@ mod threadpool {
         let mine = Entry::executor("mine", "my own", &[], move |config| mpsc(config));
         let catalog = Catalog::new().with_executor(mine);
         let server = (catalog.server("pool_server/mine").unwrap().make)(&ServerConfig::default()).unwrap();
-        let running = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(polyserve_core::service::Echo)).unwrap();
+        let running = polyserve::ServerExt::serve(&server, ([127, 0, 0, 1], 0), polyserve_core::service::Echo).unwrap();
         assert_ne!(running.local_addr().port(), 0);
         assert_eq!(running.shutdown().unwrap(), polyserve_core::Drain::default());
     }
@@ -154,8 +154,7 @@ fn code_as_people_write_it() {
         expression(&catalog.server("sequential").unwrap().code),
         "polyserve::threadpool::Sequential::new(ServerConfig::default())?"
     );
-    let over =
-        stringify!(PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?);
+    let over = stringify!(PoolServer::mpsc(ServerConfig::default())?);
     let plain = |text: &str| text.split_whitespace().collect::<String>();
     assert_eq!(plain(&expression(&catalog.server("pool_server").unwrap().code)), plain(over));
 }
@@ -165,9 +164,7 @@ fn code_as_people_write_it() {
 #[test]
 fn the_code_of_a_pool_server_compiles() {
     use polyserve::prelude::*;
-    let build = || -> Result<PoolServer, Box<dyn std::error::Error>> {
-        Ok(PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?)
-    };
+    let build = || -> Result<PoolServer, Box<dyn std::error::Error>> { Ok(PoolServer::mpsc(ServerConfig::default())?) };
     assert_eq!(build().unwrap().connections(), Connections::Multiplexed);
 }
 

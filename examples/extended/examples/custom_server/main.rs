@@ -13,16 +13,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve::ConfigError;
 use polyserve::catalog::{Entry, Promise};
 use polyserve::prelude::*;
 use polyserve::serving::{Bound, Incoming, OpenConnections, ServerState, bind, blocking};
+use polyserve::{ConfigError, ListenOn};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
 
@@ -56,8 +56,8 @@ impl Server for PerThread {
         Some(self.config.max_connections)
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std::io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> std::io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let shutdown = server.shutdown.clone();
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
@@ -128,8 +128,8 @@ fn main() -> anyhow::Result<ExitCode> {
     print!("{report}");
     anyhow::ensure!(report.conforms(), "the server does not keep the contract");
 
-    let running = PerThread::new(ServerConfig::default())?
-        .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(TwoLevel::new()))?;
+    let running =
+        PerThread::new(ServerConfig::default())?.serve(([127, 0, 0, 1], 0), EntityService::new(TwoLevel::new()))?;
     println!("it conforms, and listened on http://{}: {}", running.local_addr(), running.shutdown()?);
     Ok(ExitCode::SUCCESS)
 }

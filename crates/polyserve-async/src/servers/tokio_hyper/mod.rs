@@ -84,16 +84,17 @@ mod tower_adapter;
 mod validate;
 
 use std::io as std_io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[cfg(feature = "tower")]
 use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
+#[cfg(feature = "tower")]
+use polyserve_core::IntoListenOn;
 use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::serving::{Bound, bind};
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
 use tokio::runtime::Handle;
 
 #[cfg(feature = "tower")]
@@ -127,7 +128,7 @@ impl TokioHyper {
         Ok(Self::of(config, None))
     }
 
-    /// A server on the runtime of the caller. The runtime must have I/O enabled, else `serve` fails, and must outlive the
+    /// A server on the runtime of the caller. The runtime must have I/O enabled, else a start fails, and must outlive the
     /// runs.
     ///
     /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread of that
@@ -136,7 +137,7 @@ impl TokioHyper {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
-    pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
+    pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("tokio_hyper")?;
         if config.workers.is_some() {
@@ -170,9 +171,10 @@ impl TokioHyper {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Server::serve`], and an error after `with_http2`, which only [`Server::serve`] supports.
+    /// Returns the errors of [`ServerExt::serve`](polyserve_core::ServerExt::serve), and an error after `with_http2`, which only
+    /// that supports.
     #[cfg(feature = "tower")]
-    pub fn serve_tower<S, B>(&self, addr: SocketAddr, service: S) -> std_io::Result<Running>
+    pub fn serve_tower<S, B>(&self, on: impl IntoListenOn, service: S) -> std_io::Result<Running>
     where
         S: tower_service::Service<http::Request<RequestBody>, Response = http::Response<B>>
             + Clone
@@ -188,7 +190,7 @@ impl TokioHyper {
         if self.http2 {
             return Err(ConfigError::new("http2 is not served to a tower::Service").into());
         }
-        self.serve_with(addr, Arc::new(UnusedService), move |connection| {
+        self.serve_with(on.into_listen_on()?, Arc::new(UnusedService), move |connection| {
             tower_adapter::TowerAdapter::new(Arc::clone(connection), service.clone())
         })
     }
@@ -206,11 +208,11 @@ impl TokioHyper {
     /// Serves requests with a handler for each connection, which `handler` makes.
     fn serve_with<A: RequestHandler>(
         &self,
-        addr: SocketAddr,
+        on: ListenOn,
         service: Arc<dyn Service>,
         handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let registry = ConnectionRegistry::new(server, 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
@@ -243,8 +245,8 @@ impl Server for TokioHyper {
         Connections::Multiplexed
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        self.serve_with(addr, service, |connection| ServiceAdapter(Arc::clone(connection)))
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> std_io::Result<Running> {
+        self.serve_with(on, service, |connection| ServiceAdapter(Arc::clone(connection)))
     }
 }
 

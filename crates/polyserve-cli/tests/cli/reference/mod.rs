@@ -4,11 +4,10 @@ mod wire;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 
 use polyserve::catalog::Catalog;
 use polyserve::service::Echo;
-use polyserve::{Running, ServerConfig};
+use polyserve::{Running, ServerConfig, ServerExt as _};
 use polyserve_lab::reference::{BODY, with_references};
 
 use super::PATIENCE;
@@ -20,7 +19,7 @@ const NAMES: [&str; 2] = ["null_epoll", "null_accept"];
 fn start(name: &str, config: &ServerConfig) -> Running {
     let catalog = with_references(Catalog::new());
     let server = (catalog.reference(name).unwrap().make)(config).unwrap();
-    server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).unwrap()
+    server.serve(([127, 0, 0, 1], 0), Echo).unwrap()
 }
 
 fn connect(addr: SocketAddr) -> TcpStream {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown as Side, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown as Side, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Drain, Running, ServerConfig, Service, Shutdown, net};
+use polyserve_core::{Drain, ListenOn, Running, ServerConfig, Service, Shutdown, net};
 
 use super::Flaw;
 use super::connection::{reject, serve_connection};
@@ -22,12 +22,12 @@ const REST: Duration = Duration::from_millis(1);
 static ALL_ANSWERS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn serve(
-    addr: SocketAddr,
+    on: ListenOn,
     service: Arc<dyn Service>,
     config: &ServerConfig,
     flaw: Option<Flaw>,
 ) -> io::Result<Running> {
-    let listener = net::listen(addr, config)?;
+    let listener = net::listen(on, config)?;
     listener.set_nonblocking(true)?;
     let local_addr = listener.local_addr()?;
     let shutdown = Shutdown::new();

@@ -20,10 +20,9 @@ mod run_context;
 mod sending;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
 
 pub use flaw::Flaw;
 
@@ -74,7 +73,7 @@ impl Server for PlainServer {
         if self.flaw.is_some_and(Flaw::serves_one) { Connections::One } else { Connections::OnePerThread }
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        accept::serve(addr, service, &self.config, self.flaw)
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        accept::serve(on, service, &self.config, self.flaw)
     }
 }

@@ -315,7 +315,7 @@ mod tests {
     )]
     fn an_evicted_connection_that_pipelines_ends_with_its_next_answer() {
         const REQUESTS: usize = 1000;
-        let addr = "127.0.0.1:0".parse().unwrap();
+        let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into();
         let Bound { listener, local_addr, server } = bind(addr, &ServerConfig::default(), Arc::new(Echo)).unwrap();
         listener.set_nonblocking(false).unwrap();
         set_first_timeouts(&listener, &server.config).unwrap();

@@ -76,7 +76,6 @@ mod connection_slot;
 mod threads;
 
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,7 +85,7 @@ use std::time::{Duration, Instant};
 use connection::Leader;
 use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
 use polyserve_core::sync::{lock, write};
-use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 use threads::RunState;
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.
@@ -135,8 +134,8 @@ impl Server for LeaderFollowers {
         Some(self.config.max_connections)
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let bound = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let bound = bind(on, &self.config, service)?;
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let supervisor = LeaderSupervisor::new(Arc::new(RunState::new(bound)?));
         Running::start("leader-followers", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
@@ -291,7 +290,7 @@ impl LeaderSupervisor {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::net::TcpStream;
+    use std::net::{SocketAddr, TcpStream};
     use std::sync::Barrier;
     use std::thread::JoinHandle;
 
@@ -322,7 +321,7 @@ mod tests {
     }
 
     fn run(service: Arc<dyn Service>) -> (Arc<RunState>, SocketAddr, JoinHandle<Drain>) {
-        let addr = "127.0.0.1:0".parse().unwrap();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         let bound = bind(addr, &ServerConfig::default(), service).unwrap();
         let addr = bound.local_addr;
         let shared = Arc::new(RunState::new(bound).unwrap());

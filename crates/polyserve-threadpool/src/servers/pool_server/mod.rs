@@ -56,13 +56,13 @@ mod wakeups;
 mod worker;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use polyserve_core::serving::{Bound, bind};
-use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Connections, Executor, ListenOn, Running, Server, ServerConfig, Service};
 
 use super::executor_source::ExecutorSource;
+use crate::{CrossbeamPool, MpscPool, StealingPool};
 use supervisor::Supervisor;
 use worker::PoolServerState;
 
@@ -74,29 +74,57 @@ pub struct PoolServer {
 }
 
 impl PoolServer {
-    /// Creates a server within the limits of `config`. Each run creates an executor with `factory`, and closes it at its
+    /// Creates a server on threads that share the standard library's channel ([`MpscPool`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn mpsc(config: ServerConfig) -> Result<Self, ConfigError> {
+        Self::with_factory(config, |config| MpscPool::new(config.into()))
+    }
+
+    /// Creates a server on threads that share a channel of the `crossbeam-channel` crate ([`CrossbeamPool`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
+        Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
+    }
+
+    /// Creates a server on threads with a queue each, which take jobs from each other ([`StealingPool`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
+        Self::with_factory(config, |config| StealingPool::new(config.into()))
+    }
+
+    /// Creates a server on executors of your own. Each run creates an executor with `factory`, and closes it at its
     /// end.
     ///
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
-    pub fn new(
+    pub fn with_factory<E: Executor>(
         config: ServerConfig,
-        factory: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
+        factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self { config, executor: ExecutorSource::new(factory) })
     }
 
-    /// Creates a server on an executor that may have other work too. The executor is not closed at the end.
+    /// Creates a server on one executor for all runs. Pass an `Arc` if the executor has other work too. It is not closed at the
+    /// end of a run.
     ///
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
     /// if the executor's `execute` may wait.
-    pub fn on(config: ServerConfig, executor: Arc<dyn Executor>) -> Result<Self, ConfigError> {
+    pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { executor: ExecutorSource::shared(&config, executor)?, config })
+        Ok(Self { executor: ExecutorSource::shared(&config, executor.into_shared())?, config })
     }
 }
 
@@ -105,8 +133,8 @@ impl Server for PoolServer {
         Connections::Multiplexed
     }
 
-    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let (executor, is_own) = self.executor.start(&self.config)?;
         let shutdown = server.shutdown.clone();
         let shared = PoolServerState::new(server, mio::net::TcpListener::from_std(listener), executor, !is_own)?;
