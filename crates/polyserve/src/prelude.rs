@@ -6,7 +6,7 @@ pub use crate::futures_pool::FuturesPool;
 #[cfg(feature = "memory")]
 pub use crate::memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
 pub use crate::repo::EntityRepoExt;
-pub use crate::service::{Body, EntityService};
+pub use crate::service::{Body, EntityService, Routes};
 #[cfg(feature = "signals")]
 pub use crate::signals::{ServeUntilSignal, Signals};
 #[cfg(feature = "threadpool")]

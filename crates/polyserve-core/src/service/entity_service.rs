@@ -48,7 +48,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         Self { repo, prefix: String::new(), strict_media_type: false, etags: false, entity: PhantomData }
     }
 
-    /// Sets the prefix of all paths: with `/accounts`, entities are at `/accounts/{id}`. Empty by default.
+    /// Sets the prefix of all paths: with `/accounts`, entities are at `/accounts/{id}`. Empty by default. Several services
+    /// share a server by [`Routes`](super::Routes).
     ///
     /// # Panics
     ///

@@ -7,6 +7,7 @@ mod path;
 mod preconditions;
 mod reply;
 mod request;
+mod routes;
 mod welcome;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use entity_service::EntityService;
 pub use page::Page;
 pub use reply::{Body, InvalidHeader, Problem, Reply, Status};
 pub use request::{Head, Header, Headers, Method, Request, Version};
+pub use routes::{InvalidRoute, Routes};
 pub use welcome::Welcome;
 
 use crate::answer::Answer;

@@ -126,19 +126,24 @@ pub(super) fn shortened(id: &impl fmt::Display) -> String {
     text
 }
 
-/// Returns `prefix`.
-///
-/// # Panics
-///
-/// Panics if it is no prefix of a path.
-pub(super) fn checked_prefix(prefix: String) -> String {
+/// Whether a text is empty or a prefix of paths: segments that each begin with a slash, of bytes that need no encoding.
+pub(super) fn is_prefix(prefix: &str) -> bool {
     let segment = |segment: &str| {
         !segment.is_empty()
             && segment != "."
             && segment != ".."
             && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte))
     };
-    let valid = prefix.is_empty() || prefix.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment));
+    prefix.is_empty() || prefix.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment))
+}
+
+/// Returns `prefix`.
+///
+/// # Panics
+///
+/// Panics if it is no prefix of a path.
+pub(super) fn checked_prefix(prefix: String) -> String {
+    let valid = is_prefix(&prefix);
     assert!(valid, "{prefix:?} is no prefix of a path: it begins with a slash and ends without one, such as /accounts");
     prefix
 }

@@ -1,0 +1,263 @@
+//! `routes`: several services under one server, by the prefix of the path.
+//!
+//! Cost of a request: a comparison with each prefix until one matches, and one virtual call. No allocation.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Head, Method, Reply, Request, Service, Status, path};
+use crate::answer::Answer;
+
+/// A service that dispatches: the prefix of a path selects the service that answers.
+///
+/// The longest prefix that matches wins, in whatever order the services were added. A prefix matches whole segments: `/a`
+/// matches `/a`, `/a/` and `/a/b`, but not `/ab`. The prefix is compared byte by byte: percent-encoded bytes are not decoded,
+/// as in [`EntityService::at`]. The query does not count.
+///
+/// A service gets the request as it was sent, with the whole path. So a `Location` that it sends is right, and an
+/// [`EntityService`] needs the same prefix by [`at`](EntityService::at).
+///
+/// A path without a service is answered with 404 as `application/problem+json`; [`otherwise`](Self::otherwise) sets another
+/// answer. `OPTIONS *` asks about the server as a whole and reaches no service. The answer lists all methods that services
+/// can receive.
+///
+/// ```
+/// use polyserve_core::service::{EntityService, InvalidRoute, Request, Routes};
+/// use polyserve_core::{EntityRepo, Reply};
+///
+/// fn routes(accounts: impl EntityRepo) -> Result<Routes, InvalidRoute> {
+///     Routes::new()
+///         .at("/accounts", EntityService::new(accounts).at("/accounts"))?
+///         .at("/health", |_: Request<'_>| Reply::text("well"))
+/// }
+/// ```
+///
+/// [`EntityService`]: super::EntityService
+/// [`EntityService::at`]: super::EntityService::at
+#[derive(Default)]
+#[must_use]
+pub struct Routes {
+    /// Longer prefixes come first.
+    routes: Vec<(String, Arc<dyn Service>)>,
+    otherwise: Option<Arc<dyn Service>>,
+}
+
+impl Routes {
+    /// Creates a service without routes. Every path is answered with 404.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a service for all paths under `prefix`, which has the form of [`EntityService::at`], such as `/accounts`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidRoute`] if `prefix` does not begin with `/`, ends with `/`, has a byte that may not stand in a path as
+    /// it is, or already has a service. The empty prefix is an error too: [`otherwise`](Self::otherwise) takes all other paths.
+    ///
+    /// [`EntityService::at`]: super::EntityService::at
+    pub fn at(mut self, prefix: impl Into<String>, service: impl Service) -> Result<Self, InvalidRoute> {
+        let prefix = prefix.into();
+        if prefix.is_empty() || !path::is_prefix(&prefix) {
+            return Err(InvalidRoute::Malformed { prefix });
+        }
+        if self.routes.iter().any(|(other, _)| *other == prefix) {
+            return Err(InvalidRoute::Duplicate { prefix });
+        }
+        let place = self.routes.partition_point(|(other, _)| other.len() >= prefix.len());
+        self.routes.insert(place, (prefix, service.into_shared()));
+        Ok(self)
+    }
+
+    /// Sets the service for all paths that no prefix matches. It replaces the answer 404, or an earlier service.
+    pub fn otherwise(mut self, service: impl Service) -> Self {
+        self.otherwise = Some(service.into_shared());
+        self
+    }
+
+    /// Returns the service of a request, or the answer to a request that has none.
+    fn route(&self, head: &Head<'_>) -> Result<&dyn Service, Reply> {
+        let path = head.path();
+        if path == "*" {
+            return Err(server_options(head.method));
+        }
+        let found = self.routes.iter().find(|(prefix, _)| {
+            path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        match found.map(|(_, service)| service).or(self.otherwise.as_ref()) {
+            Some(service) => Ok(&**service),
+            None => Err(Reply::problem(Status::NOT_FOUND, "There is nothing at this path.")),
+        }
+    }
+}
+
+impl Service for Routes {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        match self.route(&request.head) {
+            Ok(service) => service.call(request, body),
+            Err(reply) => Answer::Now(reply),
+        }
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        match self.route(head) {
+            Ok(service) => service.head(head),
+            Err(reply) => Some(reply),
+        }
+    }
+}
+
+/// Returns the answer to a request for `*`, the server as a whole.
+fn server_options(method: Method) -> Reply {
+    const ALLOW: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
+    let reply = match method {
+        Method::Options => Reply::empty(Status::NO_CONTENT),
+        _ => Reply::problem(Status::METHOD_NOT_ALLOWED, "Only OPTIONS asks about the server as a whole."),
+    };
+    let allow = if method == Method::Options { ALLOW } else { "OPTIONS" };
+    reply.with_header("Allow", allow).expect("Allow is a valid header field")
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes: Vec<_> = self.routes.iter().map(|(prefix, _)| prefix).collect();
+        f.debug_struct("Routes")
+            .field("prefixes", &prefixes)
+            .field("otherwise", &self.otherwise.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The error for a prefix that [`Routes`] does not accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidRoute {
+    /// It is no prefix of a path.
+    Malformed {
+        /// The prefix.
+        prefix: String,
+    },
+    /// It already has a service.
+    Duplicate {
+        /// The prefix.
+        prefix: String,
+    },
+}
+
+impl fmt::Display for InvalidRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed { prefix } if prefix.is_empty() || prefix == "/" => write!(
+                f,
+                "the prefix {prefix:?} matches every path: set the service of all other paths by `Routes::otherwise`"
+            ),
+            Self::Malformed { prefix } => write!(
+                f,
+                "{prefix:?} is no prefix of a path: it begins with a slash and ends without one, such as /accounts"
+            ),
+            Self::Duplicate { prefix } => write!(f, "the prefix {prefix:?} already has a service"),
+        }
+    }
+}
+
+impl Error for InvalidRoute {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Body, Headers, Version};
+    use super::*;
+
+    /// Answers with a name, by its head alone if its name begins with `!`.
+    struct Named(&'static str);
+
+    impl Service for Named {
+        fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+            body.extend_from_slice(request.head.target.as_bytes());
+            Answer::Now(Reply::new(Status::OK, self.0, Body::InPlace))
+        }
+        fn head(&self, _: &Head<'_>) -> Option<Reply> {
+            self.0.starts_with('!').then(|| Reply::new(Status::OK, self.0, Body::Static(b"")))
+        }
+    }
+
+    fn head(method: Method, target: &str) -> Head<'_> {
+        Head { method, target, version: Version::Http11, headers: Headers::new(&[]) }
+    }
+
+    /// Returns the answer and the bytes in the buffer.
+    fn call(routes: &Routes, method: Method, target: &str) -> (Reply, Vec<u8>) {
+        let mut body = Vec::new();
+        let answer = routes.call(Request { head: head(method, target), body: b"" }, &mut body);
+        (answer.wait(), body)
+    }
+
+    fn routes() -> Routes {
+        let add = |routes: Routes, prefix: &'static str| routes.at(prefix, Named(prefix)).unwrap();
+        ["/a", "/a/b/c", "/ab", "/a/b", "/z"].into_iter().fold(Routes::new(), add)
+    }
+
+    #[test]
+    fn the_longest_prefix_of_whole_segments_wins() {
+        let routes = routes();
+        for (target, service) in [
+            ("/a", "/a"),
+            ("/a/", "/a"),
+            ("/a/x", "/a"),
+            ("/a?b=/a/b", "/a"),
+            ("/a/bc", "/a"),
+            ("/a/%62", "/a"),
+            ("/a//b", "/a"),
+            ("/a/b", "/a/b"),
+            ("/a/b/?/c", "/a/b"),
+            ("/a/b/cd", "/a/b"),
+            ("/a/b/c/d", "/a/b/c"),
+            ("/ab/c", "/ab"),
+            ("http://host:1/a/b?q", "/a/b"),
+            ("http://host/z", "/z"),
+        ] {
+            let (reply, body) = call(&routes, Method::Get, target);
+            assert_eq!((reply.status(), reply.content_type()), (Status::OK, Some(service)), "{target}");
+            assert_eq!(body, target.as_bytes(), "the service gets the whole target");
+        }
+        for target in ["/", "/abc", "/b", "/A", "//a", "/%61", "/?/a", "http://host", "http://a/b/a"] {
+            let (reply, _) = call(&routes, Method::Put, target);
+            assert_eq!(reply.status(), Status::NOT_FOUND, "{target}");
+            assert_eq!(reply.content_type(), Some("application/problem+json"));
+            assert_eq!(routes.head(&head(Method::Put, target)).unwrap().status(), Status::NOT_FOUND);
+        }
+    }
+
+    #[test]
+    fn the_head_reaches_the_same_service() {
+        let routes = Routes::new().at("/a", Named("!a")).unwrap().at("/a/b", Named("b")).unwrap();
+        assert_eq!(routes.head(&head(Method::Put, "/a/c")).unwrap().content_type(), Some("!a"));
+        assert!(routes.head(&head(Method::Put, "/a/b")).is_none());
+        let routes = routes.otherwise(Named("!rest"));
+        assert_eq!(routes.head(&head(Method::Put, "/c")).unwrap().content_type(), Some("!rest"));
+        assert_eq!(call(&routes, Method::Get, "/c").0.content_type(), Some("!rest"));
+    }
+
+    #[test]
+    fn the_server_as_a_whole_is_no_path() {
+        for routes in [routes(), routes().otherwise(Named("rest"))] {
+            let (reply, _) = call(&routes, Method::Options, "*");
+            assert_eq!(reply.status(), Status::NO_CONTENT);
+            let allow = reply.headers().find(|(name, _)| *name == "Allow").unwrap().1;
+            assert!(allow.split(", ").all(|name| Method::parse(name).is_some()), "{allow}");
+            assert!(["GET", "POST", "PATCH"].iter().all(|name| allow.contains(name)), "{allow}");
+            assert_eq!(call(&routes, Method::Get, "*").0.status(), Status::METHOD_NOT_ALLOWED);
+        }
+    }
+
+    #[test]
+    fn a_wrong_prefix_is_an_error_that_names_it() {
+        for prefix in ["", "/", "a", "/a/", "//a", "/a b", "/a%20", "/..", "/a?b", "/a#b", "/\u{e4}"] {
+            let error = routes().at(prefix, Named("x")).unwrap_err();
+            assert_eq!(error, InvalidRoute::Malformed { prefix: prefix.into() });
+            assert!(error.to_string().contains(&format!("{prefix:?}")), "{error}");
+        }
+        let error = routes().at("/a/b", Named("x")).unwrap_err();
+        assert_eq!(error.to_string(), r#"the prefix "/a/b" already has a service"#);
+    }
+}
