@@ -45,7 +45,7 @@ whole() {
     step ci/scratch.sh
     step ci/ab.sh
     step cargo bench -q -- --test
-    step target/release/examples/custom_repo
+    step ci/examples.sh target/release/examples
     step target/release/examples/custom_server
     step target/release/examples/custom_server stress --server custom
     step target/release/examples/custom_server check --server custom --ops 20000
@@ -56,7 +56,6 @@ whole() {
     # A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
     step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
         --rounds 3 --connections 8 --no-latency
-    step target/release/examples/graceful_shutdown
     step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
     step verdicts
     step ci/browser.sh

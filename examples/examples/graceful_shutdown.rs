@@ -77,3 +77,7 @@ fn ask(addr: SocketAddr) -> anyhow::Result<bool> {
 fn is_end(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
+
+// $ cargo run --release --example graceful_shutdown
+// the server:  answered 2024, cut 0, stuck 0
+// the clients: 2024 complete answers

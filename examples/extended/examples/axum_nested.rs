@@ -45,3 +45,25 @@ fn main() -> anyhow::Result<()> {
     println!("{}", signals.drain(running)?);
     Ok(())
 }
+
+// $ curl -i -X PUT http://127.0.0.1:8001/entities -d '{"id":1,"description":"a first entity","value":60.750847}'
+// HTTP/1.1 201 Created
+// location: /entities/1
+// content-length: 0
+// date: Mon, 23 Nov 2026 16:32:52 GMT
+//
+// $ curl -i http://127.0.0.1:8001/entities/1
+// HTTP/1.1 200 OK
+// content-type: application/json
+// content-length: 57
+// date: Mon, 23 Nov 2026 16:32:52 GMT
+//
+// {"id":1,"description":"a first entity","value":60.750847}
+//
+// $ curl -i -d hello http://127.0.0.1:8001/length
+// HTTP/1.1 200 OK
+// content-type: text/plain; charset=utf-8
+// content-length: 2
+// date: Mon, 23 Nov 2026 16:32:52 GMT
+//
+// 5

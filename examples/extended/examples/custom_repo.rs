@@ -6,10 +6,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::{Arc, RwLock};
 
+use polyserve::env::Settings;
 use polyserve::prelude::*;
 use polyserve::sync::{read, write};
 use polyserve_conformance::property;
@@ -67,16 +66,18 @@ fn main() -> anyhow::Result<()> {
     // Every server can serve a conforming repo. An `Arc` of a repo is a repo, so the program can use the store too.
     let repo = Arc::new(Ordered::default());
     let _ = repo.put(Entity::new(7, "stored in process", 0.5)).wait()?;
+    let signals = Signals::register()?;
     let server = PoolServer::mpsc(ServerConfig::default())?;
-    let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(Arc::clone(&repo)))?;
-
-    let mut client = TcpStream::connect(running.local_addr())?;
-    client.write_all(b"GET /7 HTTP/1.1\r\nHost: example\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    client.read_to_string(&mut answer)?;
-    println!("\n{answer}\n");
-    anyhow::ensure!(answer.ends_with(r#"{"id":7,"description":"stored in process","value":0.5}"#), "not our entity");
-
-    println!("{}", running.shutdown()?);
+    let running = server.serve(Settings::from_env()?.listen, EntityService::new(Arc::clone(&repo)))?;
+    println!("listening on http://{}", running.local_addr());
+    println!("{}; {} entities are stored", signals.drain(running)?, repo.len().wait()?);
     Ok(())
 }
+
+// $ curl -i http://127.0.0.1:8001/7
+// HTTP/1.1 200 OK
+// Content-Type: application/json
+// Content-Length: 54
+// Date: Mon, 23 Nov 2026 16:32:53 GMT
+//
+// {"id":7,"description":"stored in process","value":0.5}

@@ -232,8 +232,8 @@ impl fmt::Debug for AsTower {
     }
 }
 
-/// An answer's body, in one piece.
-#[derive(Debug)]
+/// An answer's body, in one piece. The default is an empty one: middleware that answers in place of the service needs it.
+#[derive(Debug, Default)]
 pub struct ReplyBody(Option<Bytes>);
 
 impl ReplyBody {

@@ -141,3 +141,19 @@ fn catalog() -> Catalog {
         Ok(Box::new(PerThread::new(config.clone())?))
     }))
 }
+
+// $ cargo run --release --example custom_server -- serve --server custom
+//
+// $ curl -i -X PUT http://127.0.0.1:8001/ -d '{"id":1,"description":"a first entity","value":60.750847}'
+// HTTP/1.1 201 Created
+// Content-Length: 0
+// Location: /1
+// Date: Mon, 23 Nov 2026 16:32:53 GMT
+//
+// $ curl -i http://127.0.0.1:8001/1
+// HTTP/1.1 200 OK
+// Content-Type: application/json
+// Content-Length: 57
+// Date: Mon, 23 Nov 2026 16:32:53 GMT
+//
+// {"id":1,"description":"a first entity","value":60.750847}

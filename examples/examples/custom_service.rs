@@ -1,0 +1,83 @@
+//! Services of your own: a closure, and a type that keeps state and refuses requests by their heads. `Routes` joins them.
+//!
+//! ```sh
+//! cargo run --release --example custom_service
+//! ```
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use polyserve::Head;
+use polyserve::env::Settings;
+use polyserve::prelude::*;
+
+/// A number: GET shows it, POST adds the number in the body.
+#[derive(Debug, Default)]
+struct Counter {
+    count: AtomicU64,
+}
+
+impl Service for Counter {
+    fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
+        if let Some(refusal) = self.head(&request.head) {
+            return Answer::Now(refusal);
+        }
+        let added = match request.head.method {
+            Method::Post => std::str::from_utf8(request.body).ok().and_then(|text| text.trim().parse().ok()),
+            _ => Some(0),
+        };
+        Answer::Now(match added {
+            Some(added) => {
+                let count = self.count.fetch_add(added, Ordering::Relaxed).wrapping_add(added);
+                Reply::text(format!("{count}\n"))
+            }
+            None => Reply::problem(Status::UNPROCESSABLE_CONTENT, "The body is not a whole number."),
+        })
+    }
+
+    // With this, a server refuses the request before it reads the body.
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        if matches!(head.method, Method::Get | Method::Head | Method::Post) {
+            return None;
+        }
+        let refusal = Reply::problem(Status::METHOD_NOT_ALLOWED, "The counter takes GET, HEAD and POST.");
+        Some(refusal.with_header("Allow", "GET, HEAD, POST").expect("a valid header field"))
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let signals = Signals::register()?;
+    let service = Routes::new().at("/count", Counter::default())?.at("/hello", |request: Request<'_>| {
+        Reply::text(format!("Hello, {}!\n", request.head.query().unwrap_or("you")))
+    })?;
+    let server = PoolServer::mpsc(ServerConfig::default())?;
+    let running = server.serve(Settings::from_env()?.listen, service)?;
+    println!("listening on http://{}", running.local_addr());
+    println!("{}", signals.drain(running)?);
+    Ok(())
+}
+
+// $ curl -i http://127.0.0.1:8001/hello?world
+// HTTP/1.1 200 OK
+// Content-Type: text/plain; charset=utf-8
+// Content-Length: 14
+// Date: Mon, 23 Nov 2026 16:29:38 GMT
+//
+// Hello, world!
+//
+// $ curl -i http://127.0.0.1:8001/count -d 41
+// HTTP/1.1 200 OK
+// Content-Type: text/plain; charset=utf-8
+// Content-Length: 3
+// Date: Mon, 23 Nov 2026 16:29:38 GMT
+//
+// 41
+//
+// $ curl -i -X DELETE http://127.0.0.1:8001/count
+// HTTP/1.1 405 Method Not Allowed
+// Content-Type: application/problem+json
+// Content-Length: 113
+// Allow: GET, HEAD, POST
+// Date: Mon, 23 Nov 2026 16:29:38 GMT
+//
+// {"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"The counter takes GET, HEAD and POST."}
