@@ -72,7 +72,7 @@ fn bounded() -> PoolConfig {
 }
 
 fn unbounded() -> PoolConfig {
-    PoolConfig::new(WORKERS).with(|c| c.queue = Queue::Unbounded)
+    PoolConfig::new(WORKERS).queue(Queue::Unbounded)
 }
 
 fn tasks() -> TasksConfig {

@@ -122,8 +122,8 @@ impl Subject {
 fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
     let close = shape.usage == Usage::Close;
     // A reference ignores the `Connection` header of a request.
-    let once = u64::from(close && is_reference);
-    let config = ServerConfig::default().with(|config| config.requests_per_connection = once);
+    let once = (close && is_reference).then_some(1);
+    let config = ServerConfig::default().requests_per_connection(once);
     let server = (entry.make)(&config).expect("the defaults suit every server");
     if is_reference && !close && server.connections() == Connections::One {
         return; // it closes after every answer

@@ -24,7 +24,7 @@ impl Service for Blocking {
 /// Regression test: the request of a stuck thread was counted twice: as stuck and as cut.
 #[test]
 fn a_stuck_request_is_not_cut_too() {
-    let config = ServerConfig::default().with(|config| config.workers = Some(2));
+    let config = ServerConfig::default().workers(2);
     let servers: [Box<dyn Server>; 3] = [
         Box::new(TokioTcp::new(config.clone()).unwrap()),
         Box::new(TokioPerCore::new(config.clone()).unwrap()),

@@ -81,7 +81,7 @@ fn a_server_ends_with_its_runtime() {
 #[test]
 fn a_number_of_workers_is_the_runtimes_own() {
     let runtime = Builder::new_current_thread().enable_io().build().unwrap();
-    let config = ServerConfig::default().with(|config| config.workers = Some(2));
+    let config = ServerConfig::default().workers(2);
     let error = TokioTcp::with_handle(config, runtime.handle().clone()).unwrap_err();
     assert!(error.to_string().starts_with("workers"), "{error}");
 }

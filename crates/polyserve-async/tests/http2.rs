@@ -24,7 +24,8 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let config = ServerConfig::default().with(|c| c.drain_grace = 10 * PATIENCE).with(change);
+    let mut config = ServerConfig::default().drain_grace(10 * PATIENCE);
+    change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured").with_http2();
     server.serve(([127, 0, 0, 1], 0), service).expect("it serves")
 }

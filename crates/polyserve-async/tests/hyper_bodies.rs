@@ -17,7 +17,8 @@ use polyserve_memory::StdMutex;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let config = ServerConfig::default().with(change);
+    let mut config = ServerConfig::default();
+    change(&mut config);
     TokioHyper::new(config).expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 

@@ -18,11 +18,7 @@ const ENTITY: &str = r#"{"id":1,"description":"a","value":0.5}"#;
 const MAX_HEAD: usize = 1024;
 
 fn config() -> ServerConfig {
-    ServerConfig::default().with(|config| {
-        config.max_head = MAX_HEAD;
-        config.max_body = 100;
-        config.max_headers = 8;
-    })
+    ServerConfig::default().max_head(MAX_HEAD).max_body(100).max_headers(8)
 }
 
 fn serve(server: &impl Server) -> Running {

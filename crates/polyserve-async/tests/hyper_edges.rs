@@ -12,7 +12,8 @@ use polyserve_memory::StdMutex;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let config = ServerConfig::default().with(change);
+    let mut config = ServerConfig::default();
+    change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured");
     server.serve(([127, 0, 0, 1], 0), EntityService::new(StdMutex::new())).expect("it serves")
 }

@@ -81,7 +81,7 @@ fn an_executor_that_is_dropped_ends_its_connections() {
 
 #[test]
 fn a_number_of_workers_is_refused() {
-    let config = ServerConfig::default().with(|config| config.workers = Some(2));
+    let config = ServerConfig::default().workers(2);
     let error = Smol::with_executor(config, Arc::new(Executor::new())).unwrap_err();
     assert!(error.to_string().contains("workers"), "{error}");
 }

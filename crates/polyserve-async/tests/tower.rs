@@ -29,7 +29,8 @@ use tower_service::Service as _;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(router: Router, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let config = ServerConfig::default().with(|c| c.drain_grace = 10 * PATIENCE).with(change);
+    let mut config = ServerConfig::default().drain_grace(10 * PATIENCE);
+    change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured");
     server.serve_tower(([127, 0, 0, 1], 0), router).expect("it serves")
 }

@@ -1,5 +1,6 @@
 //! Every limit of a server, in one [`ServerConfig`].
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -9,13 +10,14 @@ use std::time::Duration;
 
 /// The limits of a server. All servers take the same type. A server's constructor refuses a setting that it cannot honour.
 ///
+/// Each setting has a setter of the same name. The setter of an optional setting takes a value or an `Option`.
+///
 /// ```
 /// use polyserve_core::ServerConfig;
-/// let config = ServerConfig::default().with(|c| {
-///     c.workers = Some(4);
-///     c.max_body = 64 * 1024;
-/// });
-/// assert!(config.validate().is_ok());
+/// let config = ServerConfig::default().workers(4).max_body(64 * 1024);
+/// assert_eq!((config.workers, config.max_body), (Some(4), 64 * 1024));
+/// let error = config.max_body(2 << 30).validate().unwrap_err();
+/// assert_eq!(error.to_string(), "max_body must be from 0 to 1073741824 bytes, not 2147483648");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -50,8 +52,8 @@ pub struct ServerConfig {
     pub max_headers: usize,
     /// Max bytes of a body. Beyond it: 413. Default 1 MiB.
     pub max_body: usize,
-    /// Max number of requests on one connection before it is closed. 0 means no limit. Default 0.
-    pub requests_per_connection: u64,
+    /// Max number of requests on one connection before it is closed. `None`, the default, is no limit.
+    pub requests_per_connection: Option<u64>,
     /// Whether the kernel hands a connection over only when its first byte is there (Linux). Default off.
     pub defer_accept: bool,
     /// Max time that a shutdown waits for requests that have begun. Default 10 s.
@@ -76,7 +78,7 @@ impl Default for ServerConfig {
             max_head: 16 * 1024,
             max_headers: MAX_HEADERS,
             max_body: 1024 * 1024,
-            requests_per_connection: 0,
+            requests_per_connection: None,
             defer_accept: false,
             drain_grace: Duration::from_secs(10),
             server_header: None,
@@ -96,11 +98,47 @@ pub const MAX_WORKERS: usize = 4096;
 /// The largest `max_connections`, and the largest `queue`.
 pub const MAX_CONNECTIONS: usize = 1 << 20;
 
+/// The setters of [`ServerConfig`].
+macro_rules! setters {
+    ($($name:ident: $given:ty;)*) => {
+        /// One setter for each setting. A value is checked by [`validate`](Self::validate), which every constructor calls.
+        impl ServerConfig {
+            $(
+                #[doc = concat!("Sets [`", stringify!($name), "`](field@Self::", stringify!($name), ").")]
+                #[must_use]
+                pub fn $name(mut self, $name: $given) -> Self {
+                    self.$name = $name.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    workers: impl Into<Option<usize>>;
+    queue: impl Into<Option<usize>>;
+    max_connections: usize;
+    backlog: u32;
+    head_timeout: Duration;
+    body_timeout: Duration;
+    answer_timeout: Duration;
+    idle_timeout: Duration;
+    write_timeout: Duration;
+    linger_timeout: Duration;
+    max_head: usize;
+    max_headers: usize;
+    max_body: usize;
+    requests_per_connection: impl Into<Option<u64>>;
+    defer_accept: bool;
+    drain_grace: Duration;
+}
+
 impl ServerConfig {
-    /// Returns this configuration after `change`.
+    /// Sets [`server_header`](field@Self::server_header).
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
+    pub fn server_header(mut self, server_header: impl Into<String>) -> Self {
+        self.server_header = Some(server_header.into());
         self
     }
 
@@ -122,8 +160,8 @@ impl ServerConfig {
     pub fn refuse_queue(&self, server: &str) -> Result<(), ConfigError> {
         match self.queue {
             None => Ok(()),
-            Some(_) => {
-                Err(ConfigError::unsupported("queue", format!("queue cannot be set for {server}: it has no queue")))
+            Some(jobs) => {
+                Err(ConfigError::unsupported("queue", jobs, format!("left out for {server} (it has no queue)")))
             }
         }
     }
@@ -144,6 +182,7 @@ impl ServerConfig {
     ///
     /// Returns an error with the name, the value and the range of the first setting that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        let requests = self.requests_per_connection.unwrap_or(1);
         let counts = [
             ("workers", self.workers.unwrap_or(1), MAX_WORKERS),
             ("queue", self.queue.unwrap_or(1), MAX_CONNECTIONS),
@@ -153,14 +192,17 @@ impl ServerConfig {
         ];
         for (name, value, most) in counts {
             if value == 0 || value > most {
-                return Err(ConfigError::new(format!("{name} must be from 1 to {most}, not {value}")));
+                return Err(ConfigError::new(name, value, format!("from 1 to {most}")));
             }
+        }
+        if requests == 0 {
+            return Err(ConfigError::new("requests_per_connection", requests, "at least 1"));
         }
         for (name, value, least, most) in
             [("max_head", self.max_head, 64, 16 << 20), ("max_body", self.max_body, 0, 1 << 30)]
         {
             if value < least || value > most {
-                return Err(ConfigError::new(format!("{name} must be from {least} to {most} bytes, not {value}")));
+                return Err(ConfigError::new(name, value, format!("from {least} to {most} bytes")));
             }
         }
         let times = [
@@ -172,20 +214,18 @@ impl ServerConfig {
         ];
         for (name, value) in times {
             if value < Duration::from_millis(1) || value > MAX_TIMEOUT {
-                return Err(ConfigError::new(format!("{name} must be from 1 ms to 24 h, not {value:?}")));
+                return Err(ConfigError::new(name, format_args!("{value:?}"), "from 1 ms to 24 h"));
             }
         }
         for (name, value) in [("linger_timeout", self.linger_timeout), ("drain_grace", self.drain_grace)] {
             if value > MAX_TIMEOUT {
-                return Err(ConfigError::new(format!("{name} must be at most 24 h, not {value:?}")));
+                return Err(ConfigError::new(name, format_args!("{value:?}"), "at most 24 h"));
             }
         }
         match &self.server_header {
-            Some(server_header)
-                if !server_header.bytes().all(|b| (b' '..=b'~').contains(&b))
-                    || server_header.trim() != server_header =>
-            {
-                Err(ConfigError::new("server_header must be printable ASCII without spaces around it"))
+            Some(text) if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.trim() != text => {
+                let text = format_args!("{text:?}");
+                Err(ConfigError::new("server_header", text, "printable ASCII without spaces around it"))
             }
             _ => Ok(()),
         }
@@ -199,33 +239,70 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// A configuration that cannot be honoured.
+/// A configuration that cannot be honoured: the setting, its value, and what is expected instead.
+///
+/// ```
+/// use polyserve_core::ServerConfig;
+/// let error = ServerConfig::default().workers(0).validate().unwrap_err();
+/// assert_eq!((error.setting(), error.value(), error.expected()), ("workers", "0", "from 1 to 4096"));
+/// assert_eq!(error.to_string(), "workers must be from 1 to 4096, not 0");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    why: String,
-    unsupported: Option<&'static str>,
+    setting: &'static str,
+    value: String,
+    expected: Cow<'static, str>,
+    unsupported: bool,
 }
 
 impl ConfigError {
-    /// An error with the text `why`, which names the setting, the value and the range.
-    pub fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), unsupported: None }
+    /// The error of a `setting` with a `value` that is not as `expected`. `expected` completes the sentence "it must be ..".
+    pub fn new(setting: &'static str, value: impl fmt::Display, expected: impl Into<Cow<'static, str>>) -> Self {
+        let mut value = value.to_string();
+        if value.len() > MAX_VALUE {
+            let cut = (0..=MAX_VALUE).rev().find(|&at| value.is_char_boundary(at));
+            value.truncate(cut.unwrap_or(0));
+            value.push_str("..");
+        }
+        Self { setting, value, expected: expected.into(), unsupported: false }
     }
 
-    /// The error of a server that does not have the setting `name`, whatever the value. `why` names the setting too.
-    pub fn unsupported(name: &'static str, why: impl Into<String>) -> Self {
-        Self { why: why.into(), unsupported: Some(name) }
+    /// The error of a server that does not have the `setting`, or has one fixed value for it.
+    pub fn unsupported(
+        setting: &'static str,
+        value: impl fmt::Display,
+        expected: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { unsupported: true, ..Self::new(setting, value, expected) }
+    }
+
+    /// Returns the name of the setting.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+
+    /// Returns the value that was refused, cut to 100 bytes.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Returns what the value must be, for example a range with its unit.
+    pub fn expected(&self) -> &str {
+        &self.expected
     }
 
     /// The setting that the server does not have. `None` if the error is about the value of a setting.
     pub fn unsupported_setting(&self) -> Option<&'static str> {
-        self.unsupported
+        self.unsupported.then_some(self.setting)
     }
 }
 
+/// Max bytes of a refused value that an error shows.
+const MAX_VALUE: usize = 100;
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+        write!(f, "{} must be {}, not {}", self.setting, self.expected, self.value)
     }
 }
 
@@ -249,30 +326,38 @@ mod tests {
     #[test]
     fn only_a_configured_queue_is_refused() {
         assert_eq!(ServerConfig::default().refuse_queue("me"), Ok(()));
-        let mut config = ServerConfig::default().with(|c| c.queue = Some(7));
+        let mut config = ServerConfig::default().queue(7);
         let error = config.refuse_queue("me").unwrap_err();
         assert_eq!(error.unsupported_setting(), Some("queue"));
-        assert!(error.to_string().contains("queue cannot be set for me"), "{error}");
+        assert_eq!(error.to_string(), "queue must be left out for me (it has no queue), not 7");
         assert!(config.reset("queue") && !config.reset("queue") && !config.reset("backlog"));
         assert_eq!(config, ServerConfig::default());
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        type Change = fn(&mut ServerConfig);
-        let wrong: [(&str, Change); 8] = [
-            ("workers", |c| c.workers = Some(0)),
-            ("queue", |c| c.queue = Some(0)),
-            ("max_connections", |c| c.max_connections = usize::MAX),
-            ("max_headers", |c| c.max_headers = 101),
-            ("max_head", |c| c.max_head = 10),
-            ("head_timeout", |c| c.head_timeout = Duration::ZERO),
-            ("drain_grace", |c| c.drain_grace = Duration::MAX),
-            ("server_header", |c| c.server_header = Some("a\r\nb".into())),
+        let config = ServerConfig::default;
+        let wrong = [
+            ("workers", "0", config().workers(0)),
+            ("queue", "0", config().queue(0)),
+            ("max_connections", "18446744073709551615", config().max_connections(usize::MAX)),
+            ("max_headers", "101", config().max_headers(101)),
+            ("requests_per_connection", "0", config().requests_per_connection(0)),
+            ("max_head", "10", config().max_head(10)),
+            ("head_timeout", "0ns", config().head_timeout(Duration::ZERO)),
+            ("drain_grace", "18446744073709551615.999999999s", config().drain_grace(Duration::MAX)),
+            ("server_header", "\"a\\r\\nb\"", config().server_header("a\r\nb")),
         ];
-        for (name, change) in wrong {
-            let error = ServerConfig::default().with(change).validate().unwrap_err();
-            assert!(error.to_string().starts_with(name), "{error}");
+        for (setting, value, config) in wrong {
+            let error = config.validate().unwrap_err();
+            assert_eq!((error.setting(), error.value()), (setting, value));
+            assert_eq!(error.to_string(), format!("{setting} must be {}, not {value}", error.expected()));
         }
+    }
+
+    #[test]
+    fn a_refused_value_is_shown_in_part() {
+        let error = ServerConfig::default().server_header("\u{2603}".repeat(1000)).validate().unwrap_err();
+        assert!(error.value().len() <= MAX_VALUE + 2, "{error}");
     }
 }

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_backlog_and_the_options_are_set() {
-        let config = ServerConfig::default().with(|c| c.defer_accept = cfg!(target_os = "linux"));
+        let config = ServerConfig::default().defer_accept(cfg!(target_os = "linux"));
         let bound = TcpListener::bind("127.0.0.1:0").unwrap();
         for on in [SocketAddr::from(([127, 0, 0, 1], 0)).into(), ListenOn::Listener(bound)] {
             let listener = listen(on, &config).unwrap();

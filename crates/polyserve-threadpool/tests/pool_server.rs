@@ -19,10 +19,7 @@ use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServ
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn config(workers: usize, queue: usize, on_full: OnFull) -> PoolConfig {
-    PoolConfig::new(workers).with(|config| {
-        config.queue = Queue::Bounded(queue);
-        config.on_full = on_full;
-    })
+    PoolConfig::new(workers).queue(Queue::Bounded(queue)).on_full(on_full)
 }
 
 fn over_caller_runs(config_: ServerConfig) -> Result<PoolServer, ConfigError> {
@@ -98,7 +95,7 @@ fn a_pool_that_waits_is_refused() {
 /// reset without an answer.
 #[test]
 fn clients_past_the_limit_read_a_503() {
-    let limits = ServerConfig::default().with(|config| config.max_connections = 4);
+    let limits = ServerConfig::default().max_connections(4);
     let server = PoolServer::with_factory(limits, |_| MpscPool::new(PoolConfig::new(2))).unwrap();
     let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
@@ -150,7 +147,8 @@ fn holding(workers: usize) -> (Running, Arc<Holding>) {
 }
 
 fn holding_with(change: impl FnOnce(&mut ServerConfig)) -> (Running, Arc<Holding>) {
-    let limits = ServerConfig::default().with(change);
+    let mut limits = ServerConfig::default();
+    change(&mut limits);
     let server = PoolServer::mpsc(limits).unwrap();
     let service = Arc::new(Holding::default());
     (server.serve("127.0.0.1:0", service.clone()).unwrap(), service)

@@ -45,9 +45,10 @@ impl FuturesPool {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        let config = config.with(|config| config.workers = config.workers.or(Some(THREADS)));
+        let workers = config.workers.unwrap_or(THREADS);
+        let config = config.workers(workers);
         let pool = PoolClassic::with_factory(config, |config| {
-            let tasks = TasksConfig::from(config).with(|tasks| tasks.name = String::from("futures"));
+            let tasks = TasksConfig::from(config).name("futures");
             FuturesTasks::new(tasks)
         })?;
         Ok(Self(pool))

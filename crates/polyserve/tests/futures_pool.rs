@@ -46,7 +46,9 @@ impl Service for Blocking {
 }
 
 fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let server = FuturesPool::new(ServerConfig::default().with(change)).unwrap();
+    let mut config = ServerConfig::default();
+    change(&mut config);
+    let server = FuturesPool::new(config).unwrap();
     server.serve(SocketAddr::from(([127, 0, 0, 1], 0)), service).unwrap()
 }
 

@@ -87,8 +87,7 @@ fn server_subject(entry: &polyserve::catalog::ServerEntry) -> ServerSubject {
 fn executor_subject(entry: &polyserve::catalog::ExecutorEntry) -> ExecutorSubject {
     let make = Arc::clone(&entry.make);
     let subject = ExecutorSubject::new(move |workers, queue| {
-        let config =
-            ServerConfig::default().with(|config| (config.workers, config.queue) = (Some(workers), Some(queue)));
+        let config = ServerConfig::default().workers(workers).queue(queue);
         Box::new(make(&config).expect("the executor can be made"))
     });
     if entry.promises(Promise::RunsInOrder) { subject.in_order() } else { subject }

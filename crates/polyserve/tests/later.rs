@@ -101,7 +101,7 @@ fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> us
 }
 
 fn with_workers(workers: usize) -> ServerConfig {
-    ServerConfig::default().with(|config| config.workers = Some(workers))
+    ServerConfig::default().workers(workers)
 }
 
 /// Returns the names of the built-in servers that promise `what` and take this number of workers.

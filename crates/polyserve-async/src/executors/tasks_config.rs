@@ -7,7 +7,7 @@ use polyserve_core::{ConfigError, ServerConfig};
 ///
 /// ```
 /// use polyserve_async::executors::TasksConfig;
-/// let config = TasksConfig::new(4).with(|c| c.queue = 64);
+/// let config = TasksConfig::new(4).queue(64);
 /// assert!(config.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +28,17 @@ impl TasksConfig {
         Self { workers, queue: 1024, name: String::from("tasks") }
     }
 
-    /// These settings after `change`.
+    /// Sets [`queue`](field@Self::queue).
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
+    pub fn queue(mut self, queue: usize) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets [`name`](field@Self::name).
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
         self
     }
 
@@ -43,11 +50,12 @@ impl TasksConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", self.queue, MAX_CONNECTIONS)] {
             if value == 0 || value > most {
-                return Err(ConfigError::new(format!("{name} must be from 1 to {most}, not {value}")));
+                return Err(ConfigError::new(name, value, format!("from 1 to {most}")));
             }
         }
         if self.name.contains('\0') {
-            return Err(ConfigError::new("name must not contain a NUL: it is a thread's name"));
+            let name = format_args!("{:?}", self.name);
+            return Err(ConfigError::new("name", name, "free of NUL bytes, as a thread's name"));
         }
         Ok(())
     }
@@ -64,7 +72,7 @@ impl From<&ServerConfig> for TasksConfig {
     /// The workers and the queue of a server. By default one worker for each core, which suits CPU work and is the default of
     /// the runtimes. A thread pool has four for each core, because its jobs may wait.
     fn from(config: &ServerConfig) -> Self {
-        Self::new(config.workers_or(1)).with(|c| c.queue = config.queue_or_default())
+        Self::new(config.workers_or(1)).queue(config.queue_or_default())
     }
 }
 
@@ -74,28 +82,23 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        type Change = fn(&mut TasksConfig);
-        let wrong: [(&str, Change); 5] = [
-            ("workers", |c| c.workers = 0),
-            ("workers", |c| c.workers = MAX_WORKERS + 1),
-            ("queue", |c| c.queue = 0),
-            ("queue", |c| c.queue = usize::MAX),
-            ("name", |c| c.name = String::from("a\0b")),
+        let wrong = [
+            ("workers", TasksConfig::new(0)),
+            ("workers", TasksConfig::new(MAX_WORKERS + 1)),
+            ("queue", TasksConfig::new(2).queue(0)),
+            ("queue", TasksConfig::new(2).queue(usize::MAX)),
+            ("name", TasksConfig::new(2).name("a\0b")),
         ];
-        for (name, change) in wrong {
-            let error = TasksConfig::new(2).with(change).validate().unwrap_err();
-            assert!(error.to_string().starts_with(name), "{error}");
+        for (setting, config) in wrong {
+            assert_eq!(config.validate().unwrap_err().setting(), setting);
         }
         assert_eq!(TasksConfig::default().validate(), Ok(()));
     }
 
     #[test]
     fn a_servers_tasks_have_its_workers_and_its_queue() {
-        let server = ServerConfig::default().with(|c| {
-            c.workers = Some(3);
-            c.queue = Some(7);
-        });
-        assert_eq!(TasksConfig::from(&server), TasksConfig::new(3).with(|c| c.queue = 7));
+        let server = ServerConfig::default().workers(3).queue(7);
+        assert_eq!(TasksConfig::from(&server), TasksConfig::new(3).queue(7));
         assert_eq!(TasksConfig::from(&ServerConfig::default()), TasksConfig::default());
     }
 }

@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn nothing_waits_in_a_runtime_that_has_ended() {
     for cuts in [false, true] {
-        let config = TasksConfig::new(2).with(|c| c.queue = 1024);
+        let config = TasksConfig::new(2).queue(1024);
         ends_empty("tokio_tasks", &TokioTasks::new(config.clone()).unwrap().0, cuts);
         ends_empty("tokio_blocking", &TokioBlocking::new(config.clone()).unwrap().0, cuts);
         ends_empty("smol_tasks", &SmolTasks::new(config.clone()).unwrap().0, cuts);
@@ -52,7 +52,7 @@ fn held_up<R: Backend>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
 /// counted jobs only.
 #[test]
 fn a_job_that_waits_behind_other_tasks_is_watched() {
-    let tasks = TokioTasks::new(TasksConfig::new(2).with(|c| c.queue = 4)).unwrap().0;
+    let tasks = TokioTasks::new(TasksConfig::new(2).queue(4)).unwrap().0;
     let (started, starts) = mpsc::channel();
     let (open, opened) = mpsc::channel::<()>();
     let opened = std::sync::Arc::new(std::sync::Mutex::new(opened));
@@ -77,7 +77,7 @@ fn a_job_that_waits_behind_other_tasks_is_watched() {
 /// tokio may leave a submitted job in its queue while other jobs run. So a pool of more than one worker has a watch thread.
 #[test]
 fn a_job_that_waits_for_tokio_is_watched() {
-    let config = TasksConfig::new(2).with(|c| c.queue = 4);
+    let config = TasksConfig::new(2).queue(4);
     let tasks = TokioTasks::new(config).unwrap().0;
     let bars = held_up("tokio_tasks", &tasks);
     tasks.execute(Job::new(|| {})).unwrap();

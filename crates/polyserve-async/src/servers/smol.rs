@@ -71,10 +71,11 @@ impl Smol {
     pub fn with_executor(config: ServerConfig, executor: Arc<Executor<'static>>) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("smol")?;
-        if config.workers.is_some() {
+        if let Some(workers) = config.workers {
             return Err(ConfigError::unsupported(
                 "workers",
-                "workers cannot be set for smol on an executor that others run",
+                workers,
+                "left out for smol on an executor that others run",
             ));
         }
         Ok(Self { config, executor: Some(executor) })

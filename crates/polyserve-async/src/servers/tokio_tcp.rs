@@ -71,10 +71,11 @@ impl TokioTcp {
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("tokio_tcp")?;
-        if config.workers.is_some() {
+        if let Some(workers) = config.workers {
             return Err(ConfigError::unsupported(
                 "workers",
-                "workers cannot be set for tokio_tcp on a runtime that has its own",
+                workers,
+                "left out for tokio_tcp on a runtime that has its own",
             ));
         }
         Ok(Self { config, runtime: Some(runtime) })

@@ -71,7 +71,11 @@ impl AsTower {
     pub fn under(mut self, prefix: &str) -> Result<Self, ConfigError> {
         let stays = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:@/".contains(byte);
         if !prefix.starts_with('/') || prefix.starts_with("//") || !prefix.as_bytes().iter().all(stays) {
-            return Err(ConfigError::new(format!("{prefix:?} is not a path to be nested under, such as /entities")));
+            return Err(ConfigError::new(
+                "prefix",
+                format_args!("{prefix:?}"),
+                "a path to nest under, such as /entities",
+            ));
         }
         self.prefix = Some(prefix.trim_end_matches('/').into());
         Ok(self)

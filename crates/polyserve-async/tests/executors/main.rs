@@ -31,7 +31,7 @@ fn an_invalid_configuration_is_refused() {
 
 #[test]
 fn threads_are_named() {
-    let config = bounded(3, 8).with(|c| c.name = String::from("hand"));
+    let config = bounded(3, 8).name("hand");
     for executor in executors(&config) {
         let (sender, names) = mpsc::channel();
         let all_here = Arc::new(Barrier::new(3));

@@ -12,7 +12,7 @@ use polyserve_core::Executor;
 pub(super) const LONG: Duration = Duration::from_secs(30);
 
 pub(super) fn bounded(workers: usize, queue: usize) -> TasksConfig {
-    TasksConfig::new(workers).with(|c| c.queue = queue)
+    TasksConfig::new(workers).queue(queue)
 }
 
 /// One executor of each strategy.

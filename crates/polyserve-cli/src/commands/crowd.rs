@@ -135,11 +135,10 @@ impl CrowdArgs {
         crowd: CrowdSpec,
     ) -> anyhow::Result<CrowdCell> {
         let together = crowd.connections + usize::from(self.good);
-        let config = roomy(settings, &settings.with_pool_size(), together).with(|config| {
-            if crowd.kind == CrowdKind::Idle && !settings.is_given("idle_timeout") {
-                config.idle_timeout = config.idle_timeout.max(IDLE);
-            }
-        });
+        let mut config = roomy(settings, &settings.with_pool_size(), together);
+        if crowd.kind == CrowdKind::Idle && !settings.is_given("idle_timeout") {
+            config.idle_timeout = config.idle_timeout.max(IDLE);
+        }
         let (made, config) = catalog.server(server)?.make_with_supported(&config)?;
         let flags = room::flags(&config, &self.config.flags(), &["idle_timeout"]);
         let launch = serve(server, repo, &flags, Vec::new());

@@ -9,15 +9,15 @@ const RAISED: [&str; 2] = ["queue", "max_connections"];
 
 /// `config`, made to hold `connections` at a time, but for what was limited on purpose.
 pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usize) -> ServerConfig {
-    config.clone().with(|config| {
-        if !settings.is_given("queue") {
-            config.queue = Some(config.queue_or_default().max(connections));
-        }
-        if !settings.is_given("max_connections") {
-            // One that is closing still counts while its successor opens.
-            config.max_connections = config.max_connections.max(connections * 2);
-        }
-    })
+    let mut config = config.clone();
+    if !settings.is_given("queue") {
+        config.queue = Some(config.queue_or_default().max(connections));
+    }
+    if !settings.is_given("max_connections") {
+        // One that is closing still counts while its successor opens.
+        config.max_connections = config.max_connections.max(connections * 2);
+    }
+    config
 }
 
 /// Makes the server with the settings of `config` that it has, see [`ServerEntry::make_with_supported`], and with
@@ -28,9 +28,9 @@ pub(crate) fn fitted(
     workers: Option<usize>,
 ) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
     if workers.is_some() {
-        (entry.make)(&ServerConfig::default().with(|config| config.workers = workers))?;
+        (entry.make)(&ServerConfig::default().workers(workers))?;
     }
-    entry.make_with_supported(&config.clone().with(|config| config.workers = workers.or(config.workers)))
+    entry.make_with_supported(&config.clone().workers(workers.or(config.workers)))
 }
 
 /// Refuses a flag for a setting that none of the `servers` of the catalog has.

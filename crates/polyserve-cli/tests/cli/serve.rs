@@ -133,7 +133,7 @@ fn the_published_pool_size_suits_every_server() {
 fn a_flag_that_the_server_does_not_have_is_refused() {
     for server in ["sequential", "leader_followers", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol"] {
         let error = misused(&format!("serve --server {server} --queue 5"));
-        has(&error, &[&format!("queue cannot be set for {server}")]);
+        has(&error, &[&format!("queue must be left out for {server}")]);
     }
     drop(serve("--server pool_server --queue 5"));
     drop(serve("--server futures_pool --queue 5"));

@@ -91,11 +91,7 @@ fn stressed(repo: impl EntityRepo + 'static, mode: Mode, config: ServerConfig) -
 /// A burst fills a small server. It rejects requests, which then have no effect. That is right.
 #[test]
 fn a_burst_may_be_refused() {
-    let small = ServerConfig::default().with(|config| {
-        config.workers = Some(1);
-        config.queue = Some(1);
-        config.max_connections = 3;
-    });
+    let small = ServerConfig::default().workers(1).queue(1).max_connections(3);
     let slow = Delayed::new(Arc::new(StdMutex::new()), Duration::from_millis(2));
     let report = stressed(slow, Mode::Burst(200, 10), small);
     assert!(report.passed, "{report}");
@@ -105,7 +101,7 @@ fn a_burst_may_be_refused() {
 /// A rejection is an error if the server must hold all connections.
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
-    let small = ServerConfig::default().with(|config| config.max_connections = 1);
+    let small = ServerConfig::default().max_connections(1);
     let report = stressed(StdMutex::new(), Mode::Groups(Use::KeepAlive, 4), small);
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }

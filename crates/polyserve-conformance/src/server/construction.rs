@@ -32,7 +32,9 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
         ("server_header", |c| c.server_header = Some("two\r\nlines".into())),
     ];
     for (name, change) in wrong {
-        match subject.make(ServerConfig::default().with(change)) {
+        let mut config = ServerConfig::default();
+        change(&mut config);
+        match subject.make(config) {
             Ok(server) => panic!("a wrong {name} is taken by {server:?}"),
             Err(error) => assert!(error.to_string().contains(name), "the error does not name {name}: {error}"),
         }
@@ -43,7 +45,7 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
 /// A server that multiplexes connections, or holds a pool thread for each of them, honours a worker count. Other servers
 /// refuse the setting by name.
 pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
-    let made = subject.make(ServerConfig::default().with(|config| config.workers = Some(3)));
+    let made = subject.make(ServerConfig::default().workers(3));
     let has_choice = subject.pooled || subject.shape() == Connections::Multiplexed;
     match (has_choice, made) {
         (true, Ok(server)) => {

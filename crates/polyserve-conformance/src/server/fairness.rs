@@ -19,7 +19,7 @@ use crate::property::Outcome;
 impl ServerSubject {
     /// The smallest queue length if these servers have a queue, else `None` for the default.
     pub(super) fn smallest_queue(&self) -> Option<usize> {
-        let smallest = ServerConfig::default().with(|config| config.queue = Some(1));
+        let smallest = ServerConfig::default().queue(1);
         self.make(smallest).is_ok().then_some(1)
     }
 }

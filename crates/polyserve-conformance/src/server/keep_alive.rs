@@ -103,7 +103,7 @@ pub fn a_connection_of_1_0_is_kept_on_request(subject: &ServerSubject) -> Outcom
 
 /// With `requests_per_connection`, the last answer says `Connection: close`, and later requests are not answered.
 pub fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = 3);
+    let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = Some(3));
     let one_by_one = |client: &mut Client| {
         for _ in 0..2 {
             assert!(!client.ask(&get("/"), 200).closes(), "it closes too early\n{}", client.show());

@@ -199,7 +199,7 @@ pub fn room_comes_back(subject: &ServerSubject) -> Outcome {
 
 /// `defer_accept` changes nothing for clients that send. Not run if the server refuses the setting.
 pub fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
-    let config = polyserve_core::ServerConfig::default().with(|config| config.defer_accept = true);
+    let config = polyserve_core::ServerConfig::default().defer_accept(true);
     if let Err(error) = subject.make(config.clone()) {
         assert!(error.to_string().contains("defer_accept"), "the refusal names the setting: {error}");
         return Outcome::NotRun(format!("the server refuses it: {error}"));

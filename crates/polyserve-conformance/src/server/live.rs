@@ -31,7 +31,8 @@ impl ServerSubject {
     /// Starts a server with the default configuration after `change`.
     #[track_caller]
     pub(super) fn live(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
-        let config = ServerConfig::default().with(change);
+        let mut config = ServerConfig::default();
+        change(&mut config);
         match self.make(config.clone()) {
             Ok(server) => self.serve(&Arc::from(server), service),
             Err(error) => panic!("the server refuses a configuration that it is to honour: {error}\n{config:?}"),

@@ -252,10 +252,7 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
     const SILENT: usize = 2000;
     in_child_with_descriptors(2 * SILENT + 1000, || {
         for defer_accept in [false, true] {
-            let config = ServerConfig::default().with(|c| {
-                c.workers = subject.workers_or_pool(2);
-                c.defer_accept = defer_accept;
-            });
+            let config = ServerConfig::default().workers(subject.workers_or_pool(2)).defer_accept(defer_accept);
             if defer_accept && (!cfg!(target_os = "linux") || subject.make(config.clone()).is_err()) {
                 continue; // `deferred_accept_serves_the_same` reports that this server refuses the setting.
             }

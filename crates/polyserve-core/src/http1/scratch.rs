@@ -26,10 +26,7 @@ impl Env {
             service,
             limits: Limits::from(config),
             server_header: config.server_header.as_deref().map(Box::from),
-            requests_per_connection: match config.requests_per_connection {
-                0 => u64::MAX,
-                limit => limit,
-            },
+            requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
         }
     }
 }

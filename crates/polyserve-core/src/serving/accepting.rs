@@ -127,7 +127,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let out_of_descriptors = || Err(io::Error::from_raw_os_error(24));
-        let mut backlog = Backlog::new(&ServerConfig::default().with(|c| c.backlog = 2));
+        let mut backlog = Backlog::new(&ServerConfig::default().backlog(2));
         assert!(matches!(backlog.next(out_of_descriptors), BacklogNext::Exhausted));
         assert!(matches!(backlog.next(out_of_descriptors), BacklogNext::Exhausted));
         let aborted = || Err(ErrorKind::ConnectionAborted.into());

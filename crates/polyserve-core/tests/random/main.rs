@@ -202,12 +202,11 @@ fn without_continue(out: &[u8]) -> Vec<u8> {
 
 fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, taking: Taking) -> Served {
     let seen = Seen::default();
-    let config = ServerConfig::default().with(|c| {
-        c.max_head = case.rules.max_head;
-        c.max_headers = case.rules.max_headers;
-        c.max_body = case.rules.max_body;
-        c.requests_per_connection = case.most;
-    });
+    let config = ServerConfig::default()
+        .max_head(case.rules.max_head)
+        .max_headers(case.rules.max_headers)
+        .max_body(case.rules.max_body)
+        .requests_per_connection((case.most > 0).then_some(case.most));
     config.validate().unwrap();
     let env = Env::new(Arc::new(Recorder { seen: Arc::clone(&seen) }), &config);
     let mut wire = Wire::taking(&env, taking);

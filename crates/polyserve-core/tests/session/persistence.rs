@@ -74,12 +74,12 @@ fn a_close_that_was_asked_for_does_not_linger() {
 fn requests_per_connection() {
     let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     for most in [1, 2, 5] {
-        let env = env_with(|c| c.requests_per_connection = most);
+        let env = env_with(|c| c.requests_per_connection = Some(most));
         let (out, want) = ask(&env, get.repeat(8).as_bytes());
         let body = echo_text("GET", "/", "");
         assert_eq!((out, want), (ok(&body).repeat(most as usize - 1) + &ok_with(CLOSES, &body), LINGER), "{most}");
     }
-    let env = env_with(|c| c.requests_per_connection = 0);
+    let env = env_with(|c| c.requests_per_connection = None);
     assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&echo_text("GET", "/", "")).repeat(500));
 }
 

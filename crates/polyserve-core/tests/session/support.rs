@@ -41,7 +41,8 @@ pub(crate) fn env_by(
     call: impl Fn(&Request<'_>, &mut Vec<u8>) -> Answer<Reply> + Send + Sync + 'static,
     head: impl Fn(&Head<'_>) -> Option<Reply> + Send + Sync + 'static,
 ) -> Env {
-    let config = ServerConfig::default().with(change);
+    let mut config = ServerConfig::default();
+    change(&mut config);
     config.validate().expect("the tests' limits are valid");
     Env::new(Arc::new(By { call, head }), &config)
 }

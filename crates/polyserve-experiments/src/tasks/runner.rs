@@ -62,10 +62,7 @@ impl Runner {
     pub fn new(catalog: &Catalog, name: &str, workers: usize, queue: usize) -> anyhow::Result<Self> {
         Ok(match (catalog.executor(name), name) {
             (Ok(entry), _) => {
-                let config = ServerConfig::default().with(|config| {
-                    config.workers = Some(workers);
-                    config.queue = Some(queue.max(DEFAULT_QUEUE));
-                });
+                let config = ServerConfig::default().workers(workers).queue(queue.max(DEFAULT_QUEUE));
                 Self::Executor((entry.make)(&config)?)
             }
             (_, STD_THREADS) => Self::StdThreads,

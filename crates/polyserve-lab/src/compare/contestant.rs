@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn bounds_of_shapes() {
         let of = |name: &str, connections, change: &dyn Fn(&mut ServerConfig)| {
-            let config = ServerConfig::default().with(change);
+            let mut config = ServerConfig::default();
+            change(&mut config);
             let server = (Catalog::builtin().server(name).unwrap().make)(&config).unwrap();
             bound(&server, &config, connections)
         };

@@ -52,7 +52,7 @@ const BY_NAME: [&str; 2] = lines!(
 );
 
 /// A configuration with another number of workers, which replaces [`BuildCode::CONFIG`].
-const SIZED: &str = stringify!(ServerConfig::default().with(|config| config.workers = Some(WORKERS)));
+const SIZED: &str = stringify!(ServerConfig::default().workers(WORKERS));
 const WORKERS: &str = "WORKERS";
 
 impl Lines {
@@ -111,10 +111,7 @@ mod tests {
         );
         let pool = of("pool_server/mpsc_pool", "dashmap", Some(64));
         assert_eq!(pool.feature, None);
-        assert_eq!(
-            pool.code[0],
-            "let server = PoolServer::mpsc(ServerConfig::default().with(|config| config.workers = Some(64)))?;"
-        );
+        assert_eq!(pool.code[0], "let server = PoolServer::mpsc(ServerConfig::default().workers(64))?;");
     }
 
     /// The text with workers is the text of compiled code.
@@ -122,9 +119,9 @@ mod tests {
     fn workers_can_be_set_so() {
         use polyserve::ServerConfig;
         const WORKERS: usize = 64;
-        let config = ServerConfig::default().with(|config| config.workers = Some(WORKERS));
+        let config = ServerConfig::default().workers(WORKERS);
         assert_eq!(config.workers, Some(64));
-        let text = stringify!(ServerConfig::default().with(|config| config.workers = Some(WORKERS)));
+        let text = stringify!(ServerConfig::default().workers(WORKERS));
         assert_eq!(tidy(SIZED), tidy(text));
         assert_eq!(tidy(&BY_NAME.concat()).matches(BuildCode::CONFIG).count(), 1);
     }
@@ -136,7 +133,7 @@ mod tests {
             for repo in catalog.repos() {
                 let Lines { code, .. } = of(&server.name, &repo.name, Some(8));
                 assert!(code[0].starts_with("let server = ") && code[0].ends_with("?;"), "{code:?}");
-                assert_eq!(code.concat().matches("workers = Some(8)").count(), 1, "{code:?}");
+                assert_eq!(code.concat().matches(".workers(8)").count(), 1, "{code:?}");
                 assert!(!code.concat().contains("SERVER") && !code.concat().contains("REPO"), "{code:?}");
             }
         }

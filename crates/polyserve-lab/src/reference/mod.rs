@@ -61,10 +61,10 @@ fn validate(name: &str, config: &ServerConfig) -> Result<(), ConfigError> {
     config.validate()?;
     config.refuse_queue(name)?;
     if let Some(workers) = config.workers.filter(|workers| *workers != 1) {
-        return Err(ConfigError::unsupported("workers", format!("workers must be 1 for {name}, not {workers}")));
+        return Err(ConfigError::unsupported("workers", workers, format!("1 for {name}")));
     }
     match config.requests_per_connection {
-        0 | 1 => Ok(()),
-        many => Err(ConfigError::new(format!("requests_per_connection must be 0 or 1 for {name}, not {many}"))),
+        None | Some(1) => Ok(()),
+        Some(many) => Err(ConfigError::new("requests_per_connection", many, format!("1 or left out for {name}"))),
     }
 }

@@ -2,7 +2,7 @@
 //! each request.
 //!
 //! The bytes of the first `recv` count as one request, whatever they are; the answer has `Connection: close`. There is no
-//! check for readiness. `workers` must be 1; `requests_per_connection` must be 0 or 1, and means 1. The timeouts and limits
+//! check for readiness. `workers` must be 1; `requests_per_connection` must be 1 or `None`, and means 1. The timeouts and limits
 //! are ignored, so a silent client delays the others until it sends something or closes. A shutdown ends this wait: it
 //! closes the reading side of the open connection, so that a request that has arrived is still answered.
 //!

@@ -36,7 +36,7 @@ pub struct NullEpoll {
 }
 
 impl NullEpoll {
-    /// A server with the network settings of `config`, its `max_connections`, and 0 or 1 `requests_per_connection`.
+    /// A server with the network settings of `config`, its `max_connections`, and 1 or no limit for `requests_per_connection`.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Server for NullEpoll {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let answers = Answers::new(self.config.requests_per_connection == 1, Clock::start(&shutdown)?);
+        let answers = Answers::new(self.config.requests_per_connection == Some(1), Clock::start(&shutdown)?);
         let events = Loop::new(epoll, listener, wake, answers, &self.config);
         shutdown.on_begin(move || {
             let _ = (&wakes).write(&[1]); // a pipe that is full wakes too
@@ -126,7 +126,7 @@ impl Loop {
             connections: Vec::new(),
             open: 0,
             max_connections: config.max_connections,
-            once: config.requests_per_connection == 1,
+            once: config.requests_per_connection == Some(1),
             starved: false,
             answered: 0,
         }

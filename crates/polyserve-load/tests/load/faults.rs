@@ -167,7 +167,7 @@ fn large_bodies_both_ways() {
             Exchange::new("POST", "/").with(|one| (one.body, one.answers) = (Some(body.clone()), vec![right]));
         Traffic::expecting(vec![exchange]).unwrap()
     };
-    let config = polyserve_core::ServerConfig::default().with(|config| config.max_body = 4 << 20);
+    let config = polyserve_core::ServerConfig::default().max_body(4 << 20);
     let sequential = polyserve_threadpool::LeaderFollowers::new(config).unwrap();
     let running =
         polyserve_core::ServerExt::serve(&sequential, ([127, 0, 0, 1], 0), polyserve_core::service::Echo).unwrap();

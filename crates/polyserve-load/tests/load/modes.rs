@@ -76,14 +76,14 @@ fn a_span_of_time() {
 #[test]
 fn connections_that_the_server_ends_are_replaced() {
     for depth in [1, 5, 16] {
-        let config = ServerConfig::default().with(|config| config.requests_per_connection = 7);
+        let config = ServerConfig::default().requests_per_connection(7);
         counted(config, "get=1,put=1", |load| load.usage = Usage::KeepAlive { pipeline: depth });
     }
 }
 
 #[test]
 fn what_is_replaced_and_sent_again_is_counted() {
-    let running = serve(ServerConfig::default().with(|config| config.requests_per_connection = 10));
+    let running = serve(ServerConfig::default().requests_per_connection(10));
     let traffic = entities(5, "get=1");
     prefill(running.local_addr(), "host", &traffic).unwrap();
     let load = requests(running.local_addr(), &traffic, 100).with(|load| load.connections = 1);

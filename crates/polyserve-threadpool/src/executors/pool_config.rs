@@ -9,10 +9,7 @@ use polyserve_core::{ConfigError, ServerConfig};
 ///
 /// ```
 /// use polyserve_threadpool::{OnFull, PoolConfig, Queue};
-/// let config = PoolConfig::new(4).with(|c| {
-///     c.queue = Queue::Bounded(64);
-///     c.on_full = OnFull::CallerRuns;
-/// });
+/// let config = PoolConfig::new(4).queue(Queue::Bounded(64)).on_full(OnFull::CallerRuns);
 /// assert!(config.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,10 +59,24 @@ impl PoolConfig {
         Self { workers, queue: Queue::Bounded(1024), on_full: OnFull::Reject, name: String::from("pool") }
     }
 
-    /// These settings after `change`.
+    /// Sets [`queue`](field@Self::queue).
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets [`on_full`](field@Self::on_full).
+    #[must_use]
+    pub fn on_full(mut self, on_full: OnFull) -> Self {
+        self.on_full = on_full;
+        self
+    }
+
+    /// Sets [`name`](field@Self::name).
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
         self
     }
 
@@ -81,11 +92,12 @@ impl PoolConfig {
         };
         for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", queue, MAX_CONNECTIONS)] {
             if value == 0 || value > most {
-                return Err(ConfigError::new(format!("{name} must be from 1 to {most}, not {value}")));
+                return Err(ConfigError::new(name, value, format!("from 1 to {most}")));
             }
         }
         if self.name.contains('\0') {
-            return Err(ConfigError::new("name must not contain a NUL: it is a thread's name"));
+            let name = format_args!("{:?}", self.name);
+            return Err(ConfigError::new("name", name, "free of NUL bytes, as a thread's name"));
         }
         Ok(())
     }
@@ -94,7 +106,7 @@ impl PoolConfig {
 impl From<&ServerConfig> for PoolConfig {
     /// The pool of a server: its workers and its queue. If `workers` is not set, four for each core.
     fn from(config: &ServerConfig) -> Self {
-        Self::new(config.workers_or(4)).with(|c| c.queue = Queue::Bounded(config.queue_or_default()))
+        Self::new(config.workers_or(4)).queue(Queue::Bounded(config.queue_or_default()))
     }
 }
 
@@ -104,28 +116,23 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        type Change = fn(&mut PoolConfig);
-        let wrong: [(&str, Change); 5] = [
-            ("workers", |c| c.workers = 0),
-            ("workers", |c| c.workers = MAX_WORKERS + 1),
-            ("queue", |c| c.queue = Queue::Bounded(0)),
-            ("queue", |c| c.queue = Queue::Bounded(usize::MAX)),
-            ("name", |c| c.name = String::from("a\0b")),
+        let wrong = [
+            ("workers", PoolConfig::new(0)),
+            ("workers", PoolConfig::new(MAX_WORKERS + 1)),
+            ("queue", PoolConfig::new(2).queue(Queue::Bounded(0))),
+            ("queue", PoolConfig::new(2).queue(Queue::Bounded(usize::MAX))),
+            ("name", PoolConfig::new(2).name("a\0b")),
         ];
-        for (name, change) in wrong {
-            let error = PoolConfig::new(2).with(change).validate().unwrap_err();
-            assert!(error.to_string().starts_with(name), "{error}");
+        for (setting, config) in wrong {
+            assert_eq!(config.validate().unwrap_err().setting(), setting);
         }
-        assert_eq!(PoolConfig::new(2).with(|c| c.queue = Queue::Unbounded).validate(), Ok(()));
+        assert_eq!(PoolConfig::new(2).queue(Queue::Unbounded).validate(), Ok(()));
     }
 
     #[test]
     fn a_servers_pool_has_its_workers_and_its_queue() {
-        let server = ServerConfig::default().with(|c| {
-            c.workers = Some(3);
-            c.queue = Some(7);
-        });
-        let expected = PoolConfig::new(3).with(|c| c.queue = Queue::Bounded(7));
+        let server = ServerConfig::default().workers(3).queue(7);
+        let expected = PoolConfig::new(3).queue(Queue::Bounded(7));
         assert_eq!(PoolConfig::from(&server), expected);
         assert_eq!(PoolConfig::from(&ServerConfig::default()).workers, polyserve_core::config::cores() * 4);
     }

@@ -40,7 +40,7 @@ for_pools!(
 
 /// A close against two submitters, with space for one job. A job that is handed back is complete.
 fn a_full_queue<P: ModelPool>() {
-    let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| c.queue = Queue::Bounded(1))));
+    let pool = Arc::new(P::make(PoolConfig::new(1).queue(Queue::Bounded(1))));
     let ran = Ran::default();
     let submit = || {
         let (pool, ran) = (Arc::clone(&pool), ran.clone());
@@ -89,10 +89,8 @@ for_pools!(
 
 /// The pool is closed while a submitter waits for space.
 fn no_space_after_close<P: ModelPool>() {
-    let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
-        c.queue = Queue::Bounded(1);
-        c.on_full = OnFull::Wait(Duration::from_secs(1));
-    })));
+    let pool =
+        Arc::new(P::make(PoolConfig::new(1).queue(Queue::Bounded(1)).on_full(OnFull::Wait(Duration::from_secs(1)))));
     let ran = Ran::default();
     let submitter = {
         let (pool, ran) = (Arc::clone(&pool), ran.clone());

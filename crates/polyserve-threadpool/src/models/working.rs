@@ -114,10 +114,8 @@ for_pools!(
 
 /// A queue for one job, and submitters that wait for space.
 fn space_for_one<P: ModelPool>() {
-    let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
-        c.queue = Queue::Bounded(1);
-        c.on_full = OnFull::Wait(Duration::from_secs(1));
-    })));
+    let pool =
+        Arc::new(P::make(PoolConfig::new(1).queue(Queue::Bounded(1)).on_full(OnFull::Wait(Duration::from_secs(1)))));
     let ran = Ran::default();
     let submit = |jobs: usize| {
         let (pool, ran) = (Arc::clone(&pool), ran.clone());

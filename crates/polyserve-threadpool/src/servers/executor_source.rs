@@ -19,8 +19,10 @@ pub(super) enum ExecutorSource {
     Shared(Arc<dyn Executor>),
 }
 
-const NO_WAITING: &str =
-    "on_full must not be Wait: a server that waits for room in the queue cannot accept. It answers 503 instead";
+/// A server that waits for space in the queue cannot accept.
+fn no_waiting() -> ConfigError {
+    ConfigError::new("on_full", "Wait", "Reject or CallerRuns for a server, which answers 503 if the queue is full")
+}
 
 impl ExecutorSource {
     pub(super) fn new<E: Executor>(factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static) -> Self {
@@ -32,12 +34,12 @@ impl ExecutorSource {
     /// Returns an error if `workers` is set to another number than the executor has, or if `execute` may wait.
     pub(super) fn shared(config: &ServerConfig, executor: Arc<dyn Executor>) -> Result<Self, ConfigError> {
         if executor.may_wait() {
-            return Err(ConfigError::new(NO_WAITING));
+            return Err(no_waiting());
         }
         match (config.workers, executor.workers()) {
-            (Some(asked), Some(there)) if asked != there => Err(ConfigError::new(format!(
-                "workers must be {there}, the number that the shared executor has, not {asked}"
-            ))),
+            (Some(asked), Some(there)) if asked != there => {
+                Err(ConfigError::new("workers", asked, format!("{there}, as the shared executor has")))
+            }
             _ => Ok(Self::Shared(executor)),
         }
     }
@@ -60,7 +62,7 @@ impl ExecutorSource {
             Self::Own(factory) => {
                 let executor = factory(config)?;
                 if executor.may_wait() {
-                    return Err(ConfigError::new(NO_WAITING).into());
+                    return Err(no_waiting().into());
                 }
                 Ok((executor, true))
             }

@@ -104,7 +104,7 @@ impl PoolClassic {
         config.validate()?;
         // Other executors may have one thread for each core by default. That is too few if each job is a connection.
         let workers = PoolConfig::from(&config).workers;
-        let config = config.with(|config| config.workers = Some(workers));
+        let config = config.workers(workers);
         Ok(Self { config, executor: ExecutorSource::new(factory) })
     }
 

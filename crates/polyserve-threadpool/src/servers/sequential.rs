@@ -71,9 +71,7 @@ impl Sequential {
         config.refuse_queue("sequential")?;
         match config.workers {
             None | Some(1) => Ok(Self { config }),
-            Some(workers) => {
-                Err(ConfigError::unsupported("workers", format!("workers must be 1 for sequential, not {workers}")))
-            }
+            Some(workers) => Err(ConfigError::unsupported("workers", workers, "1 for sequential")),
         }
     }
 }

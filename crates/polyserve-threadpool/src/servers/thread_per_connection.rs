@@ -67,9 +67,10 @@ impl ThreadPerConnection {
         config.refuse_queue("thread_per_connection")?;
         match config.workers {
             None => Ok(Self { config }),
-            Some(_) => Err(ConfigError::unsupported(
+            Some(workers) => Err(ConfigError::unsupported(
                 "workers",
-                "workers cannot be set for thread_per_connection, which has one for each connection: set max_connections",
+                workers,
+                "left out for thread_per_connection (one thread for each connection: set max_connections)",
             )),
         }
     }
@@ -200,7 +201,7 @@ mod tests {
                 start_thread(connection, connections, server)
             }
         }
-        let config = ServerConfig::default().with(|c| c.max_connections = 1);
+        let config = ServerConfig::default().max_connections(1);
         let bound = bind(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &config, Arc::new(Echo)).unwrap();
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let main = MainThread { start_thread: start_or_fail, ..MainThread::new(bound).unwrap() };

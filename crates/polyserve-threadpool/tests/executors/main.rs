@@ -43,7 +43,7 @@ executor_conformance!(
 );
 
 fn unbounded(workers: usize) -> PoolConfig {
-    PoolConfig::new(workers).with(|c| c.queue = Queue::Unbounded)
+    PoolConfig::new(workers).queue(Queue::Unbounded)
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn an_invalid_configuration_is_refused() {
 
 #[test]
 fn threads_are_named() {
-    let config = bounded(3, 8).with(|c| c.name = String::from("hand"));
+    let config = bounded(3, 8).name("hand");
     for pool in pools(&config) {
         let (sender, names) = mpsc::channel();
         let all_here = Arc::new(Barrier::new(3));
@@ -136,7 +136,7 @@ fn waits_are_sampled_and_last_from_execute_to_the_start() {
 
 #[test]
 fn a_submitter_that_waits_for_room_gets_it() {
-    let config = bounded(1, 1).with(|c| c.on_full = OnFull::Wait(LONG));
+    let config = bounded(1, 1).on_full(OnFull::Wait(LONG));
     for pool in pools(&config) {
         for _ in 0..200 {
             let bar = occupy(&*pool, 1);
@@ -160,7 +160,7 @@ fn a_submitter_that_waits_for_room_gets_it() {
 #[test]
 fn a_submitter_waits_at_most_its_timeout() {
     let limit = Duration::from_millis(20);
-    let config = bounded(1, 1).with(|c| c.on_full = OnFull::Wait(limit));
+    let config = bounded(1, 1).on_full(OnFull::Wait(limit));
     for pool in pools(&config) {
         let bar = occupy(&*pool, 1);
         pool.execute(nothing()).unwrap();
@@ -178,7 +178,7 @@ fn a_submitter_waits_at_most_its_timeout() {
 
 #[test]
 fn a_close_wakes_submitters_that_wait_for_room() {
-    let config = bounded(1, 1).with(|c| c.on_full = OnFull::Wait(Duration::MAX));
+    let config = bounded(1, 1).on_full(OnFull::Wait(Duration::MAX));
     for pool in pools(&config) {
         let bar = occupy(&*pool, 1);
         pool.execute(nothing()).unwrap();
@@ -197,7 +197,7 @@ fn a_close_wakes_submitters_that_wait_for_room() {
 
 #[test]
 fn the_caller_runs_what_finds_no_room() {
-    let config = bounded(1, 1).with(|c| c.on_full = OnFull::CallerRuns);
+    let config = bounded(1, 1).on_full(OnFull::CallerRuns);
     for pool in pools(&config) {
         let bar = occupy(&*pool, 1);
         pool.execute(nothing()).unwrap();

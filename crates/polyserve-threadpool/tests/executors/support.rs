@@ -11,7 +11,7 @@ use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolConfig, PoolStats, Queue, StealingPool};
 
 pub(super) fn bounded(workers: usize, queue: usize) -> PoolConfig {
-    PoolConfig::new(workers).with(|c| c.queue = Queue::Bounded(queue))
+    PoolConfig::new(workers).queue(Queue::Bounded(queue))
 }
 
 /// What the three pools offer beyond the trait.

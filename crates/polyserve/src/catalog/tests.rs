@@ -87,7 +87,7 @@ mod threadpool {
     /// Regression test: `--queue` was ignored by every server without a queue.
     #[test]
     fn a_queue_is_promised_or_refused() {
-        let config = ServerConfig::default().with(|config| config.queue = Some(1));
+        let config = ServerConfig::default().queue(1);
         for entry in Catalog::builtin().servers() {
             let refused = (entry.make)(&config).err().map(|error| error.unsupported_setting());
             let promised = entry.promises(Promise::BoundedQueue);

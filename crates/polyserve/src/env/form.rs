@@ -42,6 +42,20 @@ pub(super) mod queue {
     }
 }
 
+/// An optional limit. 0 is no limit.
+pub(super) mod limit {
+    pub(crate) const NAME: &str = super::count::NAME;
+    pub(crate) const FORM: &str = super::count::FORM;
+
+    pub(crate) fn parse(text: &str) -> Option<Option<u64>> {
+        super::count::parse(text).map(|limit| Some(limit).filter(|limit| *limit > 0))
+    }
+
+    pub(crate) fn show(value: &Option<u64>) -> String {
+        value.unwrap_or(0).to_string()
+    }
+}
+
 /// A number of bytes.
 pub(super) mod bytes {
     pub(crate) const NAME: &str = "BYTES";

@@ -137,7 +137,7 @@ impl Settings {
 
     /// The configuration with [`pool_size`](Self::pool_size) as the number of workers, if there is a pool size.
     pub fn with_pool_size(&self) -> ServerConfig {
-        self.config.clone().with(|config| config.workers = config.workers.or(self.pool_size))
+        self.config.clone().workers(self.config.workers.or(self.pool_size))
     }
 
     /// Makes one server, or anything else that takes a configuration. A variable for a setting that the server does not

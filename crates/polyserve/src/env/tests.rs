@@ -127,7 +127,7 @@ fn the_published_pool_size_is_a_hint() {
     let pool = |config: &ServerConfig| Ok((config.workers, config.head_timeout));
     let single = |config: &ServerConfig| match config.workers {
         None => Ok((config.workers, config.head_timeout)),
-        Some(_) => Err(ConfigError::unsupported("workers", "workers: this server has one")),
+        Some(_) => Err(ConfigError::unsupported("workers", "3", "1 for this server")),
     };
     assert_eq!(settings.make(pool), Ok((Some(3), Duration::from_secs(7))));
     assert_eq!(settings.make(single), Ok((None, Duration::from_secs(7))));
@@ -142,10 +142,10 @@ fn the_published_pool_size_is_a_hint() {
 fn a_refused_pool_size_is_an_error() {
     let settings = read(&[], &[("THREAD_POOL_SIZE", "3")]).unwrap();
     let most_two = |config: &ServerConfig| match config.workers {
-        Some(workers) if workers > 2 => Err(ConfigError::new("workers must be at most 2")),
+        Some(workers) if workers > 2 => Err(ConfigError::new("workers", 3, "at most 2")),
         workers => Ok(workers),
     };
-    assert_eq!(settings.make(most_two), Err(ConfigError::new("workers must be at most 2")));
+    assert_eq!(settings.make(most_two), Err(ConfigError::new("workers", 3, "at most 2")));
 }
 
 /// A variable may be meant for another server that is started in the same environment. A flag is meant for this server.

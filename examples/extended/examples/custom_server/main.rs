@@ -39,9 +39,10 @@ impl PerThread {
         config.refuse_queue("this server")?;
         match config.workers {
             None => Ok(Self { config }),
-            Some(_) => Err(ConfigError::unsupported(
+            Some(workers) => Err(ConfigError::unsupported(
                 "workers",
-                "workers cannot be set for this server, which has one for each connection: set max_connections",
+                workers,
+                "left out for this server (one thread for each connection: set max_connections)",
             )),
         }
     }

@@ -42,7 +42,7 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
 /// kept its connection open without limit, and a drain waited for it.
 #[test]
 fn a_client_that_goes_on_sending_is_not_read_for_ever() {
-    let config = ServerConfig::default().with(|config| config.linger_timeout = Duration::ZERO);
+    let config = ServerConfig::default().linger_timeout(Duration::ZERO);
     let Pair { registry: _registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
     client.set_nonblocking(true).unwrap();
     let _ = client.write(b"G@T / HTTP/1.1\r\n\r\n").unwrap();
@@ -82,7 +82,7 @@ fn a_request_is_cut_once() {
 /// served: the task was woken for its deadline before the runtime had polled the socket.
 #[test]
 fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
-    let config = ServerConfig::default().with(|config| config.idle_timeout = Duration::ZERO);
+    let config = ServerConfig::default().idle_timeout(Duration::ZERO);
     let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
     let runtime = Builder::new_current_thread().enable_io().build().unwrap();
     // The runtime polls its sockets only when this future is pending.

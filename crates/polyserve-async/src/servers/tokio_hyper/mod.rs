@@ -140,10 +140,11 @@ impl TokioHyper {
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("tokio_hyper")?;
-        if config.workers.is_some() {
+        if let Some(workers) = config.workers {
             return Err(ConfigError::unsupported(
                 "workers",
-                "workers cannot be set for tokio_hyper on a runtime that has its own",
+                workers,
+                "left out for tokio_hyper on a runtime that has its own",
             ));
         }
         Ok(Self::of(config, Some(runtime)))
@@ -188,7 +189,7 @@ impl TokioHyper {
     {
         #[cfg(feature = "http2")]
         if self.http2 {
-            return Err(ConfigError::new("http2 is not served to a tower::Service").into());
+            return Err(ConfigError::new("http2", "on", "off for serve_tower").into());
         }
         self.serve_with(on.into_listen_on()?, Arc::new(UnusedService), move |connection| {
             tower_adapter::TowerAdapter::new(Arc::clone(connection), service.clone())
@@ -265,7 +266,7 @@ fn shared(registry: &Arc<ConnectionRegistry<TokioSocket>>, config: &ServerConfig
             .server_header
             .as_deref()
             .and_then(|server_header| HeaderValue::from_str(server_header).ok()),
-        max_requests: if config.requests_per_connection == 0 { u64::MAX } else { config.requests_per_connection },
+        max_requests: config.requests_per_connection.unwrap_or(u64::MAX),
     }
 }
 

@@ -136,11 +136,10 @@ impl Selection<'_> {
         let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
         let Self { flags: given, settings, conditions, .. } = self;
         let Conditions { connections, wait, every, .. } = conditions;
-        let config = roomy(settings, &settings.config, *connections).with(|config| {
-            if !settings.is_given("answer_timeout") {
-                config.answer_timeout = config.answer_timeout.max(*wait * 2);
-            }
-        });
+        let mut config = roomy(settings, &settings.config, *connections);
+        if !settings.is_given("answer_timeout") {
+            config.answer_timeout = config.answer_timeout.max(*wait * 2);
+        }
         let (server, config) = room::fitted(entry, &config, workers)?;
         let shape = server.connections();
         let waiting = match shape {

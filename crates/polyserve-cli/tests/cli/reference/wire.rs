@@ -12,7 +12,7 @@ use super::super::PATIENCE;
 use super::{GET, NAMES, answers, connect, exchange, rest, start};
 
 fn once() -> ServerConfig {
-    ServerConfig::default().with(|config| config.requests_per_connection = 1)
+    ServerConfig::default().requests_per_connection(1)
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_connection_for_each_request_has_one_answer() {
 
 #[test]
 fn past_the_limit_a_connection_is_closed() {
-    let running = start("null_epoll", &ServerConfig::default().with(|config| config.max_connections = 1));
+    let running = start("null_epoll", &ServerConfig::default().max_connections(1));
     let mut kept = connect(running.local_addr());
     exchange(&mut kept, GET);
     assert_eq!(rest(&mut connect(running.local_addr())), b"");
@@ -134,13 +134,15 @@ fn what_it_cannot_do_it_refuses() {
     let catalog = with_references(Catalog::new());
     for name in NAMES {
         let make = |change: fn(&mut ServerConfig)| {
-            let made = (catalog.reference(name).unwrap().make)(&ServerConfig::default().with(change));
+            let mut config = ServerConfig::default();
+            change(&mut config);
+            let made = (catalog.reference(name).unwrap().make)(&config);
             made.err().map(|error| error.to_string())
         };
         assert_eq!(make(|config| config.workers = Some(1)), None);
         assert_eq!(make(|config| config.workers = Some(2)).unwrap(), format!("workers must be 1 for {name}, not 2"));
-        let error = make(|config| config.requests_per_connection = 2).unwrap();
-        assert_eq!(error, format!("requests_per_connection must be 0 or 1 for {name}, not 2"));
+        let error = make(|config| config.requests_per_connection = Some(2)).unwrap();
+        assert_eq!(error, format!("requests_per_connection must be 1 or left out for {name}, not 2"));
         assert!(make(|config| config.max_head = 1).unwrap().starts_with("max_head"));
     }
 }

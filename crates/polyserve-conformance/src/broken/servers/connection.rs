@@ -191,8 +191,8 @@ impl Connection<'_> {
             return Err(Stop::Gone);
         }
         self.served += 1;
-        let most = self.server.config.requests_per_connection + u64::from(self.has(Flaw::MiscountsRequests));
-        let last = self.server.config.requests_per_connection > 0 && self.served >= most;
+        let most = self.server.config.requests_per_connection.unwrap_or(u64::MAX);
+        let last = self.served >= most.saturating_add(u64::from(self.has(Flaw::MiscountsRequests)));
         let more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
         let draining = self.server.shutdown.is_begun() && !more;
         let evicted = self.open.must_close.load(Ordering::SeqCst) && self.input.is_empty();

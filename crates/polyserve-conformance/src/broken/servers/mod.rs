@@ -44,10 +44,9 @@ impl PlainServer {
         config.refuse_queue("this server")?;
         match config.workers {
             None => Ok(Self { config, flaw: None }),
-            Some(workers) => Err(ConfigError::unsupported(
-                "workers",
-                format!("workers cannot be {workers}: each connection has a thread"),
-            )),
+            Some(workers) => {
+                Err(ConfigError::unsupported("workers", workers, "left out (one thread for each connection)"))
+            }
         }
     }
 

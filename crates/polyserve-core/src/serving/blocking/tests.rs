@@ -21,7 +21,8 @@ struct Fixture {
 
 impl Fixture {
     fn new(change: impl FnOnce(&mut ServerConfig)) -> Self {
-        let config = ServerConfig::default().with(change);
+        let mut config = ServerConfig::default();
+        change(&mut config);
         Self {
             server: Arc::new(ServerState::new(Arc::new(Echo), &config)),
             connections: Arc::new(OpenConnections::new(1)),
@@ -67,7 +68,7 @@ fn head(client: &mut TcpStream) -> String {
 /// answered 408, or its connection was reset.
 #[test]
 fn a_request_that_is_there_is_served_however_late() {
-    let fixture = Fixture::new(|c| c.requests_per_connection = 1);
+    let fixture = Fixture::new(|c| c.requests_per_connection = Some(1));
     let mut client = fixture.connect();
     client.write_all(GET).unwrap();
     assert!(fixture.serve(ago(PATIENCE * 2)).join().unwrap());

@@ -117,9 +117,10 @@ impl LeaderFollowers {
         config.refuse_queue("leader_followers")?;
         match config.workers {
             None => Ok(Self { config }),
-            Some(_) => Err(ConfigError::unsupported(
+            Some(workers) => Err(ConfigError::unsupported(
                 "workers",
-                "workers cannot be set for leader_followers, which has one for each connection: set max_connections",
+                workers,
+                "left out for leader_followers (one thread for each connection: set max_connections)",
             )),
         }
     }
