@@ -15,6 +15,8 @@ step locked benches/peers/rust
 step locked benches/ladder
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
+# 15 seconds. That each package builds alone takes minutes: ci/deep.sh package.
+step cargo package --workspace --no-verify --allow-dirty -q
 
 for features in "" threadpool memory dashmap papaya scc env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
@@ -53,7 +55,7 @@ never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experi
 never polyserve 'polyserve-(async|memory|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
 # What the README's first command builds.
-never polyserve-examples 'polyserve-(async|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap'
+never polyserve-examples 'polyserve-(async|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
 never polyserve 'polyserve-(conformance|lab|load|report|experiments|cli)|clap|criterion' --all-features
 never polyserve-report 'polyserve.*'
 never polyserve-lab 'polyserve-(experiments|cli)'

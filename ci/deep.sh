@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What is too long for every change: the long form of every seeded test, 50 interrupts of 50, the stress scenario and a
 # checked history, each a million requests for each server and repo; the models, searched further, and with mistakes that
-# they must catch; and other people's frameworks. Hours on 2 cores.
-# ci/deep.sh [random] [drain] [ab] [jmeter] [models] [peers] [stress] [check]
+# they must catch; other people's frameworks; and every package as users get it, built alone. Hours on 2 cores.
+# ci/deep.sh [random] [drain] [ab] [jmeter] [models] [peers] [stress] [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
@@ -50,7 +50,10 @@ check() {
     done
 }
 
-[ $# -gt 0 ] || set -- random drain ab jmeter models peers stress check
+# 4 minutes if the dependencies are built.
+package() { cargo package -q --workspace --allow-dirty; }
+
+[ $# -gt 0 ] || set -- random drain ab jmeter models peers stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

@@ -25,7 +25,7 @@ step "copy the tree"
 rm -rf "$copy"
 mkdir -p "$copy"
 git ls-files -z --cached --others --exclude-standard -- . ':!docs/results' ':!docs/charts' |
-    while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
+    while IFS= read -r -d '' file; do [ ! -f "$file" ] && [ ! -L "$file" ] || printf '%s\0' "$file"; done |
     tar --null --files-from=- --create | tar --extract --directory "$copy"
 cd "$copy"
 

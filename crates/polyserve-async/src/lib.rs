@@ -16,6 +16,7 @@
 //! | `tower` | a service as a `tower::Service`; with `hyper`, a `tower::Service` on `tokio_hyper` |
 //! | `smol` | `smol`, and an executor on it |
 //! | `futures` | an executor on the thread pool of the futures crate |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod executors;

@@ -20,6 +20,7 @@
 //! Every command prints for people, and JSON with `--json`. The exit code is 0 if all is well, 1 if something failed, and
 //! 2 if the arguments ask for something impossible. An end by a signal is no failure, unless a contestant did wrong; but a
 //! trial passes only if it is whole.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod commands;

@@ -19,6 +19,7 @@
 //! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
 //! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
 //! * [`broken`]: strategies with one flaw each. The kit's own tests show that a named property catches each flaw.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod address;

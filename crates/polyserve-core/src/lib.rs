@@ -14,6 +14,7 @@
 //!
 //! [`timer`] completes promises in time, [`config`] holds every limit, [`shutdown`] begins a drain, [`panics`] isolates
 //! foreign code. [`serving`] is the toolkit for authors of servers; it is unstable.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod answer;

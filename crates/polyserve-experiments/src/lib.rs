@@ -8,6 +8,7 @@
 //! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`published`]: the figures of others, as texts.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod ladder;

@@ -14,6 +14,7 @@
 //! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: what the commands share.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod allocator;

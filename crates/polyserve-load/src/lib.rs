@@ -15,6 +15,7 @@
 //! * `client`: one thread's loop over its connections.
 //! * [`run`](mod@run), [`prefill`](mod@prefill): the threads of a load, and its preparation.
 //! * [`report`], [`error`]: the results.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod answer;

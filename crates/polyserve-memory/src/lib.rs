@@ -47,6 +47,7 @@
 //! Clients choose the ids, so every map here hashes with [`hash::IdState`]. A client cannot choose ids that share a
 //! bucket and make lookups slow. All maps use the same hasher, so that a comparison of locks does not become one of
 //! hashers.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod actor;

@@ -5,6 +5,7 @@
 //! * [`Claim`]: what was published, and whether it holds here.
 //! * [`Summary`]: all of them of one experiment.
 //! * [`svg`]: lines over an axis.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod claims;

@@ -1,5 +1,6 @@
 //! A safe API for the system calls and the instruction that no maintained crate wraps safely. This is the only crate of the
 //! workspace with `unsafe` code. Every block states why it is sound.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 use std::io;
 use std::net::TcpListener;

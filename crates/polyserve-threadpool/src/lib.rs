@@ -17,6 +17,7 @@
 //! * `LeaderFollowers`: a thread for each connection; one thread at a time accepts, and then serves.
 //! * `PoolClassic`: each connection is one job on an executor, as in the published servers.
 //! * `PoolServer`: the jobs of an executor share all connections; an idle connection holds no worker.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod executors;

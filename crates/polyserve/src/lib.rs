@@ -88,6 +88,7 @@
 //! | `async` | no | `tokio`, `hyper`, `smol` and `futures` |
 //! | `env` | yes | [`mod@env`] |
 //! | `signals` | yes | [`signals`] (Unix) |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 // The catalog's constructors are also printed as code for other crates, so they use this crate's name.
