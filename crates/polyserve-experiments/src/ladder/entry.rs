@@ -8,7 +8,7 @@ use polyserve_lab::compare::contestant::{self, Contestant};
 use polyserve_lab::experiment::{again, distinct};
 use polyserve_lab::launch::{AddressFrom, Launch, go};
 
-use super::results::{Entry, Role};
+use super::record::{Entry, Role};
 use super::rung::{BuildSettings, Rung, RungStep};
 use super::variant::{Binary, Sources, Variant, fingerprint};
 

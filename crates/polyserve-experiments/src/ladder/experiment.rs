@@ -11,8 +11,8 @@ use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::entry::{self, Build, LadderSubject, Participant};
-use super::report::{ENTRY, RUNG, Report};
-use super::results::{BEFORE_ROUNDS, Entry, Key, Sample};
+use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, Sample};
+use super::report::{RUNG, Report};
 use super::rung::Rung;
 use super::variant::Sources;
 use super::{NAME, probe, table};
@@ -192,7 +192,7 @@ impl Experiment for Ladder {
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::csv(&report.rungs)?)];
-        Ok(Summary { tables: table::tables(report)?, claims: report.claims.clone(), csv })
+        Ok(Summary { tables: table::tables(&report.rungs, &report.results)?, claims: report.claims.clone(), csv })
     }
 }
 

@@ -11,7 +11,7 @@
 //! # Layout
 //!
 //! * [`rung`]: the rungs. [`variant`]: how they are built. [`entry`]: the contestants. [`probe`]: one answer of a contestant.
-//! * [`experiment`]: the experiment. [`results`]: samples and their ratios. [`report`]: the result.
+//! * [`experiment`]: the experiment. [`record`]: facts and samples. [`results`]: their ratios. [`report`]: the result.
 //! * [`table`]: tables and CSV. [`claims`]: the verdicts on the published claims.
 
 pub mod claims;
@@ -20,6 +20,7 @@ pub mod experiment;
 #[cfg(test)]
 mod fixtures;
 pub mod probe;
+pub mod record;
 pub mod report;
 pub mod results;
 pub mod rung;
@@ -29,8 +30,9 @@ pub mod variant;
 use polyserve_load::{Exchange, LoadError, Traffic};
 
 pub use experiment::Ladder;
+pub use record::{Key, Sample};
 pub use report::Report;
-pub use results::{Key, Results, Sample};
+pub use results::Results;
 
 /// The experiment's name.
 pub const NAME: &str = "ladder";

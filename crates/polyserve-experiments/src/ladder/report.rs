@@ -5,27 +5,15 @@ use std::fmt;
 use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::experiment::{Experiment, Failed, Records};
 use polyserve_report::{Claim, or_nothing, shown_claims};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::claims;
-use super::results::{Key, Results, Role, Sample};
+use super::record::{Key, NotRun, Sample};
+use super::results::Results;
 use super::table::{self, RungRow, percent};
 
-/// The kind of an [`Entry`](super::results::Entry).
-pub(super) const ENTRY: &str = "contestant";
 /// The kind of a [`RungRow`].
 pub(super) const RUNG: &str = "rung";
-
-/// A contestant that is not available.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotRun {
-    /// The contestant's name.
-    pub name: String,
-    /// The contestant's role.
-    pub role: Role,
-    /// Why.
-    pub why: String,
-}
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]

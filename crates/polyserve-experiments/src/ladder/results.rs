@@ -5,100 +5,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 
 use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
 use polyserve_lab::statistics::{Estimate, Interval, Verdict, middle, tie_band};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::entry;
-use super::report::{ENTRY, NotRun};
-use super::rung::BuildSettings;
-
-/// In a key: before the first round.
-pub(super) const BEFORE_ROUNDS: usize = 0;
-
-/// The role of a contestant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// A rung.
-    Rung,
-    /// The second entry of a subject's lowest rung. The ratio of the two entries is noise.
-    Control,
-    /// A server that the rungs are also compared with.
-    Reference,
-}
-
-/// A contestant, as it is recorded before its first round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
-    /// The name: of a rung, `warp+lto`; of a control, that of the subject with `(again)`; or `go-fasthttp`.
-    pub name: String,
-    /// The role.
-    pub role: Role,
-    /// The subject: a server of ours, or `warp`.
-    pub subject: String,
-    /// The step that the rung adds; `None` for the lowest rung and for references.
-    pub step: Option<String>,
-    /// The name of the rung below.
-    pub below: Option<String>,
-    /// Whether no other rung builds on this one.
-    pub aside: bool,
-    /// The settings; `None` for a reference.
-    pub settings: Option<BuildSettings>,
-    /// The length of the program, in bytes.
-    pub program_bytes: u64,
-    /// A hash of the program.
-    pub program_hash: String,
-    /// The length of one answer, head and body, in bytes.
-    pub answer_bytes: u64,
-}
-
-/// Identifies a sample: a contestant in a round.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Key {
-    /// The contestant's name.
-    pub name: String,
-    /// The round, from 1; 0 stands for what precedes the first round.
-    pub round: usize,
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, round } = self;
-        if *round == BEFORE_ROUNDS { f.write_str(name) } else { write!(f, "{name}, round {round}") }
-    }
-}
-
-/// The figures of a contestant's turn in a round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Right answers per second.
-    pub requests_per_s: f64,
-    /// Bytes of answers per second, in units of 2^20 bytes, as wrk counts.
-    #[serde(rename = "transfer_MB_s")]
-    pub transfer_mb_s: f64,
-    /// Right answers for each second of the server's CPU time.
-    pub requests_per_cpu_s: Option<f64>,
-    /// The number of right answers.
-    pub answered: u64,
-    /// The measured time.
-    pub elapsed_s: f64,
-    /// The server's CPU time.
-    pub server_cpu_s: Option<f64>,
-    /// The client's CPU time.
-    pub client_cpu_s: f64,
-    /// The time in which the server's cores were idle.
-    pub server_idle_s: Option<f64>,
-    /// The time in which the client's cores were idle.
-    pub client_idle_s: Option<f64>,
-    /// Context switches of the server for each request.
-    pub switches_per_request: Option<f64>,
-    /// Resident memory with all connections open, in units of 1024 bytes.
-    #[serde(rename = "loaded_kB")]
-    pub loaded_kb: Option<f64>,
-}
+use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, NotRun, Role, Sample};
 
 /// The samples of a record.
 #[derive(Clone, Debug, Default)]

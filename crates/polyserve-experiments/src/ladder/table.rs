@@ -5,8 +5,8 @@ use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde::Serialize;
 
-use super::report::Report;
-use super::results::{Entry, Ratio, Results, Role};
+use super::record::{Entry, Role};
+use super::results::{Ratio, Results};
 use crate::published::{self, LADDER};
 
 /// The figures of a contestant: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
@@ -176,16 +176,16 @@ pub fn csv(rows: &[RungRow]) -> anyhow::Result<String> {
     Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
-/// The tables of a result, by name.
+/// The tables of a result, by name. `rungs` are the rows of `results`.
 ///
 /// # Errors
 ///
 /// Returns an error if the published figures are not CSV.
-pub fn tables(report: &Report) -> anyhow::Result<Vec<(String, Table)>> {
+pub fn tables(rungs: &[RungRow], results: &Results) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(vec![
-        (String::from("ladder"), ladder(&report.rungs)),
-        (String::from("waterfall"), waterfall(&report.rungs)),
-        (String::from("published"), published(&report.results)?),
+        (String::from("ladder"), ladder(rungs)),
+        (String::from("waterfall"), waterfall(rungs)),
+        (String::from("published"), published(results)?),
     ])
 }
 
@@ -271,7 +271,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::ladder::fixtures::{cell, contestant, records, results};
+    use crate::ladder::fixtures::{cell, contestant, results};
 
     fn lines() -> Vec<Value> {
         let mut lines = vec![
@@ -311,7 +311,8 @@ mod tests {
 
     #[test]
     fn the_published_ladder_has_our_ratios() {
-        let tables = tables(&Report::of(&records(&lines())).unwrap()).unwrap();
+        let results = results(&lines());
+        let tables = tables(&rows(&results), &results).unwrap();
         let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
         assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
         assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %       {}\n", "#".repeat(40))), "{waterfall}");

@@ -19,6 +19,7 @@ mod csv;
 pub mod experiment;
 #[cfg(test)]
 mod fixtures;
+pub mod missing;
 pub mod plan;
 mod published;
 mod ratio_test;

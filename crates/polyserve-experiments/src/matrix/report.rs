@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::claims::claims;
-use super::{Cell, EVERY_ROUND, Key, Method, Sample, table};
+use super::missing::Missing;
+use super::{Cell, EVERY_ROUND, Key, Sample, table};
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -29,37 +30,6 @@ pub struct Report {
     pub left: usize,
 }
 
-/// A cell without a sample, or a contestant without a cell.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
-    /// The contestant's name.
-    pub contestant: String,
-    /// Whether this is the contestant's second entry, the A/A control.
-    pub control: bool,
-    /// The cell; `None` stands for all cells of the contestant.
-    pub cell: Option<CellPosition>,
-    /// Why.
-    pub why: String,
-    /// Whether the contestant did wrong.
-    pub wrong: bool,
-    /// The key.
-    #[serde(skip)]
-    pub key: Key,
-}
-
-/// The place of a cell in the matrix.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CellPosition {
-    /// The method of the requests.
-    pub method: Method,
-    /// The number of concurrent connections.
-    pub connections: usize,
-    /// The pool's size; `None` if it cannot be chosen.
-    pub pool_size: Option<usize>,
-    /// The round, from 1.
-    pub round: u32,
-}
-
 impl Report {
     /// The result of these records.
     ///
@@ -75,7 +45,7 @@ impl Report {
         let is_absent = |(key, _): &(&Key, &Absence)| {
             key.round != EVERY_ROUND || !cells.iter().any(|cell| cell.key.is_of_same_entry(key))
         };
-        let failed = records.absences().filter(is_absent).map(missing).collect();
+        let failed = records.absences().filter(is_absent).map(Missing::from).collect();
         let claims = claims(&header.environment.server_cores, &cells)?;
         let (interrupted, left) = (records.is_interrupted(), records.end.map_or(0, |end| end.missing));
         Ok(Self { header, cells, failed, claims, interrupted, left })
@@ -104,10 +74,4 @@ fn in_order<E: Experiment<Key = Key, Sample = Sample>>(records: &Records<E>) -> 
     let names: Vec<String> = planned(&records.header, "contestants");
     cells.sort_by_key(|cell| names.iter().position(|name| *name == cell.key.contestant).unwrap_or(names.len()));
     cells
-}
-
-fn missing((key, absence): (&Key, &Absence)) -> Missing {
-    let Key { contestant, control, method, pool_size, connections, round } = key.clone();
-    let cell = (round != EVERY_ROUND).then_some(CellPosition { method, connections, pool_size, round });
-    Missing { contestant, control, cell, why: absence.why.clone(), wrong: absence.is_wrong(), key: key.clone() }
 }

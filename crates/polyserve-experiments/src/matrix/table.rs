@@ -11,8 +11,8 @@ use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
 use super::claims::{CLASSIC, REPO, TWIN};
+use super::missing::Missing;
 use super::published::{self, PublishedCell};
-use super::report::Missing;
 use super::{Cell, Key, Method, Sample};
 
 /// The rounds of a cell, at least one.

@@ -4,9 +4,8 @@
 
 use polyserve_report::Claim;
 
-use super::Part;
 use super::published::{SETUPS, WAIT};
-use super::report::{Row, bound as bound_of};
+use super::record::{Part, Row, bound as bound_of};
 
 const EXPERIMENT: &str = "page";
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records};
 use polyserve_report::Summary;
 
-use super::report::{Key, Report, Sample};
+use super::record::{Key, Sample};
+use super::report::Report;
 use super::{Conditions, PageServer, Part, table};
 
 /// The page that sometimes waits, on all entrants.

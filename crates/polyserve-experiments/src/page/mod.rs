@@ -14,11 +14,12 @@
 //! # Layout
 //!
 //! * [`published`]: the published figures and set-up. [`experiment`]: the experiment in the framework.
-//! * [`report`]: samples and the result. [`table`], [`claims`]: the tables and verdicts.
+//! * [`record`]: the samples. [`report`]: the result. [`table`], [`claims`]: the tables and verdicts.
 
 pub mod claims;
 pub mod experiment;
 pub mod published;
+pub mod record;
 pub mod report;
 pub mod table;
 
@@ -27,7 +28,6 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use polyserve::service::Page;
 use polyserve_load::{CpuSource, Exchange, Load, LoadError, Report as Loaded, RunLength, Traffic, Usage, run};
-use serde::{Deserialize, Serialize};
 
 use polyserve_lab::compare::sample::microseconds;
 use polyserve_lab::experiment::Absence;
@@ -38,7 +38,8 @@ use polyserve_lab::machine::cores::Cores;
 
 pub use experiment::WaitingPage;
 use published::PageFigures;
-use report::{Bounds, Key, Sample};
+pub use record::Part;
+use record::{Bounds, Key, Sample};
 
 /// How servers are loaded.
 #[derive(Clone, Debug)]
@@ -55,16 +56,6 @@ pub struct Conditions {
     pub wait: Duration,
     /// Begun when the run must end.
     pub stop: Shutdown,
-}
-
-/// A part of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// The published set-up: pools of 100, 100 connections, 10 000 requests, of which every 10th waits.
-    Published,
-    /// Pools of every size, and the servers that hold no thread during a wait.
-    Sweep,
 }
 
 /// A server with a number of workers, in a part of the run.
@@ -99,7 +90,7 @@ impl PageServer {
 impl Conditions {
     /// The max number of requests a second if at most `waiting` requests wait at once.
     pub fn bound(&self, waiting: usize) -> f64 {
-        report::bound(waiting, self.every, self.wait.as_secs_f64())
+        record::bound(waiting, self.every, self.wait.as_secs_f64())
     }
 
     /// The lower of the bounds of the workers and of the connections.

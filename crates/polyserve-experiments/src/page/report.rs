@@ -1,75 +1,14 @@
-//! The samples of a record, and the result.
+//! The result.
 //!
 //! Invariant: the rows of a result are in the order of the plan. Cost: a sort of the rows.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use polyserve_lab::experiment::{Experiment, Failed, Records};
+use polyserve_report::Claim;
+use serde::Serialize;
 use serde_json::Value;
 
-use polyserve_lab::experiment::{self, Experiment, Failed, Records};
-use polyserve_report::Claim;
-
-use super::Part;
 use super::claims::claims;
-use super::published::PageFigures;
-
-/// A server with a number of workers, in a part of the run.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Key {
-    /// The part.
-    pub part: Part,
-    /// The server's name.
-    pub server: String,
-    /// Its number of workers, if it was chosen.
-    pub workers: Option<usize>,
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.workers {
-            Some(workers) => write!(f, "{} with {workers} workers", self.server),
-            None => f.write_str(&self.server),
-        }
-    }
-}
-
-/// What was measured of a server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// The columns that were published.
-    #[serde(flatten)]
-    pub figures: PageFigures,
-    /// The server's name in the published figures.
-    pub published_as: Option<String>,
-    /// The columns that were not published.
-    #[serde(flatten)]
-    pub bounds: Bounds,
-}
-
-/// How a server was loaded, and what bounds its throughput.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bounds {
-    /// The max number of requests a second that its workers answer, if a wait holds a worker.
-    pub bound_per_s: Option<f64>,
-    /// The max number of requests a second that the connections send.
-    pub connections_bound_per_s: f64,
-    /// The throughput as a share of the lower of the two bounds.
-    pub of_bound: f64,
-    /// The number of requests.
-    pub requests: u64,
-    /// The number of concurrent connections.
-    pub connections: usize,
-    /// The page waited on one request in this number of requests.
-    pub every: u64,
-    /// The length of a wait.
-    pub wait_s: f64,
-    /// The server's CPU time in cores.
-    pub server_busy: Option<f64>,
-}
-
-/// A sample and its key.
-pub type Row = experiment::RecordRow<Key, Sample>;
+use super::record::{Key, Part, Row, Sample, bound};
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -110,11 +49,6 @@ impl Report {
             claims,
         })
     }
-}
-
-/// The max number of requests a second if one request in `every` waits for `wait_s`, and at most `waiting` wait at once.
-pub(super) fn bound(waiting: usize, every: u64, wait_s: f64) -> f64 {
-    waiting as f64 * every as f64 / wait_s
 }
 
 /// The place of a server in the plan of its part: a list of `[server, workers, requests]`.

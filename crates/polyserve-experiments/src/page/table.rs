@@ -6,9 +6,9 @@ use polyserve_lab::experiment::{self, distinct};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing, shown_claims};
 
-use super::Part;
 use super::published::{self, PageFigures};
-use super::report::{Report, Row, bound};
+use super::record::{Part, Row, bound};
+use super::report::Report;
 
 /// The columns of a CSV file; the published columns come first.
 const COLUMNS: &str = "\

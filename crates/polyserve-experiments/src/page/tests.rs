@@ -1,4 +1,4 @@
-use super::report::Row;
+use super::record::Row;
 use super::*;
 
 /// A row with invented figures, at the published connections and waits.

@@ -22,6 +22,26 @@ pub enum Use {
     KeepAlive,
 }
 
+/// How a round uses connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The three groups at the same time, with this number of connections each.
+    Groups(Use, usize),
+    /// This number of connections at once, until all requests are sent. The second number is that of the threads.
+    Burst(u64, usize),
+}
+
+impl Mode {
+    /// The mode's name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Groups(Use::Close, _) => "close",
+            Self::Groups(Use::KeepAlive, _) => "keep-alive",
+            Self::Burst(..) => "burst",
+        }
+    }
+}
+
 /// The state that all clients of a round share.
 #[derive(Debug)]
 pub struct Shared<'a> {

@@ -5,7 +5,8 @@ use polyserve_lab::fixtures;
 use polyserve_lab::journal::as_line;
 use serde_json::{Value, json};
 
-use super::report::{Group, Outcome, Sample, Tested};
+use super::outcome::{Group, Outcome};
+use super::report::{Sample, Tested};
 use super::{NAME, Stress};
 
 /// The line of a round.

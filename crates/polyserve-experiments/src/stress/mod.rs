@@ -11,7 +11,7 @@
 //! # Layout
 //!
 //! * [`scenario`]: the requests. [`verify`]: whether an answer is right. [`subject`]: the server and the store.
-//! * [`connection`], [`client`]: the clients. [`round`]: one run against a new server.
+//! * [`connection`], [`client`], [`threads`]: the clients. [`round`]: one run against a new server. [`outcome`]: its outcome.
 //! * [`experiment`]: the experiment. [`report`]: its result. [`table`]: tables and CSV. [`claims`]: the verdicts on the
 //!   published claims.
 
@@ -21,17 +21,18 @@ pub mod connection;
 pub mod experiment;
 #[cfg(test)]
 mod fixtures;
+pub mod outcome;
 pub mod report;
 pub mod round;
 pub mod scenario;
 pub mod subject;
 pub mod table;
+mod threads;
 pub mod verify;
 
-pub use client::Use;
+pub use client::{Mode, Use};
 pub use experiment::Stress;
 pub use report::Report;
-pub use round::Mode;
 pub use scenario::Scenario;
 pub use subject::{OwnServer, Subject};
 

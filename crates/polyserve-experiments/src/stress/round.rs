@@ -1,45 +1,22 @@
 //! One round: a new server over a new store, the clients, a check of the final state, and the end of the server.
 
 use std::cell::Cell;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use polyserve::Shutdown;
-use polyserve::sync::{read, write};
 use polyserve_lab::progress::Progress;
 
-use super::client::{self, Errors, Shared, Tally, Use};
+use super::client::{self, Errors, Mode, Shared, Tally, Use};
 use super::connection::{Connection, PATIENCE, Response};
-use super::report::{Counts, Final, Outcome};
+use super::outcome::{Counts, Final, Outcome};
 use super::scenario::{Phase, Scenario};
 use super::subject::Subject;
+use super::threads::{LOOKERS, together};
 use super::verify::Ledger;
-
-/// How a round uses connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The three groups at the same time, with this number of connections each.
-    Groups(Use, usize),
-    /// This number of connections at once, until all requests are sent. The second number is that of the threads.
-    Burst(u64, usize),
-}
-
-impl Mode {
-    /// The mode's name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Groups(Use::Close, _) => "close",
-            Self::Groups(Use::KeepAlive, _) => "keep-alive",
-            Self::Burst(..) => "burst",
-        }
-    }
-}
-
-/// The stack of a client's thread, which formats requests and parses answers only.
-const STACK: usize = 256 * 1024;
 
 /// Runs one round.
 ///
@@ -128,53 +105,6 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
     }
     Ok(tallies)
 }
-
-/// Runs each of `works` on a thread of its own. All start at the same instant.
-pub(super) fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
-where
-    W: FnOnce(Instant) -> T + Send,
-    T: Send,
-{
-    // Locked for writing until all threads are started. `None` if one could not be started: then no thread works.
-    let gate = RwLock::new(None);
-    thread::scope(|scope| {
-        let mut closed = write(&gate);
-        let mut threads = Vec::new();
-        let mut failed = None;
-        for work in works {
-            let gate = &gate;
-            let body = move || {
-                let start = *read(gate);
-                start.map(work)
-            };
-            match thread::Builder::new().name("client".into()).stack_size(STACK).spawn_scoped(scope, body) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-        }
-        let count = threads.len();
-        if let Some(error) = failed {
-            drop(closed);
-            return Err(error).with_context(|| format!("no more than {count} client threads can be started"));
-        }
-        *closed = Some(Instant::now());
-        drop(closed);
-        let mut results = Vec::with_capacity(count);
-        for thread in threads {
-            match thread.join() {
-                Ok(result) => results.extend(result),
-                Err(panic) => bail!("a client panicked: {}", polyserve::server::panic_text(panic.as_ref())),
-            }
-        }
-        Ok(results)
-    })
-}
-
-/// The number of connections that check the final state, or fill a store.
-pub(super) const LOOKERS: usize = 8;
 
 /// Gets every id, and checks its final state.
 fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {

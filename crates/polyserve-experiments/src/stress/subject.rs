@@ -18,9 +18,9 @@ use polyserve_lab::machine::cores::Cores;
 
 use super::client::{Shared, Tally, ask};
 use super::connection::Response;
-use super::report::Counts;
-use super::round::{LOOKERS, together};
+use super::outcome::Counts;
 use super::scenario::{Phase, Scenario, Task};
+use super::threads::{LOOKERS, together};
 use super::verify;
 
 /// The server and the store.

@@ -5,7 +5,8 @@ use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
-use super::report::{Group, Key, RoundRecord, Tested};
+use super::outcome::Group;
+use super::report::{Key, RoundRecord, Tested};
 use crate::published::{self, STRESS};
 
 /// A published row.

@@ -7,7 +7,7 @@ use polyserve::Connections;
 use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
-use polyserve_experiments::page::report::Key;
+use polyserve_experiments::page::record::Key;
 use polyserve_experiments::page::{Conditions, PageServer, Part};
 use polyserve_lab::experiment::Absent;
 

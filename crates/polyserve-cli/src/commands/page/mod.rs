@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::config::MAX_WORKERS;
-use polyserve_experiments::page::report::Key;
+use polyserve_experiments::page::record::Key;
 use polyserve_experiments::page::{Conditions, PageServer, Part, WaitingPage, published};
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{Absent, RecordArgs};

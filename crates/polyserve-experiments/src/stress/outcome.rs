@@ -1,0 +1,141 @@
+//! The outcome of a round.
+
+use polyserve::Drain;
+use serde::{Deserialize, Serialize};
+
+use super::client::{Errors, Mode, Tally};
+use super::scenario::Phase;
+
+/// The outcome of a round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The number of concurrent connections.
+    pub connections_at_once: u64,
+    /// The groups, and the total.
+    pub groups: Vec<Group>,
+    /// The number of connections that were opened.
+    pub connections: u64,
+    /// Idle connections that the server had closed before the next request, which was sent again.
+    pub reconnects: u64,
+    /// The final state of the store.
+    pub final_state: Final,
+    /// The number of entities by the store's own count; `None` if the store is in another process.
+    pub store_count: Option<u64>,
+    /// The server's own counts at its end; `None` if it does not report them.
+    pub drain: Option<Counts>,
+    /// Whole answers by the clients' count. The server's count is the same.
+    pub answers: u64,
+    /// The number of errors.
+    pub error_count: u64,
+    /// The first few errors.
+    pub errors: Vec<String>,
+}
+
+/// A group of requests of a round. The columns are as published.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// `put-new`, `get`, `put-update` or `total`.
+    pub phase: String,
+    /// The number of requests.
+    pub samples: u64,
+    /// The number of requests without a right answer.
+    pub errors: u64,
+    /// The share of requests without a right answer, in per cent.
+    pub error_pct: f64,
+    /// The number of requests that were rejected by a 503, if that is a right answer.
+    pub refused: u64,
+    /// Requests per second, from the start to the group's last answer.
+    pub requests_per_s: f64,
+    /// Received bytes, in units of 1024 bytes per second.
+    #[serde(rename = "received_kB_s")]
+    pub received_kb_s: f64,
+    /// Sent bytes, in units of 1024 bytes per second.
+    #[serde(rename = "sent_kB_s")]
+    pub sent_kb_s: f64,
+}
+
+/// The final state of the store, seen over HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Final {
+    /// The number of ids that were looked up.
+    pub checked: u64,
+    /// The number of ids that were present.
+    pub present: u64,
+    /// The number of ids with a wrong or lost entity.
+    pub wrong: u64,
+}
+
+impl Final {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.checked += other.checked;
+        self.present += other.present;
+        self.wrong += other.wrong;
+    }
+}
+
+/// The counts of a [`Drain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Counts {
+    /// The number of whole answers.
+    pub answered: u64,
+    /// The number of connections that were cut.
+    pub cut: u64,
+    /// The number of threads that did not end.
+    pub stuck: u64,
+}
+
+impl From<Drain> for Counts {
+    fn from(Drain { answered, cut, stuck }: Drain) -> Self {
+        Self { answered, cut, stuck }
+    }
+}
+
+impl Outcome {
+    /// The outcome of a round in `mode`. The groups are in the order of [`Phase::ALL`].
+    pub fn new(
+        mode: Mode,
+        groups: [Tally; 3],
+        left: Final,
+        store_count: Option<u64>,
+        drain: Option<Counts>,
+        answers: u64,
+        errors: &Errors,
+    ) -> Self {
+        let mut total = Tally::default();
+        groups.iter().for_each(|group| total.add(group));
+        let named = Phase::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
+        let connections_at_once = match mode {
+            Mode::Groups(_, clients) => clients as u64 * 3,
+            Mode::Burst(size, _) => size.min(total.samples),
+        };
+        Self {
+            connections_at_once,
+            groups: named.map(|(phase, tally)| Group::new(phase, tally)).collect(),
+            connections: total.connections,
+            reconnects: total.reconnects,
+            final_state: left,
+            store_count,
+            drain,
+            answers,
+            error_count: errors.count(),
+            errors: errors.first(),
+        }
+    }
+}
+
+impl Group {
+    fn new(phase: &'static str, tally: &Tally) -> Self {
+        let per_second = |count: u64| if tally.took.is_zero() { 0.0 } else { count as f64 / tally.took.as_secs_f64() };
+        Self {
+            phase: phase.to_owned(),
+            samples: tally.samples,
+            errors: tally.errors,
+            error_pct: if tally.samples == 0 { 0.0 } else { tally.errors as f64 / tally.samples as f64 * 100.0 },
+            refused: tally.refused,
+            requests_per_s: per_second(tally.samples),
+            received_kb_s: per_second(tally.traffic.received) / 1024.0,
+            sent_kb_s: per_second(tally.traffic.sent) / 1024.0,
+        }
+    }
+}
