@@ -7,9 +7,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use polyserve::Head;
 use polyserve::env::Settings;
 use polyserve::prelude::*;
+use polyserve::{Head, Method, Request};
 
 /// A number: GET shows it, POST adds the number in the body.
 #[derive(Debug, Default)]

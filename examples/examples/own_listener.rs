@@ -12,6 +12,7 @@
 use std::net::TcpListener;
 
 use listenfd::ListenFd;
+use polyserve::Request;
 use polyserve::prelude::*;
 
 fn main() -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use criterion::BatchSize;
 use polyserve::memory::TwoLevel;
 use polyserve::service::{EntityService, Header};
-use polyserve::sync::{lock, read};
+use polyserve::serving::sync::{lock, read};
 use polyserve::{
     Answer, Entity, EntityRef, EntityRepo, Head, Headers, Lookup, Method, Put, RepoError, Request, Service, Status,
     Version, promise,

@@ -6,11 +6,11 @@
 use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
 
-use polyserve::http1::decode::{self, Decoded, Limits};
-use polyserve::http1::encode::{self, AnswerHead};
-use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::memory::TwoLevel;
 use polyserve::service::{Body, EntityService};
+use polyserve::serving::http1::decode::{self, Decoded, Limits};
+use polyserve::serving::http1::encode::{self, AnswerHead};
+use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::{Answer, Entity, EntityRepo, Put, Reply, ServerConfig, Status, Version};
 
 use crate::suite::{BenchSettings, Suite};

@@ -355,7 +355,7 @@ impl Drop for ServingChild {
 }
 
 fn text(panic: &(dyn Any + Send)) -> String {
-    polyserve_core::server::panic_text(panic)
+    polyserve_core::panics::panic_text(panic)
 }
 
 /// Lists the properties of a kit once. Makes the constant `PROPERTIES`, and a macro that makes each property a test.

@@ -114,7 +114,7 @@ fn is_child() -> bool {
 
 #[cfg(target_os = "linux")]
 fn text(panic: &(dyn Any + Send)) -> String {
-    polyserve_core::server::panic_text(panic)
+    polyserve_core::panics::panic_text(panic)
 }
 
 #[test]

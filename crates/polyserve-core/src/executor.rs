@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use crate::panics::drop_payload;
 use crate::panics::isolate;
 
 /// Runs jobs on threads of its own.

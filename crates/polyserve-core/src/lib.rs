@@ -7,13 +7,14 @@
 //!
 //! 1. A [`Server`] moves bytes between a socket and the session. Sibling crates implement servers with [`net`] and
 //!    [`serving`].
-//! 2. [`http1::Session`] is the sans-io HTTP/1.1 connection. It decodes requests ([`http1::decode`]), calls the service, and
-//!    encodes the replies ([`http1::encode`]).
+//! 2. [`serving::http1::Session`] is the sans-io HTTP/1.1 connection. It decodes requests, calls the service, and encodes
+//!    the replies.
 //! 3. A [`Service`], for example [`service::EntityService`], turns a request into a [`Reply`].
 //! 4. An [`EntityRepo`] stores the entities of that service.
 //!
-//! [`timer`] completes promises in time, [`config`] holds every limit, [`shutdown`] begins a drain, [`panics`] isolates
-//! foreign code. [`serving`] is the toolkit for authors of servers; it is unstable.
+//! [`timer`] completes promises in time, [`config`] holds every limit, [`shutdown`] begins a drain. [`serving`] is the
+//! toolkit for authors of servers. It is unstable, and so are the modules that it exports: the codec, the locks, and the
+//! isolation of panics.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -22,17 +23,20 @@ pub mod condition;
 pub mod config;
 pub mod entity;
 pub mod executor;
+#[doc(hidden)]
 pub mod http1;
 mod json;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 pub mod net;
+#[doc(hidden)]
 pub mod panics;
 pub mod repo;
 pub mod server;
 pub mod service;
 pub mod serving;
 pub mod shutdown;
+#[doc(hidden)]
 pub mod sync;
 pub mod timer;
 

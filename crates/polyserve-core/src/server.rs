@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use crate::answer::{Answer, promise};
 use crate::net::{IntoListenOn, ListenOn};
 use crate::panics::isolate;
-pub use crate::panics::panic_text;
 use crate::service::Service;
 use crate::shutdown::Shutdown;
 use crate::sync::thread::{self, JoinHandle};

@@ -51,7 +51,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use polyserve_core::config::cores;
-use polyserve_core::executor::drop_payload;
+use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{
     Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,

@@ -64,9 +64,9 @@
 //!
 //! # Layout
 //!
-//! * The seams, re-exported from `polyserve-core`: [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
-//!   [`panics`], [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the
-//!   root. [`serving`] is the toolkit for authors of servers; it is unstable.
+//! * The seams, re-exported from `polyserve-core`: [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`net`],
+//!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root. [`serving`] is the
+//!   toolkit for authors of servers; it is unstable.
 //! * The strategies, by feature: [`memory`], [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
@@ -110,8 +110,7 @@ pub use polyserve_core::{
     ServerExt, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{
-    answer, condition, config, entity, executor, http1, net, panics, repo, server, service, serving, shutdown, sync,
-    timer,
+    answer, condition, config, entity, executor, net, repo, server, service, serving, shutdown, timer,
 };
 #[cfg(feature = "signals")]
 pub use signals::ServeUntilSignal;

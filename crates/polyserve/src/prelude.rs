@@ -1,4 +1,7 @@
 //! The items that most programs use: `use polyserve::prelude::*`.
+//!
+//! No name here is one of the `http` crate or of axum. [`Request`](crate::Request), [`Method`](crate::Method) and
+//! [`Body`](crate::service::Body) are therefore left out.
 
 pub use crate::catalog::Catalog;
 #[cfg(feature = "futures")]
@@ -6,15 +9,14 @@ pub use crate::futures_pool::FuturesPool;
 #[cfg(feature = "memory")]
 pub use crate::memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
 pub use crate::repo::EntityRepoExt;
-pub use crate::service::{Body, EntityService, Routes};
+pub use crate::service::{EntityService, Routes};
 #[cfg(feature = "signals")]
 pub use crate::signals::{ServeUntilSignal, Signals};
 #[cfg(feature = "threadpool")]
 pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
     Answer, Condition, Conditional, Connections, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable,
-    Job, Lookup, Method, Put, Rejected, Removed, Reply, RepoError, Request, Running, Server, ServerConfig, ServerExt,
-    Service, Status,
+    Job, Lookup, Put, Rejected, Removed, Reply, RepoError, Running, Server, ServerConfig, ServerExt, Service, Status,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;

@@ -6,8 +6,8 @@
 
 use allocation_counter::measure;
 use polyserve::catalog::{Catalog, Promise};
-use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::service::EntityService;
+use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig};
 
 /// The number of counted requests and of ids.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::answer::promise;
 use polyserve::futures_pool::FuturesPool;
-use polyserve::sync::lock;
+use polyserve::serving::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
 
 const PATIENCE: Duration = Duration::from_secs(30);

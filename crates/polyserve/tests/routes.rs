@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use polyserve::Request;
 use polyserve::prelude::*;
 use polyserve_conformance::client::Client;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use polyserve_core::executor::drop_payload;
+use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 

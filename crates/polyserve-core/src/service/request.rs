@@ -7,6 +7,7 @@ pub use httparse::Header;
 /// The methods that reach a service: those of RFC 9110 except CONNECT and TRACE, and PATCH of RFC 5789.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum Method {
     Get,
     Head,
@@ -48,6 +49,7 @@ impl Method {
 
 /// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Version {
     /// HTTP/1.0.
     Http10,

@@ -16,7 +16,7 @@ use crate::answer::Answer;
 /// as in [`EntityService::at`]. The query does not count.
 ///
 /// A service gets the request as it was sent, with the whole path. So a `Location` that it sends is right, and an
-/// [`EntityService`] needs the same prefix by [`at`](EntityService::at).
+/// [`EntityService`](super::EntityService) needs the same prefix by [`at`](super::EntityService::at).
 ///
 /// A path without a service is answered with 404 as `application/problem+json`; [`otherwise`](Self::otherwise) sets another
 /// answer. `OPTIONS *` asks about the server as a whole and reaches no service. The answer lists all methods that services

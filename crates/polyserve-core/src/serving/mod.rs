@@ -12,9 +12,15 @@
 //! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
 //! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
+//! | isolate a panic of foreign code | [`panics`] |
+//! | lock without poisoning | [`sync`] |
+//! | decode and encode HTTP/1.1 without sockets | [`http1`] |
 //! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
 //!
 //! `examples/custom_server` is a server of these parts.
+
+#[doc(inline)]
+pub use crate::{http1, panics, sync};
 
 mod accepting;
 mod bind;

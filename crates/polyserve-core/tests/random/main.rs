@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use polyserve_core::ServerConfig;
 use polyserve_core::http1::{Env, Want};
-use polyserve_core::server::panic_text;
+use polyserve_core::panics::panic_text;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

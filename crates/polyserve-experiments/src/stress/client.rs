@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
-use polyserve::sync::lock;
+use polyserve::serving::sync::lock;
 use polyserve_lab::progress::Progress;
 
 use super::connection::{Connection, Lost, PATIENCE, Response, Traffic};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polyserve::Shutdown;
 use polyserve::answer::park_until;
-use polyserve::http1::date::Date;
+use polyserve::serving::http1::date::Date;
 
 use super::BODY;
 

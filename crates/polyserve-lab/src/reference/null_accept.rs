@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::net::{is_connection_error, listen};
-use polyserve::sync::{read, write};
+use polyserve::serving::sync::{read, write};
 use polyserve::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown};
 
 use super::answer::{Answers, Clock};

@@ -27,6 +27,7 @@ pub struct PoolConfig {
 
 /// The number of jobs that may wait for a worker. Running jobs are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Queue {
     /// At most this number of jobs.
     Bounded(usize),

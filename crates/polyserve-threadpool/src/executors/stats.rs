@@ -10,7 +10,8 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 pub use hdrhistogram::Histogram;
 use polyserve_core::Job;
-use polyserve_core::executor::{drop_payload, isolated};
+use polyserve_core::executor::isolated;
+use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 use polyserve_core::sync::{Mutex, lock, now};
 

@@ -44,8 +44,8 @@ use super::decode::{Parsed, Refusal};
 use super::scratch::{Env, Scratch};
 use crate::answer::BoxFuture;
 use crate::config::ServerConfig;
-use crate::executor::{drop_payload, isolated};
-use crate::server::panic_text;
+use crate::executor::isolated;
+use crate::panics::{drop_payload, panic_text};
 use crate::service::{Method, Reply, Status, Version};
 
 /// If the collected answers have at least this many bytes, they are written before the next request is answered.
