@@ -4,7 +4,7 @@
 //! * [`figures`]: numbers with separators and units.
 //! * [`Claim`]: what was published, and whether it holds here.
 //! * [`Summary`]: all of them of one experiment.
-//! * [`svg`]: lines over an axis.
+//! * [`svg`]: charts as SVG files.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
 //! What an experiment tells, ready to be drawn.
 
+use crate::svg::Chart;
 use crate::{Claim, Table};
 
 /// What an experiment tells, ready to be drawn.
@@ -7,6 +8,8 @@ use crate::{Claim, Table};
 pub struct Summary {
     /// Tables by their names.
     pub tables: Vec<(String, Table)>,
+    /// Charts by their names.
+    pub charts: Vec<(String, Chart)>,
     /// Verdicts on published claims.
     pub claims: Vec<Claim>,
     /// CSV files: what follows the record's name in the file's name, and the content.

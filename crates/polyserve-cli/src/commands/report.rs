@@ -23,7 +23,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE", requires = "records")]
     html: Option<PathBuf>,
     /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
-    /// `<!-- chart AXIS WORKLOAD [DIST] of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
+    /// `<!-- chart NAME of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
     /// `charts` in the directory of the page; other files there stay.
     #[arg(long, value_name = "PAGE", num_args = 1..)]
     splice: Vec<PathBuf>,

@@ -7,7 +7,7 @@
 //! <!-- end -->
 //! <!-- claims of PATH.jsonl PATH.jsonl -->
 //! <!-- end -->
-//! <!-- chart AXIS WORKLOAD DIST of PATH.jsonl -->
+//! <!-- chart NAME of PATH.jsonl -->
 //! <!-- end -->
 //! ```
 //!
@@ -96,7 +96,7 @@ fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
         return Ok(Some(Wanted::Table { name, path }));
     }
     if let Some(rest) = text.strip_prefix("chart ") {
-        let (name, path) = named(rest).ok_or_else(|| no("chart AXIS WORKLOAD [DIST] of PATH"))?;
+        let (name, path) = named(rest).ok_or_else(|| no("chart NAME of PATH"))?;
         return Ok(Some(Wanted::Chart { name, path }));
     }
     match text.strip_prefix("claims of ") {

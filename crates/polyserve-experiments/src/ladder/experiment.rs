@@ -15,7 +15,7 @@ use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, Sample};
 use super::report::{RUNG, Report};
 use super::rung::Rung;
 use super::variant::Sources;
-use super::{NAME, probe, table};
+use super::{NAME, chart, probe, table};
 
 /// A megabyte, as wrk counts it.
 const MEGABYTE: f64 = 1_048_576.0;
@@ -192,7 +192,8 @@ impl Experiment for Ladder {
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::csv(&report.rungs)?)];
-        Ok(Summary { tables: table::tables(&report.rungs, &report.results)?, claims: report.claims.clone(), csv })
+        let (tables, charts) = (table::tables(&report.rungs, &report.results)?, chart::charts(&report.rungs));
+        Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
     }
 }
 

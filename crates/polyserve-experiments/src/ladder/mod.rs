@@ -12,8 +12,9 @@
 //!
 //! * [`rung`]: the rungs. [`variant`]: how they are built. [`entry`]: the contestants. [`probe`]: one answer of a contestant.
 //! * [`experiment`]: the experiment. [`record`]: facts and samples. [`results`]: their ratios. [`report`]: the result.
-//! * [`table`]: tables and CSV. [`claims`]: the verdicts on the published claims.
+//! * [`table`]: tables and CSV. `chart`: the chart. [`claims`]: the verdicts on the published claims.
 
+mod chart;
 pub mod claims;
 pub mod entry;
 pub mod experiment;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::claims::CLASSIC;
 use super::plan::{self, Grid};
 use super::report::{Report, planned};
-use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, csv, table};
+use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, chart, csv, table};
 
 /// The executor's name of the servers in Go.
 const EXECUTOR_OF_GO: &str = "goroutines";
@@ -190,7 +190,8 @@ impl Experiment for Matrix {
         let methods: Vec<Method> = planned(&records.header, "methods");
         let csv = |method: Method| Ok((format!("_{}", method.name()), csv::of_method(&report.cells, method)?));
         let csv = methods.into_iter().map(csv).collect::<anyhow::Result<_>>()?;
-        Ok(Summary { tables: table::tables(&report.cells, &report.failed)?, claims: report.claims.clone(), csv })
+        let (tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells));
+        Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
     }
 }
 

@@ -10,9 +10,10 @@
 //! # Layout
 //!
 //! * [`experiment`]: the experiment. [`plan`]: the order of its cells. [`mod@bench`]: measures one cell.
-//! * [`report`]: the result. [`table`]: its tables. [`claims`]: the verdicts on the published claims.
+//! * [`report`]: the result. [`table`], `chart`: its tables and charts. [`claims`]: the verdicts on the published claims.
 
 pub mod bench;
+mod chart;
 pub mod claims;
 mod compared;
 mod csv;

@@ -9,7 +9,7 @@ use polyserve_report::Summary;
 
 use super::record::{Key, Sample};
 use super::report::Report;
-use super::{Conditions, PageServer, Part, table};
+use super::{Conditions, PageServer, Part, chart, table};
 
 /// The page that sometimes waits, on all entrants.
 #[derive(Debug)]
@@ -72,6 +72,11 @@ impl Experiment for WaitingPage {
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let Report { rows, claims, .. } = report;
         let csv = table::csv(rows)?;
-        Ok(Summary { tables: table::tables(rows)?, claims: claims.clone(), csv: vec![(String::new(), csv)] })
+        Ok(Summary {
+            tables: table::tables(rows)?,
+            charts: chart::charts(rows),
+            claims: claims.clone(),
+            csv: vec![(String::new(), csv)],
+        })
     }
 }

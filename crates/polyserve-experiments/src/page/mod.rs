@@ -14,8 +14,10 @@
 //! # Layout
 //!
 //! * [`published`]: the published figures and set-up. [`experiment`]: the experiment in the framework.
-//! * [`record`]: the samples. [`report`]: the result. [`table`], [`claims`]: the tables and verdicts.
+//! * [`record`]: the samples. [`report`]: the result. [`table`], `chart`, [`claims`]: the tables, charts and
+//!   verdicts.
 
+mod chart;
 pub mod claims;
 pub mod experiment;
 pub mod published;

@@ -83,7 +83,7 @@ impl Experiment for Stress {
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::csv(&report.recorded)?)];
         let claims = claims::claims(&report.recorded, &records.facts(WRONG_ROUND)?);
-        Ok(Summary { tables: table::tables(&report.recorded)?, claims, csv })
+        Ok(Summary { tables: table::tables(&report.recorded)?, claims, csv, ..Summary::default() })
     }
 
     fn is_passed(report: &Report) -> bool {

@@ -27,8 +27,8 @@ use super::measured::{Measured, alone};
 use super::record::{Calibration, EXPERIMENT, Key, Observation, Sample, Sequence, Settings, Step, When};
 use super::report::Report;
 use super::sequence::{Terms, look, starts};
-use super::table;
 use super::talk::Request;
+use super::{chart, table};
 
 /// Single runs of each contestant, before and after the observations.
 pub const SINGLES: usize = 5;
@@ -301,7 +301,8 @@ impl Experiment for Tasks {
         let Report { measured, claims } = report;
         let csv = [("", table::csv(&measured.cells)?), ("_schedule", table::schedules_csv(&measured.cells)?)];
         let csv = csv.map(|(suffix, text)| (suffix.to_owned(), text)).into();
-        Ok(Summary { tables: table::tables(measured)?, claims: claims.clone(), csv })
+        let (tables, charts) = (table::tables(measured)?, chart::charts(measured));
+        Ok(Summary { tables, charts, claims: claims.clone(), csv })
     }
 }
 

@@ -5,11 +5,12 @@
 //!
 //! * [`sequence`]: the task. [`talk`]: requests to a contestant, and answers. [`runner`]: our contestants' side.
 //! * [`experiment`]: calibration, single runs and observations, in turn. [`figures`]: what is computed of them.
-//! * [`record`]: cells and facts. [`measured`]: all of them. [`published`]: the published figures. [`table`], [`claims`], [`report`]: the result.
+//! * [`record`]: cells and facts. [`measured`]: all of them. [`published`]: the published figures. [`table`], `chart`, [`claims`], [`report`]: the result.
 //!
 //! Invariant: every last term is what was computed beforehand, bit for bit, in Go too; otherwise there is no figure. All
 //! contestants have the same steps and the same starting terms. Cost: `t (t + 1) / 2` tasks on the cores, each contestant.
 
+mod chart;
 pub mod claims;
 mod contestant;
 pub mod experiment;

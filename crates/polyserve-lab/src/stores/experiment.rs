@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::cell::StoreReply;
 use super::process::Processes;
 use super::record::{Key, Sample, StoreFigures, StoreSettings, Unfinished};
-use super::report::{self, Report, StorePoint};
+use super::report::Report;
 use super::workload::{StoreLoad, StoreWorkload};
-use super::{NAME, table};
+use super::{NAME, chart, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Reason, Records, distinct, interleaved};
 use crate::launch::Launch;
 use crate::scale::Axis;
@@ -164,17 +164,9 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
 
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::samples_csv(records)?)];
-        Ok(Summary { tables: table::tables(report), csv, ..Summary::default() })
+        let (tables, charts) = (table::tables(report), chart::charts(&report.points));
+        Ok(Summary { tables, charts, csv, ..Summary::default() })
     }
-}
-
-/// The points of a record's lines, without their ratios.
-///
-/// # Errors
-///
-/// Returns an error if a line does not have the fields of its kind.
-pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<StorePoint>> {
-    Ok(report::medians(&Records::<Stores<Processes>>::of(lines)?))
 }
 
 impl StoreReply {

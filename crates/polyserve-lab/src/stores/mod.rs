@@ -20,12 +20,13 @@
 //! * [`store`]: a store as the loops see it; [`bare`]: maps without the seam; [`erased`]: stores of any type. [`window`]: many
 //!   operations outstanding.
 //! * [`phase`](mod@phase): threads at one store, leg by leg. [`cell`]: a store run, in its own process.
-//! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`], [`table`]:
+//! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`], [`table`], `chart`:
 //!   the result.
 //! * [`seam`]: what the seam costs: bare maps and repos alternating in one process. [`twins`]: its turns.
 
 pub mod bare;
 pub mod cell;
+mod chart;
 pub mod entities;
 pub mod erased;
 pub mod experiment;

@@ -230,18 +230,6 @@ impl Report {
     }
 }
 
-/// The points of a record without their ratios, which take most of a report's time.
-pub(super) fn medians<E>(records: &Records<E>) -> Vec<StorePoint>
-where
-    E: Experiment<Key = Key, Sample = Sample>,
-{
-    let fields = MeasuredCells::of(records).by_point();
-    let points = |(place, field): (&(Axis, &StoreLoad, u64), &PointCells<'_>)| {
-        field.iter().map(|(name, rounds)| median_of(*place, name, rounds)).collect::<Vec<_>>()
-    };
-    fields.iter().flat_map(points).collect()
-}
-
 /// A point without its ratios.
 fn median_of(
     (axis, load, x): (Axis, &StoreLoad, u64),

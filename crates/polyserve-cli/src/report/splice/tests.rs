@@ -65,7 +65,7 @@ fn markers_that_make_no_sense_are_refused() {
         ("\n<!-- table t -->\n<!-- end -->", "line 2: \"<!-- table t -->\" is not"),
         ("<!-- table t of a b -->\n<!-- end -->", "is not <!-- table NAME of PATH -->"),
         ("<!-- claims x -->\n<!-- end -->", "is not <!-- claims of PATH... -->"),
-        ("<!-- chart workers read -->\n<!-- end -->", "is not <!-- chart AXIS WORKLOAD [DIST] of PATH -->"),
+        ("<!-- chart workers read -->\n<!-- end -->", "is not <!-- chart NAME of PATH -->"),
         ("<!-- chart a b of x.jsonl -->\n<!-- end -->", "line 1: Chart { name: \"a b\", path: \"x.jsonl\" }"),
         ("<!-- table other of x.jsonl -->\n<!-- end -->", "line 1: Table"),
     ] {

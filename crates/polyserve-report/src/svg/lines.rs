@@ -8,6 +8,9 @@
 
 use std::fmt::Write as _;
 
+use super::scale::{LETTER, count, escaped, round, short};
+use super::style::{Marker, Style};
+
 /// Lines over an axis. All figures are above 0, and every line has a point.
 #[derive(Clone, Debug)]
 pub struct LineChart {
@@ -32,37 +35,6 @@ pub struct Series {
     pub points: Vec<(u64, f64)>,
 }
 
-/// How a line looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
-    /// As SVG writes it.
-    pub colour: &'static str,
-    /// Lengths of dashes and of gaps; nothing is a whole line.
-    pub dashes: Option<&'static str>,
-    /// What marks a point.
-    pub mark: Marker,
-    /// Whether marks are empty within.
-    pub is_hollow: bool,
-}
-
-/// What marks a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
-    /// A circle.
-    Circle,
-    /// A square.
-    Square,
-    /// A triangle.
-    Triangle,
-    /// A square on its corner.
-    Diamond,
-}
-
-impl Marker {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
-}
-
 /// A chart without many or long names; one with more of them is larger.
 const SIZE: (f64, f64) = (860.0, 480.0);
 /// The margins of the plot: left, above and below.
@@ -78,11 +50,8 @@ const SAMPLE: f64 = 24.0;
 const LEAST_PLOT: f64 = 400.0;
 /// From a name to the one below it.
 const GAP: f64 = 15.0;
-/// A letter's width, rather more than less.
-const LETTER: f64 = 7.6;
-
 /// The chart as a file.
-pub fn drawn(chart: &LineChart) -> String {
+pub(super) fn drawn(chart: &LineChart) -> String {
     let frame = Frame::around(&chart.lines);
     let mut svg = head(chart, &frame);
     svg.push_str(&across(&frame));
@@ -264,57 +233,6 @@ fn spread(wished: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let room = bottom - top - wished.len().saturating_sub(1) as f64 * GAP;
     let tops = pools.into_iter().flat_map(|(at, count)| std::iter::repeat_n(at, count));
     tops.enumerate().map(|(place, at)| at.clamp(top, top + room.max(0.0)) + place as f64 * GAP).collect()
-}
-
-/// Ones, twos and fives (ones alone over many powers of ten) from the last that is not above `low` to the first that is not
-/// below `high`; at least two of them.
-fn round(low: f64, high: f64) -> Vec<f64> {
-    if !(low > 0.0 && low <= high && high.is_finite()) {
-        return vec![1.0, 10.0];
-    }
-    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    let steps: &[f64] = if last - first > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let power = |power: i32| steps.iter().map(move |step| step * 10_f64.powi(power));
-    let all: Vec<f64> = (first..=last).flat_map(power).collect();
-    let from = all.iter().rposition(|figure| *figure <= low).unwrap_or(0).min(all.len() - 2);
-    let to = all.iter().position(|figure| *figure >= high).unwrap_or(all.len() - 1).max(from + 1);
-    all[from..=to].to_vec()
-}
-
-/// A round figure.
-fn short(figure: f64) -> String {
-    match figure {
-        figure if figure >= 1e9 => format!("{} G", figure / 1e9),
-        figure if figure >= 1e6 => format!("{} M", figure / 1e6),
-        figure if figure >= 1e3 => format!("{} k", figure / 1e3),
-        figure => figure.to_string(),
-    }
-}
-
-/// A place, to the last digit.
-pub fn count(place: u64) -> String {
-    match place {
-        place if place >= 1_000_000 && place.is_multiple_of(1_000_000) => format!("{} M", place / 1_000_000),
-        place if place >= 10_000 && place.is_multiple_of(1000) => format!("{} k", place / 1000),
-        place => place.to_string(),
-    }
-}
-
-/// A text that stands for itself in XML, which has no control characters at all.
-fn escaped(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '<' => shown.push_str("&lt;"),
-            '>' => shown.push_str("&gt;"),
-            '&' => shown.push_str("&amp;"),
-            '"' => shown.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => shown.push(char::REPLACEMENT_CHARACTER),
-            char if char.is_control() => shown.push(char::REPLACEMENT_CHARACTER),
-            char => shown.push(char),
-        }
-    }
-    shown
 }
 
 #[cfg(test)]

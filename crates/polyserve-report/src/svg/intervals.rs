@@ -1,0 +1,133 @@
+//! Ratios with their intervals, a row for each, over a logarithmic axis. The text of each row is at its right end.
+//!
+//! Invariant: rows are in the given order, and the axis contains 1. Cost: some hundred bytes a row.
+
+use std::fmt::Write as _;
+
+use super::scale::{LETTER, escaped, round, short};
+
+/// Ratios with their intervals. All figures are above 0.
+#[derive(Clone, Debug)]
+pub struct IntervalChart {
+    /// The title.
+    pub title: String,
+    /// A description for screen readers.
+    pub about: String,
+    /// The name of the axis.
+    pub axis: String,
+    /// The rows, from top to bottom.
+    pub rows: Vec<Interval>,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// The name, to the left.
+    pub name: String,
+    /// The colour, as SVG writes it.
+    pub colour: &'static str,
+    /// The ratio.
+    pub ratio: f64,
+    /// The lower end of its interval.
+    pub low: f64,
+    /// The upper end of its interval.
+    pub high: f64,
+}
+
+/// The width of the plot.
+const PLOT: f64 = 420.0;
+/// The height of a row.
+const ROW: f64 = 24.0;
+/// The margins above and below the plot.
+const ABOVE: f64 = 46.0;
+const BELOW: f64 = 54.0;
+/// From the plot to a text.
+const GAP: f64 = 12.0;
+
+/// The chart as a file.
+pub(super) fn drawn(chart: &IntervalChart) -> String {
+    let IntervalChart { title, about, axis, rows } = chart;
+    let texts: Vec<String> =
+        rows.iter().map(|row| format!("{:.3} [{:.3}, {:.3}]", row.ratio, row.low, row.high)).collect();
+    let widest = |texts: &mut dyn Iterator<Item = &String>| {
+        texts.map(|text| text.chars().count()).max().unwrap_or(0) as f64 * LETTER + 2.0 * GAP
+    };
+    let left = widest(&mut rows.iter().map(|row| &row.name));
+    let right = left + PLOT;
+    let width = right + widest(&mut texts.iter());
+    let bottom = ABOVE + rows.len() as f64 * ROW;
+    let height = bottom + BELOW;
+    let low = rows.iter().map(|row| row.low).fold(1.0, f64::min) / 1.05;
+    let high = rows.iter().map(|row| row.high).fold(1.0, f64::max) * 1.05;
+    let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT;
+
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#222">
+<title>{}</title>
+<rect width="{width:.0}" height="{height:.0}" fill="#fff"/>
+<text x="{GAP:.1}" y="24.0" font-size="15" font-weight="600">{}</text>
+<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>
+<g fill="#555" text-anchor="middle">
+"##,
+        escaped(about),
+        escaped(title),
+        (left + right) / 2.0,
+        height - 12.0,
+        escaped(axis)
+    );
+    // A write to a string does not fail.
+    for figure in round(low, high).into_iter().filter(|figure| (low..=high).contains(figure)) {
+        let (at, below, colour) = (x(figure), bottom + 18.0, if figure == 1.0 { "#555" } else { "#ddd" });
+        let _ = writeln!(svg, r#"<path d="M{at:.1} {ABOVE:.1}V{bottom:.1}" stroke="{colour}"/>"#);
+        let _ = writeln!(svg, r#"<text x="{at:.1}" y="{below:.1}">{}</text>"#, short(figure));
+    }
+    svg.push_str("</g>\n");
+    for ((row, text), place) in rows.iter().zip(&texts).zip(0..) {
+        let y = ABOVE + (f64::from(place) + 0.5) * ROW;
+        let (from, to, at, below) = (x(row.low), x(row.high), x(row.ratio), y + 4.0);
+        let _ = writeln!(svg, "<g fill=\"{0}\" stroke=\"{0}\" stroke-width=\"1.6\">", row.colour);
+        let _ = writeln!(
+            svg,
+            r#"<path d="M{from:.1} {:.1}v8M{from:.1} {y:.1}H{to:.1}M{to:.1} {:.1}v8" fill="none"/>"#,
+            y - 4.0,
+            y - 4.0
+        );
+        let _ = writeln!(svg, r#"<circle cx="{at:.1}" cy="{y:.1}" r="3.2"/>"#);
+        let (name, end, begin) = (escaped(&row.name), left - GAP, right + GAP);
+        let style = "fill=\"#222\" stroke=\"none\"";
+        let _ = writeln!(svg, "<text x=\"{end:.1}\" y=\"{below:.1}\" text-anchor=\"end\" {style}>{name}</text>");
+        let _ = writeln!(svg, "<text x=\"{begin:.1}\" y=\"{below:.1}\" {style}>{text}</text>\n</g>");
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, ratio: f64, low: f64, high: f64) -> Interval {
+        Interval { name: name.into(), colour: "#0072B2", ratio, low, high }
+    }
+
+    #[test]
+    fn a_row_has_its_interval_and_its_text() {
+        let rows = vec![row("a + lto", 1.05, 1.02, 1.09), row("b<c>", 4.0, 3.5, 4.5)];
+        let (title, about, axis) = ("T".into(), "about".into(), "ratio".into());
+        let svg = drawn(&IntervalChart { title, about, axis, rows });
+        assert_eq!(svg.matches("<circle ").count(), 2, "{svg}");
+        for text in [">a + lto</text>", ">b&lt;c&gt;</text>", ">1.050 [1.020, 1.090]</text>", ">1</text>", ">2</text>"]
+        {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        // The ticks of the axis lie within it.
+        assert!(!svg.contains(">0.5</text>") && !svg.contains(">5</text>"), "{svg}");
+        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn no_rows_are_no_reason_to_panic() {
+        let (title, about, axis) = (String::new(), String::new(), String::new());
+        assert!(drawn(&IntervalChart { title, about, axis, rows: Vec::new() }).ends_with("</svg>\n"));
+    }
+}

@@ -1,0 +1,54 @@
+//! How lines look.
+
+/// Colours on white that can be told apart with colour blindness: the colours of Okabe and Ito without yellow, which is too
+/// bright, then three of Paul Tol's.
+pub const COLOURS: [&str; 10] =
+    ["#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#882255", "#999933", "#332288"];
+/// The colour of a line that stands apart.
+pub const GREY: &str = "#777777";
+/// Patterns of dashes.
+pub const DASHES: [&str; 2] = ["7 4", "2 3"];
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// As SVG writes it.
+    pub colour: &'static str,
+    /// Lengths of dashes and of gaps; nothing is a whole line.
+    pub dashes: Option<&'static str>,
+    /// What marks a point.
+    pub mark: Marker,
+    /// Whether marks are empty within.
+    pub is_hollow: bool,
+}
+
+impl Style {
+    /// The style of the line at this place of a chart: colours first, then also markers differ.
+    pub fn nth(place: usize) -> Self {
+        let mark = Marker::ALL[(place + place / COLOURS.len()) % Marker::ALL.len()];
+        Self { colour: COLOURS[place % COLOURS.len()], dashes: None, mark, is_hollow: false }
+    }
+
+    /// The same with dashes and empty marks.
+    pub fn dashed(self) -> Self {
+        Self { dashes: Some(DASHES[0]), is_hollow: true, ..self }
+    }
+}
+
+/// What marks a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// A circle.
+    Circle,
+    /// A square.
+    Square,
+    /// A triangle.
+    Triangle,
+    /// A square on its corner.
+    Diamond,
+}
+
+impl Marker {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
+}
