@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Processor time of servers, mostly below saturation: the server is pinned to core 0, the client to core 1.
-# ci/cost.sh ab|rate|idle|full|close|put|pipeline [ROUNDS] SERVER[@BINARY]...
+# ci/cost.sh ab|rate|idle|full|close|put|pipeline [ROUNDS] 'SERVER[@BINARY] [FLAG...]'...
 #   ab        a connection for each request, `ab -n 40000 -c 100`: requests per millisecond of server CPU
 #   rate      20 000 requests a second over 64 kept connections: microseconds of server CPU for each request
 #   idle      5 000 idle connections: milliseconds of server CPU a second
@@ -8,7 +8,7 @@
 #   close     64 connections at a time, one for each request, as fast as the client can: the same
 #   put       as full, PUT; pipeline: as full, 16 requests at once
 # BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer: BINARY is target/peers/release/NAME by
-# default (see benches/peers/rust). All servers in each round, in turn; prints each figure, then medians.
+# default (see benches/peers/rust). FLAGs are those of `polyserve serve`, as in 'pool_server --etags on'. All servers in each round, in turn; prints each figure, then medians.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1 rounds=3
@@ -33,10 +33,14 @@ cpu() {
 }
 
 start() {
-    local command=("$2" serve --server "$1" --workers 8)
-    case $1 in
-        peer/*) command=("$2" --workers 8) ;;
-        null_* | sequential | thread_per_connection | leader_followers) command=("$2" serve --server "$1") ;; # without workers
+    local name=$1 binary=$2
+    shift 2
+    local command=("$binary" serve --server "$name" --workers 8 "$@")
+    case $name in
+        peer/*) command=("$binary" --workers 8) ;;
+        null_* | sequential | thread_per_connection | leader_followers) # without workers
+            command=("$binary" serve --server "$name" "$@")
+            ;;
     esac
     : >"$tmp/serve"
     taskset -c 0 "${command[@]}" --listen 127.0.0.1:0 >"$tmp/serve" 2>"$tmp/err" &
@@ -101,14 +105,16 @@ PY
 
 for ((round = 1; round <= rounds; round++)); do
     for contestant in "$@"; do
-        binary=${contestant#*@}
-        if [ "$binary" = "$contestant" ]; then
-            case $contestant in
-                peer/*) binary=target/peers/release/${contestant#peer/} ;;
+        read -r server_at_binary flags <<<"$contestant"
+        binary=${server_at_binary#*@}
+        if [ "$binary" = "$server_at_binary" ]; then
+            case $server_at_binary in
+                peer/*) binary=target/peers/release/${server_at_binary#peer/} ;;
                 *) binary=target/release/polyserve ;;
             esac
         fi
-        start "${contestant%%@*}" "$binary"
+        # shellcheck disable=SC2086 # the flags are several words
+        start "${server_at_binary%%@*}" "$binary" $flags
         figure=$(measure)
         printf '%s\t%s\n' "$contestant" "$figure" | tee -a "$tmp/all"
         kill -KILL "$server"

@@ -23,9 +23,15 @@ verdicts() {
     done
 }
 
-# Without it the tests that count system calls say that they did not run.
-strace_installed() {
-    command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
+# The tools of the steps below, in one go. A step whose tool is missing says that it did not run: `ab` in ci/ab.sh, a browser in
+# ci/browser.sh, strace in the tests that count system calls.
+tools_installed() {
+    local missing=()
+    command -v ab >/dev/null || missing+=(apache2-utils)
+    command -v strace >/dev/null || missing+=(strace)
+    command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
+    [ ${#missing[@]} = 0 ] || apt_install --no-install-recommends "${missing[@]}" ||
+        echo "some of these cannot be installed: ${missing[*]}" >&2
 }
 
 # The kit for strategies of each kind. The whole of it runs in `whole`.
@@ -40,6 +46,7 @@ kit() {
 threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 whole() {
+    step tools_installed
     # Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
     step cargo build --release --examples --bins
     step ci/scratch.sh
@@ -59,7 +66,6 @@ whole() {
     step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
     step verdicts
     step ci/browser.sh
-    step strace_installed
     step ci/models.sh short
     step cargo test --workspace --no-run
     step ci/registry.sh
