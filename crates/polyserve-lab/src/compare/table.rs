@@ -46,8 +46,34 @@ impl Ranking {
     }
 }
 
-/// The table of at most [`WIDTH`] characters: without requests per second if the names are too long.
+/// The table of at most [`WIDTH`] characters: without requests per second if the names are too long, and with shortened names
+/// if they are longer still.
 fn narrow_table(rows: &[RankingRow]) -> Table {
+    let table = narrow_table_of(rows, usize::MAX);
+    if table.width() <= WIDTH {
+        return table;
+    }
+    let table = table.without(2);
+    let excess = table.width().saturating_sub(WIDTH);
+    let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    if excess == 0 { table } else { narrow_table_of(rows, longest.saturating_sub(excess)).without(2) }
+}
+
+/// A name of at most `max` characters, of which the middle is left out.
+fn shortened(name: &str, max: usize) -> String {
+    const GAP: &str = "..";
+    let length = name.chars().count();
+    if length <= max {
+        return name.to_owned();
+    }
+    let kept = max.saturating_sub(GAP.len());
+    let head: String = name.chars().take(kept / 2).collect();
+    let tail: String = name.chars().skip(length - (kept - kept / 2)).collect();
+    format!("{head}{GAP}{tail}")
+}
+
+/// The columns of the narrow table, with names of at most `max` characters.
+fn narrow_table_of(rows: &[RankingRow], max: usize) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
     let header =
         ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
@@ -65,7 +91,7 @@ fn narrow_table(rows: &[RankingRow]) -> Table {
         let [p50, p99, _] = latencies(row);
         table.row(vec![
             if is_ranked { rank.to_string() } else { String::new() },
-            row.name.clone(),
+            shortened(&row.name, max),
             count(row.requests_per_s),
             if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
             verdict,
@@ -83,7 +109,7 @@ fn narrow_table(rows: &[RankingRow]) -> Table {
         };
         tone.into_iter().for_each(|tone| table.tone(4, tone));
     }
-    if table.width() > WIDTH { table.without(2) } else { table }
+    table
 }
 
 /// The meaning of the narrow table's columns, in three lines.

@@ -143,4 +143,11 @@ fn a_narrow_table_ranks_in_120_columns() {
     long[0].name = "pool_classic/crossbeam_pool/copy_on_write".into();
     let text = ranking(long).to_string();
     assert!(!text.contains("req/s  ratio") && text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    let mut longer = rows();
+    longer[0].name = "pool_classic/crossbeam_pool/copy_on_write (again)".into();
+    longer[0].latency.as_mut().unwrap().overloaded = true;
+    longer[2].throughput.as_mut().unwrap().verdict = Verdict::TooFewRounds;
+    let text = ranking(longer).to_string();
+    assert!(text.contains(" pool_classic/") && text.contains("_write (again) "), "{text}");
+    assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(WIDTH), "{text}");
 }
