@@ -31,7 +31,7 @@ impl Ranking {
         let ended = if *interrupted { ", ended early" } else { "" };
         writeln!(f, "baseline {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
         writeln!(f, "workload: {asked}\n")?;
-        let table = if wide { wide_table(rows) } else { narrow_table(rows) };
+        let table = if wide { wide_table(rows) } else { terminal_table(rows) };
         f.push_str(&if is_coloured { table.coloured() } else { table.to_string() });
         f.push('\n');
         if wide { notes(f, self) } else { legend(f, self) }?;
@@ -46,17 +46,20 @@ impl Ranking {
     }
 }
 
-/// The table of at most [`WIDTH`] characters: without requests per second if the names are too long, and with shortened names
-/// if they are longer still.
-fn narrow_table(rows: &[RankingRow]) -> Table {
-    let table = narrow_table_of(rows, usize::MAX);
-    if table.width() <= WIDTH {
-        return table;
-    }
-    let table = table.without(2);
-    let excess = table.width().saturating_sub(WIDTH);
+/// The table of at most [`WIDTH`] characters: with shortened names if they are too long.
+fn terminal_table(rows: &[RankingRow]) -> Table {
+    let table = narrow_table(rows);
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-    if excess == 0 { table } else { narrow_table_of(rows, longest.saturating_sub(excess)).without(2) }
+    match table.width().saturating_sub(WIDTH) {
+        0 => table,
+        excess => named_table(rows, longest.saturating_sub(excess)).without(2),
+    }
+}
+
+/// The table with whole names: without requests per second if it is wider than [`WIDTH`].
+fn narrow_table(rows: &[RankingRow]) -> Table {
+    let table = named_table(rows, usize::MAX);
+    if table.width() > WIDTH { table.without(2) } else { table }
 }
 
 /// A name of at most `max` characters, of which the middle is left out.
@@ -73,7 +76,7 @@ fn shortened(name: &str, max: usize) -> String {
 }
 
 /// The columns of the narrow table, with names of at most `max` characters.
-fn narrow_table_of(rows: &[RankingRow], max: usize) -> Table {
+fn named_table(rows: &[RankingRow], max: usize) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
     let header =
         ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
