@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Projects outside the workspace. One has its own repo, serves it and runs the kit on it. The others are the README's snippets,
-# each with exactly the dependencies that the README names before it; they are built and run.
+# Projects outside the workspace. `ci/scratch` has an entity, a service and a store of its own, and tests them with the kit and on a
+# server of each family. The others are the README's snippets, each with exactly the dependencies that the README names before
+# it; they are built and run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -17,7 +18,6 @@ if cargo tree -q -e normal --prefix none | grep -E '^(tokio|hyper|clap|signal-ho
     echo "the enabled features do not need these" >&2
     exit 1
 fi
-cargo run -q
 cargo test -q
 
 # Splits the README: snippet N is $tmp/snippet-N, with the last block of TOML before the block of Rust.

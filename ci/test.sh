@@ -50,6 +50,7 @@ whole() {
     # Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
     step cargo build --release --examples --bins
     step ci/scratch.sh
+    step ci/tutorial.sh
     step ci/ab.sh
     step cargo bench -q -- --test
     step ci/examples.sh target/release/examples

@@ -1,0 +1,49 @@
+# To be sourced: programs that print their address, and texts that show requests by curl with the answers.
+# Needs $tmp, a directory. The texts name the address 127.0.0.1:8001, and the programs listen on a free port.
+command -v curl >/dev/null || apt_install curl || { echo "curl is needed" >&2; exit 1; }
+pid= url=
+
+# start COMMAND...: starts a server in the background, and waits until $tmp/out has its address. Sets $pid and $url.
+start() {
+    "$@" >"$tmp/out" 2>&1 &
+    pid=$! url=
+    for _ in $(seq 600); do
+        url=$(grep -oEm1 'http://127\.0\.0\.1:[0-9]+' "$tmp/out" || true)
+        [ -z "$url" ] || return 0
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    echo "it prints no address" >&2
+    return 1
+}
+
+# stop: interrupts the server, if one runs. It must drain.
+stop() {
+    local stopped=$pid
+    [ -n "$stopped" ] || return 0
+    pid=
+    kill -INT "$stopped"
+    wait "$stopped" || { echo "it fails after SIGINT" >&2; return 1; }
+}
+
+# plain: without blank lines and what differs between two runs: the date and the port.
+plain() { tr -d '\r' | sed -E '/^[Dd]ate: /d; /^$/d; s/127\.0\.0\.1:[0-9]+/127.0.0.1:8001/g'; }
+
+# requests FILE: sends the requests of a text to the server: lines that begin with `$ curl `. The answers must be those that follow.
+requests() {
+    local line command=
+    : >"$tmp/expected"; : >"$tmp/answers"
+    while IFS= read -r line; do
+        case $line in
+            '$ curl '*)
+                printf '%s\n' "$line" | tee -a "$tmp/expected" >>"$tmp/answers"
+                command=${line#\$ curl }
+                eval "curl -sS --max-time 20 ${command//http:\/\/127.0.0.1:8001/$url}" >>"$tmp/answers" 2>&1 || true
+                echo >>"$tmp/answers" # an answer may end without a line break
+                ;;
+            '$ '*) command= ;;
+            *) [ -z "$command" ] || printf '%s\n' "$line" >>"$tmp/expected" ;;
+        esac
+    done <"$1"
+    diff -u <(plain <"$tmp/expected") <(plain <"$tmp/answers") || { echo "the answers are not those of the text" >&2; return 1; }
+}
