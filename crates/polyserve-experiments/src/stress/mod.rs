@@ -11,7 +11,7 @@
 //! # Layout
 //!
 //! * [`scenario`]: the requests. [`verify`]: whether an answer is right. [`subject`]: the server and the store.
-//! * [`connection`], [`client`], [`threads`]: the clients. [`round`]: one run against a new server. [`outcome`]: its outcome.
+//! * [`connection`], [`client`], `threads`: the clients. [`round`]: one run against a new server. [`outcome`]: its outcome.
 //! * [`experiment`]: the experiment. [`report`]: its result. [`table`]: tables and CSV. [`claims`]: the verdicts on the
 //!   published claims.
 

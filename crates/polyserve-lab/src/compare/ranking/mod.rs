@@ -20,15 +20,15 @@ pub use super::sample::Rate;
 use super::sample::{Latency, Measurement, microseconds};
 use super::{Comparison, calibration};
 use crate::experiment::{Failed, Records};
-use crate::statistics::{Estimate, Interval, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, Interval, middle, tie_band};
 
+mod row;
 mod void;
 
+pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void};
 use void::Pair;
-pub use void::{LEAST_THROUGHPUT, MOST_LATENCY, Side, Void};
+pub use void::{LEAST_THROUGHPUT, MOST_LATENCY};
 
-/// A server or client is busy from this share of its time on.
-pub const BUSY: f64 = 0.95;
 /// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
 const MOST_BEHIND: f64 = 0.01;
 /// The `kind` of a ranking's line in records of format 2 and earlier.
@@ -66,82 +66,6 @@ pub struct Bands {
     pub throughput: Option<Interval>,
     /// Of requests per second of the server's CPU time.
     pub cost: Option<Interval>,
-}
-
-/// A ratio to the baseline, with its verdict.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Compared {
-    /// The ratio.
-    #[serde(flatten)]
-    pub estimate: Estimate,
-    /// The verdict.
-    pub verdict: Verdict,
-}
-
-/// The share of a limit that a contestant reaches.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Share {
-    /// The limit's name.
-    pub of: String,
-    /// Of its requests per second.
-    pub throughput: Option<Estimate>,
-    /// Of its requests per second of the server's CPU time.
-    pub cost: Option<Estimate>,
-    /// Why the share of the cost does not count, if it does not.
-    pub cost_void: Option<Void>,
-}
-
-/// Latencies at the fixed rate. In a [`RankingRow`] they are of all rounds together.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Latencies {
-    /// Median, in microseconds.
-    pub p50_us: f64,
-    /// 99 %, in microseconds.
-    pub p99_us: f64,
-    /// 99.9 %, in microseconds.
-    pub p999_us: f64,
-    /// Whether the server could not keep the rate in most rounds. The latencies then depend on the length of a slice. In a
-    /// single round, another process may be the cause.
-    pub overloaded: bool,
-}
-
-/// A contestant's figures. They are medians over its rounds, unless the description of a field differs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RankingRow {
-    /// Its name.
-    pub name: String,
-    /// Its role.
-    pub role: Role,
-    /// Requests per second, relative to the baseline.
-    pub throughput: Option<Compared>,
-    /// Requests per second of the server's CPU time, relative to the baseline.
-    pub cost: Option<Compared>,
-    /// Why the cost does not count, if it does not.
-    pub cost_void: Option<Void>,
-    /// Requests per second.
-    pub requests_per_s: f64,
-    /// Requests per second of the server's CPU time.
-    pub requests_per_cpu_s: Option<f64>,
-    /// Its share of each limit.
-    pub shares: Vec<Share>,
-    /// The latency at the fixed rate.
-    pub latency: Option<Latencies>,
-    /// The p99 at the fixed rate, relative to the baseline.
-    pub p99: Option<Estimate>,
-    /// The bound that replaces the latency, by the shape of the server.
-    pub bound: Option<String>,
-    /// Context switches per request, of threads that did not end.
-    pub switches_per_request: Option<f64>,
-    /// Resident memory under load, in bytes.
-    pub loaded_bytes: Option<f64>,
-    /// The growth of that memory per connection, in bytes, if connections are kept.
-    pub bytes_per_connection: Option<f64>,
-    /// The server's CPU time as a share of what other processes left of its cores' time.
-    pub server_busy: Option<f64>,
-    /// The client's CPU time as a share of what other processes left of its cores' time.
-    pub client_busy: Option<f64>,
-    /// The busy side: `server`, `client`, `both` or `neither`.
-    pub saturated: String,
 }
 
 /// A contestant with its figures.

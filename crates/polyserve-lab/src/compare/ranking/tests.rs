@@ -1,5 +1,6 @@
 use super::*;
 use crate::compare::sample::tests::latency;
+use crate::statistics::Verdict;
 
 /// A measurement with this throughput and this p99 in microseconds.
 fn measurement(speed: f64, p99: u64) -> Measurement {

@@ -6,67 +6,13 @@
 //!
 //! Cost: a few comparisons; the estimates are already there.
 
-use serde::{Deserialize, Serialize};
-
-use super::{BUSY, RankingRow};
+use super::row::{BUSY, RankingRow, Side, Void};
 use crate::statistics::{Estimate, Interval};
 
 /// The min start of the interval of the cheaper server's relative throughput. Below it, a cost does not count.
 pub const LEAST_THROUGHPUT: f64 = 0.95;
 /// The limit of the cheaper server's relative p99. If the whole interval lies above, a cost does not count.
 pub const MOST_LATENCY: f64 = 1.2;
-
-/// One of the two contestants that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// The contestant of the row.
-    Own,
-    /// The baseline, or the limit.
-    Other,
-}
-
-/// Why a cost does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "why", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Void {
-    /// A server was not busy, and neither was the client.
-    Idle {
-        /// The server's side.
-        side: Side,
-        /// The share of its available time in which it was busy, if it is known.
-        busy: Option<f64>,
-    },
-    /// A server was not busy because the client was: the cost includes the server's wake-ups.
-    ClientSaturated {
-        /// The server's side.
-        side: Side,
-        /// The share of its available time in which the server was busy, if it is known.
-        busy: Option<f64>,
-    },
-    /// The cheaper server may have too little throughput.
-    Throughput {
-        /// The cheaper side.
-        side: Side,
-        /// The low end of the ratio's interval.
-        low: f64,
-    },
-    /// One of the two has no latency.
-    NoLatency,
-    /// The server could not keep the rate of the latencies.
-    Overloaded {
-        /// The server's side.
-        side: Side,
-    },
-    /// The cheaper server's p99 is too high.
-    Latency {
-        /// The cheaper side.
-        side: Side,
-        /// The ratio.
-        ratio: f64,
-    },
-}
 
 /// The ratios of two contestants, over the rounds that both have.
 #[derive(Clone, Copy, Debug)]

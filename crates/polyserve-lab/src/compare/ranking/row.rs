@@ -1,0 +1,137 @@
+//! A row of a ranking.
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::contestant::Role;
+use crate::statistics::{Estimate, Verdict};
+
+/// A server or client is busy from this share of its time on.
+pub const BUSY: f64 = 0.95;
+
+/// A ratio to the baseline, with its verdict.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Compared {
+    /// The ratio.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// The share of a limit that a contestant reaches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Share {
+    /// The limit's name.
+    pub of: String,
+    /// Of its requests per second.
+    pub throughput: Option<Estimate>,
+    /// Of its requests per second of the server's CPU time.
+    pub cost: Option<Estimate>,
+    /// Why the share of the cost does not count, if it does not.
+    pub cost_void: Option<Void>,
+}
+
+/// Latencies at the fixed rate. In a [`RankingRow`] they are of all rounds together.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Latencies {
+    /// Median, in microseconds.
+    pub p50_us: f64,
+    /// 99 %, in microseconds.
+    pub p99_us: f64,
+    /// 99.9 %, in microseconds.
+    pub p999_us: f64,
+    /// Whether the server could not keep the rate in most rounds. The latencies then depend on the length of a slice. In a
+    /// single round, another process may be the cause.
+    pub overloaded: bool,
+}
+
+/// A contestant's figures. They are medians over its rounds, unless the description of a field differs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RankingRow {
+    /// Its name.
+    pub name: String,
+    /// Its role.
+    pub role: Role,
+    /// Requests per second, relative to the baseline.
+    pub throughput: Option<Compared>,
+    /// Requests per second of the server's CPU time, relative to the baseline.
+    pub cost: Option<Compared>,
+    /// Why the cost does not count, if it does not.
+    pub cost_void: Option<Void>,
+    /// Requests per second.
+    pub requests_per_s: f64,
+    /// Requests per second of the server's CPU time.
+    pub requests_per_cpu_s: Option<f64>,
+    /// Its share of each limit.
+    pub shares: Vec<Share>,
+    /// The latency at the fixed rate.
+    pub latency: Option<Latencies>,
+    /// The p99 at the fixed rate, relative to the baseline.
+    pub p99: Option<Estimate>,
+    /// The bound that replaces the latency, by the shape of the server.
+    pub bound: Option<String>,
+    /// Context switches per request, of threads that did not end.
+    pub switches_per_request: Option<f64>,
+    /// Resident memory under load, in bytes.
+    pub loaded_bytes: Option<f64>,
+    /// The growth of that memory per connection, in bytes, if connections are kept.
+    pub bytes_per_connection: Option<f64>,
+    /// The server's CPU time as a share of what other processes left of its cores' time.
+    pub server_busy: Option<f64>,
+    /// The client's CPU time as a share of what other processes left of its cores' time.
+    pub client_busy: Option<f64>,
+    /// The busy side: `server`, `client`, `both` or `neither`.
+    pub saturated: String,
+}
+
+/// One of the two contestants that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The contestant of the row.
+    Own,
+    /// The baseline, or the limit.
+    Other,
+}
+
+/// Why a cost does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Void {
+    /// A server was not busy, and neither was the client.
+    Idle {
+        /// The server's side.
+        side: Side,
+        /// The share of its available time in which it was busy, if it is known.
+        busy: Option<f64>,
+    },
+    /// A server was not busy because the client was: the cost includes the server's wake-ups.
+    ClientSaturated {
+        /// The server's side.
+        side: Side,
+        /// The share of its available time in which the server was busy, if it is known.
+        busy: Option<f64>,
+    },
+    /// The cheaper server may have too little throughput.
+    Throughput {
+        /// The cheaper side.
+        side: Side,
+        /// The low end of the ratio's interval.
+        low: f64,
+    },
+    /// One of the two has no latency.
+    NoLatency,
+    /// The server could not keep the rate of the latencies.
+    Overloaded {
+        /// The server's side.
+        side: Side,
+    },
+    /// The cheaper server's p99 is too high.
+    Latency {
+        /// The cheaper side.
+        side: Side,
+        /// The ratio.
+        ratio: f64,
+    },
+}
