@@ -11,7 +11,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::go::{self, SERVERS};
 
-use super::MatrixArgs;
+use super::args::MatrixArgs;
 use crate::commands::entrants::serve;
 use crate::commands::names::chosen;
 use crate::commands::room::{check_flags, fitted, flags, roomy};

@@ -1,66 +1,23 @@
 //! `polyserve matrix`: the published matrix of pool sizes and connections.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::matrix::plan::Grid;
-use polyserve_experiments::matrix::{Bench, Candidate, Matrix, Method};
+use polyserve_experiments::matrix::{Bench, Candidate, Matrix};
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::limits;
 use serde_json::json;
 
-use super::cores::CoresArgs;
 use super::names::once;
 use super::session::Context;
-use crate::config_args::ConfigArgs;
 
+mod args;
 mod contestants;
 
+pub(crate) use args::MatrixArgs;
 use contestants::MatrixContestants;
-
-/// The arguments of `polyserve matrix`. A pool's size is the server's number of workers.
-#[derive(Debug, clap::Args)]
-#[command(mut_arg("workers", |arg| arg.hide(true)))]
-pub(crate) struct MatrixArgs {
-    /// The servers, separated by commas; also go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp.
-    /// [default: all of the catalog and both twins; quick: five]
-    #[arg(long, value_name = "S,...", value_delimiter = ',')]
-    servers: Vec<String>,
-    /// The stores of the servers in Rust, separated by commas.
-    #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
-    repos: Vec<String>,
-    /// Pool sizes, separated by commas. A server without a setting for its workers is measured once for each number of
-    /// connections. [default: 2,4,8,16,32,64; quick: 2,8,32]
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    pools: Vec<usize>,
-    /// Numbers of concurrent connections, separated by commas. Each connection serves one request. [default: 10,100,1000]
-    #[arg(long, short, value_name = "C,...", value_delimiter = ',')]
-    connections: Vec<usize>,
-    /// Requests of each cell. [default: 100000, quick: 20000]
-    #[arg(long, short = 'n', value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    requests: Option<u64>,
-    /// Methods, separated by commas.
-    #[arg(long, value_enum, value_name = "M,...", value_delimiter = ',', default_value = "get,put")]
-    methods: Vec<Method>,
-    /// The number of rounds: each measures the whole matrix.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Fewer contestants, pool sizes and requests: about one minute, less than three.
-    #[arg(long)]
-    quick: bool,
-    /// The sources of the programs in Go. [default: benches/peers/go of this command's sources]
-    #[arg(long, value_name = "DIR")]
-    peers_dir: Option<PathBuf>,
-    #[command(flatten)]
-    cores: CoresArgs,
-    #[command(flatten)]
-    record: RecordArgs,
-    #[command(flatten)]
-    config: ConfigArgs,
-}
 
 /// The published pool sizes.
 const POOLS: [usize; 6] = [2, 4, 8, 16, 32, 64];

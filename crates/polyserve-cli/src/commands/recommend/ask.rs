@@ -10,7 +10,7 @@ use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::recommend::Workload;
 use polyserve_lab::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT};
 
-use super::RecommendArgs;
+use super::args::RecommendArgs;
 
 /// The source of values that no flag gives.
 enum Source {

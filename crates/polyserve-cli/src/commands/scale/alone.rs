@@ -24,7 +24,7 @@ use super::super::entrants::{left_out, part_of};
 use super::super::names::once;
 use super::super::session::Context;
 use super::super::times::{WAITS, within};
-use super::ScaleArgs;
+use super::args::ScaleArgs;
 
 /// The default baseline, if it is measured.
 const BASELINE: &str = "bare/dashmap";

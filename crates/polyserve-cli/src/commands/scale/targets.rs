@@ -14,7 +14,7 @@ use polyserve_lab::scale::{Axis, PointSettings};
 use super::super::entrants::{left_out, serve};
 use super::super::names::full_names;
 use super::super::room::{self, roomy};
-use super::ScaleArgs;
+use super::args::ScaleArgs;
 
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
 const OF_BODY: usize = 2;

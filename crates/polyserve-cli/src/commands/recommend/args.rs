@@ -1,0 +1,55 @@
+//! The arguments of `polyserve recommend`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecommendArgs {
+    /// The percentage of requests that read; the others write. [default: 90]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(super) reads: Option<u32>,
+    /// Concurrent connections. [default: 64]
+    #[arg(long, short, value_name = "C")]
+    pub(super) connections: Option<usize>,
+    /// Whether connections are kept. Otherwise each request has its own. [default: true]
+    #[arg(long, value_name = "true|false")]
+    pub(super) keep_alive: Option<bool>,
+    /// How long a request waits for another service. [default: 0s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(super) wait: Option<Duration>,
+    /// Characters of an entity's description. [default: 15]
+    #[arg(long, value_name = "BYTES")]
+    pub(super) payload: Option<usize>,
+    /// The number of entities. [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub(super) keys: Option<u64>,
+    /// The number of the server's cores. [default: all but one]
+    #[arg(long, value_name = "N")]
+    pub(super) cores: Option<usize>,
+    /// The max latency of 99 % of the requests. [default: no goal]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(super) p99: Option<Duration>,
+    /// The max duration of the run.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub(super) time: Duration,
+    /// The number of rounds; fewer than 10 decide nothing. [default: what the time allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: Option<u32>,
+    /// The servers, separated by commas. [default: a few that suit the workload]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    pub(super) servers: Vec<String>,
+    /// The repos, separated by commas. [default: one or two that suit the workload]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    pub(super) repos: Vec<String>,
+    /// The seed of the data and its order.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Ask no questions: use the defaults.
+    #[arg(long)]
+    pub(super) defaults: bool,
+    /// A directory to record in: recommend.jsonl, and recommend-compare.jsonl with every measurement. A run that was ended early
+    /// is resumed there.
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+}

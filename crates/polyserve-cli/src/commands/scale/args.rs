@@ -1,0 +1,153 @@
+//! The arguments of `polyserve scale`.
+
+use std::time::Duration;
+
+use polyserve::config::MAX_WORKERS;
+use polyserve_lab::Misuse;
+use polyserve_lab::experiment::RecordArgs;
+use polyserve_lab::scale::experiment::Target;
+use polyserve_lab::scale::{Axis, PointSettings};
+use polyserve_lab::stores::StoreWorkload;
+use polyserve_load::{Dist, Mix};
+use serde_json::{Value, json};
+
+use crate::commands::cores::CoresArgs;
+use crate::commands::names::once;
+use crate::commands::times::{SLICES, within};
+use crate::config_args::ConfigArgs;
+
+/// Entities that are stored on the other axes.
+const KEYS: u64 = 1000;
+
+/// What `polyserve scale` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScaleArgs {
+    /// What grows, with commas between. [default: all; in process all but connections]
+    #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
+    pub(super) axis: Vec<Axis>,
+    /// The points of the only axis, with commas between them.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(super) points: Vec<u64>,
+    /// The servers, with commas between them. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
+    /// pool_server, tokio_tcp; and a catalog's own]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    pub(super) servers: Vec<String>,
+    /// The repos, with commas between them; in process also bare maps, such as bare/dashmap, and repos of a type that the
+    /// compiler knows, such as typed/dashmap. [default: two_level and a
+    /// catalog's own; in process all repos and all bare maps]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    pub(super) repos: Vec<String>,
+    /// No HTTP: threads get, put and remove, straight on the repos and on bare maps.
+    #[arg(long, conflicts_with_all = ["servers", "mix", "server_cores", "client_cores"])]
+    pub(super) in_process: bool,
+    /// In process: what is asked, with commas between. [default: all; quick: read, 50/50 and memory]
+    #[arg(long, value_enum, value_name = "W,...", value_delimiter = ',', requires = "in_process")]
+    pub(super) workload: Vec<StoreWorkload>,
+    /// In process: which ids are read and written, uniform, zipf:0.99 or hot, with commas between. [default: uniform]
+    #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
+    pub(super) dist: Vec<Dist>,
+    /// In process: how long a store may take to be filled, an hour at most; one that takes longer is shown as such.
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
+    pub(super) limit: humantime::Duration,
+    /// In process: the store that all stores are compared with; entered twice. [default: bare/dashmap, or the first that
+    /// is named]
+    #[arg(long, value_name = "R", requires = "in_process")]
+    pub(super) baseline: Option<String>,
+    /// Connections at a time, on the other axes.
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) connections: u32,
+    /// Entities that are stored, on the other axes. [default: 1000; in process 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(super) keys: Option<u64>,
+    /// Bytes of an entity's description, on the other axes.
+    #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(super) payload: u32,
+    /// Weights of reading and writing. [default: get=1]
+    #[arg(long, value_name = "get=95,put=5")]
+    pub(super) mix: Option<Mix>,
+    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) rounds: Option<u32>,
+    /// How long a point is measured in closed loop, and half as long again at a fixed rate; in process, each workload, and
+    /// half as long again for latencies. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(super) slice: Option<Duration>,
+    /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// The seed of data, draws and resamples.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) cores: CoresArgs,
+    #[command(flatten)]
+    pub(super) record: RecordArgs,
+    /// One point of a repo, told as JSON, in this very process.
+    #[arg(long, value_name = "JSON", hide = true)]
+    pub(super) cell: Option<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+}
+
+impl ScaleArgs {
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 5 } else { 10 }) as usize
+    }
+
+    /// The slice; by default this number of milliseconds, in a quick run the first.
+    pub(super) fn slice_or(&self, quick: u64, full: u64) -> Result<Duration, Misuse> {
+        let usual = Duration::from_millis(if self.quick { quick } else { full });
+        let slice = self.slice.unwrap_or(usual);
+        within("--slice", slice, SLICES).map(|()| slice)
+    }
+
+    /// The axes, each once, with their points: those of the flags, or `all` and the `usual` points.
+    pub(super) fn axes(&self, all: &[Axis], usual: impl Fn(Axis) -> Vec<u64>) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
+        let mut axes = if self.axis.is_empty() { all.to_vec() } else { self.axis.clone() };
+        axes.sort_unstable();
+        axes.dedup();
+        if !self.points.is_empty() && axes.len() != 1 {
+            return Err(Misuse("--points needs one --axis: they are of that".into()));
+        }
+        let with_points = |axis| {
+            let mut points = if self.points.is_empty() { usual(axis) } else { self.points.clone() };
+            if let Some(many) = points.iter().find(|workers| axis == Axis::Workers && **workers > MAX_WORKERS as u64) {
+                return Err(Misuse(format!("--points {many}: workers are {MAX_WORKERS} at most")));
+            }
+            points.sort_unstable();
+            points.dedup();
+            Ok((axis, points))
+        };
+        axes.into_iter().map(with_points).collect()
+    }
+
+    /// Where the other axes are while one grows.
+    pub(super) fn base(&self, workers: Option<usize>) -> PointSettings {
+        PointSettings {
+            connections: self.connections as usize,
+            keys: self.keys.unwrap_or(KEYS),
+            workers,
+            payload_bytes: self.payload as usize,
+        }
+    }
+
+    /// What is to be measured, for the record's header.
+    pub(super) fn plan(
+        &self,
+        targets: &[Target],
+        axes: &[(Axis, Vec<u64>)],
+        mix: Mix,
+        slice: Duration,
+    ) -> anyhow::Result<Value> {
+        let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
+        Ok(json!({
+            "contestants": once(targets.iter().map(|target| &target.name)),
+            "axes": axes.collect::<Vec<_>>(),
+            "base": self.base(None),
+            "mix": mix.to_string(),
+            "rounds": self.rounds(),
+            "slice_s": slice.as_secs_f64(),
+            "settings": self.config.given()?,
+        }))
+    }
+}
