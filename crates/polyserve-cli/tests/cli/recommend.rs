@@ -80,7 +80,7 @@ fn requests_wait_and_a_pool_has_a_worker_for_each() {
     let first = &said["ranked"][0];
     assert_eq!((&first["server"], &first["workers"]), (&"pool_server/mpsc_pool".into(), &4.into()));
     assert!(first["latency"]["p50_us"].as_f64().unwrap() >= 2000.0, "{first}");
-    has(said["choice"]["lines"]["code"][0].as_str().unwrap(), &["config.workers = Some(4)"]);
+    has(said["choice"]["lines"]["code"][0].as_str().unwrap(), &["ServerConfig::default().workers(4)"]);
     let mut because = array(&said["because"]).iter().filter_map(Value::as_str);
     assert!(because.any(|why| why.contains("has 4 workers, one for each connection")), "{said}");
 }
