@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Projects outside the workspace. `ci/scratch` has an entity, a service and a store of its own, and tests them with the kit and on a
 # server of each family. The others are the README's snippets, each with exactly the dependencies that the README names before
-# it; they are built and run.
+# it: they are built, started on a free port, and interrupted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
+. ci/session.sh
 root=$PWD
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 export CARGO_TARGET_DIR=$root/target/scratch
 
 cp -r ci/scratch "$tmp/repo"
@@ -24,6 +25,7 @@ cargo test -q
 awk -v tmp="$tmp" '
     /^```/ { if (block == "rust") { close(dir "/src/main.rs") }
              block = block == "" ? substr($0, 4) : ""
+             sub(/,no_run$/, "", block)
              if (block == "toml") toml = ""
              if (block == "rust") {
                  dir = tmp "/snippet-" ++count
@@ -38,8 +40,11 @@ awk -v tmp="$tmp" '
 count=0
 for dir in "$tmp"/snippet-*; do
     sed -i "s|\"../polyserve/|\"$root/|" "$dir/Cargo.toml"
+    sed -i "s|127.0.0.1:8001|127.0.0.1:0|" "$dir/src/main.rs"
     grep '^polyserve' "$dir/Cargo.toml"
-    (cd "$dir" && cargo run -q)
+    (cd "$dir" && cargo build -q)
+    start "$CARGO_TARGET_DIR/debug/${dir##*/}" && stop || { cat "$tmp/out" >&2; exit 1; }
+    cat "$tmp/out"
     count=$((count + 1))
 done
 [ "$count" = 2 ] || { echo "the README has 2 snippets, and $count were found" >&2; exit 1; }

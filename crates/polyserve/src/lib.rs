@@ -91,6 +91,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+/// The code of the README, as doc tests.
+#[cfg(all(doctest, feature = "threadpool", feature = "memory", feature = "signals", feature = "tokio"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 // The catalog's constructors are also printed as code for other crates, so they use this crate's name.
 extern crate self as polyserve;
 
