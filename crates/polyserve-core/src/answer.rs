@@ -25,6 +25,14 @@ use crate::sync::{Mutex, lock, now, thread_local};
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// A value, or a future that returns the value.
+///
+/// ```
+/// use polyserve_core::Answer;
+///
+/// let (now, later) = (Answer::Now(20), Answer::later(async { 22 }));
+/// assert!(now.is_now() && !later.is_now());
+/// assert_eq!(now.then(|a| later.map(move |b| a + b)).wait(), 42);
+/// ```
 #[must_use = "a `Later` does nothing unless it is waited for or polled"]
 pub enum Answer<T> {
     /// The value. No I/O happened to produce it.
@@ -35,6 +43,10 @@ pub enum Answer<T> {
 
 impl<T> Answer<T> {
     /// An answer with the output of `future`.
+    ///
+    /// ```
+    /// assert_eq!(polyserve_core::Answer::later(async { 1 }).wait(), 1);
+    /// ```
     pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self::Later(Box::pin(future))
     }
@@ -45,6 +57,11 @@ impl<T> Answer<T> {
     }
 
     /// Applies `f` to the value when it comes.
+    ///
+    /// ```
+    /// use polyserve_core::Answer;
+    /// assert_eq!(Answer::later(async { 1 }).map(|number| number + 1).wait(), 2);
+    /// ```
     pub fn map<U>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Answer<U>
     where
         T: 'static,
@@ -56,6 +73,12 @@ impl<T> Answer<T> {
     }
 
     /// Calls `f` with the value when it is ready. The result is the answer that `f` returns.
+    ///
+    /// ```
+    /// use polyserve_core::Answer;
+    /// let doubled = Answer::Now(1).then(|number| Answer::later(async move { 2 * number }));
+    /// assert_eq!(doubled.wait(), 2);
+    /// ```
     pub fn then<U>(self, f: impl FnOnce(T) -> Answer<U> + Send + 'static) -> Answer<U>
     where
         T: Send + 'static,
@@ -84,6 +107,16 @@ impl<T> Answer<T> {
     /// # Errors
     ///
     /// Returns the answer itself if the deadline came first. It can be waited for again, or dropped.
+    ///
+    /// ```
+    /// use polyserve_core::{Answer, promise};
+    /// use std::time::Instant;
+    ///
+    /// let (completer, answer) = promise(0);
+    /// let Err(answer) = answer.wait_until(Instant::now()) else { panic!("nothing was completed") };
+    /// assert!(completer.complete(7).is_ok());
+    /// assert_eq!(answer.wait(), 7);
+    /// ```
     pub fn wait_until(self, deadline: Instant) -> Result<T, Self> {
         match self {
             Self::Now(value) => Ok(value),
@@ -194,6 +227,16 @@ fn thread_waker() -> Waker {
 /// Returns the two ends of a promise: the [`Completer`] sets the value of the [`Answer`].
 ///
 /// `if_dropped` is the value if the completer is dropped before it has completed, for instance by a panic.
+///
+/// ```
+/// let (completer, answer) = polyserve_core::promise("nothing");
+/// std::thread::spawn(move || completer.complete("done"));
+/// assert_eq!(answer.wait(), "done");
+///
+/// let (completer, answer) = polyserve_core::promise("nothing");
+/// drop(completer);
+/// assert_eq!(answer.wait(), "nothing");
+/// ```
 pub fn promise<T: Send + 'static>(if_dropped: T) -> (Completer<T>, Answer<T>) {
     let shared = Arc::new(Mutex::new(PromiseState::Waiting(None)));
     let completer = Completer { shared: Arc::clone(&shared), if_dropped: Some(if_dropped) };
@@ -219,6 +262,13 @@ impl<T> Completer<T> {
     /// # Errors
     ///
     /// Returns the value if the answer was dropped.
+    ///
+    /// ```
+    /// let (completer, answer) = polyserve_core::promise(0);
+    /// drop(answer);
+    /// assert!(completer.is_abandoned());
+    /// assert_eq!(completer.complete(7), Err(7));
+    /// ```
     pub fn complete(mut self, value: T) -> Result<(), T> {
         self.if_dropped = None;
         self.settle(value)

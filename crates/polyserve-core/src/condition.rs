@@ -10,6 +10,15 @@ use crate::entity::Identifiable;
 /// entities with the same tag.
 ///
 /// [`Display`](fmt::Display) writes the text of the `ETag` header field: 32 hexadecimal digits between double quotes.
+///
+/// ```
+/// use polyserve_core::{ETag, Entity};
+///
+/// let tag = ETag::of(br#"{"id":1,"description":"first","value":0.5}"#);
+/// assert_eq!(ETag::of_entity::<Entity>(Entity::new(1, "first", 0.5).as_ref()), Some(tag));
+/// assert_eq!(ETag::from_bits(tag.to_bits()), tag);
+/// assert_eq!(tag.to_string().len(), ETag::TEXT);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ETag([u8; 16]);
 
@@ -76,6 +85,16 @@ impl fmt::Debug for ETag {
 }
 
 /// What a condition compares the stored entity with.
+///
+/// ```
+/// use polyserve_core::condition::{Condition, Tags};
+/// use polyserve_core::{ETag, Entity};
+///
+/// let (first, second) = (ETag::from_bits(1), ETag::from_bits(2));
+/// let condition = Condition::new(Some(Tags::List(vec![first, second])), None);
+/// assert!(!condition.allows(Some(&Entity::new(1, "of another tag", 0.5))));
+/// assert_eq!(condition.if_none_match(), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tags {
     /// Every stored entity: `*`.
@@ -164,6 +183,13 @@ impl Condition {
     }
 
     /// Does the same as [`allows`](Self::allows), for a repo that holds no entity but can show one.
+    ///
+    /// ```
+    /// use polyserve_core::{Condition, Entity};
+    /// let stored = Entity::new(1, "first", 0.5);
+    /// assert!(Condition::present().allows_view::<Entity>(Some(stored.as_ref())));
+    /// assert!(!Condition::present().allows_view::<Entity>(None));
+    /// ```
     pub fn allows_view<E: Identifiable>(&self, current: Option<E::View<'_>>) -> bool {
         let Some(view) = current else { return self.if_match.is_none() };
         let has_list = |part: &Option<Tags>| matches!(part, Some(Tags::List(tags)) if !tags.is_empty());
@@ -184,6 +210,12 @@ impl Condition {
 }
 
 /// The result of a write with a condition.
+///
+/// ```
+/// use polyserve_core::{Conditional, Put};
+/// assert_eq!(Conditional::Done(Put::Created).map(|put| put == Put::Created).done(), Some(true));
+/// assert_eq!(Conditional::<Put>::Refused.done(), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conditional<T> {
     /// The condition held, and the write was done.

@@ -136,6 +136,11 @@ setters! {
 
 impl ServerConfig {
     /// Sets [`server_header`](field@Self::server_header).
+    ///
+    /// ```
+    /// let config = polyserve_core::ServerConfig::default().server_header("shop");
+    /// assert_eq!(config.server_header.as_deref(), Some("shop"));
+    /// ```
     #[must_use]
     pub fn server_header(mut self, server_header: impl Into<String>) -> Self {
         self.server_header = Some(server_header.into());
@@ -143,6 +148,12 @@ impl ServerConfig {
     }
 
     /// Returns the number of workers: as configured, or `per_core` times the available cores.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// assert_eq!(ServerConfig::default().workers(3).workers_or(4), 3);
+    /// assert_eq!(ServerConfig::default().workers_or(4), 4 * polyserve_core::config::cores());
+    /// ```
     pub fn workers_or(&self, per_core: usize) -> usize {
         self.workers.unwrap_or_else(|| cores() * per_core)
     }
@@ -157,6 +168,12 @@ impl ServerConfig {
     /// # Errors
     ///
     /// Returns an [unsupported](ConfigError::unsupported) `queue` if a queue is configured; `server` is the server's name.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// let error = ServerConfig::default().queue(8).refuse_queue("my_server").unwrap_err();
+    /// assert_eq!(error.unsupported_setting(), Some("queue"));
+    /// ```
     pub fn refuse_queue(&self, server: &str) -> Result<(), ConfigError> {
         match self.queue {
             None => Ok(()),
@@ -168,6 +185,13 @@ impl ServerConfig {
 
     /// Resets the setting `name` to the server's own choice. Returns whether a value was configured. For a program that
     /// shares one configuration among servers, see [`ConfigError::unsupported_setting`].
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// let mut config = ServerConfig::default().queue(8);
+    /// assert!(config.reset("queue"));
+    /// assert_eq!(config, ServerConfig::default());
+    /// ```
     pub fn reset(&mut self, name: &str) -> bool {
         match name {
             "workers" => self.workers.take().is_some(),
@@ -181,6 +205,12 @@ impl ServerConfig {
     /// # Errors
     ///
     /// Returns an error with the name, the value and the range of the first setting that is out of range.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// assert!(ServerConfig::default().validate().is_ok());
+    /// assert_eq!(ServerConfig::default().max_head(1).validate().unwrap_err().expected(), "from 64 to 16777216 bytes");
+    /// ```
     pub fn validate(&self) -> Result<(), ConfigError> {
         let requests = self.requests_per_connection.unwrap_or(1);
         let counts = [
@@ -257,6 +287,11 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// The error of a `setting` with a `value` that is not as `expected`. `expected` completes the sentence "it must be ..".
+    ///
+    /// ```
+    /// let error = polyserve_core::ConfigError::new("rate", 0, "at least 1");
+    /// assert_eq!(error.to_string(), "rate must be at least 1, not 0");
+    /// ```
     pub fn new(setting: &'static str, value: impl fmt::Display, expected: impl Into<Cow<'static, str>>) -> Self {
         let mut value = value.to_string();
         if value.len() > MAX_VALUE {
@@ -268,6 +303,11 @@ impl ConfigError {
     }
 
     /// The error of a server that does not have the `setting`, or has one fixed value for it.
+    ///
+    /// ```
+    /// let error = polyserve_core::ConfigError::unsupported("workers", 4, "1 for this server");
+    /// assert_eq!(error.unsupported_setting(), Some("workers"));
+    /// ```
     pub fn unsupported(
         setting: &'static str,
         value: impl fmt::Display,

@@ -14,6 +14,30 @@ use crate::json::{self, InvalidEntity};
 /// `String`, a UUID.
 ///
 /// Its [`Display`](fmt::Display) and its [`FromStr`] must agree: the text of an id reads as an equal id.
+///
+/// ```
+/// use polyserve_core::EntityId;
+///
+/// #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// struct Isbn(u64);
+///
+/// impl std::fmt::Display for Isbn {
+///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+///         write!(f, "{:013}", self.0)
+///     }
+/// }
+///
+/// impl std::str::FromStr for Isbn {
+///     type Err = std::num::ParseIntError;
+///     fn from_str(text: &str) -> Result<Self, Self::Err> {
+///         text.parse().map(Self)
+///     }
+/// }
+///
+/// fn is_an_id(_: impl EntityId) {}
+/// is_an_id(Isbn(9_780_262_033_848));
+/// assert_eq!(Isbn(7).to_string().parse(), Ok(Isbn(7)));
+/// ```
 pub trait EntityId: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + Sync + 'static> EntityId for T {}
@@ -88,6 +112,15 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
 }
 
 /// The published entity: the default of every repo and service.
+///
+/// ```
+/// use polyserve_core::{Entity, Identifiable};
+///
+/// let entity = Entity::read_json(br#"{"id":1,"description":"first","value":0.5}"#)?;
+/// assert_eq!(entity, Entity::new(1, "first", 0.5));
+/// assert_eq!(entity.as_ref().to_entity(), entity);
+/// # Ok::<(), polyserve_core::InvalidEntity>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entity {
     /// The key.
@@ -161,6 +194,11 @@ impl EntityRef<'_> {
 
 /// An entity with a text as its id and a nested field. The conformance kit tests repos and servers with it, next to
 /// [`Entity`].
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// assert_eq!(NamedEntity::new("a", "first", 0.5).content.description, "first");
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedEntity {
     /// The key.

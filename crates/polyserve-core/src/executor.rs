@@ -17,6 +17,40 @@ use crate::panics::isolate;
 /// * A panic ends only its own job: the worker goes on, and the panic is counted.
 /// * The queue is bounded, unless the executor is configured otherwise. A job that finds it full is returned.
 /// * Dropping the executor is `close` without a deadline: queued jobs run, and the threads are joined.
+///
+/// ```
+/// use polyserve_core::executor::{Executor, Job, Rejected, isolated};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Instant;
+///
+/// /// Runs each job on the thread that submits it.
+/// #[derive(Debug, Default)]
+/// struct Inline {
+///     panicked: AtomicU64,
+/// }
+///
+/// impl Executor for Inline {
+///     fn execute(&self, job: Job) -> Result<(), Rejected> {
+///         if !isolated(|| job.run()) {
+///             self.panicked.fetch_add(1, Ordering::Relaxed);
+///         }
+///         Ok(())
+///     }
+///     fn workers(&self) -> Option<usize> {
+///         None
+///     }
+///     fn close(&self, _deadline: Option<Instant>) -> usize {
+///         0
+///     }
+///     fn panicked(&self) -> u64 {
+///         self.panicked.load(Ordering::Relaxed)
+///     }
+/// }
+///
+/// let inline = Inline::default();
+/// assert!(inline.execute(Job::new(|| println!("once"))).is_ok());
+/// assert_eq!(inline.panicked(), 0);
+/// ```
 pub trait Executor: fmt::Debug + Send + Sync + 'static {
     /// Queues `job`. Does not wait for room in the queue unless the executor is configured to.
     ///
@@ -95,6 +129,12 @@ impl Executor for Arc<dyn Executor> {
 }
 
 /// A job for an [`Executor`]: a function to be called once.
+///
+/// ```
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// polyserve_core::Job::new(move || sender.send(1).unwrap()).run();
+/// assert_eq!(receiver.recv(), Ok(1));
+/// ```
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
@@ -120,6 +160,13 @@ impl fmt::Debug for Job {
 }
 
 /// A job that was not accepted.
+///
+/// ```
+/// use polyserve_core::{Job, Rejected, RejectedReason};
+/// let rejected = Rejected { job: Job::new(|| {}), reason: RejectedReason::Full };
+/// assert_eq!(rejected.to_string(), "the executor's queue is full");
+/// rejected.job.run();
+/// ```
 #[derive(Debug)]
 pub struct Rejected {
     /// The job. It has not run.
@@ -151,6 +198,12 @@ impl Error for Rejected {}
 
 /// Runs a job, or drops one, and returns whether that returned normally. A panic is logged, and its payload dropped.
 /// For authors of executors.
+///
+/// ```
+/// use polyserve_core::executor::isolated;
+/// assert!(isolated(|| {}));
+/// assert!(!isolated(|| panic!("as an example")));
+/// ```
 #[inline]
 pub fn isolated(act: impl FnOnce()) -> bool {
     isolate(act).map_err(|text| log_panic(&text)).is_ok()

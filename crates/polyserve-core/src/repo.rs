@@ -23,6 +23,61 @@ use crate::entity::{Entity, Identifiable};
 ///   works.
 ///
 /// The trait is object-safe; `Arc<R>` and `Box<R>` of a repo are repos.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::{Mutex, PoisonError};
+///
+/// use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+///
+/// /// One lock for all entities.
+/// #[derive(Debug)]
+/// struct Tree<E: Identifiable>(Mutex<BTreeMap<E::Id, E>>);
+///
+/// impl<E: Identifiable> EntityRepo<E> for Tree<E> {
+///     fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+///         let entities = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+///         visit(entity.view());
+///         Answer::Now(Ok(Lookup::Visited))
+///     }
+///
+///     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+///         let mut entities = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         if !condition.allows(entities.get(entity.id())) {
+///             drop(entities);
+///             return Answer::Now(Ok(Conditional::Refused));
+///         }
+///         let replaced = entities.insert(entity.id().clone(), entity);
+///         drop(entities);
+///         Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
+///     }
+///
+///     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+///         let mut entities = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         if entities.get(id).is_some_and(|stored| !condition.allows(Some(stored))) {
+///             return Answer::Now(Ok(Conditional::Refused));
+///         }
+///         let removed = entities.remove(id);
+///         drop(entities);
+///         Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
+///     }
+///
+///     fn len(&self) -> Answer<Result<u64, RepoError>> {
+///         Answer::Now(Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64))
+///     }
+/// }
+///
+/// use polyserve_core::Entity;
+/// use polyserve_core::repo::EntityRepoExt;
+///
+/// let tree = Tree(Mutex::default());
+/// assert_eq!(tree.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(tree.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(tree.remove_if(&1, &Condition::absent()).wait()?, Conditional::Refused);
+/// assert_eq!(tree.remove(&1).wait()?, Removed::Removed);
+/// # Ok::<(), RepoError>(())
+/// ```
 #[allow(clippy::len_without_is_empty)] // `len` may visit the whole store, so it is no cheap test for emptiness
 pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'static {
     /// Looks up `id`. If the entity is in memory, the repo calls `visit` exactly once before it returns, and the answer is
@@ -95,6 +150,14 @@ pub enum Removed {
 }
 
 /// The reason why a repo could not answer.
+///
+/// ```
+/// use polyserve_core::RepoError;
+/// use std::error::Error;
+///
+/// let error = RepoError::Other("the disk is full".into());
+/// assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("the disk is full"));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RepoError {

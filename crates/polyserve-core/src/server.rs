@@ -44,6 +44,17 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
 }
 
 /// What every [`Server`] can do in addition.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, Running, Server, ServerExt};
+/// use std::net::TcpListener;
+///
+/// fn hello(server: &dyn Server) -> std::io::Result<Running> {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     server.serve(listener, |_: Request<'_>| Reply::text("hello"))
+/// }
+/// ```
 pub trait ServerExt: Server {
     /// Serves `service` on an address, or on a bound listener.
     ///
@@ -85,6 +96,11 @@ pub enum Connections {
 }
 
 /// The result of a drain.
+///
+/// ```
+/// let drain = polyserve_core::Drain { answered: 7, ..Default::default() };
+/// assert_eq!(drain.to_string(), "answered 7, cut 0, stuck 0");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
     /// The number of answers of any status since the server was started. An answer counts when the kernel has accepted
@@ -103,6 +119,16 @@ impl fmt::Display for Drain {
 }
 
 /// A server that was started. Dropping it is a shutdown without grace.
+///
+/// ```
+/// use polyserve_core::{Drain, Running};
+/// use std::time::Duration;
+///
+/// fn stop(running: Running) -> std::io::Result<Drain> {
+///     println!("stopping {}", running.local_addr());
+///     running.shutdown_within(Duration::from_secs(5)) // or `shutdown()`, or `drained().await`
+/// }
+/// ```
 pub struct Running {
     local_addr: SocketAddr,
     grace: Duration,

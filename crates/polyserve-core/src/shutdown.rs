@@ -19,6 +19,19 @@ use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
 
 /// A shutdown of a server; clones share it.
+///
+/// ```
+/// use polyserve_core::Shutdown;
+/// use std::time::Instant;
+///
+/// let shutdown = Shutdown::new();
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// shutdown.on_begin(move || drop(sender.send(())));
+/// let deadline = Instant::now();
+/// shutdown.begin(deadline);
+/// assert_eq!((shutdown.is_begun(), shutdown.deadline()), (true, Some(deadline)));
+/// assert_eq!(receiver.recv(), Ok(()));
+/// ```
 #[derive(Clone, Default)]
 pub struct Shutdown {
     shared: Arc<Shared>,
@@ -97,6 +110,25 @@ impl Shutdown {
     ///
     /// A thread that registers, then finds that the shutdown [has not begun](Self::is_begun), and then parks, is woken by
     /// it.
+    ///
+    /// ```
+    /// use polyserve_core::Shutdown;
+    /// use std::thread;
+    /// use std::time::Instant;
+    ///
+    /// let shutdown = Shutdown::new();
+    /// let worker = thread::spawn({
+    ///     let shutdown = shutdown.clone();
+    ///     move || {
+    ///         let _registration = shutdown.register_thread();
+    ///         while !shutdown.is_begun() {
+    ///             thread::park();
+    ///         }
+    ///     }
+    /// });
+    /// shutdown.begin(Instant::now());
+    /// worker.join().unwrap();
+    /// ```
     pub fn register_thread(&self) -> ThreadRegistration {
         let mut state = lock(&self.shared.state);
         let key = state.key();
@@ -112,6 +144,14 @@ impl Shutdown {
     }
 
     /// Returns a future that is ready once the shutdown has begun.
+    ///
+    /// ```
+    /// use polyserve_core::{Answer, Shutdown};
+    /// let shutdown = Shutdown::new();
+    /// let begun = Answer::later(shutdown.begun());
+    /// shutdown.begin(std::time::Instant::now());
+    /// begun.wait();
+    /// ```
     pub fn begun(&self) -> ShutdownBegun {
         ShutdownBegun { shared: Arc::clone(&self.shared), key: None }
     }

@@ -16,6 +16,12 @@ use crate::panics::isolate;
 use crate::sync::{Condvar, Mutex, lock, now, thread};
 
 /// Returns an answer that is ready once `duration` has passed.
+///
+/// ```
+/// use polyserve_core::timer;
+/// use std::time::Duration;
+/// timer::after(Duration::from_millis(1)).wait();
+/// ```
 pub fn after(duration: Duration) -> Answer<()> {
     match now().checked_add(duration) {
         Some(instant) => at(instant),
@@ -25,6 +31,11 @@ pub fn after(duration: Duration) -> Answer<()> {
 
 /// Returns an answer that is ready once `instant` has passed. If it has passed already, the answer is
 /// [`Now`](Answer::Now).
+///
+/// ```
+/// use polyserve_core::timer;
+/// assert!(timer::at(std::time::Instant::now()).is_now());
+/// ```
 pub fn at(instant: Instant) -> Answer<()> {
     if instant <= now() {
         return Answer::Now(());

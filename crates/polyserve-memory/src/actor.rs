@@ -65,6 +65,19 @@ use crate::hash::IdState;
 const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
 
 /// Shards that each belong to one thread.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::Actor;
+///
+/// let store = Actor::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(Actor::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct Actor<E: Identifiable = Entity> {
     hasher: IdState,
     mailboxes: Box<[Arc<Mailbox<Message<E>>>]>,
@@ -107,6 +120,16 @@ impl<E: Identifiable> Actor<E> {
     /// # Errors
     ///
     /// Returns an error if a thread cannot be started.
+    ///
+    /// ```
+    /// use polyserve_core::Entity;
+    /// use polyserve_memory::Actor;
+    /// use std::num::NonZeroUsize;
+    ///
+    /// let two = NonZeroUsize::new(2).unwrap();
+    /// let store = Actor::<Entity>::with(two, NonZeroUsize::new(1_000).unwrap())?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn with(owners: NonZeroUsize, capacity: NonZeroUsize) -> io::Result<Self> {
         let mailboxes = (0..owners.get()).map(|_| Arc::new(Mailbox::new(capacity.get()))).collect();
         let mut repo = Self { hasher: IdState::default(), mailboxes, owners: Vec::with_capacity(owners.get()) };

@@ -63,6 +63,19 @@ const SHARDS_PER_CORE: usize = 16;
 const MAX_SHARDS: usize = 1024;
 
 /// Immutable chunks behind pointers.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::CopyOnWrite;
+///
+/// let store = CopyOnWrite::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(CopyOnWrite::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct CopyOnWrite<E: Identifiable = Entity> {
     hasher: IdState,
     /// The shards; their number is a power of two. The upper bits of a hash choose the shard, and the lower bits the

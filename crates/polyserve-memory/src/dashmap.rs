@@ -29,6 +29,19 @@ use crate::hash::IdState;
 use crate::result::put_result;
 
 /// A map in shards, each behind its own lock.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::Dashmap;
+///
+/// let store = Dashmap::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(Dashmap::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct Dashmap<E: Identifiable = Entity> {
     entities: DashMap<E::Id, E, IdState>,
 }

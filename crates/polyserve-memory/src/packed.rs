@@ -63,6 +63,19 @@ use crate::shards::{Shards, shrunk};
 const LONGEST_COPIED: usize = 512;
 
 /// Entities packed in pages, in shards.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::Packed;
+///
+/// let store = Packed::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(Packed::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct Packed<E: Pack = Entity> {
     shards: Shards<PackedShard<E>>,
 }

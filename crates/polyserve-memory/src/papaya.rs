@@ -36,6 +36,19 @@ use polyserve_core::{
 use crate::hash::IdState;
 
 /// A lock-free map.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::Papaya;
+///
+/// let store = Papaya::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(Papaya::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct Papaya<E: Identifiable = Entity> {
     entities: HashMap<E::Id, E, IdState>,
 }

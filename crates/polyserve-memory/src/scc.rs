@@ -34,6 +34,19 @@ use crate::hash::IdState;
 use crate::result::put_result;
 
 /// A map with a lock for each bucket.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::Scc;
+///
+/// let store = Scc::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(Scc::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct Scc<E: Identifiable = Entity> {
     entities: HashMap<E::Id, E, IdState>,
 }

@@ -41,6 +41,19 @@ use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
 
 /// A table in shards, each behind a readers-writer lock.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::Sharded;
+///
+/// let store = Sharded::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(Sharded::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct Sharded<E: Identifiable = Entity> {
     entities: Shards<Table<E>>,
 }

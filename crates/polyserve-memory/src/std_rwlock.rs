@@ -28,6 +28,19 @@ use crate::hash::IdState;
 use crate::result::{put_result, remove_result};
 
 /// One readers-writer lock around one map.
+///
+/// ```
+/// use polyserve_core::entity::NamedEntity;
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_memory::StdRwlock;
+///
+/// let store = StdRwlock::new();
+/// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(StdRwlock::of::<NamedEntity>().len().wait()?, 0);
+/// # Ok::<(), polyserve_core::RepoError>(())
+/// ```
 pub struct StdRwlock<E: Identifiable = Entity> {
     entities: RwLock<HashMap<E::Id, E, IdState>>,
 }

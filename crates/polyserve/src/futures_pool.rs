@@ -33,6 +33,15 @@ use polyserve_threadpool::PoolClassic;
 const THREADS: usize = 100;
 
 /// A server that runs each connection as a task that blocks, on the thread pool of the futures crate.
+///
+/// ```
+/// use polyserve::prelude::*;
+///
+/// let server = FuturesPool::new(ServerConfig::default().workers(4))?;
+/// let running = server.serve("127.0.0.1:0", polyserve::service::Echo)?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FuturesPool(PoolClassic);
 

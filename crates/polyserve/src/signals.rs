@@ -39,6 +39,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Arrivals;
 
 /// The handling of SIGINT and SIGTERM, until the process ends.
+///
+/// ```
+/// use polyserve::signals::Signals;
+/// use polyserve::{Drain, Running};
+///
+/// fn run(running: Running) -> std::io::Result<Drain> {
+///     Signals::register()?.drain(running)
+/// }
+/// ```
 pub struct Signals {
     first: Answer<Option<i32>>,
 }

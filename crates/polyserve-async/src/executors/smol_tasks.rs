@@ -32,6 +32,16 @@ use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
 /// An executor on smol's async-executor. [`executors`](crate::executors) lists its guarantees.
+///
+/// ```
+/// use polyserve_async::executors::{TasksConfig, SmolTasks};
+/// use polyserve_core::{Executor, Job};
+///
+/// let tasks = SmolTasks::new(TasksConfig::new(2))?;
+/// tasks.execute(Job::new(|| println!("on a worker")))?;
+/// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SmolTasks(pub(super) Tasks<SmolBackend>);
 

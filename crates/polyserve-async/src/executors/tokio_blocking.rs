@@ -25,6 +25,16 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 
 /// An executor on tokio's blocking pool. [`executors`](crate::executors) lists its guarantees.
+///
+/// ```
+/// use polyserve_async::executors::{TasksConfig, TokioBlocking};
+/// use polyserve_core::{Executor, Job};
+///
+/// let tasks = TokioBlocking::new(TasksConfig::new(2))?;
+/// tasks.execute(Job::new(|| println!("on a worker")))?;
+/// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct TokioBlocking(pub(super) Tasks<BlockingBackend>);
 

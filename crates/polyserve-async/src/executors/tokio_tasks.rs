@@ -36,6 +36,16 @@ use super::tasks_config::TasksConfig;
 use super::watch::WatchThread;
 
 /// An executor on a tokio runtime. [`executors`](crate::executors) lists its guarantees.
+///
+/// ```
+/// use polyserve_async::executors::{TasksConfig, TokioTasks};
+/// use polyserve_core::{Executor, Job};
+///
+/// let tasks = TokioTasks::new(TasksConfig::new(2))?;
+/// tasks.execute(Job::new(|| println!("on a worker")))?;
+/// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct TokioTasks(pub(super) Tasks<TokioBackend>);
 

@@ -40,6 +40,17 @@ use super::connection_task::ConnectionTask;
 use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup};
 
 /// A server that runs each connection as a task of an async-executor.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_async::servers::Smol;
+///
+/// let server = Smol::new(ServerConfig::default().workers(1))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Smol {
     config: ServerConfig,
@@ -68,6 +79,16 @@ impl Smol {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the caller runs the executor.
+    ///
+    /// ```
+    /// use polyserve_async::servers::Smol;
+    /// use polyserve_core::ServerConfig;
+    /// use std::sync::Arc;
+    ///
+    /// let executor = Arc::new(async_executor::Executor::new());
+    /// let server = Smol::with_executor(ServerConfig::default(), Arc::clone(&executor))?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn with_executor(config: ServerConfig, executor: Arc<Executor<'static>>) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("smol")?;

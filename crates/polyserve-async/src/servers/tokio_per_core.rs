@@ -41,6 +41,17 @@ use super::connection_task::ConnectionTask;
 use super::toolkit::{AsyncListener, ConnectionRegistry, OwnedRuntime, ThreadGroup, TokioSocket, listen_on};
 
 /// A server with a tokio runtime for each core.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_async::servers::TokioPerCore;
+///
+/// let server = TokioPerCore::new(ServerConfig::default().workers(1))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TokioPerCore {
     config: ServerConfig,

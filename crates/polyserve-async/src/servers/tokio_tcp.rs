@@ -40,6 +40,17 @@ use super::connection_task::ConnectionTask;
 use super::toolkit::{AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
 
 /// A server that runs each connection as a task of a tokio runtime.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_async::servers::TokioTcp;
+///
+/// let server = TokioTcp::new(ServerConfig::default().workers(1))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TokioTcp {
     config: ServerConfig,
@@ -68,6 +79,18 @@ impl TokioTcp {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
+    ///
+    /// ```
+    /// use polyserve_async::servers::TokioTcp;
+    /// use polyserve_core::service::Request;
+    /// use polyserve_core::{Reply, ServerConfig, ServerExt};
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    /// let server = TokioTcp::with_handle(ServerConfig::default(), runtime.handle().clone())?;
+    /// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+    /// assert_eq!(runtime.block_on(running.drained())?.answered, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("tokio_tcp")?;

@@ -4,6 +4,14 @@ use super::{Body, Reply, Request, Service, Status};
 use crate::answer::Answer;
 
 /// Answers every request with its own body.
+///
+/// ```
+/// use polyserve_core::service::Echo;
+/// use polyserve_core::{Running, Server, ServerExt};
+/// fn serve(server: &dyn Server) -> std::io::Result<Running> {
+///     server.serve("127.0.0.1:0", Echo)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echo;
 

@@ -12,6 +12,15 @@ use crate::answer::Answer;
 use crate::timer;
 
 /// The service that answers `GET /` with a page of 174 bytes. Every n-th request of the service is delayed.
+///
+/// ```
+/// use polyserve_core::service::Page;
+/// use polyserve_core::{Running, Server, ServerExt};
+/// use std::time::Duration;
+/// fn serve(server: &dyn Server) -> std::io::Result<Running> {
+///     server.serve("127.0.0.1:0", Page::new(10, Duration::from_secs(2)))
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Page {
     every: u64,

@@ -7,6 +7,13 @@ use std::fmt;
 use crate::condition::ETag;
 
 /// A status code that a service may answer with: 200 to 599.
+///
+/// ```
+/// use polyserve_core::Status;
+/// assert_eq!(Status::new(404), Some(Status::NOT_FOUND));
+/// assert_eq!((Status::NOT_FOUND.code(), Status::NOT_FOUND.reason()), (404, "Not Found"));
+/// assert!(Status::new(99).is_none() && Status::NO_CONTENT.is_bodiless());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(u16);
 
@@ -88,6 +95,15 @@ impl fmt::Debug for Status {
 }
 
 /// A reply to a request: status, header fields and body.
+///
+/// ```
+/// use polyserve_core::service::Body;
+/// use polyserve_core::{Reply, Status};
+///
+/// let reply = Reply::new(Status::CREATED, "application/json", Body::Owned(b"{}".to_vec()));
+/// assert_eq!((reply.status(), reply.body_bytes(&[])), (Status::CREATED, &b"{}"[..]));
+/// assert_eq!(Reply::empty(Status::NO_CONTENT).content_type(), None);
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Reply {
@@ -140,12 +156,25 @@ impl Reply {
     }
 
     /// Creates an error reply. Its body follows RFC 9457; `detail` is one sentence that states what was wrong.
+    ///
+    /// ```
+    /// use polyserve_core::{Reply, Status};
+    /// let reply = Reply::problem(Status::CONFLICT, "The name is taken.");
+    /// let json = r#"{"type":"about:blank","title":"Conflict","status":409,"detail":"The name is taken."}"#;
+    /// assert_eq!(reply.body_bytes(&[]), json.as_bytes());
+    /// ```
     pub fn problem(status: Status, detail: impl fmt::Display) -> Self {
         let body = Problem { status, detail }.to_json().into_bytes();
         Self::new(status, Problem::<&str>::MEDIA_TYPE, Body::Owned(body))
     }
 
     /// Sets the `ETag` header field. It needs no allocation.
+    ///
+    /// ```
+    /// use polyserve_core::{ETag, Reply};
+    /// let tag = ETag::of(b"hello");
+    /// assert_eq!(Reply::text("hello").with_etag(tag).etag(), Some(tag));
+    /// ```
     pub fn with_etag(mut self, etag: ETag) -> Self {
         self.etag = Some(etag);
         self
@@ -158,6 +187,14 @@ impl Reply {
     /// Returns [`InvalidHeader`] if the name is not a token, if the value is not printable ASCII or has white space at an
     /// end, or if the server sets the field itself: `Connection`, `Content-Length`, `Content-Type`, `Date`, `Keep-Alive`,
     /// `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
+    ///
+    /// ```
+    /// use polyserve_core::Reply;
+    /// let reply = Reply::text("hello").with_header("Cache-Control", "no-store")?;
+    /// assert_eq!(reply.headers().next(), Some(("Cache-Control", "no-store")));
+    /// assert!(Reply::text("hello").with_header("Date", "today").is_err());
+    /// # Ok::<(), polyserve_core::service::InvalidHeader>(())
+    /// ```
     pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Result<Self, InvalidHeader> {
         let value = value.into();
         let reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name));

@@ -5,6 +5,12 @@ use std::fmt;
 pub use httparse::Header;
 
 /// The methods that reach a service: those of RFC 9110 except CONNECT and TRACE, and PATCH of RFC 5789.
+///
+/// ```
+/// use polyserve_core::Method;
+/// assert_eq!(Method::parse("PATCH"), Some(Method::Patch));
+/// assert_eq!((Method::parse("patch"), Method::Get.as_str()), (None, "GET"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 #[non_exhaustive]
@@ -60,6 +66,16 @@ pub enum Version {
 }
 
 /// The header fields of a request, in the order in which they were sent.
+///
+/// ```
+/// use polyserve_core::Headers;
+/// use polyserve_core::service::Header;
+///
+/// let fields = [Header { name: "Accept", value: b"text/plain" }, Header { name: "accept", value: b"text/html" }];
+/// let headers = Headers::new(&fields);
+/// assert_eq!(headers.get("ACCEPT"), Some(&b"text/plain"[..]));
+/// assert_eq!((headers.all("accept").count(), headers.iter().count()), (2, 2));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Headers<'a> {
     fields: &'a [Header<'a>],
@@ -94,6 +110,12 @@ impl fmt::Debug for Headers<'_> {
 }
 
 /// The head of a request.
+///
+/// ```
+/// use polyserve_core::{Head, Headers, Method, Version};
+/// let head = Head { method: Method::Get, target: "/a?b=c", version: Version::Http11, headers: Headers::new(&[]) };
+/// assert_eq!((head.path(), head.query()), ("/a", Some("b=c")));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The method.

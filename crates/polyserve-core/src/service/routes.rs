@@ -71,6 +71,13 @@ impl Routes {
     }
 
     /// Sets the service for all paths that no prefix matches. It replaces the answer 404, or an earlier service.
+    ///
+    /// ```
+    /// use polyserve_core::Reply;
+    /// use polyserve_core::service::{Request, Routes, Service};
+    /// let routes = Routes::new().otherwise(|request: Request<'_>| Reply::text(format!("no {}", request.head.path())));
+    /// # let _: &dyn Service = &routes;
+    /// ```
     pub fn otherwise(mut self, service: impl Service) -> Self {
         self.otherwise = Some(service.into_shared());
         self
@@ -130,6 +137,11 @@ impl fmt::Debug for Routes {
 }
 
 /// The error for a prefix that [`Routes`] does not accept.
+///
+/// ```
+/// use polyserve_core::service::{Echo, InvalidRoute, Routes};
+/// assert!(matches!(Routes::new().at("accounts", Echo), Err(InvalidRoute::Malformed { .. })));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidRoute {

@@ -4,6 +4,14 @@ use super::{Body, Head, Method, Reply, Request, Service, Status};
 use crate::answer::Answer;
 
 /// The service that answers `GET /welcome`.
+///
+/// ```
+/// use polyserve_core::service::Welcome;
+/// use polyserve_core::{Running, Server, ServerExt};
+/// fn serve(server: &dyn Server) -> std::io::Result<Running> {
+///     server.serve("127.0.0.1:0", Welcome)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Welcome;
 

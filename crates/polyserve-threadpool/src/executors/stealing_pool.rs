@@ -67,6 +67,17 @@ use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 ///
 /// Jobs from one submitter outside the pool start in order. Jobs that one job submits do too, unless they are stolen. The
 /// module's source explains how it works. [`executors`](crate::executors) lists what it promises.
+///
+/// ```
+/// use polyserve_core::{Executor, Job};
+/// use polyserve_threadpool::{PoolConfig, StealingPool};
+///
+/// let pool = StealingPool::new(PoolConfig::new(2))?;
+/// pool.execute(Job::new(|| println!("on a worker")))?;
+/// assert_eq!(pool.close(None), 0); // runs the queued jobs, and joins the threads
+/// assert_eq!(pool.stats().executed, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct StealingPool {
     inner: Arc<StealingInner>,
 }

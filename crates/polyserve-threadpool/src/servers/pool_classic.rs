@@ -57,6 +57,17 @@ use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
 const FIRST_BYTE: Duration = Duration::from_millis(1);
 
 /// The server that runs each connection as one job of an executor.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_threadpool::PoolClassic;
+///
+/// let server = PoolClassic::mpsc(ServerConfig::default().workers(4))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PoolClassic {
     config: ServerConfig,
     executor: ExecutorSource,
@@ -77,6 +88,11 @@ impl PoolClassic {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
+    ///
+    /// ```
+    /// let server = polyserve_threadpool::PoolClassic::crossbeam(polyserve_core::ServerConfig::default().workers(4))?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
         Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
     }
@@ -86,6 +102,11 @@ impl PoolClassic {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
+    ///
+    /// ```
+    /// let server = polyserve_threadpool::PoolClassic::stealing(polyserve_core::ServerConfig::default().workers(4))?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
         Self::with_factory(config, |config| StealingPool::new(config.into()))
     }
@@ -97,6 +118,15 @@ impl PoolClassic {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// use polyserve_threadpool::{MpscPool, PoolConfig, PoolClassic};
+    ///
+    /// let pool = |config: &ServerConfig| MpscPool::new(PoolConfig::from(config).name("mine"));
+    /// let server = PoolClassic::with_factory(ServerConfig::default(), pool)?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn with_factory<E: Executor>(
         config: ServerConfig,
         factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
@@ -115,6 +145,16 @@ impl PoolClassic {
     ///
     /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
     /// if the executor's `execute` may wait.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// use polyserve_threadpool::{CrossbeamPool, PoolConfig, PoolClassic};
+    /// use std::sync::Arc;
+    ///
+    /// let pool = Arc::new(CrossbeamPool::new(PoolConfig::new(4))?);
+    /// let server = PoolClassic::with_executor(ServerConfig::default(), Arc::clone(&pool))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self { executor: ExecutorSource::shared(&config, executor.into_shared())?, config })

@@ -55,6 +55,17 @@ use rustix::event::PollFlags;
 use super::silent_connections::SilentConnections;
 
 /// The server of one connection at a time.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_threadpool::Sequential;
+///
+/// let server = Sequential::new(ServerConfig::default())?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sequential {
     config: ServerConfig,

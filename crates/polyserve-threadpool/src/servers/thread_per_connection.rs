@@ -51,6 +51,17 @@ const STACK: usize = 128 * 1024;
 const FIRST_BYTE_GRACE: Duration = Duration::from_millis(100);
 
 /// The server that starts a thread for each connection.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_threadpool::ThreadPerConnection;
+///
+/// let server = ThreadPerConnection::new(ServerConfig::default().max_connections(100))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ThreadPerConnection {
     config: ServerConfig,

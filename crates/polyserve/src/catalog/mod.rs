@@ -58,6 +58,17 @@ pub type MakeExecutor = Arc<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor
 pub type MakeService = Arc<dyn Fn(Arc<dyn EntityRepo>) -> Arc<dyn Service> + Send + Sync>;
 
 /// A strategy of the catalog.
+///
+/// ```
+/// use polyserve::catalog::{BuildCode, Entry, Promise, Tag};
+/// use polyserve::service::Echo;
+/// use std::sync::Arc;
+///
+/// let entry = Entry::service("echo", "answers with the body", &[Promise::Drains], |_repo| Arc::new(Echo))
+///     .with_tags(&[Tag::Quick])
+///     .with_code(BuildCode::new(None, "Echo"));
+/// assert!(entry.promises(Promise::Drains) && entry.has(Tag::Quick));
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Entry<M> {
@@ -136,6 +147,18 @@ impl Entry<MakeServer> {
     /// # Errors
     ///
     /// Returns the server's error if a value is wrong.
+    ///
+    /// ```
+    /// use polyserve::catalog::{Catalog, UnknownName};
+    /// use polyserve::ServerConfig;
+    ///
+    /// # #[cfg(feature = "threadpool")] {
+    /// let sequential = Catalog::builtin().server("sequential")?.clone();
+    /// let (_server, config) = sequential.make_with_supported(&ServerConfig::default().workers(4)).unwrap();
+    /// assert_eq!(config.workers, None); // `sequential` has one thread
+    /// # }
+    /// # Ok::<(), UnknownName>(())
+    /// ```
     pub fn make_with_supported(&self, config: &ServerConfig) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
         let mut config = config.clone();
         loop {
@@ -201,6 +224,16 @@ impl<M> fmt::Debug for Entry<M> {
 }
 
 /// Strategies of every kind, in the order in which they were added.
+///
+/// ```
+/// use polyserve::catalog::Catalog;
+///
+/// let catalog = Catalog::builtin();
+/// for entry in catalog.repos() {
+///     println!("{}: {}", entry.name, entry.summary);
+/// }
+/// assert!(Catalog::new().servers().is_empty());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     servers: Vec<ServerEntry>,

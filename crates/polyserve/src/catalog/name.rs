@@ -4,6 +4,16 @@ use std::error::Error;
 use std::fmt;
 
 /// A name that is not in the catalog.
+///
+/// ```
+/// use polyserve::catalog::Catalog;
+///
+/// # #[cfg(feature = "memory")] {
+/// let error = Catalog::builtin().repo("std-mutex").unwrap_err();
+/// assert_eq!(error.suggestion(), Some("std_mutex"));
+/// assert!(error.known().iter().any(|name| name == "std_rwlock"));
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     kind: &'static str,

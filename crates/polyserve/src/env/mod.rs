@@ -63,6 +63,11 @@ pub const ETAGS: &str = "POLYSERVE_ETAGS";
 /// # Errors
 ///
 /// Returns [`SettingError`] if the value is not a boolean.
+///
+/// ```
+/// assert_eq!(polyserve::env::switch("VERBOSE", Some("on".into())), Ok(true));
+/// assert_eq!(polyserve::env::switch("VERBOSE", None), Ok(false));
+/// ```
 pub fn switch(name: &str, value: Option<OsString>) -> Result<bool, SettingError> {
     let Some(raw) = value.filter(|raw| !raw.is_empty()) else { return Ok(false) };
     let value = Value { source: Source::Variable(name.to_owned()), text: raw.to_string_lossy().into_owned() };
@@ -70,6 +75,16 @@ pub fn switch(name: &str, value: Option<OsString>) -> Result<bool, SettingError>
 }
 
 /// The settings from all sources.
+///
+/// ```
+/// use polyserve::env::Settings;
+///
+/// let settings = Settings::read(|flag| (flag == "workers").then(|| "4".into()), |_variable| None)?;
+/// assert!(settings.is_given("workers"));
+/// let config = settings.make(|config| config.validate().map(|()| config.clone())).unwrap();
+/// assert_eq!(config.workers, Some(4));
+/// # Ok::<(), polyserve::env::SettingError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
@@ -264,6 +279,12 @@ const RENAMED_VARIABLES: &[(&str, &str)] = &[("POLYSERVE_BANNER", "POLYSERVE_SER
 /// # Errors
 ///
 /// Returns [`SettingError`] with a suggestion for the first unknown variable.
+///
+/// ```
+/// use polyserve::env::check_variables;
+/// let variable = ("POLYSERVE_WORKRES".into(), "4".into());
+/// assert!(check_variables([variable], &[]).unwrap_err().to_string().contains("POLYSERVE_WORKERS"));
+/// ```
 pub fn check_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[&str],

@@ -8,6 +8,12 @@ use polyserve_core::ServerConfig;
 use super::form;
 
 /// A field of [`ServerConfig`] that text can set.
+///
+/// ```
+/// use polyserve::env::SETTINGS;
+/// let setting = SETTINGS.iter().find(|setting| setting.name() == "head_timeout").unwrap();
+/// assert_eq!((setting.flag(), setting.variable()), ("--head-timeout".into(), "POLYSERVE_HEAD_TIMEOUT".into()));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Setting {
     name: &'static str,

@@ -101,6 +101,17 @@ const STALLED_CHECKS: u32 = 2;
 const FAST: u64 = 32;
 
 /// The server in which each connection has a thread, and the threads take turns to accept.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_threadpool::LeaderFollowers;
+///
+/// let server = LeaderFollowers::new(ServerConfig::default().max_connections(100))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LeaderFollowers {
     config: ServerConfig,

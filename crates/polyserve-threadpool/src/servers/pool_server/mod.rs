@@ -67,6 +67,17 @@ use supervisor::Supervisor;
 use worker::PoolServerState;
 
 /// The server that multiplexes connections over an executor.
+///
+/// ```
+/// use polyserve_core::service::Request;
+/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_threadpool::PoolServer;
+///
+/// let server = PoolServer::mpsc(ServerConfig::default().workers(4))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct PoolServer {
     config: ServerConfig,
@@ -88,6 +99,11 @@ impl PoolServer {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
+    ///
+    /// ```
+    /// let server = polyserve_threadpool::PoolServer::crossbeam(polyserve_core::ServerConfig::default().workers(4))?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
         Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
     }
@@ -97,6 +113,11 @@ impl PoolServer {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
+    ///
+    /// ```
+    /// let server = polyserve_threadpool::PoolServer::stealing(polyserve_core::ServerConfig::default().workers(4))?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
         Self::with_factory(config, |config| StealingPool::new(config.into()))
     }
@@ -107,6 +128,15 @@ impl PoolServer {
     /// # Errors
     ///
     /// Returns an error if a limit is zero or out of range.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+    ///
+    /// let pool = |config: &ServerConfig| MpscPool::new(PoolConfig::from(config).name("mine"));
+    /// let server = PoolServer::with_factory(ServerConfig::default(), pool)?;
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn with_factory<E: Executor>(
         config: ServerConfig,
         factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
@@ -122,6 +152,16 @@ impl PoolServer {
     ///
     /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
     /// if the executor's `execute` may wait.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// use polyserve_threadpool::{CrossbeamPool, PoolConfig, PoolServer};
+    /// use std::sync::Arc;
+    ///
+    /// let pool = Arc::new(CrossbeamPool::new(PoolConfig::new(4))?);
+    /// let server = PoolServer::with_executor(ServerConfig::default(), Arc::clone(&pool))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self { executor: ExecutorSource::shared(&config, executor.into_shared())?, config })
