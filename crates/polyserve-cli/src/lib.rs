@@ -103,6 +103,18 @@ enum Command {
 }
 
 /// Runs the command that this process's arguments ask for, over `catalog` and the references of [`polyserve_lab`].
+///
+/// ```no_run
+/// use polyserve::memory::StdMutex;
+/// use polyserve::prelude::*;
+/// use polyserve::catalog::Entry;
+/// use std::sync::Arc;
+///
+/// fn main() -> std::process::ExitCode {
+///     let mine = Entry::repo("mine", "one lock", &[], || Ok(Arc::new(StdMutex::new())));
+///     polyserve_cli::main(Catalog::builtin().with_repo(mine))
+/// }
+/// ```
 pub fn main(catalog: Catalog) -> ExitCode {
     main_with_allocator(catalog, "as built")
 }

@@ -25,6 +25,29 @@ use crate::sync::{Mutex, lock};
 ///   that has sent a byte, and answers `Connection: close`. It closes idle connections without cutting an answer,
 ///   and cuts the rest at the deadline. All threads are joined except those that are stuck in the service's code. The port
 ///   is free.
+///
+/// ```
+/// use polyserve_core::{Connections, ListenOn, Running, Server, Service};
+/// use std::sync::Arc;
+///
+/// /// Prints the address of another server.
+/// #[derive(Debug)]
+/// struct Announced<S>(S);
+///
+/// impl<S: Server> Server for Announced<S> {
+///     fn connections(&self) -> Connections {
+///         self.0.connections()
+///     }
+///     fn max_concurrent(&self) -> Option<usize> {
+///         self.0.max_concurrent()
+///     }
+///     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> std::io::Result<Running> {
+///         let running = self.0.start(on, service)?;
+///         println!("listening on http://{}", running.local_addr());
+///         Ok(running)
+///     }
+/// }
+/// ```
 pub trait Server: fmt::Debug + Send + Sync + 'static {
     /// Returns the shape of the server.
     fn connections(&self) -> Connections;
@@ -147,6 +170,21 @@ impl Running {
     /// # Errors
     ///
     /// Returns an error if the thread cannot be started.
+    ///
+    /// ```
+    /// use polyserve_core::{Answer, Drain, Running, Shutdown};
+    /// use std::time::Duration;
+    ///
+    /// let shutdown = Shutdown::new();
+    /// let begun = shutdown.begun();
+    /// let main = move || {
+    ///     Answer::later(begun).wait(); // a server accepts and serves until then
+    ///     Drain::default()
+    /// };
+    /// let running = Running::start("idle", ([127, 0, 0, 1], 8001).into(), Duration::from_secs(1), shutdown, main)?;
+    /// assert_eq!(running.shutdown()?, Drain::default());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn start(
         name: &str,
         local_addr: SocketAddr,

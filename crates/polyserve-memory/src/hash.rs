@@ -31,6 +31,15 @@
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
 /// Builds [`IdHasher`]s with one secret. Each `default()` draws a new secret; a clone has the secret of its original.
+///
+/// ```
+/// use polyserve_memory::hash::IdState;
+/// use std::collections::HashMap;
+///
+/// let mut map = HashMap::<i64, &str, IdState>::default();
+/// map.insert(1, "first");
+/// assert_eq!(map.get(&1), Some(&"first"));
+/// ```
 #[derive(Clone)]
 pub struct IdState {
     /// The multiplier `a`, lower half first.

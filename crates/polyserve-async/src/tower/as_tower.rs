@@ -68,6 +68,15 @@ impl AsTower {
     ///
     /// Returns an error if `prefix` is not an absolute path of a URI (RFC 3986, 3.3). A router's parameters (`/{tenant}`)
     /// are not allowed.
+    ///
+    /// ```
+    /// use polyserve_async::tower::AsTower;
+    /// use polyserve_core::service::Welcome;
+    ///
+    /// let nested = AsTower::new(Welcome).under("/hello")?;
+    /// assert!(AsTower::new(Welcome).under("hello").is_err());
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     pub fn under(mut self, prefix: &str) -> Result<Self, ConfigError> {
         let stays = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:@/".contains(byte);
         if !prefix.starts_with('/') || prefix.starts_with("//") || !prefix.as_bytes().iter().all(stays) {

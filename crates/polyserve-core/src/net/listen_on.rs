@@ -104,6 +104,11 @@ addresses!(SocketAddr, SocketAddrV4, SocketAddrV6);
 /// # Errors
 ///
 /// Returns an error that quotes `text` if it is neither an address nor a name that resolves.
+///
+/// ```
+/// assert_eq!(polyserve_core::net::resolve("127.0.0.1:8001")?.port(), 8001);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn resolve(text: &str) -> io::Result<SocketAddr> {
     let found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| named(text, &error))?.collect();
     let preferred = found.iter().find(|addr| addr.is_ipv4()).or(found.first());

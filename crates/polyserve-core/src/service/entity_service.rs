@@ -44,6 +44,20 @@ pub struct EntityService<R, E = Entity> {
 impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// Creates a service over `repo`; its entities are at `/{id}`. To use the repo outside the server as well, pass an
     /// `Arc` and keep a clone.
+    ///
+    /// ```
+    /// use polyserve_core::service::EntityService;
+    /// use polyserve_core::{Entity, EntityRepo, RepoError};
+    /// use std::sync::Arc;
+    ///
+    /// fn serve(store: impl EntityRepo) -> Result<EntityService<Arc<impl EntityRepo>>, RepoError> {
+    ///     let store = Arc::new(store);
+    ///     let service = EntityService::new(Arc::clone(&store));
+    ///     store.put(Entity::new(1, "stored by the program", 0.5)).wait()?;
+    ///     assert_eq!(service.repo().len().wait()?, 1);
+    ///     Ok(service)
+    /// }
+    /// ```
     pub fn new(repo: R) -> Self {
         Self { repo, prefix: String::new(), strict_media_type: false, etags: false, entity: PhantomData }
     }
@@ -73,6 +87,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// (RFC 9110, section 13). Off by default: both fields are then ignored.
     ///
     /// A PUT is answered with a tag only if its body was, byte for byte, what a GET shows (RFC 9110, 9.3.4).
+    ///
+    /// ```
+    /// use polyserve_core::service::EntityService;
+    /// use polyserve_core::{EntityRepo, Service};
+    ///
+    /// fn strict(store: impl EntityRepo) -> impl Service {
+    ///     EntityService::new(store).at("/entities").strict_media_type(true).etags(true)
+    /// }
+    /// ```
     #[must_use]
     pub fn etags(mut self, etags: bool) -> Self {
         self.etags = etags;
