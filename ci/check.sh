@@ -67,6 +67,10 @@ for lib in crates/*/src/lib.rs; do
         { echo "$lib does not forbid unsafe code" >&2; exit 1; }
 done
 
+echo; echo "== the README names the minimum Rust of Cargo.toml"
+version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+grep -qF "Minimum Rust: $version." README.md || { echo "README.md does not name Rust $version" >&2; exit 1; }
+
 echo; echo "== names and phrases"
 ci/language.sh
 # The crates that only the command uses: their type names may be those of other crates.
