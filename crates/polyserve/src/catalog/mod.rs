@@ -130,6 +130,18 @@ impl<M> Entry<M> {
 
 impl Entry<MakeServer> {
     /// Creates the entry of a server or a reference.
+    ///
+    /// ```
+    /// # #[cfg(feature = "threadpool")] {
+    /// use polyserve::catalog::{Catalog, Entry, Promise};
+    /// use polyserve::threadpool::Sequential;
+    ///
+    /// let mine = Entry::server("mine", "one connection at a time", &[Promise::Drains], |config| {
+    ///     Ok(Box::new(Sequential::new(config.clone())?))
+    /// });
+    /// assert!(Catalog::builtin().with_server(mine).server("mine").is_ok());
+    /// # }
+    /// ```
     pub fn server(
         name: &str,
         summary: &str,
@@ -183,6 +195,18 @@ impl Entry<MakeRepo> {
     }
 
     /// Sets the constructor for [`NamedEntity`]s. A new entry has none.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")] {
+    /// use polyserve::catalog::Entry;
+    /// use polyserve::memory::Sharded;
+    /// use std::sync::Arc;
+    ///
+    /// let mine = Entry::repo("mine", "shards", &[], || Ok(Arc::new(Sharded::new())));
+    /// let mine = mine.with_named(|| Ok(Arc::new(Sharded::of())));
+    /// assert!(mine.named.is_some());
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_named(
         mut self,
@@ -195,6 +219,17 @@ impl Entry<MakeRepo> {
 
 impl Entry<MakeExecutor> {
     /// Creates the entry of an executor.
+    ///
+    /// ```
+    /// # #[cfg(feature = "threadpool")] {
+    /// use polyserve::catalog::{Catalog, Entry};
+    /// use polyserve::threadpool::{MpscPool, PoolConfig};
+    /// use std::sync::Arc;
+    ///
+    /// let mine = Entry::executor("mine", "a pool of one", &[], |_config| Ok(Arc::new(MpscPool::new(PoolConfig::new(1))?)));
+    /// assert!(Catalog::builtin().with_executor(mine).server("pool_server/mine").is_ok());
+    /// # }
+    /// ```
     pub fn executor(
         name: &str,
         summary: &str,
