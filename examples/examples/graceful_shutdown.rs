@@ -17,7 +17,7 @@ const CLIENTS: usize = 8;
 const WARM: u64 = 2_000;
 
 fn main() -> anyhow::Result<()> {
-    let repo = TwoLevel::new();
+    let repo = Sharded::new();
     let _ = repo.put(Entity::new(1, "asked for again and again", 60.750847)).wait()?;
     let server = PoolServer::mpsc(ServerConfig::default())?;
     let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo))?;

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, RwLock};
 
 use criterion::BatchSize;
-use polyserve::memory::TwoLevel;
+use polyserve::memory::Sharded;
 use polyserve::service::{EntityService, Header};
 use polyserve::serving::sync::{lock, read};
 use polyserve::{
@@ -30,8 +30,8 @@ const LONG: BenchSettings = BenchSettings::long(100, 1000, 3000);
 
 const ENTITY: &str = r#"{"id":1,"description":"aZ09bY18cX27dW3","value":60.750847}"#;
 
-fn stored() -> TwoLevel {
-    let repo = TwoLevel::new();
+fn stored() -> Sharded {
+    let repo = Sharded::new();
     assert!(matches!(repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847)), Answer::Now(Ok(Put::Created))));
     repo
 }

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
 
-use polyserve::memory::TwoLevel;
+use polyserve::memory::Sharded;
 use polyserve::service::{Body, EntityService};
 use polyserve::serving::http1::decode::{self, Decoded, Limits};
 use polyserve::serving::http1::encode::{self, AnswerHead};
@@ -61,7 +61,7 @@ fn decoding(suite: &mut Suite) {
 }
 
 fn entity_env() -> Env {
-    let repo = TwoLevel::new();
+    let repo = Sharded::new();
     let put = repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847));
     assert!(matches!(put, Answer::Now(Ok(Put::Created))));
     Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())

@@ -92,7 +92,7 @@ struct Subject {
 
 impl Subject {
     fn start(server: &dyn Server, shape: &Shape, is_reference: bool) -> Self {
-        let repo = Arc::new(TwoLevel::new());
+        let repo = Arc::new(Sharded::new());
         let service = EntityService::new(Arc::clone(&repo) as Arc<dyn EntityRepo>);
         let running = server.serve(([127, 0, 0, 1], 0), service).expect("the server starts");
         let traffic = if is_reference { (shape.asked_of_references)() } else { (shape.asked)() };

@@ -12,6 +12,14 @@ pub struct Mix {
     pub put: u32,
 }
 
+impl Mix {
+    /// Returns the percentage of GETs, rounded down.
+    pub fn reads_pct(self) -> u32 {
+        let (get, put) = (u64::from(self.get), u64::from(self.put));
+        (get * 100).checked_div(get + put).unwrap_or(0) as u32
+    }
+}
+
 impl FromStr for Mix {
     type Err = String;
 

@@ -7,7 +7,7 @@ pub use crate::catalog::Catalog;
 #[cfg(feature = "futures")]
 pub use crate::futures_pool::FuturesPool;
 #[cfg(feature = "memory")]
-pub use crate::memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
+pub use crate::memory::{Packed, Sharded, StdMutex, StdRwlock};
 pub use crate::repo::EntityRepoExt;
 pub use crate::service::{EntityService, Routes};
 #[cfg(feature = "signals")]

@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     let server = settings.make(|config| TokioHyper::new(config.clone()))?;
 
     // Any service of this project is a `tower::Service`. axum strips the path; `under` adds it to the `Location` header.
-    let entities = AsTower::new(EntityService::new(TwoLevel::new())).under("/entities")?;
+    let entities = AsTower::new(EntityService::new(Sharded::new())).under("/entities")?;
     let router = Router::new()
         .route("/", get(|| async { "Entities are under /entities.\n" }))
         .route("/length", post(|body: Bytes| async move { format!("{}\n", body.len()) }))

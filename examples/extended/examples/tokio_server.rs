@@ -22,7 +22,7 @@ fn main() -> anyhow::Result<()> {
     // How connections become work: tasks of one runtime. Try `TokioPerCore`, a runtime for each core.
     let server = settings.make(|config| TokioTcp::new(config.clone()))?;
     // How data is shared.
-    let service = EntityService::new(TwoLevel::new());
+    let service = EntityService::new(Sharded::new());
 
     let running = server.serve(settings.listen, service)?;
     let url = format!("http://{}", running.local_addr());

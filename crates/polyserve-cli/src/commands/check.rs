@@ -24,7 +24,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, visible_alias = "servers", value_name = "S,...", value_delimiter = ',', default_value = "pool_server")]
     server: Vec<String>,
     /// The repos, with commas between them, or all: every server runs over each.
-    #[arg(long, visible_alias = "repos", value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
+    #[arg(long, visible_alias = "repos", value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repo: Vec<String>,
     /// Operations of all clients together: half gets, three in ten puts, the rest removes.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MAX_OPERATIONS as u64))]

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use polyserve::catalog::RepoCriteria;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::{Comparison, Instrument, Peers};
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::foreign::Foreign;
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::recommend::workload;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
@@ -54,7 +56,7 @@ pub(crate) struct PlanArgs {
     /// [default: the first server over the first repo]
     #[arg(long, value_name = "S/R")]
     baseline: Option<Baseline>,
-    /// At most four servers over two repos, and ten short rounds: about a minute.
+    /// Four servers over the two repos that suit the workload, and ten short rounds: about a minute.
     #[arg(long)]
     quick: bool,
     /// The number of rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
@@ -119,10 +121,10 @@ impl CompareArgs {
     }
 }
 
-/// The number of entities, as published, unless a flag says otherwise.
-const KEYS: u64 = 1;
-/// The mix of requests, as published, unless a flag says otherwise.
-const MIX: Mix = Mix { get: 1, put: 0 };
+/// The number of entities and the mix of requests, as published, unless a flag says otherwise.
+const PUBLISHED: (u64, Mix) = (1, Mix { get: 1, put: 0 });
+/// The same in a quick comparison, which is for a choice.
+const QUICK: (u64, Mix) = (workload::KEYS, Mix { get: workload::READS_PCT, put: 100 - workload::READS_PCT });
 
 impl PlanArgs {
     /// The comparison, with these foreign servers. They are not built yet.
@@ -133,6 +135,8 @@ impl PlanArgs {
         {
             return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
         }
+        let instrument = self.instrument(session)?;
+        let (keys, mix) = self.asked();
         let entrants = Entrants {
             catalog: session.catalog,
             servers: &self.servers,
@@ -145,15 +149,29 @@ impl PlanArgs {
             flags: self.config.flags(),
             connections: self.workload.connections,
             usage: self.workload.usage(),
-            mix: self.workload.asked(KEYS, MIX).1,
+            mix,
+            criteria: RepoCriteria {
+                reads_pct: mix.reads_pct(),
+                keys,
+                payload_bytes: workload::PAYLOAD as u64,
+                cores: instrument.server_cores.count(),
+                waits: false,
+                memory_limit: None,
+            },
         };
         let (contestants, absent) = entrants.enter()?;
-        let instrument = self.instrument(session)?;
+        let notes = entrants.reasons();
         // This process has the client's end of each connection; each server has the same limit for its own ends.
         limits::enough(self.workload.connections, limits::connections(0, 1))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
-        (comparison.latency, comparison.absent) = (!self.no_latency, absent);
+        (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, notes);
         Ok(comparison)
+    }
+
+    /// The number of entities, and the mix of requests.
+    fn asked(&self) -> (u64, Mix) {
+        let (keys, mix) = if self.quick { QUICK } else { PUBLISHED };
+        self.workload.asked(keys, mix)
     }
 
     /// The number of rounds.
@@ -172,8 +190,8 @@ impl PlanArgs {
         within("--warm-up", warm_up, SLICES)?;
         let [server_cores, client_cores] = self.cores.of(&session.available)?;
         let (connections, usage) = (self.workload.connections, self.workload.usage());
-        let traffic = checked(self.workload.entities(KEYS, MIX), connections, usage)?;
-        let (keys, mix) = self.workload.asked(KEYS, MIX);
+        let (keys, mix) = self.asked();
+        let traffic = checked(self.workload.entities(keys, mix), connections, usage)?;
         Ok(Instrument {
             server_cores,
             client_cores,
@@ -181,7 +199,7 @@ impl PlanArgs {
             usage,
             traffic,
             limit_traffic: of_one(keys, mix).map_err(misuse)?,
-            asked: self.workload.in_words(KEYS, MIX),
+            asked: self.workload.in_words(keys, mix),
             warm_up,
             slice,
             latency_slice: slice / 2,

@@ -31,7 +31,7 @@ pub(crate) struct CrowdArgs {
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
     /// The repos, with commas between them.
-    #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
+    #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repos: Vec<String>,
     /// The behaviour of the crowd, with commas between. [default: all]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::catalog::{Catalog, Entry, Tag};
+use polyserve::catalog::{Catalog, Entry, RepoCriteria, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -97,10 +97,15 @@ pub(crate) struct Entrants<'a> {
     pub(crate) connections: usize,
     pub(crate) usage: Usage,
     pub(crate) mix: Mix,
+    /// What a quick comparison chooses repos by.
+    pub(crate) criteria: RepoCriteria,
 }
 
 /// The repo of a reference, which does not use it.
 const UNUSED_REPO: &str = "two_level";
+
+/// The number of repos in a quick comparison.
+const QUICK_REPOS: usize = 2;
 
 /// The limit of kept connections. A reference that the catalog lacks is left out.
 const LIMIT: &str = "null_epoll";
@@ -163,7 +168,10 @@ impl Entrants<'_> {
             servers = chosen(catalog.servers(), builtin.servers(), quick);
         }
         if repos.is_empty() {
-            repos = chosen(catalog.repos(), builtin.repos(), quick);
+            repos = match self.quick {
+                true => self.quick_repos().0,
+                false => chosen(catalog.repos(), builtin.repos(), None),
+            };
         }
         let baseline = match self.baseline {
             Some(Baseline::Pair(Pair { server, repo })) => {
@@ -174,6 +182,25 @@ impl Entrants<'_> {
         let pair = |server: &String, repo: &String| Pair { server: server.clone(), repo: repo.clone() };
         let pairs = servers.iter().flat_map(|server| repos.iter().map(move |repo| pair(server, repo)));
         Ok(once(baseline.into_iter().chain(pairs)))
+    }
+
+    /// Returns two repos for a quick comparison, and the reasons: the program's own, the last added first, then those that suit
+    /// the workload.
+    fn quick_repos(&self) -> (Vec<String>, Vec<String>) {
+        let builtin = Catalog::builtin();
+        let own = self.catalog.repos().iter().rev().filter(|entry| builtin.repo(&entry.name).is_err());
+        let choice = self.catalog.repos_for(&self.criteria);
+        let suited = choice.repos.into_iter().chain(self.catalog.repos());
+        let mut names = once(own.chain(suited).map(|entry| entry.name.clone()));
+        names.truncate(QUICK_REPOS);
+        let is_chosen = |line: &String| names.iter().any(|name| line.split(' ').next() == Some(name));
+        let because = choice.because.into_iter().filter(is_chosen).collect();
+        (names, because)
+    }
+
+    /// Returns why a quick comparison has these repos. Empty if the repos were named.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        if self.quick && self.repos.is_empty() { self.quick_repos().1 } else { Vec::new() }
     }
 
     /// The baseline if it is foreign.

@@ -29,7 +29,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
     /// The repo: how data is shared.
-    #[arg(long, value_name = "R", default_value = "two_level")]
+    #[arg(long, value_name = "R", default_value = "sharded")]
     repo: String,
     /// The service: what is answered.
     #[arg(long, value_name = "NAME", default_value = "entity")]

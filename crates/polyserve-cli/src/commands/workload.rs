@@ -19,10 +19,10 @@ pub(crate) struct WorkloadArgs {
     /// Every request on a connection of its own.
     #[arg(long, conflicts_with = "pipeline")]
     no_keepalive: bool,
-    /// Entities: weights of reading and writing. [default: get=1]
+    /// Entities: weights of reading and writing. [default: get=1, in a quick comparison get=95,put=5]
     #[arg(long, value_name = "get=95,put=5")]
     pub(crate) mix: Option<Mix>,
-    /// Entities: how many there are; all are stored first. [default: 10000, in a comparison 1]
+    /// Entities: how many there are; all are stored first. [default: 10000, in a comparison that is not quick 1]
     #[arg(long, value_name = "N")]
     pub(crate) keys: Option<u64>,
     /// Entities: which are asked for, uniform, zipf:0.99 or hot: one alone. [default: uniform]

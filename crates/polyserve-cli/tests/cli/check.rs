@@ -21,7 +21,7 @@ fn what_clients_see_of_every_shape_has_an_order() {
     assert_eq!(runs.len(), 6);
     for run in runs {
         assert_eq!((&run["verdict"], &run["operations"]), (&"linearizable".into(), &1000.into()), "{run}");
-        assert_eq!((&run["keys"], &run["repo"]), (&10.into(), &"two_level".into()), "{run}");
+        assert_eq!((&run["keys"], &run["repo"]), (&10.into(), &"sharded".into()), "{run}");
         assert!(run["overlaps"].as_u64() > Some(0), "clients never met: {run}");
     }
 }
@@ -59,7 +59,7 @@ fn a_recorded_history_is_checked_again() {
     let dir = Dir::new("check-again");
     dir.write("history.jsonl", "");
     let table = printed(&format!("check --ops 600 --keys 1 --seed 7 --out {dir}/history.jsonl"));
-    has(&table, &["pool_server/mpsc_pool", "two_level", "600", "linearizable", "passed"]);
+    has(&table, &["pool_server/mpsc_pool", "sharded", "600", "linearizable", "passed"]);
     let recorded = dir.read("history.jsonl");
     assert!(recorded.starts_with("{") && recorded.lines().next().unwrap().contains("\"clients\":8"), "{recorded}");
     has(&printed(&format!("check --history {dir}/history.jsonl")), &["recorded", "600", "passed"]);

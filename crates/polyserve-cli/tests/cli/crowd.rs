@@ -98,7 +98,7 @@ fn a_number_of_workers_is_for_the_servers_that_take_one() {
     let servers = "--workers=2 --servers=sequential,pool_server";
     let report = json(&format!("{TINY} --kind=slow-heads --connections=3 {servers}"));
     let rows = array(&report["rows"]);
-    let sequential = rows.iter().find(|row| row["name"] == "sequential/two_level").unwrap();
+    let sequential = rows.iter().find(|row| row["name"] == "sequential/sharded").unwrap();
     assert_eq!(sequential["outcome"], "bound", "{sequential}");
     assert!(rows.iter().any(|row| row["outcome"] == "slow"), "{report}");
 }

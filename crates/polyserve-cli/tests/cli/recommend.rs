@@ -85,6 +85,21 @@ fn requests_wait_and_a_pool_has_a_worker_for_each() {
     assert!(because.any(|why| why.contains("has 4 workers, one for each connection")), "{said}");
 }
 
+/// The reasons name each store that takes part, and each that is too large.
+#[test]
+fn what_does_not_fit_the_memory_is_left_out() {
+    let error = misused("recommend --defaults --time=20s --memory=1KiB --cores=1");
+    has(&error, &["sharded is left out: 10000 entities need about 2 MiB", "packed is left out"]);
+    has(&misused("recommend --defaults --memory=12MB"), &["a number of bytes such as 65536, 64MiB or 1GiB"]);
+    let args =
+        "recommend --defaults --rounds=1 --time=20s --connections=4 --servers=tokio_tcp --cores=1 --memory=512KiB";
+    let said = json(args);
+    assert_eq!(said["workload"]["memory_limit_bytes"], 512 << 10);
+    assert_eq!(texts(array(&said["ranked"]), "repo"), ["packed"], "{said}");
+    let because: Vec<&str> = array(&said["because"]).iter().filter_map(Value::as_str).collect();
+    assert!(because.iter().any(|why| why.starts_with("packed is a candidate: it is the smallest")), "{because:?}");
+}
+
 /// At a terminal, the command asks for missing arguments.
 #[test]
 fn at_a_terminal_it_asks() {

@@ -56,8 +56,8 @@ fn points_are_recorded() {
     let csv = dir.read("scale.csv");
     let columns = "axis,x,name,round,connections,keys,workers,payload_bytes,answered,elapsed_s,per_s,";
     assert!(csv.starts_with(columns) && csv.lines().count() == 9, "{csv}");
-    has(&csv, &["connections,8,tokio_tcp/two_level,2,8,20,,15,"]);
-    has(&dir.read("scale-growth.csv"), &["connections,tokio_tcp/two_level,memory,line,"]);
+    has(&csv, &["connections,8,tokio_tcp/sharded,2,8,20,,15,"]);
+    has(&dir.read("scale-growth.csv"), &["connections,tokio_tcp/sharded,memory,line,"]);
 
     let same = json(&line);
     assert_eq!((&same["points"], &same["growth"]), (&report["points"], &report["growth"]));
@@ -89,10 +89,10 @@ fn a_contestant_that_is_left_out_is_named() {
         let is_it = |one: &&Value| one["axis"] == axis && one["name"] == name;
         not_run.iter().filter(is_it).map(|one| one["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert!(why("workers", "leader_followers/two_level")[0].contains("workers"), "{not_run:?}");
-    let bounds = why("connections", "sequential/two_level");
+    assert!(why("workers", "leader_followers/sharded")[0].contains("workers"), "{not_run:?}");
+    let bounds = why("connections", "sequential/sharded");
     assert!(!bounds.is_empty() && bounds.iter().all(|why| why.contains("another connection may wait")), "{bounds:?}");
-    assert_eq!(why("connections", "leader_followers/two_level"), [] as [String; 0]);
+    assert_eq!(why("connections", "leader_followers/sharded"), [] as [String; 0]);
     assert!(array(&report["points"]).iter().all(|point| point["axis"] == "connections"), "{report}");
 }
 
@@ -100,5 +100,5 @@ fn a_contestant_that_is_left_out_is_named() {
 fn for_people_growth_is_said_in_words() {
     let said = printed(&format!("{TINY} --axis=payload --points=15,500,4000 --servers=pool_server"));
     has(&said, &["payload: medians of 2 rounds", "CPU/REQUEST", "as payload^", "too few rounds: intervals"]);
-    has(&said, &["CPU per request of pool_server/mpsc_pool/two_level"]);
+    has(&said, &["CPU per request of pool_server/mpsc_pool/sharded"]);
 }

@@ -147,6 +147,7 @@ impl Experiment for Comparison {
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         self.state = State { contestants: self.contestants.clone(), ..State::default() };
         self.build()?;
+        self.notes.iter().for_each(|note| notebook.progress.say(note));
         let super::Instrument { server_cores, client_cores, .. } = &self.instrument;
         if server_cores.share_one_with(client_cores) {
             notebook.progress.say("client and server share a core: what one takes the other has not");

@@ -55,6 +55,8 @@ pub struct Comparison {
     pub latency: bool,
     /// The contestants that cannot take part.
     pub absent: Vec<Absent<Key>>,
+    /// What is shown before the run, for example why these contestants were chosen.
+    pub notes: Vec<String>,
     /// Further fields of the description.
     pub details: Vec<(&'static str, Value)>,
     /// The foreign servers among the contestants, which must be built.
@@ -84,8 +86,8 @@ pub struct Peers {
 impl Comparison {
     /// A comparison with latencies.
     pub fn new(contestants: Vec<Contestant>, instrument: Instrument, rounds: usize) -> Self {
-        let (absent, details, state) = (Vec::new(), Vec::new(), experiment::State::default());
-        Self { contestants, instrument, rounds, latency: true, absent, details, peers: None, wide: false, state }
+        let (absent, notes, details, state) = (Vec::new(), Vec::new(), Vec::new(), experiment::State::default());
+        Self { contestants, instrument, rounds, latency: true, absent, notes, details, peers: None, wide: false, state }
     }
 }
 

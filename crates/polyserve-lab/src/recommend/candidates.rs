@@ -1,12 +1,13 @@
-//! The candidates of a recommendation: a few servers over one or two repos, chosen by the workload, with the reasons.
+//! The candidates of a recommendation: a few servers over one to three repos, chosen by the workload, with the reasons.
 //!
 //! Cost: one or two servers are constructed to read their shape.
 
-use polyserve::catalog::{Catalog, Promise, RepoEntry, ServerEntry, Tag};
+use polyserve::catalog::{Catalog, Promise, RepoChoice, RepoEntry, ServerEntry, Tag};
 use polyserve::{Connections, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use super::workload::Workload;
+use crate::Misuse;
 
 /// A server over a repo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,24 +100,20 @@ impl CandidateSet {
         if !named.is_empty() {
             return named.iter().map(|name| Ok(catalog.repo(name)?.name.clone())).collect();
         }
-        let (tag, why) = if workload.wait_ms > 0.0 {
-            (Tag::RecommendedWithWaits, "one: if every request waits, locks matter little")
-        } else if workload.cores == 1 {
-            (Tag::RecommendedOnOneCore, "the simplest and a sharded one: on one core threads seldom contend for a lock")
-        } else {
-            (Tag::RecommendedOnManyCores, "the classic and a sharded one: on several cores threads contend for locks")
-        };
         let builtin = Catalog::builtin();
         let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
-        let tagged = catalog.repos().iter().filter(|entry| entry.has(tag) && !is_own(entry));
-        let mut repos: Vec<&str> = tagged.map(|entry| entry.name.as_str()).collect();
-        if repos.is_empty() {
-            repos.extend(catalog.repos().first().map(|entry| entry.name.as_str()));
+        let RepoChoice { repos: suited, because } = catalog.repos_for(&workload.criteria());
+        let mut repos: Vec<&RepoEntry> = suited.into_iter().filter(|entry| !is_own(entry)).collect();
+        repos.extend(catalog.repos().iter().filter(is_own));
+        if repos.is_empty() && !because.is_empty() {
+            return Err(Misuse(because.join("; ")).into());
         }
-        repos.extend(catalog.repos().iter().filter(is_own).map(|entry| entry.name.as_str()));
-        repos.dedup();
-        self.because.push(format!("repos: {why}; --repos names others"));
-        Ok(repos.into_iter().map(String::from).collect())
+        if repos.is_empty() {
+            repos.extend(catalog.repos().first());
+        }
+        self.because.extend(because);
+        self.because.push(String::from("repos: those that suit the workload; --repos names others"));
+        Ok(repos.into_iter().map(|entry| entry.name.clone()).collect())
     }
 
     /// Returns the number of workers of a pool, if the workers wait: one for each concurrent request.
@@ -141,7 +138,7 @@ mod tests {
     use std::sync::Arc;
 
     use polyserve::catalog::Entry;
-    use polyserve::memory::TwoLevel;
+    use polyserve::memory::Sharded;
 
     use super::super::workload::tests::workload;
     use super::*;
@@ -154,9 +151,14 @@ mod tests {
     fn the_workload_decides() {
         let names = |set: &CandidateSet| set.candidates.iter().map(Candidate::name).collect::<Vec<_>>();
         let one_core = of(&workload());
-        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (8, "tokio_tcp/std_mutex"));
+        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (8, "tokio_tcp/sharded"));
         assert!(one_core.candidates.iter().all(|one| one.workers.is_none()));
-        assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[0], "tokio_tcp/two_level");
+        assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[..2], ["tokio_tcp/sharded", "tokio_tcp/scc"]);
+        let small = of(&Workload { memory_limit_bytes: Some(1 << 20), ..workload() });
+        assert!(names(&small).iter().all(|name| name.ends_with("/packed")), "{small:?}");
+        let least = Workload { memory_limit_bytes: Some(1), ..workload() };
+        let error = CandidateSet::of(&Catalog::builtin(), &least, &[], &[]).unwrap_err();
+        assert!(error.to_string().contains("packed is left out: 10000 entities need about 1 MiB"), "{error}");
         let many = of(&Workload { connections: 2000, ..workload() });
         assert!(!names(&many).iter().any(|name| name.starts_with("leader_followers")));
         assert!(many.because[0].contains("2000 connections"), "{:?}", many.because);
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_programs_own_take_part_and_unknown_names_do_not() {
-        let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(TwoLevel::new())));
+        let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(Sharded::new())));
         let set = CandidateSet::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
         assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), 4);
         let error = CandidateSet::of(&Catalog::builtin(), &workload(), &["unknown".into()], &[]).unwrap_err();

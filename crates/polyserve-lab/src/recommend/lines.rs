@@ -36,7 +36,7 @@ macro_rules! lines {
 
 /// The lines for a server and a repo with code in the catalog.
 const BY_CODE: [&str; 2] = lines!(
-    |SERVER: polyserve::threadpool::Sequential, REPO: polyserve::memory::TwoLevel|
+    |SERVER: polyserve::threadpool::Sequential, REPO: polyserve::memory::Sharded|
     { let server = SERVER; }
     { println!("{}", server.serve_until_signal("127.0.0.1:8001", EntityService::new(REPO))?); }
 );
@@ -100,13 +100,13 @@ mod tests {
 
     #[test]
     fn lines_are_formatted() {
-        let Lines { feature, import, code } = of("tokio_tcp", "two_level", None);
+        let Lines { feature, import, code } = of("tokio_tcp", "sharded", None);
         assert_eq!((feature.as_deref(), import.as_str()), (Some("tokio"), "use polyserve::prelude::*;"));
         assert_eq!(
             code,
             [
                 "let server = TokioTcp::new(ServerConfig::default())?;",
-                "println!(\"{}\", server.serve_until_signal(\"127.0.0.1:8001\", EntityService::new(TwoLevel::new()))?);",
+                "println!(\"{}\", server.serve_until_signal(\"127.0.0.1:8001\", EntityService::new(Sharded::new()))?);",
             ]
         );
         let pool = of("pool_server/mpsc_pool", "dashmap", Some(64));

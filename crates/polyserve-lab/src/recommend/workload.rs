@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use polyserve::catalog::RepoCriteria;
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, LoadError, Mix, Traffic, Usage};
 use serde::{Deserialize, Serialize};
@@ -26,18 +27,21 @@ pub struct Workload {
     pub cores: usize,
     /// The max p99, in milliseconds.
     pub p99_goal_ms: Option<f64>,
+    /// The max bytes of all entities. Older records have none.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// The default percentage of reads. The default number of cores depends on the machine.
-pub const READS_PCT: u32 = 90;
+pub const READS_PCT: u32 = 95;
 /// The default number of connections.
 pub const CONNECTIONS: usize = 64;
 /// Whether connections are kept by default.
 pub const KEEP_ALIVE: bool = true;
 /// The default length of a description, as published.
 pub const PAYLOAD: usize = 15;
-/// The default number of entities. More of them would take longer to store than to measure.
-pub const KEYS: u64 = 1000;
+/// The default number of entities: enough that a store's structure counts, and soon stored.
+pub const KEYS: u64 = 10_000;
 
 /// The longest wait of a request. A comparison of a minute has no time for a longer one.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -48,6 +52,18 @@ impl Workload {
     /// Returns how long a request waits for another service.
     pub fn wait(&self) -> Duration {
         Duration::from_secs_f64(self.wait_ms / 1000.0)
+    }
+
+    /// Returns what the choice of repos depends on.
+    pub fn criteria(&self) -> RepoCriteria {
+        RepoCriteria {
+            reads_pct: self.reads_pct,
+            keys: self.keys,
+            payload_bytes: self.payload_bytes as u64,
+            cores: self.cores,
+            waits: self.wait_ms > 0.0,
+            memory_limit: self.memory_limit_bytes,
+        }
     }
 
     /// Returns how connections are used.
@@ -76,6 +92,9 @@ impl fmt::Display for Workload {
         if self.wait_ms > 0.0 {
             write!(f, "each request waits {} ms for something else; ", self.wait_ms)?;
         }
+        if let Some(limit) = self.memory_limit_bytes {
+            write!(f, "at most {} KiB for the entities; ", limit >> 10)?;
+        }
         write!(f, "a server with {cores} core{}", if *cores == 1 { "" } else { "s" })
     }
 }
@@ -94,6 +113,7 @@ pub(super) mod tests {
             keys: KEYS,
             cores: 1,
             p99_goal_ms: None,
+            memory_limit_bytes: None,
         }
     }
 
@@ -102,7 +122,7 @@ pub(super) mod tests {
         let text = workload().to_string();
         assert_eq!(
             text,
-            "90 % reads of 1000 entities with descriptions of 15 characters; 64 connections, kept alive; a server with 1 core"
+            "95 % reads of 10000 entities with descriptions of 15 characters; 64 connections, kept alive; a server with 1 core"
         );
         let waiting = Workload { wait_ms: 2.5, keep_alive: false, cores: 2, ..workload() };
         let text = waiting.to_string();

@@ -6,6 +6,8 @@
 use polyserve::prelude::*;
 use polyserve_core::service::{Echo, Page, Welcome};
 
+#[cfg(feature = "memory")]
+use super::Suits;
 #[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol"))]
 use super::{BuildCode, Tag};
 use super::{Entry, Promise};
@@ -269,24 +271,36 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 #[cfg(feature = "memory")]
 fn memory(catalog: Catalog) -> Catalog {
     let catalog = catalog
-        .with_repo(
-            repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex)
-                .with_tags(&[Tag::RecommendedOnOneCore]),
-        )
-        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock))
-        .with_repo(
-            repo!("two_level", "a lock for the map, and a lock for each entity: as published", REPO, TwoLevel)
-                .with_tags(&[Tag::Quick, Tag::Scale, Tag::RecommendedWithWaits, Tag::RecommendedOnManyCores]),
-        )
-        .with_repo(
-            repo!("sharded", "tables in shards, each behind a readers-writer lock", REPO, polyserve::memory::Sharded)
-                .with_tags(&[Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")]),
-        )
+        .with_repo(repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex))
+        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock).with_suits(Suits {
+            when: |workload| !workload.waits && workload.cores == 1 && workload.reads_pct >= 90,
+            why: "on one core that mostly reads, one lock is the fastest",
+            overhead: 99,
+            usual: false,
+        }))
         .with_repo(repo!(
-            "packed",
-            "entities packed in pages, in shards: the smallest",
+            "two_level",
+            "a lock for the map, and a lock for each entity: as published",
             REPO,
-            polyserve::memory::Packed
+            polyserve::memory::TwoLevel
+        ))
+        .with_repo(
+            repo!("sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded)
+                .with_tags(&[Tag::Scale, Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")])
+                .with_suits(Suits {
+                    when: |_| true,
+                    why: "it is never far behind, unless most ids are new",
+                    overhead: 92,
+                    usual: true,
+                }),
+        )
+        .with_repo(repo!("packed", "entities packed in pages, in shards: the smallest", REPO, Packed).with_suits(
+            Suits {
+                when: |workload| !workload.waits && (workload.reads_pct <= 50 || workload.memory_limit.is_some()),
+                why: "it is the smallest, and leads if at least half of the requests write",
+                overhead: 30,
+                usual: false,
+            },
         ))
         .with_repo(repo!(
             "copy_on_write",
@@ -303,22 +317,32 @@ fn memory(catalog: Catalog) -> Catalog {
         ));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(
-        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap).with_tags(&[
-            Tag::Quick,
-            Tag::RecommendedOnOneCore,
-            Tag::RecommendedOnManyCores,
-            Tag::NextToMap("dashmap"),
-        ]),
+        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap)
+            .with_tags(&[Tag::NextToMap("dashmap")]),
     );
     #[cfg(feature = "papaya")]
     let catalog = catalog.with_repo(
         repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya)
-            .with_tags(&[Tag::NextToMap("papaya")]),
+            .with_tags(&[Tag::NextToMap("papaya")])
+            .with_suits(Suits {
+                when: |workload| {
+                    !workload.waits && workload.cores > 1 && workload.reads_pct >= 99 && workload.keys <= 100_000
+                },
+                why: "on several cores that hardly write, readers without locks lead, up to 100 000 entities",
+                overhead: 111,
+                usual: false,
+            }),
     );
     #[cfg(feature = "scc")]
     let catalog = catalog.with_repo(
         repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc)
-            .with_tags(&[Tag::NextToMap("scc")]),
+            .with_tags(&[Tag::NextToMap("scc")])
+            .with_suits(Suits {
+                when: |workload| !workload.waits && workload.cores > 1 && (51..99).contains(&workload.reads_pct),
+                why: "on several cores that also write, a lock for each bucket leads",
+                overhead: 101,
+                usual: false,
+            }),
     );
     catalog
 }

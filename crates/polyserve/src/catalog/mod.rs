@@ -28,6 +28,7 @@ mod build_code;
 mod builtin;
 mod name;
 mod promise;
+mod suits;
 mod tag;
 
 use std::fmt;
@@ -40,6 +41,7 @@ use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Se
 pub use build_code::BuildCode;
 pub use name::UnknownName;
 pub use promise::Promise;
+pub use suits::{RepoChoice, RepoCriteria, Suits};
 pub use tag::Tag;
 
 /// Makes a server with a configuration. Returns an error if the server cannot honour a setting.
@@ -86,6 +88,8 @@ pub struct Entry<M> {
     pub make: M,
     /// Of a repo that takes any entity: the constructor for [`NamedEntity`]s. The kit's tests use it.
     pub named: Option<MakeNamedRepo>,
+    /// Of a repo: the workloads for which it is a candidate. See [`Catalog::repos_for`].
+    pub suits: Option<Suits>,
 }
 
 /// The entry of a server.
@@ -100,7 +104,7 @@ pub type ServiceEntry = Entry<MakeService>;
 impl<M> Entry<M> {
     fn new(name: &str, summary: &str, promises: &[Promise], make: M) -> Self {
         let (name, summary, promises) = (name.to_owned(), summary.to_owned(), promises.to_vec());
-        Self { name, summary, promises, tags: Vec::new(), code: None, make, named: None }
+        Self { name, summary, promises, tags: Vec::new(), code: None, make, named: None, suits: None }
     }
 
     /// Adds tags. A new entry has none.
@@ -192,6 +196,13 @@ impl Entry<MakeRepo> {
         make: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
+    }
+
+    /// Sets the workloads for which the repo is a candidate. A new entry has none.
+    #[must_use]
+    pub fn with_suits(mut self, suits: Suits) -> Self {
+        self.suits = Some(suits);
+        self
     }
 
     /// Sets the constructor for [`NamedEntity`]s. A new entry has none.

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tag {
-    /// `compare --quick` takes it: a server of each kind, and the repos that differ most.
+    /// `compare --quick` takes this server: one of each kind.
     Quick,
     /// `matrix --quick` takes this server.
     QuickMatrix,
@@ -17,12 +17,6 @@ pub enum Tag {
     QuickScale,
     /// `recommend` measures this server.
     Recommended,
-    /// `recommend` measures this repo if the requests of the workload wait for something else than a lock.
-    RecommendedWithWaits,
-    /// `recommend` measures this repo on one core, on which threads seldom wait for a lock.
-    RecommendedOnOneCore,
-    /// `recommend` measures this repo on several cores, on which threads wait for locks.
-    RecommendedOnManyCores,
     /// `ladder` measures this server with one optimisation after the other.
     LadderRung,
     /// This server is the counterpart of the published contestant with this name.
@@ -39,9 +33,6 @@ impl fmt::Display for Tag {
             Self::Scale => f.write_str("scale"),
             Self::QuickScale => f.write_str("quick scale"),
             Self::Recommended => f.write_str("recommended"),
-            Self::RecommendedWithWaits => f.write_str("recommended with waits"),
-            Self::RecommendedOnOneCore => f.write_str("recommended on one core"),
-            Self::RecommendedOnManyCores => f.write_str("recommended on many cores"),
             Self::LadderRung => f.write_str("ladder rung"),
             Self::PublishedTwin(name) => write!(f, "published twin of {name}"),
             Self::NextToMap(map) => write!(f, "next to {map}"),

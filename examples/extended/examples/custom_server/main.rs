@@ -130,7 +130,7 @@ fn main() -> anyhow::Result<ExitCode> {
     anyhow::ensure!(report.conforms(), "the server does not keep the contract");
 
     let running =
-        PerThread::new(ServerConfig::default())?.serve(([127, 0, 0, 1], 0), EntityService::new(TwoLevel::new()))?;
+        PerThread::new(ServerConfig::default())?.serve(([127, 0, 0, 1], 0), EntityService::new(Sharded::new()))?;
     println!("it conforms, and listened on http://{}: {}", running.local_addr(), running.shutdown()?);
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecommendArgs {
-    /// The percentage of requests that read; the others write. [default: 90]
+    /// The percentage of requests that read; the others write. [default: 95]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(super) reads: Option<u32>,
     /// Concurrent connections. [default: 64]
@@ -21,7 +21,7 @@ pub(crate) struct RecommendArgs {
     /// Characters of an entity's description. [default: 15]
     #[arg(long, value_name = "BYTES")]
     pub(super) payload: Option<usize>,
-    /// The number of entities. [default: 1000]
+    /// The number of entities. [default: 10000]
     #[arg(long, value_name = "N")]
     pub(super) keys: Option<u64>,
     /// The number of the server's cores. [default: all but one]
@@ -30,6 +30,9 @@ pub(crate) struct RecommendArgs {
     /// The max latency of 99 % of the requests. [default: no goal]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) p99: Option<Duration>,
+    /// The max memory for the entities, such as 64MiB. A store that is known to need more is left out. [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(super) memory: Option<u64>,
     /// The max duration of the run.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     pub(super) time: Duration,
@@ -39,7 +42,7 @@ pub(crate) struct RecommendArgs {
     /// The servers, separated by commas. [default: a few that suit the workload]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,
-    /// The repos, separated by commas. [default: one or two that suit the workload]
+    /// The repos, separated by commas. [default: one to three that suit the workload]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
     /// The seed of the data and its order.
@@ -53,3 +56,18 @@ pub(crate) struct RecommendArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
 }
+
+/// Reads a number of bytes.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit.trim_start() {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(String::from(BYTES)),
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(|| String::from(BYTES))
+}
+
+const BYTES: &str = "it is a number of bytes such as 65536, 64MiB or 1GiB";

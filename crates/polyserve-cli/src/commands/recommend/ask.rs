@@ -62,6 +62,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     if matches!(source, Source::Defaults) {
         defaulted.extend(args.wait.is_none().then(|| String::from("--wait 0s")));
         defaulted.extend(args.p99.is_none().then(|| String::from("no --p99")));
+        defaulted.extend(args.memory.is_none().then(|| String::from("no --memory")));
     }
     if payload > LARGEST_PAYLOAD as u64 {
         return Err(Misuse(format!("--payload {payload} is more than {LARGEST_PAYLOAD}")).into());
@@ -81,6 +82,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
         keys,
         cores: small(cores, "--cores")?,
         p99_goal_ms: p99.map(milliseconds),
+        memory_limit_bytes: args.memory,
     };
     Ok((workload, defaulted))
 }

@@ -33,7 +33,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,
     /// The repos, with commas between them; in process also bare maps, such as bare/dashmap, and repos of a type that the
-    /// compiler knows, such as typed/dashmap. [default: two_level and a
+    /// compiler knows, such as typed/dashmap. [default: sharded and a
     /// catalog's own; in process all repos and all bare maps]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
