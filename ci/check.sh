@@ -15,6 +15,7 @@ step locked benches/peers/rust
 step locked benches/ladder
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
+step ci/msrv.sh
 # 15 seconds. That each package builds alone takes minutes: ci/deep.sh package.
 step cargo package --workspace --no-verify --allow-dirty -q
 

@@ -8,6 +8,8 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
+use crate::text::truncate;
+
 /// The limits of a server. All servers take the same type. A server's constructor refuses a setting that it cannot honour.
 ///
 /// Each setting has a setter of the same name. The setter of an optional setting takes a value or an `Option`.
@@ -254,7 +256,7 @@ impl ServerConfig {
         }
         match &self.server_header {
             Some(text) if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.trim() != text => {
-                let text = format_args!("{text:?}");
+                let text = format!("{text:?}");
                 Err(ConfigError::new("server_header", text, "printable ASCII without spaces around it"))
             }
             _ => Ok(()),
@@ -295,8 +297,7 @@ impl ConfigError {
     pub fn new(setting: &'static str, value: impl fmt::Display, expected: impl Into<Cow<'static, str>>) -> Self {
         let mut value = value.to_string();
         if value.len() > MAX_VALUE {
-            let cut = (0..=MAX_VALUE).rev().find(|&at| value.is_char_boundary(at));
-            value.truncate(cut.unwrap_or(0));
+            truncate(&mut value, MAX_VALUE);
             value.push_str("..");
         }
         Self { setting, value, expected: expected.into(), unsupported: false }

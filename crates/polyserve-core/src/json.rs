@@ -12,6 +12,7 @@ use std::io::Write;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::entity::EntityRef;
+use crate::text::truncate;
 
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
 pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
@@ -99,7 +100,7 @@ fn brief(path: &str, error: &serde_json::Error) -> String {
     let mut text = if path == "." { error.to_string() } else { format!("{path}: {error}") };
     if text.len() > LIMIT {
         let position = format!("... at line {} column {}", error.line(), error.column());
-        text.truncate(text.floor_char_boundary(LIMIT - position.len()));
+        truncate(&mut text, LIMIT - position.len());
         text.push_str(&position);
     }
     text

@@ -38,6 +38,7 @@ pub mod serving;
 pub mod shutdown;
 #[doc(hidden)]
 pub mod sync;
+mod text;
 pub mod timer;
 
 pub use answer::{Answer, BoxFuture, Completer, promise};

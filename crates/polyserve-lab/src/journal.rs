@@ -7,11 +7,13 @@
 //! Invariants: all lines of a file were measured by one program on one machine with one plan; a line that was cut off does
 //! not count; only one process at a time writes to a file. Cost: a write for each line.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -119,12 +121,12 @@ impl Journal {
         let mut options = OpenOptions::new();
         // Appended to: what another program adds, should it not heed the lock, is not written over.
         let mut file = options.read(true).append(true).create(true).open(&path).with_context(within)?;
-        match file.try_lock() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
+            Err(Errno::WOULDBLOCK) => {
                 return Err(Misuse(format!("{} is being written by another process", path.display())).into());
             }
-            Err(TryLockError::Error(error)) => return Err(error).with_context(within),
+            Err(error) => return Err(error).with_context(within),
         }
         let mut text = String::new();
         file.read_to_string(&mut text).with_context(within)?;

@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::fmt::{self, Write};
 
 use crate::entity::Identifiable;
+use crate::text::truncate;
 
 /// The maximum length of an id's text, in bytes.
 pub(super) const MAX_ID: usize = 512;
@@ -120,7 +121,7 @@ pub(super) fn shortened(id: &impl fmt::Display) -> String {
     const LIMIT: usize = 100;
     let mut text = id.to_string();
     if text.len() > LIMIT {
-        text.truncate(text.floor_char_boundary(LIMIT - 3));
+        truncate(&mut text, LIMIT - 3);
         text.push_str("...");
     }
     text

@@ -118,7 +118,7 @@ impl SeamSetup {
         let threads = self.threads.iter().max().map_or(1, |threads| *threads as u64);
         let turns = (BLOCK * self.lookups.len()) as u64 * threads;
         let operations = stores.saturating_mul(self.gets.saturating_mul(turns).saturating_add(self.keys));
-        Duration::from_mins(1) + Duration::from_micros(operations.saturating_mul(20))
+        Duration::from_secs(60) + Duration::from_micros(operations.saturating_mul(20))
     }
 
     fn runs(&self) -> Vec<SeamRun> {

@@ -97,7 +97,7 @@ impl PoolConfig {
             }
         }
         if self.name.contains('\0') {
-            let name = format_args!("{:?}", self.name);
+            let name = format!("{:?}", self.name);
             return Err(ConfigError::new("name", name, "free of NUL bytes, as a thread's name"));
         }
         Ok(())

@@ -337,7 +337,8 @@ impl Value {
 
 /// Returns at most about `most` bytes of a text, because an error is one line.
 fn brief(text: &str, most: usize) -> String {
-    let kept = &text[..text.floor_char_boundary(most)];
+    let cut = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)); // `floor_char_boundary` needs Rust 1.91
+    let kept = &text[..cut.unwrap_or(0)];
     if kept.len() < text.len() { format!("{kept}...") } else { kept.to_owned() }
 }
 
