@@ -34,9 +34,14 @@ memory=crates/polyserve-memory/src
 catalog=crates/polyserve/src/catalog/builtin.rs
 sed 's/StdMutex/DummyStore/g; s/std_mutex/dummy_store/g' $memory/std_mutex.rs >$memory/dummy_store.rs
 printf '\npub mod dummy_store;\npub use self::dummy_store::DummyStore;\n' >>$memory/lib.rs
-sed -i '/^fn memory(catalog: Catalog)/,/^}/s|^    catalog$|    catalog.with_repo(\
-        repo!("dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore).with_tags(\&[Tag::Quick]),\
-    )|' $catalog
+sed -i '/^fn memory(catalog: Catalog)/,/^}/s#^    catalog$#    catalog.with_repo(\
+        repo!("dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore).with_suits(Suits {\
+            when: |_| true,\
+            why: "a test",\
+            overhead: 0,\
+            usual: true,\
+        }),\
+    )#' $catalog
 
 step "add a server: its file, the list of its crate, the catalog"
 servers=crates/polyserve-threadpool/src/servers
@@ -79,7 +84,7 @@ finds '; 0 failed;' "$kit" server::dummy_server::put
 step "polyserve check"
 "$bin/polyserve" check --server dummy_server --repo dummy_store --ops 2000
 
-step "polyserve compare --quick, with the store by its tag"
+step "polyserve compare --quick, with the store by its rule"
 # Too short for a decision. Only the list of the contestants counts.
 finds dummy_server/dummy_store "$bin/polyserve" compare --quick --servers dummy_server --rounds 3 --slice 50ms \
     --connections 1 --no-latency

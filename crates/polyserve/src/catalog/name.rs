@@ -63,17 +63,7 @@ impl Error for UnknownName {}
 
 /// Returns the Levenshtein distance of two names, ignoring case.
 fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.to_lowercase().chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
+    strsim::levenshtein(&from.to_lowercase(), &to.to_lowercase())
 }
 
 #[cfg(test)]
