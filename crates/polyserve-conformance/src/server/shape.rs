@@ -60,8 +60,12 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
     for client in &mut idle {
         client.ask(&get("/"), 200);
     }
+    // A server that was full for a moment may announce the close of a connection that it then serves.
+    let mut announced = 0;
     for _ in 0..3 {
-        idle.push(live.connect_until_served(&get("/")).0);
+        let (client, response) = live.connect_until_served(&get("/"));
+        announced += usize::from(response.closes());
+        idle.push(client);
     }
     // Each new connection closed an old one, without a byte. The other connections are still served.
     let mut closed = Vec::new();
@@ -71,7 +75,11 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
         idle = open;
         closed.len() >= 3
     });
-    assert!(as_many && idle.len() == most, "{} are closed and {} open where 3 others waited", closed.len(), idle.len());
+    let (gone, open) = (closed.len(), idle.len());
+    assert!(
+        as_many && open + announced >= most,
+        "{gone} are closed and {open} open after 3 others waited; {announced} closes were announced"
+    );
     for mut client in closed {
         client.expect_end();
     }
