@@ -89,7 +89,13 @@ fn requests_wait_and_a_pool_has_a_worker_for_each() {
 #[test]
 fn what_does_not_fit_the_memory_is_left_out() {
     let error = misused("recommend --defaults --time=20s --memory=1KiB --cores=1");
-    has(&error, &["sharded is left out: 10000 entities need about 2 MiB", "packed is left out"]);
+    has(
+        &error,
+        &[
+            "sharded is left out: 10000 entities need about 1045 KiB there, and the limit is 1 KiB",
+            "packed is left out",
+        ],
+    );
     has(&misused("recommend --defaults --memory=12MB"), &["a number of bytes such as 65536, 64MiB or 1GiB"]);
     let args =
         "recommend --defaults --rounds=1 --time=20s --connections=4 --servers=tokio_tcp --cores=1 --memory=512KiB";

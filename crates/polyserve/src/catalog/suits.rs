@@ -76,11 +76,11 @@ impl Catalog {
             let bytes = criteria.bytes(overhead);
             match criteria.memory_limit {
                 Some(limit) if bytes > limit => choice.because.push(format!(
-                    "{} is left out: {} entities need about {} MiB there, and the limit is {} MiB",
+                    "{} is left out: {} entities need about {} KiB there, and the limit is {} KiB",
                     entry.name,
                     criteria.keys,
-                    bytes.div_ceil(1 << 20),
-                    limit >> 20
+                    bytes.div_ceil(1 << 10),
+                    limit >> 10
                 )),
                 _ => {
                     choice.because.push(format!("{} is a candidate: {why}", entry.name));
