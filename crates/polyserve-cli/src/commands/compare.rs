@@ -15,7 +15,7 @@ use polyserve_lab::recommend::workload;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
-use super::entrants::{self, ALL, Baseline, Entrants};
+use super::entrants::{self, ALL, Baseline, Entered, Entrants};
 use super::session::{Context, Session};
 use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, checked, misuse, of_one};
@@ -159,12 +159,11 @@ impl PlanArgs {
                 memory_limit: None,
             },
         };
-        let (contestants, absent) = entrants.enter()?;
-        let notes = entrants.reasons();
+        let Entered { contestants, absent, because } = entrants.enter()?;
         // This process has the client's end of each connection; each server has the same limit for its own ends.
         limits::enough(self.workload.connections, limits::connections(0, 1))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
-        (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, notes);
+        (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
         Ok(comparison)
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::catalog::{Catalog, Entry, RepoCriteria, Tag};
+use polyserve::catalog::{Catalog, Entry, RepoCriteria, RepoEntry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -112,10 +112,20 @@ const LIMIT: &str = "null_epoll";
 /// The limit of connections for one request each.
 const ACCEPT_LIMIT: &str = "null_accept";
 
+/// The contestants of a comparison.
+pub(crate) struct Entered {
+    /// The contestants, the baseline first.
+    pub(crate) contestants: Vec<Contestant>,
+    /// The servers that reject the settings.
+    pub(crate) absent: Vec<Absent<Key>>,
+    /// Why a quick comparison has these repos. Empty if the repos were named.
+    pub(crate) because: Vec<String>,
+}
+
 impl Entrants<'_> {
-    /// Returns the contestants, the baseline first, and the servers that reject the settings.
-    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Absent<Key>>)> {
-        let pairs = self.pairs()?;
+    /// Returns the contestants.
+    pub(crate) fn enter(&self) -> anyhow::Result<Entered> {
+        let (pairs, because) = self.pairs()?;
         room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
         let named = !self.servers.is_empty();
         let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
@@ -155,11 +165,11 @@ impl Entrants<'_> {
             contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
         }
         contestants.extend(self.limits().into_iter().filter(|limit| limit.name != baseline.name));
-        Ok((contestants, absent))
+        Ok(Entered { contestants, absent, because })
     }
 
-    /// Returns the pairs, server by server, repo by repo; the baseline first.
-    fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
+    /// Returns the pairs, server by server, repo by repo, the baseline first; and why a quick comparison has these repos.
+    fn pairs(&self) -> anyhow::Result<(Vec<Pair>, Vec<String>)> {
         let (catalog, builtin) = (self.catalog, Catalog::builtin());
         let quick = self.quick.then_some(Tag::Quick);
         let mut servers = full_names(self.servers, |name| catalog.server(name))?;
@@ -167,11 +177,11 @@ impl Entrants<'_> {
         if servers.is_empty() {
             servers = chosen(catalog.servers(), builtin.servers(), quick);
         }
-        if repos.is_empty() {
-            repos = match self.quick {
-                true => self.quick_repos().0,
-                false => chosen(catalog.repos(), builtin.repos(), None),
-            };
+        let mut because = Vec::new();
+        if repos.is_empty() && self.quick {
+            (repos, because) = self.quick_repos(&builtin);
+        } else if repos.is_empty() {
+            repos = chosen(catalog.repos(), builtin.repos(), None);
         }
         let baseline = match self.baseline {
             Some(Baseline::Pair(Pair { server, repo })) => {
@@ -181,26 +191,20 @@ impl Entrants<'_> {
         };
         let pair = |server: &String, repo: &String| Pair { server: server.clone(), repo: repo.clone() };
         let pairs = servers.iter().flat_map(|server| repos.iter().map(move |repo| pair(server, repo)));
-        Ok(once(baseline.into_iter().chain(pairs)))
+        Ok((once(baseline.into_iter().chain(pairs)), because))
     }
 
     /// Returns two repos for a quick comparison, and the reasons: the program's own, the last added first, then those that suit
     /// the workload.
-    fn quick_repos(&self) -> (Vec<String>, Vec<String>) {
-        let builtin = Catalog::builtin();
+    fn quick_repos(&self, builtin: &Catalog) -> (Vec<String>, Vec<String>) {
         let own = self.catalog.repos().iter().rev().filter(|entry| builtin.repo(&entry.name).is_err());
         let choice = self.catalog.repos_for(&self.criteria);
-        let suited = choice.repos.into_iter().chain(self.catalog.repos());
+        let suited = choice.repos.iter().map(|(entry, _)| *entry).chain(self.catalog.repos());
         let mut names = once(own.chain(suited).map(|entry| entry.name.clone()));
         names.truncate(QUICK_REPOS);
-        let is_chosen = |line: &String| names.iter().any(|name| line.split(' ').next() == Some(name));
-        let because = choice.because.into_iter().filter(is_chosen).collect();
+        let is_chosen = |(entry, _): &(&RepoEntry, String)| names.contains(&entry.name);
+        let because = choice.repos.into_iter().filter(is_chosen).map(|(_, why)| why).collect();
         (names, because)
-    }
-
-    /// Returns why a quick comparison has these repos. Empty if the repos were named.
-    pub(crate) fn reasons(&self) -> Vec<String> {
-        if self.quick && self.repos.is_empty() { self.quick_repos().1 } else { Vec::new() }
     }
 
     /// The baseline if it is foreign.

@@ -102,16 +102,17 @@ impl CandidateSet {
         }
         let builtin = Catalog::builtin();
         let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
-        let RepoChoice { repos: suited, because } = catalog.repos_for(&workload.criteria());
-        let mut repos: Vec<&RepoEntry> = suited.into_iter().filter(|entry| !is_own(entry)).collect();
+        let RepoChoice { repos: suited, left_out } = catalog.repos_for(&workload.criteria());
+        let mut repos: Vec<&RepoEntry> =
+            suited.iter().map(|(entry, _)| *entry).filter(|entry| !is_own(entry)).collect();
         repos.extend(catalog.repos().iter().filter(is_own));
-        if repos.is_empty() && !because.is_empty() {
-            return Err(Misuse(because.join("; ")).into());
+        if repos.is_empty() && !left_out.is_empty() {
+            return Err(Misuse(left_out.join("; ")).into());
         }
         if repos.is_empty() {
             repos.extend(catalog.repos().first());
         }
-        self.because.extend(because);
+        self.because.extend(suited.into_iter().map(|(_, why)| why).chain(left_out));
         self.because.push(String::from("repos: those that suit the workload; --repos names others"));
         Ok(repos.into_iter().map(|entry| entry.name.clone()).collect())
     }

@@ -46,10 +46,10 @@ pub struct Suits {
 /// The repos for a workload, and the reasons.
 #[derive(Clone, Debug, Default)]
 pub struct RepoChoice<'a> {
-    /// The candidates, the usual one first.
-    pub repos: Vec<&'a RepoEntry>,
-    /// A sentence for each candidate, and for each repo that needs too much memory.
-    pub because: Vec<String>,
+    /// The candidates, the usual one first, each with a sentence that says why.
+    pub repos: Vec<(&'a RepoEntry, String)>,
+    /// A sentence for each repo that needs too much memory.
+    pub left_out: Vec<String>,
 }
 
 impl Catalog {
@@ -63,7 +63,7 @@ impl Catalog {
     ///     reads_pct: 95, keys: 10_000, payload_bytes: 15, cores: 2, waits: false, memory_limit: None,
     /// };
     /// let catalog = Catalog::builtin();
-    /// let names: Vec<&str> = catalog.repos_for(&two_cores).repos.iter().map(|entry| entry.name.as_str()).collect();
+    /// let names: Vec<&str> = catalog.repos_for(&two_cores).repos.iter().map(|(entry, _)| entry.name.as_str()).collect();
     /// assert_eq!(names, ["sharded", "scc"]);
     /// # }
     /// ```
@@ -75,17 +75,14 @@ impl Catalog {
         for (entry, Suits { why, overhead, .. }) in suits {
             let bytes = criteria.bytes(overhead);
             match criteria.memory_limit {
-                Some(limit) if bytes > limit => choice.because.push(format!(
+                Some(limit) if bytes > limit => choice.left_out.push(format!(
                     "{} is left out: {} entities need about {} KiB there, and the limit is {} KiB",
                     entry.name,
                     criteria.keys,
                     bytes.div_ceil(1 << 10),
                     limit >> 10
                 )),
-                _ => {
-                    choice.because.push(format!("{} is a candidate: {why}", entry.name));
-                    choice.repos.push(entry);
-                }
+                _ => choice.repos.push((entry, format!("{} is a candidate: {why}", entry.name))),
             }
         }
         choice
@@ -100,7 +97,7 @@ mod tests {
         RepoCriteria { reads_pct: 95, keys: 10_000, payload_bytes: 15, cores: 1, waits: false, memory_limit: None };
 
     fn names(criteria: RepoCriteria) -> Vec<String> {
-        Catalog::builtin().repos_for(&criteria).repos.iter().map(|entry| entry.name.clone()).collect()
+        Catalog::builtin().repos_for(&criteria).repos.iter().map(|(entry, _)| entry.name.clone()).collect()
     }
 
     #[test]
@@ -127,7 +124,7 @@ mod tests {
         let choice = catalog.repos_for(&RepoCriteria { memory_limit: Some(1024), ..USUAL });
         assert!(choice.repos.is_empty());
         assert!(
-            choice.because.iter().all(|line| line.contains("is left out: 10000 entities need about")),
+            choice.left_out.iter().all(|line| line.contains("is left out: 10000 entities need about")),
             "{choice:?}"
         );
     }

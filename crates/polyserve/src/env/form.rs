@@ -64,9 +64,13 @@ pub(super) mod bytes {
     const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
     pub(crate) fn parse(text: &str) -> Option<usize> {
+        parse_u64(text)?.try_into().ok()
+    }
+
+    pub(crate) fn parse_u64(text: &str) -> Option<u64> {
         let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
         let (number, factor) = unit.unwrap_or((text, 1));
-        super::count::parse::<u64>(number)?.checked_mul(factor)?.try_into().ok()
+        super::count::parse::<u64>(number)?.checked_mul(factor)
     }
 
     pub(crate) fn show(value: &usize) -> String {

@@ -37,6 +37,16 @@ use polyserve_core::{ConfigError, ServerConfig, net};
 use crate::catalog::{ServerEntry, UnknownName};
 pub use setting::{SETTINGS, Setting};
 
+/// Reads a number of bytes such as 65536, 64KiB, 1MiB or 2GiB, as the settings are read. Returns `None` for other texts.
+///
+/// ```
+/// assert_eq!(polyserve::env::parse_bytes("64KiB"), Some(64 * 1024));
+/// assert_eq!(polyserve::env::parse_bytes("64kB"), None);
+/// ```
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    form::bytes::parse_u64(text)
+}
+
 /// The default address: 127.0.0.1:8001.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8001);
 

@@ -1,5 +1,6 @@
 //! The arguments of `polyserve recommend`.
 
+use polyserve::env::parse_bytes;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,17 +58,6 @@ pub(crate) struct RecommendArgs {
     pub(super) out: Option<PathBuf>,
 }
 
-/// Reads a number of bytes.
-fn bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let factor = match unit.trim_start() {
-        "" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return Err(String::from(BYTES)),
-    };
-    number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(|| String::from(BYTES))
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    parse_bytes(text).ok_or("it is a number of bytes such as 65536, 64MiB or 1GiB")
 }
-
-const BYTES: &str = "it is a number of bytes such as 65536, 64MiB or 1GiB";
