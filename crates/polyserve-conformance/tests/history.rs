@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Action, Call, CheckVerdict, History, Operation, Recording, RecordingControl, RecordingWorkload, check, record_http,
-    record_in_process,
+    Action, Call, CheckVerdict, EntityForm, History, Operation, Recording, RecordingControl, RecordingWorkload, check,
+    record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::service::{EntityService, Status};
@@ -31,7 +31,14 @@ fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
 }
 
 fn recorded(running: &Running, operations: u64, patience: Duration) -> Recording {
-    record_http(running.local_addr(), &workload(operations), 4, patience, &RecordingControl::default())
+    record_http(
+        running.local_addr(),
+        EntityForm::Published,
+        &workload(operations),
+        4,
+        patience,
+        &RecordingControl::default(),
+    )
 }
 
 /// The history of a recording without a wrong answer. It has an order.
@@ -91,7 +98,8 @@ fn a_recording_that_is_stopped_ends() {
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     assert!(record_in_process(&repo, &workload(1_000_000), 3, &control).operations.is_empty());
     let running = serving(EntityService::new(Reference::default()), None);
-    let recording = record_http(running.local_addr(), &workload(1_000_000), 3, PATIENCE, &control);
+    let recording =
+        record_http(running.local_addr(), EntityForm::Published, &workload(1_000_000), 3, PATIENCE, &control);
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
 }
 
@@ -183,6 +191,13 @@ fn an_answer_that_cannot_be_ends_the_recording() {
 #[test]
 fn a_server_that_is_not_there_ends_the_recording() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let recording = record_http(nobody, &workload(10), 2, Duration::from_millis(50), &RecordingControl::default());
+    let recording = record_http(
+        nobody,
+        EntityForm::Published,
+        &workload(10),
+        2,
+        Duration::from_millis(50),
+        &RecordingControl::default(),
+    );
     assert!(recording.wrong[0].to_string().contains("no connection within 50ms"), "{:?}", recording.wrong);
 }

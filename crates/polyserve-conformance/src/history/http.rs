@@ -12,27 +12,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::write;
-use polyserve_core::{EntityRef, Put, Removed};
-use serde::Deserialize;
+use polyserve_core::{Put, Removed};
 
+use super::entity_form::EntityForm;
 use super::record::{Call, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
-use super::value::{entity, value_of};
 use super::{Action, Operation, ReadValue};
 use crate::client::{Client, Ending, Response};
 
-/// Records `clients` clients of the server at `addr`. Each keeps its connection for as long as the server does.
+/// Records `clients` clients of the server at `addr`, which stores entities of this form. Each client keeps its connection
+/// for as long as the server does.
 ///
 /// Every key of the workload is removed first. If the answer to a removal was lost, the removal may take effect later. So
 /// the recording has it as an operation of a process of its own, from number `clients` on.
 pub fn record_http(
     addr: SocketAddr,
+    form: EntityForm,
     workload: &RecordingWorkload,
     clients: u32,
     patience: Duration,
     control: &RecordingControl,
 ) -> Recording {
     let mut recording = Recording::default();
-    let mut cleaner = HttpClient::new(addr, patience);
+    let mut cleaner = HttpClient::new(addr, form, patience);
     for key in 0..workload.keys {
         if control.is_stopped() {
             return recording;
@@ -56,7 +57,7 @@ pub fn record_http(
     let (next, start_lock) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
-        let (mut client, mut operations) = (HttpClient::new(addr, patience), Vec::new());
+        let (mut client, mut operations) = (HttpClient::new(addr, form, patience), Vec::new());
         if start_lock.read().is_err() {
             return (operations, None); // a client's thread could not be started
         }
@@ -91,17 +92,10 @@ pub fn record_http(
     recording
 }
 
-/// An entity in the service's JSON.
-#[derive(Deserialize)]
-struct EntityJson {
-    id: i64,
-    description: String,
-    value: f64,
-}
-
 /// A client of a server.
 struct HttpClient {
     addr: SocketAddr,
+    form: EntityForm,
     patience: Duration,
     /// The open connection, if any.
     connection: Option<Client>,
@@ -112,8 +106,8 @@ struct HttpClient {
 }
 
 impl HttpClient {
-    fn new(addr: SocketAddr, patience: Duration) -> Self {
-        Self { addr, patience, connection: None, checks_connection: false, losses: Losses::default() }
+    fn new(addr: SocketAddr, form: EntityForm, patience: Duration) -> Self {
+        Self { addr, form, patience, connection: None, checks_connection: false, losses: Losses::default() }
     }
 
     /// Removes a key. Returns the number of removals without an answer.
@@ -157,7 +151,7 @@ impl HttpClient {
     /// Sends a request, and keeps the connection if the server does.
     fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Action, WrongAnswer> {
         // A refusal may come before the whole request is sent. What counts is the answer.
-        let sent = client.send(&request(key, call));
+        let sent = client.send(&request(self.form, key, call));
         let response = match client.receive() {
             Ok(response) if response.status < 500 => response,
             Ok(response) => {
@@ -176,8 +170,8 @@ impl HttpClient {
             Err(failure) => return Err(WrongAnswer(failure.to_string())),
         };
         self.losses = Losses::default();
-        let action =
-            understood(key, call, &response).map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
+        let action = understood(self.form, key, call, &response)
+            .map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
         if !response.closes() {
             self.connection = Some(client);
         }
@@ -193,21 +187,17 @@ fn unknown(call: Call) -> Action {
     }
 }
 
-fn request(key: i64, call: Call) -> Vec<u8> {
+fn request(form: EntityForm, key: i64, call: Call) -> Vec<u8> {
     let (method, body) = match call {
         Call::Get => ("GET", None),
         Call::Remove => ("DELETE", None),
-        Call::Put(value) => {
-            let entity = entity(key, value);
-            // Digits and dashes need no escape.
-            let json = format!(r#"{{"id":{key},"description":"{}","value":{value}}}"#, entity.description);
-            ("PUT", Some(json))
-        }
+        Call::Put(value) => ("PUT", Some(form.json(key, value))),
     };
+    let path = form.path(key);
     match body {
-        None => format!("{method} /{key} HTTP/1.1\r\nHost: history\r\n\r\n"),
+        None => format!("{method} {path} HTTP/1.1\r\nHost: history\r\n\r\n"),
         Some(body) => format!(
-            "{method} /{key} HTTP/1.1\r\nHost: history\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: history\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ),
     }
@@ -215,16 +205,10 @@ fn request(key: i64, call: Call) -> Vec<u8> {
 }
 
 /// Returns the operation's result from its answer.
-fn understood(key: i64, call: Call, response: &Response) -> Result<Action, String> {
+fn understood(form: EntityForm, key: i64, call: Call, response: &Response) -> Result<Action, String> {
     match (call, response.status) {
         (Call::Get, 404) => Ok(Action::Get(Some(ReadValue::Absent))),
-        (Call::Get, 200) => {
-            let shown: Result<EntityJson, _> = serde_json::from_slice(&response.body);
-            let EntityJson { id, description, value } =
-                shown.map_err(|error| format!("a GET shows no entity: {error}"))?;
-            let value = value_of(key, EntityRef { id, description: &description, value }).map_err(|wrong| wrong.0)?;
-            Ok(Action::Get(Some(ReadValue::Value(value))))
-        }
+        (Call::Get, 200) => Ok(Action::Get(Some(ReadValue::Value(form.value(key, &response.body)?)))),
         (Call::Put(value), 201) => Ok(Action::Put(value, Some(Put::Created))),
         (Call::Put(value), 200) => Ok(Action::Put(value, Some(Put::Replaced))),
         (Call::Remove, 204) => Ok(Action::Remove(Some(Removed::Removed))),

@@ -49,12 +49,13 @@
 //!
 //! # Layout
 //!
-//! * `record` and `http` record; `json` is the format; `value` stores a value twice in an entity, so that a torn
-//!   entity shows.
+//! * `record` and `http` record; `entity_form` has the entities over HTTP; `json` is the format; `value` stores a value twice
+//!   in an entity, so that a torn entity shows.
 //! * `check` is the checker; `plan` prepares operations for it; `search` is the search and explains its cost.
 //! * `minimise` finds a few operations that cannot be ordered; `violation` shows them; `outcome` is for the kits.
 
 mod check;
+mod entity_form;
 mod http;
 mod json;
 mod minimise;
@@ -73,6 +74,7 @@ use std::fmt;
 use polyserve_core::{Put, Removed};
 
 pub use self::check::{CheckVerdict, check, check_within};
+pub use self::entity_form::EntityForm;
 pub use self::http::record_http;
 pub use self::json::ReadError;
 pub(crate) use self::outcome::outcome_of;

@@ -65,6 +65,7 @@ use polyserve_core::entity::NamedEntity;
 pub use self::answers::*;
 pub use self::conditions::*;
 pub use self::linearizable::linearizable;
+pub(crate) use self::named::{id_of, name};
 pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;

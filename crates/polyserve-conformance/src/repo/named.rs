@@ -14,18 +14,23 @@ pub(super) struct Named<R>(pub(super) R);
 
 const BEFORE: &str = "id \u{e4}/%2e\r\n";
 
-fn name(id: i64) -> String {
+/// The name of the entity with this id.
+pub(crate) fn name(id: i64) -> String {
     format!("{BEFORE}{id}")
 }
 
-/// Returns the id of a name.
+/// Returns the id of a name, or `None` if it is no name of an id.
+pub(crate) fn id_of(name: &str) -> Option<i64> {
+    name.strip_prefix(BEFORE).and_then(|id| id.parse().ok())
+}
+
+/// Returns the id of a name that a repo shows.
 ///
 /// # Panics
 ///
 /// Panics if the name is no name of an id: the repo has invented it.
-fn id_of(name: &str) -> i64 {
-    let id = name.strip_prefix(BEFORE).and_then(|id| id.parse().ok());
-    id.unwrap_or_else(|| panic!("the repo shows the name {name:?}, which was never stored"))
+fn shown_id(name: &str) -> i64 {
+    id_of(name).unwrap_or_else(|| panic!("the repo shows the name {name:?}, which was never stored"))
 }
 
 impl<R: EntityRepo<NamedEntity>> Named<R> {
@@ -57,14 +62,14 @@ impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let mut show = |named: &NamedEntity| {
             let NamedEntity { name, content } = named;
-            visit(EntityRef { id: id_of(name), description: &content.description, value: content.value });
+            visit(EntityRef { id: shown_id(name), description: &content.description, value: content.value });
         };
         self.0.get(&name(id), &mut show).map(|found| {
             found.map(|found| match found {
                 Lookup::Absent => Lookup::Absent,
                 Lookup::Visited => Lookup::Visited,
                 Lookup::Fetched(NamedEntity { name, content }) => {
-                    Lookup::Fetched(Entity::new(id_of(&name), content.description, content.value))
+                    Lookup::Fetched(Entity::new(shown_id(&name), content.description, content.value))
                 }
             })
         })

@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    promise,
 };
 
 pub(crate) type EntityMap = HashMap<i64, Entity>;
@@ -44,7 +45,7 @@ impl EntityRepo for Reference {
     }
 
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        Answer::Now(Ok(remove_if(&mut self.map(), id, condition)))
+        Answer::Now(Ok(remove_if(&mut self.map(), &id, condition)))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -115,7 +116,7 @@ impl EntityRepo for LaterReference {
 
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         let condition = condition.clone();
-        self.ask(move |map| remove_if(map, id, &condition))
+        self.ask(move |map| remove_if(map, &id, &condition))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -130,27 +131,35 @@ impl fmt::Debug for LaterReference {
 }
 
 /// Puts `entity` into `map` if `condition` allows it.
-pub(crate) fn put_if(map: &mut EntityMap, entity: Entity, condition: &Condition) -> Conditional<Put> {
-    if !condition.allows(map.get(&entity.id)) {
+pub(crate) fn put_if<E: Identifiable>(
+    map: &mut HashMap<E::Id, E>,
+    entity: E,
+    condition: &Condition,
+) -> Conditional<Put> {
+    if !condition.allows(map.get(entity.id())) {
         return Conditional::Refused;
     }
-    Conditional::Done(put_over(map.insert(entity.id, entity).as_ref()))
+    Conditional::Done(put_over(map.insert(entity.id().clone(), entity).as_ref()))
 }
 
 /// Removes `id` from `map` if `condition` allows it.
-pub(crate) fn remove_if(map: &mut EntityMap, id: i64, condition: &Condition) -> Conditional<Removed> {
-    if map.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
+pub(crate) fn remove_if<E: Identifiable>(
+    map: &mut HashMap<E::Id, E>,
+    id: &E::Id,
+    condition: &Condition,
+) -> Conditional<Removed> {
+    if map.get(id).is_some_and(|stored| !condition.allows(Some(stored))) {
         return Conditional::Refused;
     }
-    Conditional::Done(removed_of(map.remove(&id).as_ref()))
+    Conditional::Done(removed_of(map.remove(id).as_ref()))
 }
 
 /// Returns the result of a put that replaced `replaced`.
-pub(crate) fn put_over(replaced: Option<&Entity>) -> Put {
+pub(crate) fn put_over<E>(replaced: Option<&E>) -> Put {
     if replaced.is_some() { Put::Replaced } else { Put::Created }
 }
 
 /// Returns the result of a remove that took `entity` out.
-pub(crate) fn removed_of(entity: Option<&Entity>) -> Removed {
+pub(crate) fn removed_of<E>(entity: Option<&E>) -> Removed {
     if entity.is_some() { Removed::Removed } else { Removed::Absent }
 }

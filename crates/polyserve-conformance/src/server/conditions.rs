@@ -8,7 +8,7 @@ use polyserve_core::service::EntityService;
 use serde_json::Value;
 
 use super::live::Live;
-use super::services::{LaterRepo, MapRepo};
+use super::repos::{LaterRepo, MapRepo};
 use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
@@ -25,7 +25,7 @@ fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
 }
 
 #[track_caller]
-fn tag_of(response: &Response) -> String {
+pub(super) fn tag_of(response: &Response) -> String {
     response.header("ETag").unwrap_or_else(|| panic!("there is no ETag: {:?}", response.headers)).to_owned()
 }
 
@@ -166,24 +166,36 @@ pub fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcom
 /// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is
 /// lost.
 pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
-    const CLIENTS: usize = 8;
-    const EACH: u64 = 12;
     let live = tagged(subject, MapRepo::default());
     let counter = |value: u64| format!(r#"{{"id":1,"description":"counter","value":{value}.0}}"#);
-    let value_in = |response: &Response| -> u64 {
+    count_together(&live, "/1", counter, |shown| &shown["value"]);
+    Outcome::Held
+}
+
+/// Eight clients add to the number in the entity at `path`, which does not exist. `json` makes the entity of a number, and
+/// `number` finds the number in an entity.
+pub(super) fn count_together(
+    live: &Live,
+    path: &str,
+    json: impl Fn(u64) -> String + Sync,
+    number: impl Fn(&Value) -> &Value + Sync,
+) {
+    const CLIENTS: usize = 8;
+    const EACH: u64 = 12;
+    let count = |response: &Response| -> u64 {
         let body: Value = serde_json::from_str(&response.text()).expect("the entity is JSON");
-        body["value"].as_f64().expect("the value is a number") as u64
+        number(&body).as_f64().expect("the value is a number") as u64
     };
-    live.ask(&put("/", &counter(0)), 201);
+    live.ask(&put(path, &json(0)), 201);
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut done = 0;
                 while done < EACH {
-                    let read = live.ask_until_served(&get("/1"));
+                    let read = live.ask_until_served(&get(path));
                     assert_eq!(read.status, 200, "{}", read.text());
-                    let (next, fields) = (counter(value_in(&read) + 1), format!("If-Match: {}\r\n", tag_of(&read)));
-                    let response = live.ask_until_answered(&with_body("PUT", "/1", &fields, next.as_bytes()));
+                    let (next, fields) = (json(count(&read) + 1), format!("If-Match: {}\r\n", tag_of(&read)));
+                    let response = live.ask_until_answered(&with_body("PUT", path, &fields, next.as_bytes()));
                     match response.status {
                         200 => done += 1,
                         412 => {}
@@ -193,6 +205,5 @@ pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
             });
         }
     });
-    assert_eq!(value_in(&live.ask_until_served(&get("/1"))), CLIENTS as u64 * EACH, "the counter after all increments");
-    Outcome::Held
+    assert_eq!(count(&live.ask_until_served(&get(path))), CLIENTS as u64 * EACH, "the counter after all increments");
 }

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Connections, Drain};
+use polyserve_core::{Connections, Drain, Entity};
 
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
 use super::live::eventually;
-use super::services::{HeldAnswers, Large, MapRepo, let_pass};
+use super::repos::MapRepo;
+use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
@@ -275,7 +276,7 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
 pub fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
-    let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| {
+    let live = subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| {
         (config.drain_grace, config.body_timeout) = (patience * 10, patience * 10);
     });
     let mut client = live.client();

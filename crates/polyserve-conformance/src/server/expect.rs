@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use polyserve_core::Entity;
 use polyserve_core::service::EntityService;
 
 use super::keep_alive::echo;
-use super::services::MapRepo;
+use super::repos::MapRepo;
 use super::status_table::entities;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
@@ -80,7 +81,8 @@ pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
 
 /// A body with a length above the limit is refused at once, without a 100.
 pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| config.max_body = 1000);
+    let live =
+        subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
     subject.refused_unfinished(&live, &bytes, &[413]);
     Outcome::Held

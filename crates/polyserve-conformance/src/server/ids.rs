@@ -1,71 +1,38 @@
 //! Entities with a text as their id, at a prefix: how ids stand in paths, and what is said about a wrong body.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use polyserve_core::EntityRepo;
 use polyserve_core::entity::NamedEntity;
 use polyserve_core::service::EntityService;
-use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Lookup, Put, Removed, RepoError};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::live::Live;
+use super::repos::MapRepo;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request};
 use crate::property::Outcome;
 
-/// A map behind a mutex.
-#[derive(Debug, Default)]
-struct NamedMap {
-    entities: Mutex<BTreeMap<String, NamedEntity>>,
-}
-
-impl EntityRepo<NamedEntity> for NamedMap {
-    fn get(&self, id: &String, visit: &mut dyn FnMut(&NamedEntity)) -> Answer<Result<Lookup<NamedEntity>, RepoError>> {
-        let entities = lock(&self.entities);
-        let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity);
-        Answer::Now(Ok(Lookup::Visited))
-    }
-
-    fn put_if(&self, entity: NamedEntity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        let mut entities = lock(&self.entities);
-        if !condition.allows(entities.get(&entity.name)) {
-            return Answer::Now(Ok(Conditional::Refused));
-        }
-        let replaced = entities.insert(entity.name.clone(), entity);
-        Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
-    }
-
-    fn remove_if(&self, id: &String, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        let mut entities = lock(&self.entities);
-        if entities.get(id).is_some_and(|stored| !condition.allows(Some(stored))) {
-            return Answer::Now(Ok(Conditional::Refused));
-        }
-        let removed = entities.remove(id);
-        Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
-    }
-
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
-        Answer::Now(Ok(lock(&self.entities).len() as u64))
-    }
-}
-
 /// A server of an empty store; its entities are at `/named/{id}`.
 #[track_caller]
 fn named(subject: &ServerSubject) -> Live {
-    let service: EntityService<_, NamedEntity> = EntityService::new(NamedMap::default()).at("/named");
-    subject.live(Arc::new(service), |_| ())
+    named_over(subject, MapRepo::default())
 }
 
-/// The JSON of an entity with this name.
-fn of_name(name: &str) -> String {
-    json!({ "name": name, "content": { "description": "d", "value": 1.5 } }).to_string()
+/// A server of this store; its entities are at `/named/{id}`, and have tags.
+#[track_caller]
+pub(super) fn named_over(subject: &ServerSubject, repo: impl EntityRepo<NamedEntity>) -> Live {
+    subject.live(Arc::new(EntityService::new(repo).at("/named").etags(true)), |_| ())
+}
+
+/// The JSON of an entity with this name, byte for byte as a GET shows it.
+pub(super) fn of_name(name: &str) -> String {
+    serde_json::to_string(&NamedEntity::new(name, "d", 1.5)).expect("it has a JSON form")
 }
 
 /// The name in an answer.
 #[track_caller]
-fn name_in(body: &str) -> String {
+pub(super) fn name_in(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
     body["name"].as_str().unwrap_or_default().to_owned()
 }

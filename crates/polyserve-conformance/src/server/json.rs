@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use polyserve_core::Entity;
 use polyserve_core::service::EntityService;
 
-use super::services::MapRepo;
+use super::repos::MapRepo;
 use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, chunked, get, put, with_body};
@@ -273,7 +274,7 @@ pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
 
 /// A body of exactly the limit is accepted. One more byte is answered with 413, by length and chunked.
 pub fn a_body_past_the_limit_is_too_large(subject: &ServerSubject) -> Outcome {
-    let service = Arc::new(EntityService::new(MapRepo::default()));
+    let service = Arc::new(EntityService::new(MapRepo::<Entity>::default()));
     let live = subject.live(service, |config| config.max_body = 1000);
     let entity = |length: usize| {
         let fixed = r#"{"id":1,"description":"","value":2}"#.len();

@@ -1,11 +1,14 @@
 //! Concurrent clients of one store over HTTP: their history is linearizable.
 
-use polyserve_core::EntityRepo;
+use std::sync::Arc;
 
-use super::services::{LaterRepo, MapRepo};
-use super::status_table::over;
+use polyserve_core::entity::NamedEntity;
+use polyserve_core::service::EntityService;
+use polyserve_core::{Entity, EntityRepo, Identifiable};
+
+use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
-use crate::history::{History, RecordingControl, RecordingWorkload, outcome_of, record_http};
+use crate::history::{EntityForm, History, RecordingControl, RecordingWorkload, outcome_of, record_http};
 use crate::property::Outcome;
 
 const OPERATIONS: u64 = 2_000;
@@ -19,8 +22,17 @@ const ATTEMPTS: usize = 3;
 ///
 /// Not run if no two operations of a key overlap in any of three recordings: such a history shows nothing.
 pub fn linearizable_over_http(subject: &ServerSubject) -> Outcome {
-    let now = attempts(|| record(subject, MapRepo::default()));
-    let later = attempts(|| record(subject, LaterRepo::new()));
+    of_form::<Entity>(subject, EntityForm::Published)
+}
+
+/// The same for entities with a text as their id and a nested field, at a prefix. Their paths are percent-encoded.
+pub fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcome {
+    of_form::<NamedEntity>(subject, EntityForm::Named)
+}
+
+fn of_form<E: Identifiable>(subject: &ServerSubject, form: EntityForm) -> Outcome {
+    let now = attempts(|| record::<E>(subject, form, MapRepo::default()));
+    let later = attempts(|| record::<E>(subject, form, LaterRepo::new()));
     if now == Outcome::Held { later } else { now }
 }
 
@@ -37,10 +49,10 @@ fn attempts(mut recording: impl FnMut() -> Outcome) -> Outcome {
 }
 
 #[track_caller]
-fn record(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
-    let live = over(subject, repo);
+fn record<E: Identifiable>(subject: &ServerSubject, form: EntityForm, repo: impl EntityRepo<E>) -> Outcome {
+    let live = subject.live(Arc::new(EntityService::new(repo).at(form.prefix())), |_| ());
     let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0 };
-    let recording = record_http(live.addr, &workload, CLIENTS, subject.patience, &RecordingControl::default());
+    let recording = record_http(live.addr, form, &workload, CLIENTS, subject.patience, &RecordingControl::default());
     if let Some(wrong) = recording.wrong.first() {
         panic!("{wrong}");
     }

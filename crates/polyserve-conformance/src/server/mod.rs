@@ -35,13 +35,14 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `json`; to concurrent clients: `linearizable`.
+//! * Answers: `status_table`, `json`, `conditions`; of a second entity type: `ids`, `named`; to concurrent clients:
+//!   `linearizable`.
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
 //! * Many connections: `limits`, `shape`, `fairness`, `queued`.
 //! * Start and end: `construction`, `drain`, `ending`, `resources`.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
-//!   wait, fail or write much.
+//!   wait, fail or write much; `repos`, which answer now and later.
 
 mod conditions;
 mod construction;
@@ -58,9 +59,11 @@ mod keep_alive;
 mod limits;
 mod linearizable;
 mod live;
+mod named;
 mod panics;
 mod pipeline;
 mod queued;
+mod repos;
 mod resources;
 mod services;
 mod shape;
@@ -135,7 +138,11 @@ pub use limits::{
     deferred_accept_serves_the_same, every_refused_connection_reads_a_503, rejected_connections_leave_room,
     room_comes_back, silent_connections_keep_to_the_limit, two_servers_share_nothing,
 };
-pub use linearizable::linearizable_over_http;
+pub use linearizable::{linearizable_over_http, named_entities_are_linearizable};
+pub use named::{
+    a_condition_holds_for_every_spelling_of_an_id, a_later_repo_of_named_entities_answers_the_same,
+    no_increment_is_lost_of_a_named_entity,
+};
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
     a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
@@ -214,11 +221,15 @@ kit! {
         a_location_is_encoded,
         a_prefix_is_a_whole_segment,
         a_wrong_field_is_named,
+        a_later_repo_of_named_entities_answers_the_same,
+        named_entities_are_linearizable,
         a_tag_names_the_bytes_of_a_get,
         conditions_are_evaluated,
         a_later_repo_evaluates_conditions,
         a_malformed_condition_is_a_bad_request,
         no_increment_is_lost_over_http,
+        a_condition_holds_for_every_spelling_of_an_id,
+        no_increment_is_lost_of_a_named_entity,
         a_body_that_is_not_json_is_a_bad_request,
         json_that_is_no_entity_is_unprocessable,
         every_json_form_of_an_entity_is_stored,

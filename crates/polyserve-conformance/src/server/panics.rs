@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::live::Live;
-use super::services::{HeldAnswers, LaterRepo, PANICS, PanickingService};
+use super::repos::{LaterRepo, PANICS};
+use super::services::{HeldAnswers, PanickingService};
 use super::status_table::{ONE, over};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};

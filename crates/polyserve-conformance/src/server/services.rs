@@ -1,23 +1,18 @@
 //! Services and repos that make a server wait, fail or write much.
 
-use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::panic::panic_any;
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Poll;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Body;
 use polyserve_core::sync::lock;
-use polyserve_core::{
-    Answer, Completer, Condition, Conditional, Entity, EntityRef, EntityRepo, Head, Lookup, Put, Removed, Reply,
-    RepoError, Request, Service, Status, promise, timer,
-};
+use polyserve_core::{Answer, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Status, promise, timer};
 
+use super::repos::MapRepo;
 use super::wire::pattern;
-use crate::repo::{put_if, remove_if};
 
 /// A latch that opens once.
 #[derive(Debug, Default)]
@@ -174,13 +169,13 @@ impl Service for Large {
 
 /// Panics at the point that the path names. Echoes the body for every other path.
 pub(super) struct PanickingService {
-    repo: MapRepo,
+    repo: MapRepo<Entity>,
 }
 
 impl PanickingService {
     pub(super) fn shared() -> Arc<dyn Service> {
         let repo = MapRepo::default();
-        lock(&repo.entities).insert(1, Entity::new(1, "one", 1.0));
+        let _ = repo.put(Entity::new(1, "one", 1.0)).wait();
         Arc::new(Self { repo })
     }
 }
@@ -234,102 +229,6 @@ impl Service for PanickingService {
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         assert_ne!(head.path(), "/head", "as the test asked");
         None
-    }
-}
-
-/// Entities in a map behind a lock.
-#[derive(Debug, Default)]
-pub(super) struct MapRepo {
-    entities: Mutex<HashMap<i64, Entity>>,
-}
-
-impl EntityRepo for MapRepo {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        match lock(&self.entities).get(&id) {
-            Some(entity) => visit(entity.as_ref()),
-            None => return Answer::Now(Ok(Lookup::Absent)),
-        }
-        Answer::Now(Ok(Lookup::Visited))
-    }
-
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        Answer::Now(Ok(put_if(&mut lock(&self.entities), entity, condition)))
-    }
-
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        Answer::Now(Ok(remove_if(&mut lock(&self.entities), id, condition)))
-    }
-
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
-        Answer::Now(Ok(lock(&self.entities).len() as u64))
-    }
-}
-
-/// A map on a thread of its own, so that every answer is deferred.
-#[derive(Debug)]
-pub(super) struct LaterRepo {
-    work: Option<Sender<Work>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-type Work = Box<dyn FnOnce(&MapRepo) + Send>;
-
-/// A `get` of this id panics on the repo's own thread. The thread goes on.
-pub(super) const PANICS: i64 = -500;
-
-impl LaterRepo {
-    pub(super) fn new() -> Self {
-        let (work, inbox) = mpsc::channel::<Work>();
-        let thread = thread::spawn(move || {
-            let map = MapRepo::default();
-            for work in inbox {
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&map)));
-            }
-        });
-        Self { work: Some(work), thread: Some(thread) }
-    }
-
-    fn later<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&MapRepo) -> Result<T, RepoError> + Send + 'static,
-    ) -> Answer<Result<T, RepoError>> {
-        let (completer, answer) = promise(Err(RepoError::Closed));
-        if let Some(thread) = &self.work {
-            let _ = thread.send(Box::new(move |map| drop(completer.complete(work(map)))));
-        }
-        answer
-    }
-}
-
-impl Drop for LaterRepo {
-    fn drop(&mut self) {
-        drop(self.work.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl EntityRepo for LaterRepo {
-    fn get(&self, &id: &i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.later(move |map| {
-            assert_ne!(id, PANICS, "as the test asked");
-            Ok(lock(&map.entities).get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
-        })
-    }
-
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        let condition = condition.clone();
-        self.later(move |map| map.put_if(entity, &condition).wait())
-    }
-
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        let condition = condition.clone();
-        self.later(move |map| map.remove_if(&id, &condition).wait())
-    }
-
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
-        self.later(|map| map.len().wait())
     }
 }
 

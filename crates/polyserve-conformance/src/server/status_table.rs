@@ -6,7 +6,7 @@ use polyserve_core::EntityRepo;
 use polyserve_core::service::EntityService;
 
 use super::live::Live;
-use super::services::{LaterRepo, MapRepo};
+use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, send_parts, with_body};
 use crate::client::Response;

@@ -11,7 +11,8 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
 use polyserve::serving::panics::panic_text;
 use polyserve_conformance::history::{
-    self, History, ReadError, Recording, RecordingControl, RecordingWorkload, check, record_http, record_in_process,
+    self, EntityForm, History, ReadError, Recording, RecordingControl, RecordingWorkload, check, record_http,
+    record_in_process,
 };
 use serde_json::json;
 
@@ -110,7 +111,7 @@ fn watched(
     let target = stage.target();
     let record = || match &target {
         CheckTarget::Repo(repo) => record_in_process(repo, script, clients, &watch),
-        CheckTarget::Addr(addr) => record_http(*addr, script, clients, PATIENCE, &watch),
+        CheckTarget::Addr(addr) => record_http(*addr, EntityForm::Published, script, clients, PATIENCE, &watch),
     };
     thread::scope(|scope| {
         let (over, wait) = channel::<()>();

@@ -283,7 +283,7 @@ impl EntityRepo for PoisonedLock {
         self.with(|mut map| crate::repo::put_if(&mut map, entity, condition))
     }
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        self.with(|mut map| crate::repo::remove_if(&mut map, id, condition))
+        self.with(|mut map| crate::repo::remove_if(&mut map, &id, condition))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.with(|map| map.len() as u64)

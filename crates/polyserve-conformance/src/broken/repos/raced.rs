@@ -59,7 +59,7 @@ impl EntityRepo for LostCopy {
         Answer::Now(Ok(self.change(|map| crate::repo::put_if(map, entity, condition))))
     }
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        Answer::Now(Ok(self.change(|map| crate::repo::remove_if(map, id, condition))))
+        Answer::Now(Ok(self.change(|map| crate::repo::remove_if(map, &id, condition))))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(lock(&self.map).len() as u64))

@@ -1,0 +1,72 @@
+//! Entities with a text as their id and a nested field: deferred answers, tags and conditions.
+
+use super::conditions::{count_together, tag_of};
+use super::ids::{name_in, named_over, of_name};
+use super::repos::{LaterRepo, MapRepo};
+use super::subject::ServerSubject;
+use super::wire::{check_problem, get, put, request, with_body};
+use crate::property::Outcome;
+
+/// A repo that answers later gives the same answers for these entities: status, path, prefix, and the fault in a body.
+pub fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSubject) -> Outcome {
+    let live = named_over(subject, LaterRepo::new());
+    let response = live.ask(&put("/named", &of_name("a b/\u{e4}")), 201);
+    assert_eq!(response.header("Location"), Some("/named/a%20b%2F%C3%A4"));
+    let shown = live.ask(&get("/named/a%20b%2f%c3%a4"), 200);
+    assert_eq!(shown.header("Content-Type"), Some("application/json"));
+    assert_eq!(shown.text(), of_name("a b/\u{e4}"));
+    live.ask(&put("/named/a%20b%2F%C3%A4", &of_name("a b/\u{e4}")), 200);
+    check_problem(&live.ask(&get("/named/a%20b"), 404));
+    check_problem(&live.ask(&get("/named/a%20b/%C3%A4"), 404));
+    check_problem(&live.ask(&get("/named/%C3"), 400));
+    check_problem(&live.ask(&put("/named/b", &of_name("a")), 400));
+    let response = live.ask(&put("/named", r#"{"name":"a","content":{"description":"d","value":[]}}"#), 422);
+    check_problem(&response);
+    assert!(response.text().contains("content.value"), "{}", response.text());
+    live.ask(&request("DELETE", "/named/%61%20b%2F%C3%A4", ""), 204);
+    check_problem(&live.ask(&request("DELETE", "/named/a%20b%2F%C3%A4", ""), 404));
+    Outcome::Held
+}
+
+/// A tag belongs to an entity and not to a path: a condition holds, or does not, under every spelling of an id. A change of a
+/// nested field changes the tag.
+pub fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) -> Outcome {
+    let live = named_over(subject, MapRepo::default());
+    let spellings = ["/named/a%20b", "/named/%61%20%62", "http://a/named/a%20b", "/named/a%20b?query"];
+    let changed = of_name("a b").replace("1.5", "2.5");
+    // Without an id in the path, the id is that of the body.
+    let create = with_body("PUT", "/named", "If-None-Match: *\r\n", of_name("a b").as_bytes());
+    let first = tag_of(&live.ask(&create, 201));
+    check_problem(&live.ask(&create, 412));
+    let with = |method: &str, path: &str, field: &str, tag: &str, body: &str| {
+        with_body(method, path, &format!("{field}: {tag}\r\n"), body.as_bytes())
+    };
+    for path in spellings {
+        assert_eq!(tag_of(&live.ask(&get(path), 200)), first, "{path}");
+        let unchanged = live.ask(&request("GET", path, &format!("If-None-Match: {first}\r\n")), 304);
+        assert_eq!(tag_of(&unchanged), first, "{path}");
+    }
+    let second = tag_of(&live.ask(&with("PUT", "/named", "If-Match", &first, &changed), 200));
+    assert_ne!(first, second, "only a nested number differs");
+    for path in spellings {
+        // The first tag is that of an older state.
+        let shown = live.ask(&request("GET", path, &format!("If-None-Match: {first}\r\n")), 200);
+        assert_eq!((tag_of(&shown), name_in(&shown.text())), (second.clone(), String::from("a b")), "{path}");
+        check_problem(&live.ask(&with("PUT", path, "If-Match", &first, &of_name("a b")), 412));
+        check_problem(&live.ask(&with("DELETE", path, "If-Match", &first, ""), 412));
+        assert_eq!(tag_of(&live.ask(&with("PUT", path, "If-Match", &second, &changed), 200)), second, "{path}");
+    }
+    // A condition on another id is none on this one.
+    check_problem(&live.ask(&with("PUT", "/named/a", "If-Match", &second, &of_name("a")), 412));
+    live.ask(&with("DELETE", "/named/%61%20b", "If-Match", &second, ""), 204);
+    check_problem(&live.ask(&get("/named/a%20b"), 404));
+    Outcome::Held
+}
+
+/// Eight clients add to a nested number of an entity with a percent-encoded path. No increment is lost.
+pub fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) -> Outcome {
+    let live = named_over(subject, LaterRepo::new());
+    let counter = |value: u64| of_name("a b").replace("1.5", &format!("{value}.0"));
+    count_together(&live, "/named/a%20b", counter, |shown| &shown["content"]["value"]);
+    Outcome::Held
+}

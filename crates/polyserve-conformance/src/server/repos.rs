@@ -1,0 +1,116 @@
+//! Two repos of any entity: one answers now, the other later.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{
+    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise,
+};
+
+use crate::repo::{put_if, remove_if};
+
+/// Entities in a map behind a lock.
+#[derive(Debug)]
+pub(super) struct MapRepo<E: Identifiable> {
+    entities: Mutex<HashMap<E::Id, E>>,
+}
+
+impl<E: Identifiable> Default for MapRepo<E> {
+    fn default() -> Self {
+        Self { entities: Mutex::default() }
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for MapRepo<E> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+        match lock(&self.entities).get(id) {
+            Some(entity) => visit(entity.view()),
+            None => return Answer::Now(Ok(Lookup::Absent)),
+        }
+        Answer::Now(Ok(Lookup::Visited))
+    }
+
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Ok(put_if(&mut lock(&self.entities), entity, condition)))
+    }
+
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::Now(Ok(remove_if(&mut lock(&self.entities), id, condition)))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(lock(&self.entities).len() as u64))
+    }
+}
+
+/// A map on a thread of its own, so that every answer is deferred.
+#[derive(Debug)]
+pub(super) struct LaterRepo<E: Identifiable> {
+    work: Option<Sender<Work<E>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Work<E> = Box<dyn FnOnce(&MapRepo<E>) + Send>;
+
+/// A `get` of this id panics on the repo's own thread. The thread goes on.
+pub(super) const PANICS: &str = "-500";
+
+impl<E: Identifiable> LaterRepo<E> {
+    pub(super) fn new() -> Self {
+        let (work, inbox) = mpsc::channel::<Work<E>>();
+        let thread = thread::spawn(move || {
+            let map = MapRepo::default();
+            for work in inbox {
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&map)));
+            }
+        });
+        Self { work: Some(work), thread: Some(thread) }
+    }
+
+    fn later<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&MapRepo<E>) -> Result<T, RepoError> + Send + 'static,
+    ) -> Answer<Result<T, RepoError>> {
+        let (completer, answer) = promise(Err(RepoError::Closed));
+        if let Some(thread) = &self.work {
+            let _ = thread.send(Box::new(move |map| drop(completer.complete(work(map)))));
+        }
+        answer
+    }
+}
+
+impl<E: Identifiable> Drop for LaterRepo<E> {
+    fn drop(&mut self) {
+        drop(self.work.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for LaterRepo<E> {
+    fn get(&self, id: &E::Id, _: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+        let id = id.clone();
+        self.later(move |map| {
+            assert_ne!(id.to_string(), PANICS, "as the test asked");
+            Ok(lock(&map.entities).get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+        })
+    }
+
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let condition = condition.clone();
+        self.later(move |map| map.put_if(entity, &condition).wait())
+    }
+
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let (id, condition) = (id.clone(), condition.clone());
+        self.later(move |map| map.remove_if(&id, &condition).wait())
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.later(|map| map.len().wait())
+    }
+}
