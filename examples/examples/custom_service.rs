@@ -48,7 +48,9 @@ impl Service for Counter {
 fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;
     let service = Routes::new().at("/count", Counter::default())?.at("/hello", |request: Request<'_>| {
-        Reply::text(format!("Hello, {}!\n", request.head.query().unwrap_or("you")))
+        let name = request.head.query().unwrap_or("you");
+        let place = request.peer.map_or_else(|| String::from("an unknown place"), |peer| peer.ip().to_string());
+        Reply::text(format!("Hello, {name} at {place}!\n"))
     })?;
     let server = PoolServer::mpsc(ServerConfig::default())?;
     let running = server.serve(Settings::from_env()?.listen, service)?;
@@ -60,10 +62,10 @@ fn main() -> anyhow::Result<()> {
 // $ curl -i http://127.0.0.1:8001/hello?world
 // HTTP/1.1 200 OK
 // Content-Type: text/plain; charset=utf-8
-// Content-Length: 14
+// Content-Length: 27
 // Date: Mon, 23 Nov 2026 16:29:38 GMT
 //
-// Hello, world!
+// Hello, world at 127.0.0.1!
 //
 // $ curl -i http://127.0.0.1:8001/count -d 41
 // HTTP/1.1 200 OK

@@ -41,7 +41,7 @@ fn stored() -> Sharded {
 fn ask<S: Service + ?Sized>(service: &S, fields: &[Header<'_>], body: &mut Vec<u8>) {
     let head = Head { method: Method::Get, target: "/1", version: Version::Http11, headers: Headers::new(fields) };
     body.clear();
-    let answer = service.call(Request { head: black_box(head), body: b"" }, body);
+    let answer = service.call(Request::new(black_box(head), b""), body);
     assert!(matches!(&answer, Answer::Now(reply) if reply.status() == Status::OK) && body == ENTITY.as_bytes());
 }
 

@@ -216,6 +216,38 @@ fn the_deadline_cuts_streams_and_counts_them() {
     assert_eq!(drain.expect("no panic").expect("it ends"), Drain { answered: 0, cut: 3, stuck: 0 });
 }
 
+/// A stream has its client's address. A panic of a stream, at once or later, is a 500 and is counted.
+#[test]
+fn streams_have_a_peer_and_their_panics_are_counted() {
+    struct PeerOrPanic;
+    impl Service for PeerOrPanic {
+        fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            match request.head.path() {
+                "/now" => panic!("as the test asked"),
+                "/later" => Answer::later(async { panic!("as the test asked") }),
+                _ => Reply::text(request.peer.map_or_else(String::new, |peer| peer.to_string())).into(),
+            }
+        }
+    }
+    let running = serve(Arc::new(PeerOrPanic), |_| ());
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts connections");
+        let local = stream.local_addr().expect("an address").to_string();
+        let (mut sender, connection) =
+            handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+        let _connection = tokio::spawn(connection);
+        let shown = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
+        assert_eq!(text(shown).await, local);
+        assert_eq!(running.counters().open, 1);
+        for path in ["/now", "/later"] {
+            let answer = sender.send_request(request(Method::GET, path, "")).await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        }
+    });
+    assert_eq!(running.counters().panics, 2);
+}
+
 #[test]
 fn a_late_answer_to_a_stream_is_a_503() {
     let held_replies = HeldReplies::shared();

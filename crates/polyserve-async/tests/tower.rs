@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::{any, get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
@@ -341,6 +341,25 @@ fn an_upgrade_is_refused() {
     client.expect_last(501);
 }
 
+/// A service and a router get the address of the client, the service as the peer of its request.
+#[test]
+fn the_clients_address_is_passed_on() {
+    struct ShowPeer;
+    impl Service for ShowPeer {
+        fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            Reply::text(request.peer.map_or_else(String::new, |peer| peer.to_string())).into()
+        }
+    }
+    let shows = |Extension(peer): Extension<SocketAddr>| async move { peer.to_string() };
+    let running = serve(Router::new().route("/", get(shows)).nest_service("/nested", AsTower::new(ShowPeer)), |_| ());
+    let mut client = client(&running);
+    let address = client.local_addr().expect("the connection stands").to_string();
+    for path in ["/", "/nested"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.ask(request.as_bytes(), 200).text(), address, "{path}");
+    }
+}
+
 /// If a handler panics, the answer is 500. If an answer's body panics, the answer is cut short.
 #[test]
 fn a_panic_costs_one_client_one_answer() {
@@ -357,6 +376,7 @@ fn a_panic_costs_one_client_one_answer() {
     sender.send("panic").expect("it is wanted");
     let _ = raw.stream.read_to_end(&mut raw.all);
     assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
+    assert_eq!(running.counters().panics, 2);
     assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
 }
 

@@ -124,6 +124,9 @@ caught! {
     evicts_silently_at_the_limit: EvictsSilentlyAtTheLimit,
     takes_only_json: TakesOnlyJson,
     takes_only_one_line: TakesOnlyOneLine,
+    shows_its_own_address: ShowsItsOwnAddress,
+    counts_no_open_connections: CountsNoOpenConnections,
+    counts_no_panics: CountsNoPanics,
 }
 
 macro_rules! caught_too {

@@ -49,6 +49,6 @@ pub use executor::{Executor, Job, Rejected, RejectedReason};
 pub use json::InvalidEntity;
 pub use net::{IntoListenOn, ListenOn};
 pub use repo::{EntityRepo, Lookup, Put, Removed, RepoError};
-pub use server::{Connections, Drain, Running, Server, ServerExt};
+pub use server::{Connections, Counters, Drain, Running, Server, ServerExt};
 pub use service::{Head, Headers, Method, Reply, Request, Service, Status, Version};
 pub use shutdown::Shutdown;

@@ -112,6 +112,15 @@ pub fn accept(listener: impl AsFd) -> io::Result<TcpStream> {
     }
 }
 
+/// Returns the address of a connection's other end, or `None` if the client has left.
+///
+/// # Cost
+///
+/// A system call.
+pub fn peer(stream: impl AsFd) -> Option<SocketAddr> {
+    socket2::SockRef::from(&stream).peer_addr().ok()?.as_socket()
+}
+
 /// Receives what is there, without waiting; 0 bytes at the end.
 ///
 /// # Errors

@@ -141,6 +141,33 @@ impl fmt::Display for Drain {
     }
 }
 
+/// The counters of a running server, at one moment.
+///
+/// ```
+/// let counters = polyserve_core::Counters::default();
+/// assert_eq!(counters.to_string(), "open 0, answered 0, rejected 0, panics 0");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// The number of open connections: those that count towards `max_connections`. Rejected connections, and connections that
+    /// linger after their last answer, are not among them.
+    pub open: u64,
+    /// The number of answers of any status since the start, as in [`Drain::answered`].
+    pub answered: u64,
+    /// The number of connections since the start that were answered 503 because the server was full.
+    pub rejected: u64,
+    /// The number of panics of the service since the start, each caught by the server.
+    pub panics: u64,
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { open, answered, rejected, panics } = self;
+        write!(f, "open {open}, answered {answered}, rejected {rejected}, panics {panics}")
+    }
+}
+
 /// A server that was started. Dropping it is a shutdown without grace.
 ///
 /// ```
@@ -148,7 +175,7 @@ impl fmt::Display for Drain {
 /// use std::time::Duration;
 ///
 /// fn stop(running: Running) -> std::io::Result<Drain> {
-///     println!("stopping {}", running.local_addr());
+///     println!("stopping {}: {}", running.local_addr(), running.counters());
 ///     running.shutdown_within(Duration::from_secs(5)) // or `shutdown()`, or `drained().await`
 /// }
 /// ```
@@ -156,6 +183,7 @@ pub struct Running {
     local_addr: SocketAddr,
     grace: Duration,
     shutdown: Shutdown,
+    counters: Box<dyn Fn() -> Counters + Send + Sync>,
     thread: Option<JoinHandle<()>>,
     /// In a mutex, so that threads may share a running server. Taken once.
     ended: Mutex<Option<Answer<Result<Drain, String>>>>,
@@ -163,6 +191,8 @@ pub struct Running {
 
 impl Running {
     /// Starts `main` as the server's main thread, with this thread name. For authors of servers.
+    ///
+    /// `counters` returns the present counters; [`ServerState::counters`](crate::serving::ServerState::counters) has most of them.
     ///
     /// `main` is to return soon after `shutdown` has begun, at the shutdown's deadline at the latest. Everything that it has
     /// started is to have ended by then.
@@ -172,7 +202,7 @@ impl Running {
     /// Returns an error if the thread cannot be started.
     ///
     /// ```
-    /// use polyserve_core::{Answer, Drain, Running, Shutdown};
+    /// use polyserve_core::{Answer, Counters, Drain, Running, Shutdown};
     /// use std::time::Duration;
     ///
     /// let shutdown = Shutdown::new();
@@ -181,7 +211,8 @@ impl Running {
     ///     Answer::later(begun).wait(); // a server accepts and serves until then
     ///     Drain::default()
     /// };
-    /// let running = Running::start("idle", ([127, 0, 0, 1], 8001).into(), Duration::from_secs(1), shutdown, main)?;
+    /// let (addr, grace) = (([127, 0, 0, 1], 8001).into(), Duration::from_secs(1));
+    /// let running = Running::start("idle", addr, grace, shutdown, Counters::default, main)?;
     /// assert_eq!(running.shutdown()?, Drain::default());
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -190,18 +221,30 @@ impl Running {
         local_addr: SocketAddr,
         grace: Duration,
         shutdown: Shutdown,
+        counters: impl Fn() -> Counters + Send + Sync + 'static,
         main: impl FnOnce() -> Drain + Send + 'static,
     ) -> io::Result<Self> {
         let (completer, ended) = promise(Err(String::from("the server's main thread went away")));
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let _ = completer.complete(isolate(main));
         })?;
-        Ok(Self { local_addr, grace, shutdown, thread: Some(thread), ended: Mutex::new(Some(ended)) })
+        let (counters, ended) = (Box::new(counters), Mutex::new(Some(ended)));
+        Ok(Self { local_addr, grace, shutdown, counters, thread: Some(thread), ended })
     }
 
     /// Returns the bound address, with the real port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Returns the counters of this moment. They are read one after the other while the server works, so they may differ by the
+    /// requests of that time.
+    ///
+    /// # Cost
+    ///
+    /// A few loads. Some servers also take the lock under which they count open connections.
+    pub fn counters(&self) -> Counters {
+        (self.counters)()
     }
 
     /// Drains with the configured grace, and waits for the end.

@@ -109,9 +109,9 @@ pub mod prelude;
 pub mod signals;
 
 pub use polyserve_core::{
-    Answer, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections, Drain, ETag, Entity, EntityId,
-    EntityRef, EntityRepo, Executor, Head, Headers, Identifiable, IntoListenOn, InvalidEntity, Job, ListenOn, Lookup,
-    Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server, ServerConfig,
+    Answer, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections, Counters, Drain, ETag, Entity,
+    EntityId, EntityRef, EntityRepo, Executor, Head, Headers, Identifiable, IntoListenOn, InvalidEntity, Job, ListenOn,
+    Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server, ServerConfig,
     ServerExt, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{

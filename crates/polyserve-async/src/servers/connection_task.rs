@@ -122,7 +122,10 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 
     fn in_mode(mode: Mode, registry: Arc<ConnectionRegistry<S>>, entry: Arc<ConnectionEntry<S>>) -> Self {
-        let session = Session::new();
+        let session = Session::from_peer(match mode {
+            Mode::Serving => entry.peer(),
+            Mode::Lingering => None,
+        });
         let want = session.want();
         let (waiting, deadline) = (WaitKind::None, Instant::now());
         Self { registry, entry, session, want, waker: None, waiting, deadline, mode }

@@ -122,7 +122,8 @@ impl Server for Smol {
         let listener = AsyncListener::new(&registry, listener)?;
         executor.spawn(accept_loop(listener, Arc::clone(&registry), Arc::downgrade(&executor))).detach();
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        Running::start("smol-main", local_addr, grace, shutdown, move || {
+        let counters = registry.counters();
+        Running::start("smol-main", local_addr, grace, shutdown, counters, move || {
             let drain = registry.supervise();
             threads.join(drain.stuck);
             drain

@@ -82,7 +82,8 @@ impl Server for TokioPerCore {
         let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), listeners.len());
         let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        Running::start("per-core-main", local_addr, grace, shutdown, move || {
+        let counters = registry.counters();
+        Running::start("per-core-main", local_addr, grace, shutdown, counters, move || {
             let drain = registry.supervise();
             threads.join(drain.stuck);
             drain

@@ -117,7 +117,8 @@ impl Server for TokioTcp {
         let listener = listen_on(&handle, &registry, listener)?;
         drop(handle.spawn(accept_loop(listener, Arc::clone(&registry), handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || {
+        let counters = registry.counters();
+        Running::start("tokio-tcp-main", local_addr, grace, shutdown, counters, move || {
             let drain = registry.supervise();
             if let Some(owned) = owned {
                 owned.shut_down();

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use crate::types::{head, reply};
 ///
 /// It reads a request's body to its end, within a limit, and calls the service. The server around it is responsible for
 /// timeouts and for the validity of requests.
+///
+/// A request's peer is the [`SocketAddr`] among the extensions of the `http::Request`, if the server around it has put one there.
 ///
 /// A router that nests a service removes the service's path from the request, and does not add it to the `Location` of the
 /// answer. [`under`](Self::under) sets that path, and it is then put before each `Location`.
@@ -112,7 +115,7 @@ impl AsTower {
         match self.read(&parts, body).await {
             Ok((method, body)) => match self.call_with(&parts, method, &body) {
                 Ok(response) => self.placed(response),
-                Err(later) => self.placed(response(caught(later).await, Vec::new())),
+                Err(later) => self.placed(response(caught(later, || ()).await, Vec::new())),
             },
             Err(reply) => self.placed(response(reply, Vec::new())),
         }
@@ -126,7 +129,9 @@ impl AsTower {
         body: &[u8],
     ) -> Result<http::Response<ReplyBody>, BoxFuture<Reply>> {
         let mut in_place = Vec::new();
-        let answer = self.ask(parts, method, |service, head| service.call(Request { head, body }, &mut in_place));
+        let peer = parts.extensions.get::<SocketAddr>().copied();
+        let answer = self
+            .ask(parts, method, |service, head| service.call(Request::new(head, body).with_peer(peer), &mut in_place));
         match answer {
             Answer::Now(reply) => Ok(response(reply, in_place)),
             Answer::Later(future) => Err(future),
@@ -196,11 +201,14 @@ impl AsTower {
     }
 }
 
-/// Awaits a deferred answer. A panic becomes an answer.
-pub(crate) async fn caught(mut future: BoxFuture<Reply>) -> Reply {
+/// Awaits a deferred answer. A panic becomes an answer, after a call of `on_panic`.
+pub(crate) async fn caught(mut future: BoxFuture<Reply>, on_panic: impl Fn()) -> Reply {
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
+        polled.unwrap_or_else(|panic| {
+            on_panic();
+            Poll::Ready(panicked(panic))
+        })
     })
     .await
 }

@@ -106,6 +106,15 @@ impl Client {
         self
     }
 
+    /// Returns the address of this end of the connection.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
     /// Sends `bytes` unchanged.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::answer::park_until;
-use polyserve_core::{BoxFuture, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{BoxFuture, Connections, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service};
 
 use super::subject::ServerSubject;
 use crate::client::{Client, Response};
@@ -119,6 +119,13 @@ impl Live {
             assert!(Instant::now() < deadline, "no room within the patience\n{}", client.show());
             thread::yield_now();
         }
+    }
+
+    /// Returns the counters, as soon as they are as `expected`, or when the patience ends.
+    pub(super) fn counters_when(&self, expected: impl Fn(Counters) -> bool) -> Counters {
+        let counters = || self.running.as_ref().map(Running::counters).unwrap_or_default();
+        eventually(self.patience, || expected(counters()));
+        counters()
     }
 
     /// Drains, and waits for the end.

@@ -40,12 +40,13 @@
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
 //! * Many connections: `limits`, `shape`, `fairness`, `queued`.
-//! * Start and end: `construction`, `drain`, `ending`, `resources`.
+//! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `repos`, which answer now and later.
 
 mod conditions;
 mod construction;
+mod counters;
 mod drain;
 mod ending;
 mod expect;
@@ -85,6 +86,7 @@ pub use construction::{
     a_bound_listener_is_served, a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused,
     a_wrong_limit_is_refused_by_name, it_serves_when_serve_returns,
 };
+pub use counters::{a_request_has_its_clients_address, the_counters_are_live};
 pub use drain::{
     a_large_answer_outlives_the_shutdown, a_refused_body_does_not_hold_the_drain,
     a_request_in_mid_body_outlives_the_shutdown, a_request_in_the_queue_is_served_by_the_drain,
@@ -347,6 +349,8 @@ kit! {
         a_client_may_leave_before_its_answer,
         a_shutdown_under_load_loses_nothing,
         every_answer_is_counted,
+        the_counters_are_live,
+        a_request_has_its_clients_address,
         a_shutdown_closes_idle_connections,
         a_request_in_the_queue_is_served_by_the_drain,
         requests_behind_busy_workers_are_served_by_the_drain,

@@ -1,6 +1,7 @@
 //! A request as a service gets it. All its parts are borrowed; none is allocated.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 pub use httparse::Header;
 
@@ -158,12 +159,36 @@ fn after_authority(target: &str) -> &str {
 }
 
 /// A request with its complete body.
+///
+/// ```
+/// use polyserve_core::{Head, Headers, Method, Request, Version};
+/// let head = Head { method: Method::Get, target: "/", version: Version::Http11, headers: Headers::new(&[]) };
+/// let request = Request::new(head, b"").with_peer(Some(([127, 0, 0, 1], 40_000).into()));
+/// assert_eq!(request.peer.map(|peer| peer.to_string()), Some(String::from("127.0.0.1:40000")));
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Request<'a> {
     /// The head.
     pub head: Head<'a>,
     /// The body; empty if there is none.
     pub body: &'a [u8],
+    /// The address of the connection's other end: the client, or a proxy in front of this server. `None` if the client had
+    /// left when the server looked, or if the request did not come from a socket.
+    pub peer: Option<SocketAddr>,
+}
+
+impl<'a> Request<'a> {
+    /// A request that did not come from a socket.
+    pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
+        Self { head, body, peer: None }
+    }
+
+    /// Sets the address of the connection's other end.
+    #[must_use]
+    pub fn with_peer(self, peer: Option<SocketAddr>) -> Self {
+        Self { peer, ..self }
+    }
 }
 
 #[cfg(test)]

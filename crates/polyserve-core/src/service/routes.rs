@@ -200,7 +200,7 @@ mod tests {
     /// Returns the answer and the bytes in the buffer.
     fn call(routes: &Routes, method: Method, target: &str) -> (Reply, Vec<u8>) {
         let mut body = Vec::new();
-        let answer = routes.call(Request { head: head(method, target), body: b"" }, &mut body);
+        let answer = routes.call(Request::new(head(method, target), b""), &mut body);
         (answer.wait(), body)
     }
 

@@ -7,7 +7,7 @@
 //! that waits in `poll(2)`. A server may use its own transport.
 
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
@@ -39,6 +39,9 @@ pub trait Transport {
     /// Writes until all is written, `deadline` has passed or the client is gone. Returns the number of bytes written.
     /// `last`: the connection is closed next.
     fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize;
+
+    /// Returns the address of the connection's other end.
+    fn peer(&self) -> Option<SocketAddr>;
 
     /// Whether other connections wait for this thread. If so, the answers that are written next say `Connection: close`.
     fn others_wait(&self) -> bool {
@@ -79,7 +82,8 @@ pub fn drive(
     buffers: &mut ThreadBuffers,
     accepted: Instant,
 ) -> bool {
-    let mut drive = Drive { transport, server, buffers, session: Session::new(), queued: accepted.elapsed() };
+    let session = Session::from_peer(transport.peer());
+    let mut drive = Drive { transport, server, buffers, session, queued: accepted.elapsed() };
     let linger = drive.run();
     server.count(&mut drive.session);
     linger
@@ -340,6 +344,10 @@ impl<'a> PolledSocket<'a> {
 }
 
 impl Transport for PolledSocket<'_> {
+    fn peer(&self) -> Option<SocketAddr> {
+        net::peer(self.connection.stream())
+    }
+
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let mut is_idle = false; // whether the connection is noted as idle, so that it may be evicted
         let mut grace_until = None;

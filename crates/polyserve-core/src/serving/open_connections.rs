@@ -325,6 +325,12 @@ impl OpenConnections {
         }
     }
 
+    /// The number of connections that count towards the limit, those that wait for a thread included.
+    pub fn count(&self) -> usize {
+        let state = lock(&self.state);
+        (state.open.len() + state.waiting + state.silent).saturating_sub(state.leaving)
+    }
+
     /// The number of open connections.
     pub fn len(&self) -> usize {
         lock(&self.state).open.len()

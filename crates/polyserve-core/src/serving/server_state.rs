@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::answer::park_until;
 use crate::config::ServerConfig;
 use crate::http1::{Env, Phase, Session};
-use crate::server::Drain;
+use crate::server::{Counters, Drain};
 use crate::service::Service;
 use crate::shutdown::{Shutdown, ThreadRegistration};
 
@@ -29,6 +29,8 @@ pub struct ServerState {
     pub shutdown: Shutdown,
     answered: AtomicU64,
     cut: AtomicU64,
+    rejected: AtomicU64,
+    panics: AtomicU64,
 }
 
 impl ServerState {
@@ -40,12 +42,36 @@ impl ServerState {
             shutdown: Shutdown::new(),
             answered: AtomicU64::new(0),
             cut: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
         }
     }
 
-    /// Adds the answers of a session since the last call.
+    /// Adds the answers, the panics and the rejection of a session since the last call.
     pub fn count(&self, session: &mut Session) {
         self.count_answered(session.take_answered());
+        if session.take_rejected() {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        let panics = session.take_panics();
+        if panics > 0 {
+            self.panics.fetch_add(u64::from(panics), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a panic of the service. [`count`](Self::count) counts those that a session has caught.
+    pub fn count_panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the counters of a run with `open` open connections, for [`Running::start`](crate::Running::start).
+    pub fn counters(&self, open: usize) -> Counters {
+        Counters {
+            open: open as u64,
+            answered: self.answered.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            panics: self.panics.load(Ordering::Relaxed),
+        }
     }
 
     /// Adds to the number of answers. An answer counts when the kernel has accepted its last byte.

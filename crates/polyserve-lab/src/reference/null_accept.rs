@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use polyserve::net::{is_connection_error, listen};
 use polyserve::serving::sync::{read, write};
-use polyserve::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown};
+use polyserve::{
+    ConfigError, Connections, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown,
+};
 
 use super::answer::{Answers, Clock};
 use super::validate;
@@ -54,9 +56,8 @@ impl Server for NullAccept {
         let answers = Answers::new(true, Clock::start(&shutdown)?);
         let (closed, ends) = (Arc::downgrade(&sockets), shutdown.clone());
         shutdown.on_begin(move || closed.upgrade().iter().for_each(|sockets| sockets.close()));
-        let running = Running::start("null_accept", local_addr, self.config.drain_grace, shutdown.clone(), move || {
-            run(&sockets, answers, &ends)
-        });
+        let (grace, main) = (self.config.drain_grace, move || run(&sockets, answers, &ends));
+        let running = Running::start("null_accept", local_addr, grace, shutdown.clone(), Counters::default, main);
         running.inspect_err(|_| shutdown.begin(Instant::now())) // the clock ends with it
     }
 }

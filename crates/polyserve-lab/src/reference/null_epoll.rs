@@ -19,7 +19,9 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyserve::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown, net};
+use polyserve::{
+    ConfigError, Connections, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown, net,
+};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -66,8 +68,14 @@ impl Server for NullEpoll {
         shutdown.on_begin(move || {
             let _ = (&wakes).write(&[1]); // a pipe that is full wakes too
         });
-        let running =
-            Running::start("null_epoll", local_addr, self.config.drain_grace, shutdown.clone(), || events.run());
+        let running = Running::start(
+            "null_epoll",
+            local_addr,
+            self.config.drain_grace,
+            shutdown.clone(),
+            Counters::default,
+            || events.run(),
+        );
         running.inspect_err(|_| shutdown.begin(Instant::now())) // the clock ends with it
     }
 }

@@ -185,8 +185,9 @@ impl Server for PoolClassic {
             silent: SilentConnections::new()?,
             lingering: Mutex::default(),
         });
-        let main = ClassicMainThread { shared, executor, is_own, incoming };
-        Running::start("pool-classic", local_addr, self.config.drain_grace, shutdown, move || main.run())
+        let main = ClassicMainThread { shared: Arc::clone(&shared), executor, is_own, incoming };
+        let counters = move || shared.server.counters(shared.connections.count());
+        Running::start("pool-classic", local_addr, self.config.drain_grace, shutdown, counters, move || main.run())
     }
 }
 

@@ -33,7 +33,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -100,6 +100,7 @@ impl Server for Sequential {
             listener: Mutex::new(Some(listener)),
             queue: Mutex::default(),
             current: Mutex::default(),
+            silent: SilentConnections::new()?,
         });
         let (ended, end) = promise(());
         let worker = SequentialWorker {
@@ -107,7 +108,6 @@ impl Server for Sequential {
             wake,
             shared: Arc::clone(&shared),
             log_throttle: LogThrottle::new(),
-            silent: SilentConnections::new()?,
             crowded: Cell::new(None),
         };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
@@ -115,7 +115,9 @@ impl Server for Sequential {
             worker.run();
         })?;
         let (shutdown, grace) = (server.shutdown.clone(), self.config.drain_grace);
-        Running::start("sequential-main", local_addr, grace, shutdown, move || {
+        let (counted, open) = (Arc::clone(&server), Arc::clone(&shared));
+        let counters = move || counted.counters(open.count());
+        Running::start("sequential-main", local_addr, grace, shutdown, counters, move || {
             supervise(&server, &shared, worker, &mut end.into_future())
         })
     }
@@ -128,6 +130,8 @@ struct SequentialState {
     queue: Mutex<VecDeque<(TcpStream, Instant)>>,
     /// The connection that is being served.
     current: Mutex<Option<Arc<TcpStream>>>,
+    /// The connections that have not sent a byte.
+    silent: SilentConnections,
 }
 
 impl SequentialState {
@@ -141,6 +145,12 @@ impl SequentialState {
     /// In a drain, accepts what has waited; `None` once the listener is closed.
     fn accept_waiting(&self, backlog: &mut Backlog) -> Option<BacklogNext> {
         lock(&self.listener).as_ref().map(|listener| backlog.accept(listener))
+    }
+
+    /// The number of accepted connections that are not closed and do not linger.
+    fn count(&self) -> usize {
+        let waiting = lock(&self.queue).len();
+        waiting + self.silent.len() + usize::from(lock(&self.current).is_some())
     }
 
     /// Closes the listener.
@@ -199,8 +209,6 @@ struct SequentialWorker {
     wake: PipeReader,
     shared: Arc<SequentialState>,
     log_throttle: LogThrottle,
-    /// The connections that have not sent a byte.
-    silent: SilentConnections,
     /// The last time at which others waited for the connection in service.
     crowded: Cell<Option<Instant>>,
 }
@@ -218,7 +226,7 @@ impl SequentialWorker {
                 Ok(Some((stream, since))) => {
                     self.serve(stream, since, &mut buffers, &mut lingering);
                     in_a_row += 1;
-                    if in_a_row < BATCH || self.silent.len() == 0 && lingering.is_empty() {
+                    if in_a_row < BATCH || self.shared.silent.len() == 0 && lingering.is_empty() {
                         continue;
                     }
                     (false, Some(Instant::now()))
@@ -259,7 +267,7 @@ impl SequentialWorker {
         let max = self.server.config.max_connections;
         loop {
             let mut queue = lock(&self.shared.queue);
-            if queue.len() + self.silent.len() >= max {
+            if queue.len() + self.shared.silent.len() >= max {
                 return false;
             }
             match self.shared.accept() {
@@ -273,14 +281,14 @@ impl SequentialWorker {
     /// Queues the silent connections that have sent something. Closes those that have been silent for the idle timeout.
     fn take_silent(&self) {
         let now = Instant::now();
-        lock(&self.shared.queue).extend(self.silent.take_ready().into_iter().map(|stream| (stream, now)));
-        while self.silent.take_older(self.server.config.idle_timeout).is_some() {}
+        lock(&self.shared.queue).extend(self.shared.silent.take_ready().into_iter().map(|stream| (stream, now)));
+        while self.shared.silent.take_older(self.server.config.idle_timeout).is_some() {}
     }
 
     /// Serves the connections in the queue and in the backlog, and closes the silent ones.
     fn drain(&self, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
         self.take_silent();
-        while let Some(stream) = self.silent.take_older(Duration::ZERO) {
+        while let Some(stream) = self.shared.silent.take_older(Duration::ZERO) {
             self.serve(stream, Instant::now(), buffers, lingering); // a byte may have arrived just now
         }
         let mut backlog = Backlog::new(&self.server.config);
@@ -304,12 +312,12 @@ impl SequentialWorker {
     /// Waits for the shutdown, the first byte of a silent connection, or `deadline`. If `listen`, waits for the listener
     /// too.
     fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) {
-        let oldest = self.silent.oldest().map(|since| since + self.server.config.idle_timeout);
+        let oldest = self.shared.silent.oldest().map(|since| since + self.server.config.idle_timeout);
         let deadline = [deadline, oldest].into_iter().flatten().min();
         {
             let guard = listen.then(|| lock(&self.shared.listener));
             let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
-            let sockets = [self.wake.as_fd(), self.silent.as_fd()].into_iter().chain(listener);
+            let sockets = [self.wake.as_fd(), self.shared.silent.as_fd()].into_iter().chain(listener);
             if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
                 tracing::warn!(%error, "cannot wait for connections");
                 thread::park_timeout(ACCEPT_BACKOFF);
@@ -332,12 +340,12 @@ impl SequentialWorker {
         // If the supervisor still has a handle, the shutdown's deadline has passed.
         let Some(stream) = Arc::into_inner(stream) else { return };
         if is_silent {
-            if self.silent.len() >= self.server.config.max_connections
-                && let Some(oldest) = self.silent.take_older(Duration::ZERO)
+            if self.shared.silent.len() >= self.server.config.max_connections
+                && let Some(oldest) = self.shared.silent.take_older(Duration::ZERO)
             {
                 lingering.add(oldest);
             }
-            let _ = self.silent.add(stream, since); // an error: no memory, and the connection is closed
+            let _ = self.shared.silent.add(stream, since); // an error: no memory, and the connection is closed
         } else if linger {
             lingering.add(stream);
         }
@@ -386,7 +394,7 @@ impl<'a> SequentialSocket<'a> {
         let wake = (!ignores_shutdown).then(|| self.worker.wake.as_fd());
         let guard = (others != Others::None).then(|| lock(&self.worker.shared.listener));
         let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
-        let silent = (others == Others::All).then(|| self.worker.silent.as_fd());
+        let silent = (others == Others::All).then(|| self.worker.shared.silent.as_fd());
         let sockets = wake.into_iter().chain(listener).chain(silent).map(|fd| (fd, PollFlags::IN));
         let mut ready = Vec::with_capacity(4);
         wait([(self.stream.as_fd(), flags)].into_iter().chain(sockets), Some(deadline), &mut ready)?;
@@ -397,6 +405,10 @@ impl<'a> SequentialSocket<'a> {
 }
 
 impl Transport for SequentialSocket<'_> {
+    fn peer(&self) -> Option<SocketAddr> {
+        net::peer(self.stream)
+    }
+
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let server = &self.worker.server;
         let idle = phase.may_close();

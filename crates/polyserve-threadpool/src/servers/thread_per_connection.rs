@@ -100,7 +100,9 @@ impl Server for ThreadPerConnection {
         let bound = bind(on, &self.config, service)?;
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let main = MainThread::new(bound)?;
-        Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || main.run())
+        let (server, connections) = (Arc::clone(&main.server), Arc::clone(&main.connections));
+        let counters = move || server.counters(connections.count());
+        Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, counters, move || main.run())
     }
 }
 

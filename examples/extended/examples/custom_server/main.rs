@@ -63,8 +63,10 @@ impl Server for PerThread {
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
         let connections = Arc::new(OpenConnections::new(self.config.max_connections));
+        let (counted, open) = (Arc::clone(&server), Arc::clone(&connections));
+        let counters = move || counted.counters(open.count());
         let run = Run { server, connections, incoming, threads: Vec::new() };
-        Running::start("per-thread", local_addr, self.config.drain_grace, shutdown, move || run.main())
+        Running::start("per-thread", local_addr, self.config.drain_grace, shutdown, counters, move || run.main())
     }
 }
 

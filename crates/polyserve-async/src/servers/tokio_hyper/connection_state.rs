@@ -9,13 +9,17 @@
 //!
 //! Cost: an uncontended lock for each read, write, call and flush.
 
+use std::any::Any;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
+use polyserve_core::Reply;
 use polyserve_core::http1::decode::Refusal;
+use polyserve_core::http1::session::panicked;
 use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
 
@@ -65,6 +69,7 @@ impl Stage {
 pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
     pub(super) entry: Arc<ConnectionEntry<TokioSocket>>,
+    pub(super) peer: Option<SocketAddr>,
     state: Mutex<RequestState>,
 }
 
@@ -142,7 +147,8 @@ impl ConnectionState {
             #[cfg(feature = "tower")]
             body_refusal: None,
         };
-        Arc::new(Self { shared, entry, state: Mutex::new(state) })
+        let peer = entry.peer();
+        Arc::new(Self { shared, entry, peer, state: Mutex::new(state) })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, RequestState> {
@@ -156,6 +162,12 @@ impl ConnectionState {
     /// Whether the present request's answer is the last one: a shutdown has begun, and no byte after the request was read.
     pub(super) fn is_last(&self) -> bool {
         self.server().shutdown.is_begun() && self.state().nothing_follows()
+    }
+
+    /// Counts a panic of the service, and returns the answer.
+    pub(super) fn panicked(&self, panic: Box<dyn Any + Send>) -> Reply {
+        self.server().count_panic();
+        panicked(panic)
     }
 
     /// Counts an answer that hyper has completely.

@@ -269,7 +269,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         Err(later) => later,
     };
     let late = || Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-    let reply = within(server.config.answer_timeout, caught(later)).await;
+    let reply = within(server.config.answer_timeout, caught(later, || server.count_panic())).await;
     response(reply.unwrap_or_else(late), Vec::new())
 }
 
@@ -302,6 +302,9 @@ impl<'a> ServiceCallCount<'a> {
 
 impl Drop for ServiceCallCount<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.connection.server().count_panic();
+        }
         if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.connection.entry.set_calling(false);
         }
@@ -311,7 +314,8 @@ impl Drop for ServiceCallCount<'_> {
 impl Service for TrackedService {
     fn call(&self, request: polyserve_core::Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let _call = ServiceCallCount::new(&self.0);
-        self.0.connection.server().env.service.call(request, body)
+        let connection = &self.0.connection;
+        connection.server().env.service.call(request.with_peer(connection.peer), body)
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {

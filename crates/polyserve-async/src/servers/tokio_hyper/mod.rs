@@ -192,6 +192,7 @@ impl TokioHyper {
 
     /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of the other
     /// servers. Bodies stream in both directions. Upgrades are refused. The answer timeout applies until the answer's head.
+    /// The client's address is a `SocketAddr` among the extensions of the request.
     ///
     /// # Errors
     ///
@@ -243,7 +244,8 @@ impl TokioHyper {
         let listener = listen_on(&handle, &registry, listener)?;
         drop(handle.spawn(accept_loop(listener, Arc::new(shared), handler, handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || {
+        let counters = registry.counters();
+        Running::start("tokio-hyper-main", local_addr, grace, shutdown, counters, move || {
             let drain = registry.supervise();
             if let Some(owned) = owned {
                 owned.shut_down();

@@ -20,9 +20,9 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use polyserve_core::answer::{Answer, BoxFuture};
 use polyserve_core::http1::decode::{Framing, Refusal};
-use polyserve_core::http1::session::panicked;
 use polyserve_core::panics::text_of;
 use polyserve_core::service::Body;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
 
 use super::connection_state::{ConnectionState, Stage};
@@ -146,7 +146,7 @@ impl ServiceFuture {
         let asked = head::convert(&parts, |line, headers| {
             let valid = validate_head(&self.connection, &parts, &line, headers, true)?;
             let head = complete_head(valid.method, line.target, line.version, headers);
-            Ok((valid.is_last, self.catch_call(Request { head, body: &[] }, &mut in_place)))
+            Ok((valid.is_last, self.catch_call(Request::new(head, &[]), &mut in_place)))
         });
         let headers = std::mem::take(&mut parts.headers);
         match asked {
@@ -166,7 +166,7 @@ impl ServiceFuture {
         let mut in_place = response::take_spare();
         let answer = head::convert(&parts, |line, headers| {
             let head = complete_head(method, line.target, line.version, headers);
-            self.catch_call(Request { head, body }, &mut in_place)
+            self.catch_call(Request::new(head, body), &mut in_place)
         });
         self.take(answer, in_place, std::mem::take(&mut parts.headers));
     }
@@ -175,6 +175,7 @@ impl ServiceFuture {
     fn catch_call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> thread::Result<Answer<Reply>> {
         self.connection.entry.set_calling(true);
         let service = &self.connection.server().env.service;
+        let request = request.with_peer(self.connection.peer);
         let answer = catch_unwind(AssertUnwindSafe(|| service.call(request, in_place)));
         self.connection.entry.set_calling(false);
         answer
@@ -190,7 +191,7 @@ impl ServiceFuture {
                 self.connection.state().stage = Stage::Answer;
                 self.state = ServiceState::Later(future, headers);
             }
-            Err(panic) => self.respond(panicked(panic), Vec::new(), headers),
+            Err(panic) => self.respond(self.connection.panicked(panic), Vec::new(), headers),
         }
     }
 
@@ -228,7 +229,7 @@ impl ServiceFuture {
             catch_unwind(AssertUnwindSafe(|| service.head(&head)))
         });
         self.connection.entry.set_calling(false);
-        refused.unwrap_or_else(|panic| Some(panicked(panic)))
+        refused.unwrap_or_else(|panic| Some(self.connection.panicked(panic)))
     }
 
     /// Answers before the body is complete. The end of the request is then unknown, so the connection is closed.
@@ -291,7 +292,7 @@ impl ServiceFuture {
 
     fn poll_later(&mut self, cx: &mut Context<'_>, mut future: BoxFuture<Reply>, headers: HeaderMap) {
         if self.connection.state().timed_out {
-            abandon(future);
+            abandon(future, self.connection.server());
             self.connection.state().must_linger = true;
             self.close = true;
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
@@ -306,9 +307,9 @@ impl ServiceFuture {
                 return;
             }
             Ok(Poll::Ready(reply)) => reply,
-            Err(panic) => panicked(panic),
+            Err(panic) => self.connection.panicked(panic),
         };
-        abandon(future);
+        abandon(future, self.connection.server());
         self.respond(reply, Vec::new(), headers);
     }
 }
@@ -318,8 +319,9 @@ fn complete_head<'a>(method: Method, target: &'a str, version: Version, headers:
 }
 
 /// Drops a future of the service. Its destructor may panic.
-fn abandon(future: BoxFuture<Reply>) {
+fn abandon(future: BoxFuture<Reply>, server: &ServerState) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+        server.count_panic();
         tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
     }
 }
@@ -349,7 +351,7 @@ impl Future for ServiceFuture {
 impl Drop for ServiceFuture {
     fn drop(&mut self) {
         if let ServiceState::Later(future, _) = std::mem::replace(&mut self.state, ServiceState::Taken) {
-            abandon(future);
+            abandon(future, self.connection.server());
         }
     }
 }

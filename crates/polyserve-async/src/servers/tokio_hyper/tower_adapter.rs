@@ -19,7 +19,6 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_core::http1::decode::Framing;
-use polyserve_core::http1::session::panicked;
 use polyserve_core::panics::text_of;
 use polyserve_core::service::Body as ReplyBody;
 use polyserve_core::{Reply, Status};
@@ -152,6 +151,7 @@ impl Body for StreamedBody {
             })),
             Ok(other) => other,
             Err(panic) => {
+                body.connection.server().count_panic();
                 tracing::warn!(text = text_of(panic), "an answer's body panicked");
                 Poll::Ready(Some(Err("the answer's body panicked".into())))
             }
@@ -249,6 +249,9 @@ where
             connection.state().body_is_open = true;
         }
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        if let Some(peer) = connection.peer {
+            parts.extensions.insert(peer);
+        }
         let body = RequestBody { incoming, remaining, connection: Arc::clone(&connection), ended: is_bodiless };
         let mut service = self.service.clone();
         let future = async move {
@@ -363,7 +366,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
                 return Poll::Pending;
             }
             Ok(Poll::Ready(given)) => self.response(given),
-            Err(panic) => self.server_reply(panicked(panic), self.close),
+            Err(panic) => self.server_reply(self.connection.panicked(panic), self.close),
         };
         self.abandon(future);
         Poll::Ready(answer)
@@ -375,6 +378,7 @@ impl<B> TowerFuture<B> {
     fn abandon(&self, future: BoxedCall<B>) {
         let _calling = ServiceCall::new(&self.connection);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+            self.connection.server().count_panic();
             tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
         }
     }

@@ -1,12 +1,13 @@
 //! One open connection in the registry: its socket, its deadline, and the waker of its task.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 
+use polyserve_core::net;
 use polyserve_core::sync::lock;
 
 use super::async_socket::AsyncSocket;
@@ -63,6 +64,11 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
             Some(socket) => act(socket.as_fd()),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Returns the address of the connection's other end.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.with_socket(|socket| Ok(net::peer(socket))).ok().flatten()
     }
 
     /// Registers the socket with the runtime, unless it is registered. Must be called inside the runtime.

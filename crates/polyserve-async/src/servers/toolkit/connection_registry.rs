@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::serving::{LogThrottle, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use polyserve_core::sync::lock;
-use polyserve_core::{Drain, net};
+use polyserve_core::{Counters, Drain, net};
 use slab::Slab;
 
 use super::async_socket::AsyncSocket;
@@ -95,6 +95,12 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
             }
         });
         registry
+    }
+
+    /// Returns a function that returns the present counters.
+    pub(crate) fn counters(self: &Arc<Self>) -> impl Fn() -> Counters + Send + Sync + 'static + use<S> {
+        let registry = Arc::clone(self);
+        move || registry.server.counters(registry.open.load(Ordering::SeqCst))
     }
 
     /// Adds a connection. Its socket must be in non-blocking mode.

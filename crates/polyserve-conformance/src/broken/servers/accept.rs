@@ -37,6 +37,7 @@ pub(super) fn serve(
         service,
         shutdown: shutdown.clone(),
         answered: AtomicU64::new(0),
+        panics: AtomicU64::new(0),
         over: AtomicBool::new(false),
         stopped: AtomicBool::new(false),
         refused: AtomicU64::new(0),
@@ -45,7 +46,9 @@ pub(super) fn serve(
         connections: Mutex::new(HashMap::new()),
         ended: Condvar::new(),
     });
-    Running::start("plain-server", local_addr, config.drain_grace, shutdown, move || {
+    let counted = Arc::clone(&server);
+    let counters = move || counted.counters();
+    Running::start("plain-server", local_addr, config.drain_grace, shutdown, counters, move || {
         let mut acceptor = Acceptor { server, threads: HashMap::new(), next: 0 };
         acceptor.accept(&listener);
         let kept = acceptor.close(listener);

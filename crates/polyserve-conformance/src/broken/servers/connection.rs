@@ -279,6 +279,9 @@ impl Connection<'_> {
 
     /// The answer if the service panicked. The drop of the payload is the service's own code, and may panic as well.
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Reply {
+        if !self.has(Flaw::CountsNoPanics) {
+            self.server.panics.fetch_add(1, Ordering::SeqCst);
+        }
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             assert!(!self.has(Flaw::DoesNotCatchPanicsOfPayloads), "the payload panicked when it was dropped");
             std::mem::forget(second);
@@ -340,7 +343,10 @@ impl Connection<'_> {
 
     fn ask_service(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let mut written = Vec::new();
-        let call = || head.with_head(|head| self.server.service.call(Request { head, body }, &mut written));
+        let stream = &self.open.stream;
+        let peer = if self.has(Flaw::ShowsItsOwnAddress) { stream.local_addr() } else { stream.peer_addr() }.ok();
+        let call =
+            || head.with_head(|head| self.server.service.call(Request::new(head, body).with_peer(peer), &mut written));
         if self.has(Flaw::DoesNotCatchPanics) {
             return match self.in_service(call) {
                 Answer::Now(reply) => Ok((reply, written)),

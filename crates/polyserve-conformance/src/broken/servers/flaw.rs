@@ -184,6 +184,12 @@ flaws! {
     TakesOnlyJson, caught by put_takes_any_content_type;
     /// Refuses a body with a line break.
     TakesOnlyOneLine, caught by the_published_test_plan_is_served;
+    /// Passes its own address to the service in place of the client's.
+    ShowsItsOwnAddress, caught by a_request_has_its_clients_address;
+    /// Does not count open connections.
+    CountsNoOpenConnections, caught by the_counters_are_live;
+    /// Does not count panics.
+    CountsNoPanics, caught by the_counters_are_live;
 }
 
 impl Flaw {

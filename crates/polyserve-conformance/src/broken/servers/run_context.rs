@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use polyserve_core::{ServerConfig, Service, Shutdown};
+use polyserve_core::sync::lock;
+use polyserve_core::{Counters, ServerConfig, Service, Shutdown};
 
 use super::Flaw;
 use crate::client::imf_fixdate;
@@ -22,11 +23,12 @@ pub(super) struct RunContext {
     pub(super) service: Arc<dyn Service>,
     pub(super) shutdown: Shutdown,
     pub(super) answered: AtomicU64,
+    pub(super) panics: AtomicU64,
     /// Set when unfinished work is to be cut.
     pub(super) over: AtomicBool,
     /// For a flaw: set when no further connection is accepted.
     pub(super) stopped: AtomicBool,
-    /// For a flaw: the number of refused connections.
+    /// The number of refused connections.
     pub(super) refused: AtomicU64,
     /// For a flaw: locked by the connection that is served.
     pub(super) one_at_a_time: Mutex<()>,
@@ -61,6 +63,20 @@ pub(super) enum TrackedState {
 impl RunContext {
     pub(super) fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let closed = |open: &&Arc<TrackedConnection>| *lock(&open.state) == TrackedState::Leaving;
+        let mut counters = Counters::default();
+        counters.open = if self.has(Flaw::CountsNoOpenConnections) {
+            0
+        } else {
+            lock(&self.connections).values().filter(|open| !closed(open)).count() as u64
+        };
+        counters.answered = self.answered.load(Ordering::SeqCst);
+        counters.rejected = self.refused.load(Ordering::SeqCst);
+        counters.panics = self.panics.load(Ordering::SeqCst);
+        counters
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -32,6 +32,7 @@ mod unsent;
 
 use std::any::Any;
 use std::fmt;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -116,6 +117,11 @@ pub struct Session {
     /// Number of answers encoded.
     requests: u64,
     answered: u64,
+    /// Number of panics of the service since they were last taken.
+    panics: u32,
+    /// The connection was rejected, and that was not taken yet.
+    rejected: bool,
+    peer: Option<SocketAddr>,
     unsent: Option<Box<Unsent>>,
 }
 
@@ -157,8 +163,13 @@ impl Default for Session {
 }
 
 impl Session {
-    /// Creates the state of a connection that has just been accepted.
+    /// Creates the state of a connection without a socket. Its requests have no peer.
     pub fn new() -> Self {
+        Self::from_peer(None)
+    }
+
+    /// Creates the state of a connection that has just been accepted. `peer` is the address of its other end.
+    pub fn from_peer(peer: Option<SocketAddr>) -> Self {
         Self {
             state: SessionState::Head,
             want: Want::Read(Phase::Idle),
@@ -167,6 +178,9 @@ impl Session {
             input_ended: false,
             requests: 0,
             answered: 0,
+            panics: 0,
+            rejected: false,
+            peer,
             unsent: None,
         }
     }
@@ -198,6 +212,16 @@ impl Session {
     /// Returns the number of answers that were completely written since the last call.
     pub fn take_answered(&mut self) -> u64 {
         std::mem::take(&mut self.answered)
+    }
+
+    /// Returns the number of panics of the service since the last call.
+    pub fn take_panics(&mut self) -> u32 {
+        std::mem::take(&mut self.panics)
+    }
+
+    /// Whether the connection was [rejected](Self::reject) since the last call.
+    pub fn take_rejected(&mut self) -> bool {
+        std::mem::take(&mut self.rejected)
     }
 
     /// Processes bytes that the client sent.
@@ -232,13 +256,13 @@ impl Session {
     /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is 500.
     pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let SessionState::Answer(exchange, future) = &mut self.state else { return Poll::Ready(()) };
+        let exchange = *exchange;
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         let reply = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(reply)) => reply,
-            Err(panic) => panicked(panic),
+            Err(panic) => self.panicked(panic),
         };
-        let exchange = *exchange;
         self.settle(exchange, reply);
         Poll::Ready(())
     }
@@ -273,6 +297,7 @@ impl Session {
             self.close(true); // this request was answered
             return self.want;
         }
+        self.rejected = true;
         let exchange = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::pending_body::PendingBody;
 use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
-use super::{Following, exchange, is_head, panicked};
+use super::{Following, exchange, is_head};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
 use crate::service::{Reply, Status};
@@ -137,7 +137,7 @@ impl Session {
         let refused = match asked {
             Ok(None) if is_too_large => Some(too_large_reply()),
             Ok(refused) => refused,
-            Err(panic) => Some(panicked(panic)),
+            Err(panic) => Some(self.panicked(panic)),
         };
         let Some(reply) = refused else {
             if parsed.expects_continue {

@@ -1,5 +1,6 @@
 //! From requests to answers: calls the service and encodes its replies.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
@@ -22,7 +23,7 @@ impl Session {
         env: &Env,
         scratch: &mut Scratch,
     ) {
-        let request = Request { head: parsed.head, body };
+        let request = Request::new(parsed.head, body).with_peer(self.peer);
         let exchange = exchange(parsed);
         scratch.body.clear();
         let in_place = &mut scratch.body;
@@ -32,7 +33,10 @@ impl Session {
                 self.set_state(SessionState::Answer(exchange, future));
                 self.want = Want::Answer;
             }
-            Err(panic) => self.finish(exchange, &panicked(panic), following, env, scratch),
+            Err(panic) => {
+                let reply = self.panicked(panic);
+                self.finish(exchange, &reply, following, env, scratch);
+            }
         }
     }
 
@@ -97,6 +101,13 @@ impl Session {
         self.close(true);
     }
 
+    /// Counts a panic of the service, and returns the answer.
+    #[cold]
+    pub(super) fn panicked(&mut self, panic: Box<dyn Any + Send>) -> Reply {
+        self.panics = self.panics.saturating_add(1);
+        panicked(panic)
+    }
+
     pub(super) fn close(&mut self, linger: bool) {
         self.set_state(SessionState::Closed);
         self.buffered = BufferedInput::default();
@@ -113,6 +124,7 @@ impl Session {
         if let SessionState::Answer(_, future) = old
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future)))
         {
+            self.panics = self.panics.saturating_add(1);
             log_panic(panic, "an answer panicked as it was dropped");
         }
     }

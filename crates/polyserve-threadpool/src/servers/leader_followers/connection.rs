@@ -5,7 +5,7 @@
 //! stores; after a pause of 50 ms a second `recv` and a `setsockopt` or two.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -186,6 +186,10 @@ fn round_up(left: Duration, whole: Duration) -> Duration {
 }
 
 impl Transport for BlockingIo<'_> {
+    fn peer(&self) -> Option<SocketAddr> {
+        net::peer(self.stream)
+    }
+
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let (server, slot) = (self.server, self.slot);
         let idle = phase.may_close();

@@ -149,8 +149,10 @@ impl Server for LeaderFollowers {
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let bound = bind(on, &self.config, service)?;
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
-        let supervisor = LeaderSupervisor::new(Arc::new(RunState::new(bound)?));
-        Running::start("leader-followers", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
+        let shared = Arc::new(RunState::new(bound)?);
+        let supervisor = LeaderSupervisor::new(Arc::clone(&shared));
+        let (grace, counters) = (self.config.drain_grace, move || shared.server.counters(shared.open()));
+        Running::start("leader-followers", local_addr, grace, shutdown, counters, move || supervisor.run())
     }
 }
 

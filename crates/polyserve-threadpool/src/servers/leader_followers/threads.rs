@@ -57,7 +57,6 @@ pub(super) struct RunState {
     /// The supervisor sleeps until it is woken.
     pub(super) asleep: AtomicBool,
     pub(super) supervisor: OnceLock<Thread>,
-    /// The number of connections that count towards `max_connections`.
     open: AtomicUsize,
     clock: Arc<IdleClock>,
 }
@@ -225,6 +224,11 @@ impl RunState {
         self.clock.set_crowded();
         self.reject(stream);
         None
+    }
+
+    /// The number of connections that count towards `max_connections`.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
     }
 
     fn count_closed(&self) {

@@ -73,9 +73,10 @@ pub(super) trait TurnContext {
 impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(stream: Arc<TcpStream>) -> Self {
+        let session = Session::from_peer(net::peer(&*stream));
         Self {
             stream,
-            session: Session::new(),
+            session,
             is_registered: false,
             is_registered_for_writing: false,
             wait: None,

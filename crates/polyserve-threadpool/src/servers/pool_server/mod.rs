@@ -184,7 +184,8 @@ impl Server for PoolServer {
                 shared.wakeups.wake_supervisor();
             }
         });
-        let supervisor = Supervisor::new(shared, is_own);
-        Running::start("pool-server", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
+        let supervisor = Supervisor::new(Arc::clone(&shared), is_own);
+        let counters = move || shared.server.counters(shared.slots.open());
+        Running::start("pool-server", local_addr, self.config.drain_grace, shutdown, counters, move || supervisor.run())
     }
 }

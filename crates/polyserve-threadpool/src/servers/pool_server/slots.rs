@@ -106,6 +106,12 @@ impl Slots {
         lock(&self.free).used
     }
 
+    /// The number of connections that count towards the limit.
+    pub(super) fn open(&self) -> usize {
+        let free = lock(&self.free);
+        free.used - free.lingering
+    }
+
     /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` and with `deadline`.
     ///
     /// # Errors
