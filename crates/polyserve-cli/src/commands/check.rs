@@ -14,6 +14,7 @@ use polyserve_lab::progress::Progress;
 use super::entrants::serve;
 use super::load::url::Url;
 use super::room;
+use super::seed::SeedArgs;
 use super::session::on_signal;
 use crate::config_args::ConfigArgs;
 
@@ -35,9 +36,8 @@ pub(crate) struct CheckArgs {
     /// Keys, evenly drawn: the fewer, the more often clients meet.
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     keys: u64,
-    /// What operations and keys are drawn from.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     /// Ask the repos in this process, without a server.
     #[arg(long, conflicts_with = "server")]
     in_process: bool,
@@ -78,7 +78,7 @@ impl CheckArgs {
             let opened = OpenOptions::new().append(true).create(true).open(path);
             opened.map_err(|error| Misuse(format!("--out {}: the file cannot be written: {error}", path.display())))?;
         }
-        let plan = CheckPlan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.seed };
+        let plan = CheckPlan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.random.seed };
         let stop = on_signal()?;
         let mut progress = Progress::counting(self.ops as usize * subjects.len(), "operations");
         let mut runs = Vec::new();

@@ -180,7 +180,7 @@ impl PlanArgs {
 
     /// The seed of data, draws and resamples.
     pub(crate) fn seed(&self) -> u64 {
-        self.workload.seed
+        self.workload.random.seed
     }
 
     fn instrument(&self, session: &Session<'_>) -> anyhow::Result<Instrument> {

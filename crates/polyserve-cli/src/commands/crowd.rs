@@ -20,6 +20,7 @@ use super::cores::CoresArgs;
 use super::entrants::{left_out, serve};
 use super::names::full_names;
 use super::room::{self, roomy};
+use super::seed::SeedArgs;
 use super::session::{Context, Session};
 use super::times::{SLICES, WAITS, within};
 use crate::config_args::ConfigArgs;
@@ -64,9 +65,8 @@ pub(crate) struct CrowdArgs {
     /// Smaller crowds and shorter times.
     #[arg(long)]
     quick: bool,
-    /// The seed of data, draws and resamples.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     #[command(flatten)]
     cores: CoresArgs,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<Exit
     let crowds = args.crowds(&settings)?;
     let servers = args.servers(catalog)?;
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
-    let environment = session.environment([&bench.server_cores, &bench.client_cores], args.seed);
+    let environment = session.environment([&bench.server_cores, &bench.client_cores], args.random.seed);
     let description = args.plan(&bench, &crowds, &servers)?;
     let (cells, absent) = args.cells(catalog, &settings, &crowds, &servers)?;
     session.run(&args.record, environment, &mut Crowds { cells, absent, bench, description })
@@ -168,7 +168,7 @@ impl CrowdArgs {
             rate: self.rate,
             phase,
             description: DESCRIPTION.min(settings.config.max_body / 2),
-            seed: self.seed,
+            seed: self.random.seed,
             ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
             stop: session.stop.clone(),
         })

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::seed::SeedArgs;
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::data::{Data, EntityVersion, Row};
@@ -16,9 +17,8 @@ pub(crate) struct DataArgs {
     /// How many ids.
     #[arg(long, value_name = "N")]
     count: u64,
-    /// The same seed gives the same data.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     /// The first id; the others follow.
     #[arg(long, value_name = "ID", default_value_t = 0, allow_negative_numbers = true)]
     first_id: i64,
@@ -51,7 +51,8 @@ pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn write(args: &DataArgs, end: i64, json: bool, out: &mut impl Write) -> io::Result<()> {
-    let (data, line): (_, fn(&Row) -> String) = (Data::new(args.seed), if json { Row::to_json } else { Row::to_csv });
+    let (data, line): (_, fn(&Row) -> String) =
+        (Data::new(args.random.seed), if json { Row::to_json } else { Row::to_csv });
     let draws: &[EntityVersion] =
         if args.updates { &[EntityVersion::FirstUpdate, EntityVersion::SecondUpdate] } else { &[EntityVersion::New] };
     if !json && !args.no_header {

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::cores::CoresArgs;
 use super::names::tagged;
 use super::room;
+use super::seed::SeedArgs;
 use super::session::{Context, Session};
 use super::times::{SLICES, within};
 use super::workload::checked;
@@ -60,9 +61,8 @@ pub(crate) struct LadderArgs {
     /// The time of a turn before the measured time, for verification and warm-up.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
     warm_up: Duration,
-    /// The seed of the resamples.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     /// The sources of the rungs. They are built into target/ladder of this directory. [default: this command's own]
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
@@ -91,7 +91,7 @@ pub(crate) fn run(context: Context<'_>, args: &LadderArgs) -> anyhow::Result<Exi
     let (subjects, references, steps) = (args.subjects(session.catalog)?, args.references()?, args.steps()?);
     let instrument = args.instrument(&session)?;
     let settings = args.config.settings(None)?;
-    let environment = session.environment([&instrument.server_cores, &instrument.client_cores], args.seed);
+    let environment = session.environment([&instrument.server_cores, &instrument.client_cores], args.random.seed);
     let description = args.description(&subjects, &references, &steps, &instrument);
     let mut ladder = Ladder::new(subjects, rungs(&steps), args.rounds(), description, instrument);
     ladder.references = references;

@@ -18,6 +18,7 @@ pub(crate) mod report;
 pub(crate) mod room;
 pub(crate) mod scale;
 pub(crate) mod seam;
+mod seed;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod stress;

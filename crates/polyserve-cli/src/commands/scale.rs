@@ -33,9 +33,9 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let (targets, absent) = field.targets(&axes)?;
     let description = args.plan(&targets, &axes, mix, slice)?;
     let [server, client] = &cores;
-    let environment = session.environment([server, client], args.seed);
+    let environment = session.environment([server, client], args.random.seed);
     client.pin()?;
-    let instrument = ScaleBench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, session.stop.clone());
+    let instrument = ScaleBench::new(cores, [slice / 2, slice, slice / 2], mix, args.random.seed, session.stop.clone());
     let mut scale = Scale { targets, absent, rounds: args.rounds(), description, instrument };
     session.run(&args.record, environment, &mut scale)
 }

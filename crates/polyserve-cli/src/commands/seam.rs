@@ -15,6 +15,7 @@ use polyserve_lab::stores::twins::Lookups;
 
 use super::entrants::part_of;
 use super::scale::{memory_shortage, named};
+use super::seed::SeedArgs;
 use super::session::Context;
 
 /// What `polyserve seam` is told.
@@ -54,9 +55,8 @@ pub(crate) struct SeamArgs {
     /// Some rounds on one filling, as JSON: what a run starts its processes with.
     #[arg(long, value_name = "JSON", hide = true)]
     visit: Option<String>,
-    /// The seed of draws and resamples.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     #[command(flatten)]
     record: RecordArgs,
 }
@@ -83,10 +83,10 @@ pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitC
         keys: args.keys,
         payload_bytes: args.payload as usize,
         gets: args.gets.unwrap_or(args.keys),
-        seed: args.seed,
+        seed: args.random.seed,
     };
     args.fits(&setup)?;
-    let environment = session.environment([&session.available; 2], args.seed);
+    let environment = session.environment([&session.available; 2], args.random.seed);
     let processes = Processes { stop: session.stop.clone(), patience: setup.patience() };
     let measure = move |visit: &SeamRun| {
         let launch = part_of("seam", "visit", visit).map_err(|error| Absence::failed(error.to_string()))?;

@@ -14,6 +14,7 @@ use polyserve_lab::limits;
 use serde_json::json;
 
 use super::room::roomy;
+use super::seed::SeedArgs;
 use super::session::{Context, Session};
 use crate::config_args::ConfigArgs;
 
@@ -39,9 +40,8 @@ pub(crate) struct StressArgs {
     /// Retry-After is a right answer.
     #[arg(long, conflicts_with = "mode")]
     burst: bool,
-    /// The data's seed.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
@@ -75,8 +75,8 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
         Some(foreign) => self::foreign(args, foreign, &settings, &session, context.allocator)?,
         None => own(session.catalog, args, &settings)?,
     };
-    let scenario = Scenario::new(args.scale, Data::new(args.seed));
-    let environment = session.environment([&session.available; 2], args.seed);
+    let scenario = Scenario::new(args.scale, Data::new(args.random.seed));
+    let environment = session.environment([&session.available; 2], args.random.seed);
     // What all rounds of a record have in common: not the server, the repo and the mode.
     let (requests, given) = (scenario.total(), args.config.given()?);
     let description = json!({"requests": requests, "connections": args.connections, "settings": given});

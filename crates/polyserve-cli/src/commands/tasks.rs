@@ -22,6 +22,7 @@ use polyserve_lab::machine::Cores;
 
 use super::entrants::this_program;
 use super::names::once;
+use super::seed::SeedArgs;
 use super::session::Context;
 use super::times::within;
 
@@ -45,9 +46,8 @@ pub(crate) struct TasksArgs {
     /// The recurrence in the order of the published code, A(n-3) + A(n-2) - A(n-1), not of its text.
     #[arg(long)]
     as_published: bool,
-    /// The starting terms' seed.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    random: SeedArgs,
     /// Short tasks, and not every number of them: less than 3 minutes.
     #[arg(long)]
     quick: bool,
@@ -75,7 +75,7 @@ pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<Exit
         return Err(Misuse(format!("--cores {cores}: there is no core {missing}, only {available}")).into());
     }
     let settings = args.plan(session.catalog, &cores)?;
-    let environment = session.environment([&cores, &cores], args.seed);
+    let environment = session.environment([&cores, &cores], args.random.seed);
     let contestants = contestants(&settings, &args.contestants, &session.stop);
     let mut tasks = Tasks::new(settings, contestants, cores, session.stop.clone());
     session.run(&args.record, environment, &mut tasks)
@@ -94,7 +94,7 @@ impl TasksArgs {
             task_ms: task.as_secs_f64() * 1000.0,
             counts,
             series: usize::from(self.series),
-            seed: self.seed,
+            seed: self.random.seed,
             order,
             cores: cores.to_string(),
             core_count: cores.count(),

@@ -2,6 +2,7 @@
 
 use std::iter::repeat_n;
 
+use super::seed::SeedArgs;
 use polyserve_lab::Misuse;
 use polyserve_lab::reference::BODY;
 use polyserve_load::data::Data;
@@ -28,9 +29,8 @@ pub(crate) struct WorkloadArgs {
     /// Entities: which are asked for, uniform, zipf:0.99 or hot: one alone. [default: uniform]
     #[arg(long, value_name = "DIST")]
     pub(crate) dist: Option<Dist>,
-    /// Entities: the seed of their data and their order.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) random: SeedArgs,
 }
 
 impl WorkloadArgs {
@@ -65,7 +65,7 @@ impl WorkloadArgs {
     /// The entities' traffic, `keys` and `mix` where nothing else was said.
     pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
         let (keys, mix) = self.asked(keys, mix);
-        Traffic::entities(&Data::new(self.seed), keys, self.dist.unwrap_or_default(), mix, self.seed)
+        Traffic::entities(&Data::new(self.random.seed), keys, self.dist.unwrap_or_default(), mix, self.random.seed)
     }
 }
 

@@ -81,6 +81,21 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     assert_eq!(kinds, ["environment", "end"].repeat(2), "nothing was measured again");
 }
 
+/// A quick comparison takes two repos that suit the workload, and says why.
+#[test]
+fn a_quick_comparison_takes_repos_by_the_workload() {
+    let by_mix = [
+        ("get=95,put=5", "std_rwlock", "one lock is the fastest"),
+        ("get=50,put=50", "packed", "leads if at least half of the requests write"),
+    ];
+    for (mix, second, why) in by_mix {
+        let args = format!("--quick --rounds=1 --no-latency --servers=tokio_tcp --mix={mix}");
+        let output = ended(0, &format!("compare {args} {TINY}"));
+        has(&text(&output.stderr), &["sharded is a candidate", &format!("{second} is a candidate"), why]);
+        has(&text(&output.stdout), &["tokio_tcp/sharded", &format!("tokio_tcp/{second}")]);
+    }
+}
+
 /// As after a crash: the last round is not whole, and is measured again. Earlier rounds are kept, and so is the rate.
 #[test]
 fn a_comparison_resumes_after_its_last_whole_round() {

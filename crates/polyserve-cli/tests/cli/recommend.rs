@@ -92,7 +92,7 @@ fn what_does_not_fit_the_memory_is_left_out() {
     has(
         &error,
         &[
-            "sharded is left out: 10000 entities need about 1045 KiB there, and the limit is 1 KiB",
+            "sharded is left out: 10,000 entities need about 1,045 KiB there, and the limit is 1 KiB",
             "packed is left out",
         ],
     );

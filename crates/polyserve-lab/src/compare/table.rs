@@ -1,5 +1,6 @@
 //! A ranking for people.
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
@@ -62,17 +63,33 @@ fn narrow_table(rows: &[RankingRow]) -> Table {
     if table.width() > WIDTH { table.without(2) } else { table }
 }
 
-/// A name of at most `max` characters, of which the middle is left out.
-fn shortened(name: &str, max: usize) -> String {
+/// Returns names of at most `max` characters, without a part of their middle. They stay distinct: the gap moves until they are,
+/// and if no place makes them so, the names stay whole.
+fn shortened(names: &[&str], max: usize) -> Vec<String> {
     const GAP: &str = "..";
-    let length = name.chars().count();
-    if length <= max {
-        return name.to_owned();
+    let whole = || names.iter().map(|name| (*name).to_owned()).collect();
+    if names.iter().all(|name| name.chars().count() <= max) {
+        return whole();
     }
     let kept = max.saturating_sub(GAP.len());
-    let head: String = name.chars().take(kept / 2).collect();
-    let tail: String = name.chars().skip(length - (kept - kept / 2)).collect();
-    format!("{head}{GAP}{tail}")
+    let with_head = |head: usize| -> Vec<String> {
+        let short = |name: &&str| {
+            let length = name.chars().count();
+            if length <= max {
+                return (*name).to_owned();
+            }
+            let start: String = name.chars().take(head).collect();
+            let end: String = name.chars().skip(length - (kept - head)).collect();
+            format!("{start}{GAP}{end}")
+        };
+        names.iter().map(short).collect()
+    };
+    let mut heads: Vec<usize> = (0..=kept).collect();
+    heads.sort_by_key(|head| head.abs_diff(kept / 2));
+    let distinct = names.iter().collect::<HashSet<_>>().len();
+    let are_distinct = |short: &Vec<String>| short.iter().collect::<HashSet<_>>().len() == distinct;
+    let found = heads.into_iter().map(with_head).find(are_distinct);
+    found.unwrap_or_else(whole)
 }
 
 /// The columns of the narrow table, with names of at most `max` characters.
@@ -82,7 +99,8 @@ fn named_table(rows: &[RankingRow], max: usize) -> Table {
         ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
     let mut table = Table::of_numbers(&header).with_texts_in(1).with_texts_in(4);
     let mut rank = 0;
-    for row in rows {
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    for (row, name) in rows.iter().zip(shortened(&names, max)) {
         let is_ranked = matches!(row.role, Role::Baseline | Role::Ranked);
         rank += usize::from(is_ranked);
         let [ratio, interval, verdict] = compared(row, row.throughput, 2, ["faster", "slower"]);
@@ -94,7 +112,7 @@ fn named_table(rows: &[RankingRow], max: usize) -> Table {
         let [p50, p99, _] = latencies(row);
         table.row(vec![
             if is_ranked { rank.to_string() } else { String::new() },
-            shortened(&row.name, max),
+            name,
             count(row.requests_per_s),
             if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
             verdict,

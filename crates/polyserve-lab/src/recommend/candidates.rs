@@ -159,7 +159,7 @@ mod tests {
         assert!(names(&small).iter().all(|name| name.ends_with("/packed")), "{small:?}");
         let least = Workload { memory_limit_bytes: Some(1), ..workload() };
         let error = CandidateSet::of(&Catalog::builtin(), &least, &[], &[]).unwrap_err();
-        assert!(error.to_string().contains("packed is left out: 10000 entities need about 440 KiB"), "{error}");
+        assert!(error.to_string().contains("packed is left out: 10,000 entities need about 440 KiB"), "{error}");
         let many = of(&Workload { connections: 2000, ..workload() });
         assert!(!names(&many).iter().any(|name| name.starts_with("leader_followers")));
         assert!(many.because[0].contains("2000 connections"), "{:?}", many.because);

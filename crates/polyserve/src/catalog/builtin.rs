@@ -268,22 +268,38 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
     ServerEntry { code, tags: executor.tags.clone(), ..entry }
 }
 
+/// The number of entities from which `sharded` is ahead of `packed` (record `stores-keys`, half puts).
+#[cfg(feature = "memory")]
+const PACKED_KEYS: u64 = 1_000_000;
+
+/// The max number of entities with which `papaya` leads (record `stores-keys`: at 100 000 it does, at 1 000 000 not).
+#[cfg(feature = "papaya")]
+const PAPAYA_KEYS: u64 = 100_000;
+
 #[cfg(feature = "memory")]
 fn memory(catalog: Catalog) -> Catalog {
     let catalog = catalog
         .with_repo(repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex))
         .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock).with_suits(Suits {
-            when: |workload| !workload.waits && workload.cores == 1 && workload.reads_pct >= 90,
+            when: |workload| !workload.waits && workload.cores == 1 && workload.mostly_reads(),
             why: "on one core that mostly reads, one lock is the fastest",
             overhead: 99,
             usual: false,
         }))
-        .with_repo(repo!(
-            "two_level",
-            "a lock for the map, and a lock for each entity: as published",
-            REPO,
-            polyserve::memory::TwoLevel
-        ))
+        .with_repo(
+            repo!(
+                "two_level",
+                "a lock for the map, and a lock for each entity: as published",
+                REPO,
+                polyserve::memory::TwoLevel
+            )
+            .with_suits(Suits {
+                when: |workload| workload.is_parallel() && workload.writes_much() && workload.is_large(),
+                why: "on several cores that write large entities, an entity is copied under its own lock alone",
+                overhead: 126,
+                usual: false,
+            }),
+        )
         .with_repo(
             repo!("sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded)
                 .with_tags(&[Tag::Scale, Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")])
@@ -296,8 +312,11 @@ fn memory(catalog: Catalog) -> Catalog {
         )
         .with_repo(repo!("packed", "entities packed in pages, in shards: the smallest", REPO, Packed).with_suits(
             Suits {
-                when: |workload| !workload.waits && (workload.reads_pct <= 50 || workload.memory_limit.is_some()),
-                why: "it is the smallest, and leads if at least half of the requests write",
+                when: |workload| {
+                    let leads = workload.writes_much() && !workload.is_large() && workload.keys < PACKED_KEYS;
+                    !workload.waits && (leads || workload.memory_limit.is_some())
+                },
+                why: "it is the smallest, and leads if at least half of the requests write small entities",
                 overhead: 30,
                 usual: false,
             },
@@ -326,9 +345,10 @@ fn memory(catalog: Catalog) -> Catalog {
             .with_tags(&[Tag::NextToMap("papaya")])
             .with_suits(Suits {
                 when: |workload| {
-                    !workload.waits && workload.cores > 1 && workload.reads_pct >= 99 && workload.keys <= 100_000
+                    let leads = workload.hardly_writes() && workload.keys <= PAPAYA_KEYS && !workload.is_large();
+                    workload.is_parallel() && leads
                 },
-                why: "on several cores that hardly write, readers without locks lead, up to 100 000 entities",
+                why: "on several cores that hardly write, readers without locks lead, up to 100,000 small entities",
                 overhead: 111,
                 usual: false,
             }),
@@ -338,8 +358,8 @@ fn memory(catalog: Catalog) -> Catalog {
         repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc)
             .with_tags(&[Tag::NextToMap("scc")])
             .with_suits(Suits {
-                when: |workload| !workload.waits && workload.cores > 1 && (51..99).contains(&workload.reads_pct),
-                why: "on several cores that also write, a lock for each bucket leads",
+                when: |workload| workload.is_parallel() && !workload.writes_much() && !workload.hardly_writes(),
+                why: "on several cores that also write, a lock for each bucket leads if ids are new, and ties if not",
                 overhead: 101,
                 usual: false,
             }),

@@ -1,10 +1,23 @@
 //! The choice of repos for a workload, by the crossings that were recorded.
 //!
 //! Each entry of the catalog has its own rule, so the choice needs no second list of names. The rules come from the records
-//! `stores-workers`, `stores-keys` and `stores-memory` of 2026-11-22, which `docs/STRATEGIES.md` shows. The records have 0, 5, 50 and
+//! `stores-workers`, `stores-keys`, `stores-payload` and `stores-memory` of 2026-11-22, which `docs/STRATEGIES.md` shows. The records have 0, 5, 50 and
 //! 100 % writes; a rule between two of them is a guess, and `recommend` measures what the rules select.
 
 use super::{Catalog, RepoEntry};
+
+/// The percentage of reads from which one lock is the fastest on one core (`stores-workers`, one worker, 95 % and 100 % reads).
+const MOSTLY_READS: u32 = 90;
+
+/// The percentage of reads from which readers without locks lead (`stores-workers`: at 100 % they do, at 95 % not).
+const HARDLY_WRITES: u32 = 99;
+
+/// The max percentage of reads of a workload that writes much (`stores-workers`, half puts).
+const WRITES_MUCH: u32 = 50;
+
+/// The bytes of text from which an entity is large: copying it costs more than finding it (`stores-payload`, between 256 and
+/// 4096 bytes).
+const LARGE_PAYLOAD: u64 = 4096;
 
 /// What the choice of a repo depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +37,31 @@ pub struct RepoCriteria {
 }
 
 impl RepoCriteria {
+    /// Whether requests run on several cores and do not wait.
+    pub fn is_parallel(&self) -> bool {
+        self.cores > 1 && !self.waits
+    }
+
+    /// Whether at least 90 % of the requests read.
+    pub fn mostly_reads(&self) -> bool {
+        self.reads_pct >= MOSTLY_READS
+    }
+
+    /// Whether at least 99 % of the requests read.
+    pub fn hardly_writes(&self) -> bool {
+        self.reads_pct >= HARDLY_WRITES
+    }
+
+    /// Whether at least half of the requests write.
+    pub fn writes_much(&self) -> bool {
+        self.reads_pct <= WRITES_MUCH
+    }
+
+    /// Whether an entity's text has at least 4 KiB.
+    pub fn is_large(&self) -> bool {
+        self.payload_bytes >= LARGE_PAYLOAD
+    }
+
     /// Estimates the bytes of all entities in a repo that needs `overhead` bytes for each, in addition to the text.
     pub fn bytes(&self, overhead: u64) -> u64 {
         self.keys.saturating_mul(self.payload_bytes.saturating_add(overhead))
@@ -78,15 +116,28 @@ impl Catalog {
                 Some(limit) if bytes > limit => choice.left_out.push(format!(
                     "{} is left out: {} entities need about {} KiB there, and the limit is {} KiB",
                     entry.name,
-                    criteria.keys,
-                    bytes.div_ceil(1 << 10),
-                    limit >> 10
+                    grouped(criteria.keys),
+                    grouped(bytes.div_ceil(1 << 10)),
+                    grouped(limit >> 10)
                 )),
                 _ => choice.repos.push((entry, format!("{} is a candidate: {why}", entry.name))),
             }
         }
         choice
     }
+}
+
+/// Shows a number with commas between its thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
 }
 
 #[cfg(all(test, feature = "memory", feature = "papaya", feature = "scc"))]
@@ -110,6 +161,18 @@ mod tests {
             (RepoCriteria { reads_pct: 50, ..USUAL }, &["sharded", "packed"]),
             (RepoCriteria { cores: 2, reads_pct: 0, ..USUAL }, &["sharded", "packed"]),
             (RepoCriteria { waits: true, cores: 8, ..USUAL }, &["sharded"]),
+            (RepoCriteria { reads_pct: 90, ..USUAL }, &["sharded", "std_rwlock"]),
+            (RepoCriteria { reads_pct: 89, ..USUAL }, &["sharded"]),
+            (RepoCriteria { cores: 2, reads_pct: 99, keys: 100_000, ..USUAL }, &["sharded", "papaya"]),
+            (RepoCriteria { cores: 2, reads_pct: 99, keys: 100_001, ..USUAL }, &["sharded"]),
+            (RepoCriteria { cores: 2, reads_pct: 98, ..USUAL }, &["sharded", "scc"]),
+            (RepoCriteria { cores: 2, reads_pct: 51, ..USUAL }, &["sharded", "scc"]),
+            (RepoCriteria { cores: 2, reads_pct: 50, keys: 999_999, ..USUAL }, &["sharded", "packed"]),
+            (RepoCriteria { cores: 2, reads_pct: 50, keys: 1_000_000, ..USUAL }, &["sharded"]),
+            (RepoCriteria { cores: 2, reads_pct: 50, payload_bytes: 4095, ..USUAL }, &["sharded", "packed"]),
+            (RepoCriteria { cores: 2, reads_pct: 50, payload_bytes: 4096, ..USUAL }, &["sharded", "two_level"]),
+            (RepoCriteria { cores: 2, reads_pct: 100, payload_bytes: 4095, ..USUAL }, &["sharded", "papaya"]),
+            (RepoCriteria { cores: 2, reads_pct: 100, payload_bytes: 4096, ..USUAL }, &["sharded"]),
             (RepoCriteria { memory_limit: Some(1 << 20), ..USUAL }, &["packed"]),
             (RepoCriteria { memory_limit: Some(1 << 30), ..USUAL }, &["sharded", "std_rwlock", "packed"]),
         ];
@@ -124,7 +187,7 @@ mod tests {
         let choice = catalog.repos_for(&RepoCriteria { memory_limit: Some(1024), ..USUAL });
         assert!(choice.repos.is_empty());
         assert!(
-            choice.left_out.iter().all(|line| line.contains("is left out: 10000 entities need about")),
+            choice.left_out.iter().all(|line| line.contains("is left out: 10,000 entities need about")),
             "{choice:?}"
         );
     }

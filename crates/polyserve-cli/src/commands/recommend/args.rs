@@ -1,5 +1,6 @@
 //! The arguments of `polyserve recommend`.
 
+use crate::commands::seed::SeedArgs;
 use polyserve::env::parse_bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,9 +47,8 @@ pub(crate) struct RecommendArgs {
     /// The repos, separated by commas. [default: one to three that suit the workload]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
-    /// The seed of the data and its order.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) random: SeedArgs,
     /// Ask no questions: use the defaults.
     #[arg(long)]
     pub(super) defaults: bool,
@@ -58,6 +58,7 @@ pub(crate) struct RecommendArgs {
     pub(super) out: Option<PathBuf>,
 }
 
-fn bytes(text: &str) -> Result<u64, &'static str> {
+/// Parses a number of bytes.
+pub(super) fn bytes(text: &str) -> Result<u64, &'static str> {
     parse_bytes(text).ok_or("it is a number of bytes such as 65536, 64MiB or 1GiB")
 }

@@ -10,7 +10,7 @@ use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::recommend::Workload;
 use polyserve_lab::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT};
 
-use super::args::RecommendArgs;
+use super::args::{RecommendArgs, bytes};
 
 /// The source of values that no flag gives.
 enum Source {
@@ -59,6 +59,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     };
     let wait = time(args.wait, &source, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
     let p99 = time(args.p99, &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
+    let memory = memory(args.memory, &source)?;
     if matches!(source, Source::Defaults) {
         defaulted.extend(args.wait.is_none().then(|| String::from("--wait 0s")));
         defaulted.extend(args.p99.is_none().then(|| String::from("no --p99")));
@@ -82,14 +83,30 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
         keys,
         cores: small(cores, "--cores")?,
         p99_goal_ms: p99.map(milliseconds),
-        memory_limit_bytes: args.memory,
+        memory_limit_bytes: memory,
     };
     Ok((workload, defaulted))
 }
 
+/// The answer that sets no limit.
+const NONE: &str = "none";
+
+/// Returns the memory limit that was given or answered, in bytes; `None` without one.
+fn memory(given: Option<u64>, source: &Source) -> anyhow::Result<Option<u64>> {
+    const QUESTION: &str = "Max memory for the entities? (none, 64MiB)";
+    let (None, Source::Terminal) = (given, source) else { return Ok(given) };
+    let parsed = |text: &str| if text == NONE { Ok(None) } else { bytes(text).map(Some) };
+    let answer: String = Input::new()
+        .with_prompt(QUESTION)
+        .default(NONE.to_owned())
+        .validate_with(|text: &String| parsed(text).map(drop))
+        .interact_text()
+        .context("--memory was not answered")?;
+    parsed(&answer).map_err(|expected| Misuse(format!("--memory {answer}: {expected}")).into())
+}
+
 /// Returns the time that was given or answered; `None` without one.
 fn time(given: Option<Duration>, source: &Source, question: &str, usual: &str) -> anyhow::Result<Option<Duration>> {
-    const NONE: &str = "none";
     let (None, Source::Terminal) = (given, source) else { return Ok(given) };
     let parsed = |text: &str| if text == NONE { Ok(None) } else { humantime::parse_duration(text).map(Some) };
     let answer: String = Input::new()

@@ -52,7 +52,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     let session = context.start()?;
     let time_was_up = stop_after(args.time, &session.stop)?;
     let mut comparison = args.comparison(&session, &workload, &set)?;
-    let environment = session.environment(cores_of(&comparison), args.seed);
+    let environment = session.environment(cores_of(&comparison), args.random.seed);
     comparison.details = vec![
         ("settings", ConfigArgs::default().given()?),
         ("workload", serde_json::to_value(&workload)?),
@@ -69,7 +69,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         defaulted: &defaulted,
         candidates: &set.candidates,
         because: &set.because,
-        seed: args.seed,
+        seed: args.random.seed,
         time_was_up: time_was_up.load(Ordering::Acquire),
     };
     let recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
@@ -150,7 +150,7 @@ impl RecommendArgs {
             if rest.is_empty() { chosen("--cores", None, Some(&server_cores), available)? } else { Cores::from(rest) };
         let mix = Mix { get: workload.reads_pct, put: 100 - workload.reads_pct };
         let (connections, usage) = (workload.connections, workload.usage());
-        let traffic = checked(workload.traffic(self.seed), connections, usage)?;
+        let traffic = checked(workload.traffic(self.random.seed), connections, usage)?;
         Ok(Instrument {
             server_cores,
             client_cores,

@@ -52,7 +52,7 @@ pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
         return Err(Misuse(format!("there is nothing to measure: {why}")).into());
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 10 }) as usize;
-    let environment = session.environment([&session.available; 2], args.seed);
+    let environment = session.environment([&session.available; 2], args.random.seed);
     let description = field.plan(&stores, &baseline, &axes, &loads, rounds);
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
     let instrument = Processes { stop: session.stop.clone(), patience };
@@ -211,7 +211,7 @@ impl StoreTargets<'_> {
             keys: place.keys,
             payload_bytes: place.payload_bytes,
             loads,
-            seed: self.args.seed,
+            seed: self.args.random.seed,
             warm_up_s: slice / 4.0,
             time_s: slice,
             limit_s: self.args.limit.as_secs_f64(),

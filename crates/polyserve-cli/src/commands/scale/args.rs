@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::commands::cores::CoresArgs;
 use crate::commands::names::once;
+use crate::commands::seed::SeedArgs;
 use crate::commands::times::{SLICES, within};
 use crate::config_args::ConfigArgs;
 
@@ -75,9 +76,8 @@ pub(crate) struct ScaleArgs {
     /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
     #[arg(long)]
     pub(super) quick: bool,
-    /// The seed of data, draws and resamples.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) random: SeedArgs,
     #[command(flatten)]
     pub(super) cores: CoresArgs,
     #[command(flatten)]
