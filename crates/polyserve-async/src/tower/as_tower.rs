@@ -4,6 +4,7 @@
 //!
 //! Cost: an allocation for the future, one for a request's body, one for the answer's body.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -115,7 +116,7 @@ impl AsTower {
         match self.read(&parts, body).await {
             Ok((method, body)) => match self.call_with(&parts, method, &body) {
                 Ok(response) => self.placed(response),
-                Err(later) => self.placed(response(caught(later, || ()).await, Vec::new())),
+                Err(later) => self.placed(response(caught(later, panicked).await, Vec::new())),
             },
             Err(reply) => self.placed(response(reply, Vec::new())),
         }
@@ -201,14 +202,11 @@ impl AsTower {
     }
 }
 
-/// Awaits a deferred answer. A panic becomes an answer, after a call of `on_panic`.
-pub(crate) async fn caught(mut future: BoxFuture<Reply>, on_panic: impl Fn()) -> Reply {
+/// Awaits a deferred answer. `panicked` makes an answer of a panic.
+pub(crate) async fn caught(mut future: BoxFuture<Reply>, panicked: impl Fn(Box<dyn Any + Send>) -> Reply) -> Reply {
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        polled.unwrap_or_else(|panic| {
-            on_panic();
-            Poll::Ready(panicked(panic))
-        })
+        polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
     })
     .await
 }

@@ -5,11 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::seed::SeedArgs;
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::data::{Data, EntityVersion, Row};
 use polyserve_lab::output::quiet;
+
+use super::seed::SeedArgs;
 
 /// What `polyserve data` is told.
 #[derive(Debug, clap::Args)]

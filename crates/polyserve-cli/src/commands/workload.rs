@@ -2,11 +2,12 @@
 
 use std::iter::repeat_n;
 
-use super::seed::SeedArgs;
 use polyserve_lab::Misuse;
 use polyserve_lab::reference::BODY;
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
+
+use super::seed::SeedArgs;
 
 /// A workload.
 #[derive(Clone, Debug, clap::Args)]

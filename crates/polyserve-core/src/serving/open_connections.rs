@@ -89,6 +89,13 @@ struct ConnectionSets {
     wake_pipes: Vec<WakePipe>,
 }
 
+impl ConnectionSets {
+    /// The number of connections that count towards the limit.
+    fn count(&self) -> usize {
+        (self.open.len() + self.waiting + self.silent).saturating_sub(self.leaving)
+    }
+}
+
 impl OpenConnections {
     /// An empty set for a server in which each connection has a thread of its own, and with at most this number of them.
     pub fn new(threads: usize) -> Self {
@@ -137,8 +144,7 @@ impl OpenConnections {
     /// counted, and the caller must reject it.
     pub fn wait_for_thread(&self) -> bool {
         let mut state = lock(&self.state);
-        let total = state.open.len() + state.waiting + state.silent;
-        if total >= self.max.saturating_add(state.leaving) && !self.evict_one(&mut state) {
+        if state.count() >= self.max && !self.evict_one(&mut state) {
             self.set_crowded();
             return false;
         }
@@ -327,8 +333,7 @@ impl OpenConnections {
 
     /// The number of connections that count towards the limit, those that wait for a thread included.
     pub fn count(&self) -> usize {
-        let state = lock(&self.state);
-        (state.open.len() + state.waiting + state.silent).saturating_sub(state.leaving)
+        lock(&self.state).count()
     }
 
     /// The number of open connections.

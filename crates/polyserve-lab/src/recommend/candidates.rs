@@ -4,6 +4,7 @@
 
 use polyserve::catalog::{Catalog, Promise, RepoChoice, RepoEntry, ServerEntry, Tag};
 use polyserve::{Connections, ServerConfig};
+use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
 
 use super::workload::Workload;
@@ -102,7 +103,15 @@ impl CandidateSet {
         }
         let builtin = Catalog::builtin();
         let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
-        let RepoChoice { repos: suited, left_out } = catalog.repos_for(&workload.criteria());
+        let criteria = workload.criteria();
+        let RepoChoice { repos: suited, left_out } = catalog.repos_for(&criteria);
+        let number = |number: u64| count(number as f64);
+        let (keys, limit) = (number(criteria.keys), number(criteria.memory_limit.unwrap_or(0) >> 10));
+        let too_large = |(entry, bytes): (&RepoEntry, u64)| {
+            let (name, needed) = (&entry.name, number(bytes.div_ceil(1 << 10)));
+            format!("{name} is left out: {keys} entities need about {needed} KiB there, and the limit is {limit} KiB")
+        };
+        let left_out: Vec<String> = left_out.into_iter().map(too_large).collect();
         let mut repos: Vec<&RepoEntry> =
             suited.iter().map(|(entry, _)| *entry).filter(|entry| !is_own(entry)).collect();
         repos.extend(catalog.repos().iter().filter(is_own));
@@ -160,6 +169,8 @@ mod tests {
         let least = Workload { memory_limit_bytes: Some(1), ..workload() };
         let error = CandidateSet::of(&Catalog::builtin(), &least, &[], &[]).unwrap_err();
         assert!(error.to_string().contains("packed is left out: 10,000 entities need about 440 KiB"), "{error}");
+        let is_named = |line: &str| line.contains("is left out: 10,000 entities need about");
+        assert!(error.to_string().split("; ").all(is_named), "{error}");
         let many = of(&Workload { connections: 2000, ..workload() });
         assert!(!names(&many).iter().any(|name| name.starts_with("leader_followers")));
         assert!(many.because[0].contains("2000 connections"), "{:?}", many.because);

@@ -1,8 +1,9 @@
 //! The choice of repos for a workload, by the crossings that were recorded.
 //!
 //! Each entry of the catalog has its own rule, so the choice needs no second list of names. The rules come from the records
-//! `stores-workers`, `stores-keys`, `stores-payload` and `stores-memory` of 2026-11-22, which `docs/STRATEGIES.md` shows. The records have 0, 5, 50 and
-//! 100 % writes; a rule between two of them is a guess, and `recommend` measures what the rules select.
+//! `stores-workers`, `stores-keys`, `stores-payload` and `stores-memory` of 2026-11-22, which `docs/STRATEGIES.md` shows. The
+//! records have 0, 5, 50 and 100 % writes; a rule between two of them is a guess, and `recommend` measures what the rules
+//! select.
 
 use super::{Catalog, RepoEntry};
 
@@ -86,8 +87,8 @@ pub struct Suits {
 pub struct RepoChoice<'a> {
     /// The candidates, the usual one first, each with a sentence that says why.
     pub repos: Vec<(&'a RepoEntry, String)>,
-    /// A sentence for each repo that needs too much memory.
-    pub left_out: Vec<String>,
+    /// The repos that need more memory than the limit, each with the bytes that it needs.
+    pub left_out: Vec<(&'a RepoEntry, u64)>,
 }
 
 impl Catalog {
@@ -113,31 +114,12 @@ impl Catalog {
         for (entry, Suits { why, overhead, .. }) in suits {
             let bytes = criteria.bytes(overhead);
             match criteria.memory_limit {
-                Some(limit) if bytes > limit => choice.left_out.push(format!(
-                    "{} is left out: {} entities need about {} KiB there, and the limit is {} KiB",
-                    entry.name,
-                    grouped(criteria.keys),
-                    grouped(bytes.div_ceil(1 << 10)),
-                    grouped(limit >> 10)
-                )),
+                Some(limit) if bytes > limit => choice.left_out.push((entry, bytes)),
                 _ => choice.repos.push((entry, format!("{} is a candidate: {why}", entry.name))),
             }
         }
         choice
     }
-}
-
-/// Shows a number with commas between its thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut shown = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
 }
 
 #[cfg(all(test, feature = "memory", feature = "papaya", feature = "scc"))]
@@ -186,9 +168,6 @@ mod tests {
         let catalog = Catalog::builtin();
         let choice = catalog.repos_for(&RepoCriteria { memory_limit: Some(1024), ..USUAL });
         assert!(choice.repos.is_empty());
-        assert!(
-            choice.left_out.iter().all(|line| line.contains("is left out: 10,000 entities need about")),
-            "{choice:?}"
-        );
+        assert!(!choice.left_out.is_empty() && choice.left_out.iter().all(|(_, bytes)| *bytes > 1024), "{choice:?}");
     }
 }

@@ -11,17 +11,18 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
-use polyserve_core::BoxFuture;
-use polyserve_core::Reply;
 use polyserve_core::http1::decode::Refusal;
 use polyserve_core::http1::session::panicked;
+use polyserve_core::panics::text_of;
 use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
+use polyserve_core::{BoxFuture, Reply};
 
 use super::output::{self, HyperBuffers, Output};
 use super::request_scanner::{Position, RequestScanner};
@@ -168,6 +169,14 @@ impl ConnectionState {
     pub(super) fn panicked(&self, panic: Box<dyn Any + Send>) -> Reply {
         self.server().count_panic();
         panicked(panic)
+    }
+
+    /// Drops a future of the service. Its destructor may panic.
+    pub(super) fn abandon<F>(&self, future: F) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+            self.server().count_panic();
+            tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
+        }
     }
 
     /// Counts an answer that hyper has completely.

@@ -15,6 +15,7 @@ mod streams;
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -269,7 +270,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         Err(later) => later,
     };
     let late = || Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-    let reply = within(server.config.answer_timeout, caught(later, || server.count_panic())).await;
+    let reply = within(server.config.answer_timeout, caught(later, |panic| streams.connection.panicked(panic))).await;
     response(reply.unwrap_or_else(late), Vec::new())
 }
 
@@ -302,9 +303,6 @@ impl<'a> ServiceCallCount<'a> {
 
 impl Drop for ServiceCallCount<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.connection.server().count_panic();
-        }
         if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.connection.entry.set_calling(false);
         }
@@ -315,11 +313,15 @@ impl Service for TrackedService {
     fn call(&self, request: polyserve_core::Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let _call = ServiceCallCount::new(&self.0);
         let connection = &self.0.connection;
-        connection.server().env.service.call(request.with_peer(connection.peer), body)
+        let request = request.with_peer(connection.peer);
+        let called = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.call(request, body)));
+        called.unwrap_or_else(|panic| Answer::Now(connection.panicked(panic)))
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         let _call = ServiceCallCount::new(&self.0);
-        self.0.connection.server().env.service.head(head)
+        let connection = &self.0.connection;
+        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.head(head)));
+        asked.unwrap_or_else(|panic| Some(connection.panicked(panic)))
     }
 }

@@ -20,9 +20,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use polyserve_core::answer::{Answer, BoxFuture};
 use polyserve_core::http1::decode::{Framing, Refusal};
-use polyserve_core::panics::text_of;
 use polyserve_core::service::Body;
-use polyserve_core::serving::ServerState;
 use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
 
 use super::connection_state::{ConnectionState, Stage};
@@ -292,7 +290,7 @@ impl ServiceFuture {
 
     fn poll_later(&mut self, cx: &mut Context<'_>, mut future: BoxFuture<Reply>, headers: HeaderMap) {
         if self.connection.state().timed_out {
-            abandon(future, self.connection.server());
+            self.connection.abandon(future);
             self.connection.state().must_linger = true;
             self.close = true;
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
@@ -309,21 +307,13 @@ impl ServiceFuture {
             Ok(Poll::Ready(reply)) => reply,
             Err(panic) => self.connection.panicked(panic),
         };
-        abandon(future, self.connection.server());
+        self.connection.abandon(future);
         self.respond(reply, Vec::new(), headers);
     }
 }
 
 fn complete_head<'a>(method: Method, target: &'a str, version: Version, headers: Headers<'a>) -> Head<'a> {
     Head { method, target, version, headers }
-}
-
-/// Drops a future of the service. Its destructor may panic.
-fn abandon(future: BoxFuture<Reply>, server: &ServerState) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
-        server.count_panic();
-        tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
-    }
 }
 
 impl Future for ServiceFuture {
@@ -351,7 +341,7 @@ impl Future for ServiceFuture {
 impl Drop for ServiceFuture {
     fn drop(&mut self) {
         if let ServiceState::Later(future, _) = std::mem::replace(&mut self.state, ServiceState::Taken) {
-            abandon(future, self.connection.server());
+            self.connection.abandon(future);
         }
     }
 }

@@ -377,10 +377,7 @@ impl<B> TowerFuture<B> {
     /// Drops a future of the service. Its destructor may panic.
     fn abandon(&self, future: BoxedCall<B>) {
         let _calling = ServiceCall::new(&self.connection);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
-            self.connection.server().count_panic();
-            tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
-        }
+        self.connection.abandon(future);
     }
 }
 

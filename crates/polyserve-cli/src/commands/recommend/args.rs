@@ -1,9 +1,11 @@
 //! The arguments of `polyserve recommend`.
 
-use crate::commands::seed::SeedArgs;
-use polyserve::env::parse_bytes;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use polyserve::env::parse_bytes;
+
+use crate::commands::seed::SeedArgs;
 
 /// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
 #[derive(Debug, clap::Args)]

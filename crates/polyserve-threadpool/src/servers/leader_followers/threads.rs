@@ -57,6 +57,7 @@ pub(super) struct RunState {
     /// The supervisor sleeps until it is woken.
     pub(super) asleep: AtomicBool,
     pub(super) supervisor: OnceLock<Thread>,
+    /// The number of connections that count towards `max_connections`.
     open: AtomicUsize,
     clock: Arc<IdleClock>,
 }
@@ -226,7 +227,7 @@ impl RunState {
         None
     }
 
-    /// The number of connections that count towards `max_connections`.
+    /// Returns the number of connections that count towards `max_connections`.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }

@@ -78,6 +78,13 @@ struct Free {
     lingering: usize,
 }
 
+impl Free {
+    /// The number of connections that count towards the limit.
+    fn open(&self) -> usize {
+        self.used - self.lingering
+    }
+}
+
 const SEGMENT: usize = 256;
 
 /// The max number of connections that linger at the same time. Others are closed at once.
@@ -108,8 +115,7 @@ impl Slots {
 
     /// The number of connections that count towards the limit.
     pub(super) fn open(&self) -> usize {
-        let free = lock(&self.free);
-        free.used - free.lingering
+        lock(&self.free).open()
     }
 
     /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` and with `deadline`.
@@ -119,7 +125,7 @@ impl Slots {
     /// Returns the stream if the limit on connections is reached.
     pub(super) fn admit(&self, stream: TcpStream, now: u64, deadline: u64) -> Result<usize, TcpStream> {
         let free = lock(&self.free);
-        if free.used - free.lingering >= self.max { Err(stream) } else { self.take_free(free, stream, now, deadline) }
+        if free.open() >= self.max { Err(stream) } else { self.take_free(free, stream, now, deadline) }
     }
 
     /// Takes a free slot for a connection that is rejected and then lingers. Its state is `QUEUED`.
