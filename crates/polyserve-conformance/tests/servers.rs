@@ -125,6 +125,7 @@ caught! {
     takes_only_json: TakesOnlyJson,
     takes_only_one_line: TakesOnlyOneLine,
     shows_its_own_address: ShowsItsOwnAddress,
+    keeps_tags_by_target: KeepsTagsByTarget,
     counts_no_open_connections: CountsNoOpenConnections,
     counts_no_panics: CountsNoPanics,
 }

@@ -42,6 +42,7 @@ pub(super) fn serve(
         stopped: AtomicBool::new(false),
         refused: AtomicU64::new(0),
         one_at_a_time: Mutex::new(()),
+        tags: Mutex::default(),
         started: SystemTime::now(),
         connections: Mutex::new(HashMap::new()),
         ended: Condvar::new(),

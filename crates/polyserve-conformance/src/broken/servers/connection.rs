@@ -334,11 +334,36 @@ impl Connection<'_> {
         if let Some(body) = target.as_ref().and_then(|target| self.remembered.remove(target)) {
             return Ok((Reply::new(Status::OK, "application/json", Body::Owned(body)), Vec::new()));
         }
+        if self.has(Flaw::KeepsTagsByTarget)
+            && let Some(unchanged) = head.with_head(|head| self.unchanged_by_kept_tag(head))
+        {
+            return Ok((unchanged, Vec::new()));
+        }
         let answered = self.ask_service(head, body)?;
+        if self.has(Flaw::KeepsTagsByTarget) {
+            head.with_head(|head| self.keep_tag(head, &answered.0));
+        }
         if let (Some(target), (Status::OK, written)) = (target, (answered.0.status(), &answered.1)) {
             self.remembered.insert(target, written.clone());
         }
         Ok(answered)
+    }
+
+    /// For a flaw: answers a GET from the tag that its target showed last.
+    fn unchanged_by_kept_tag(&self, head: Head<'_>) -> Option<Reply> {
+        let tag = *lock(&self.server.tags).get(head.target)?;
+        let is_shown = |value: &[u8]| value.trim_ascii() == tag.to_string().as_bytes();
+        let unchanged = head.method == Method::Get && head.headers.all("if-none-match").any(is_shown);
+        unchanged.then(|| Reply::empty(Status::NOT_MODIFIED).with_etag(tag))
+    }
+
+    /// For a flaw: keeps the tag of an answer to a GET. Any other method removes the tag of its target.
+    fn keep_tag(&self, head: Head<'_>, reply: &Reply) {
+        let mut tags = lock(&self.server.tags);
+        match reply.etag().filter(|_| head.method == Method::Get) {
+            Some(tag) => tags.insert(head.target.to_owned(), tag),
+            None => tags.remove(head.target),
+        };
     }
 
     fn ask_service(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {

@@ -186,6 +186,8 @@ flaws! {
     TakesOnlyOneLine, caught by the_published_test_plan_is_served;
     /// Passes its own address to the service in place of the client's.
     ShowsItsOwnAddress, caught by a_request_has_its_clients_address;
+    /// Keeps the tag that each target showed last, until a write to the same target. Compares `If-None-Match` with it.
+    KeepsTagsByTarget, caught by a_condition_holds_for_every_spelling_of_an_id;
     /// Does not count open connections.
     CountsNoOpenConnections, caught by the_counters_are_live;
     /// Does not count panics.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Counters, ServerConfig, Service, Shutdown};
+use polyserve_core::{Counters, ETag, ServerConfig, Service, Shutdown};
 
 use super::Flaw;
 use crate::client::imf_fixdate;
@@ -32,6 +32,8 @@ pub(super) struct RunContext {
     pub(super) refused: AtomicU64,
     /// For a flaw: locked by the connection that is served.
     pub(super) one_at_a_time: Mutex<()>,
+    /// For a flaw: the tag that a GET of each target showed last.
+    pub(super) tags: Mutex<HashMap<String, ETag>>,
     pub(super) started: SystemTime,
     pub(super) connections: Mutex<HashMap<u64, Arc<TrackedConnection>>>,
     /// Notified when a connection ends, or lingers.
