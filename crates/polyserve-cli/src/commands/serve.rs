@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, STRICT_MEDIA_TYPE, switch};
-use polyserve::service::{EntityService, Page};
+use polyserve::service::Page;
 use polyserve::signals::Signals;
-use polyserve::{Drain, ServerConfig, ServerExt as _, Service};
+use polyserve::{Drain, ServerConfig, ServerExt as _};
 use polyserve_lab::Misuse;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::limits::raise_descriptors;
@@ -153,9 +153,7 @@ fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Cat
     if !strict && !etags {
         return Ok(catalog);
     }
-    let service =
-        move |repo| Arc::new(EntityService::new(repo).strict_media_type(strict).etags(etags)) as Arc<dyn Service>;
-    Ok(catalog.with_service(Entry::service(ENTITY, "the entity store, with the options of this command", &[], service)))
+    Ok(catalog.with_service(Entry::entity(move |service| service.strict_media_type(strict).etags(etags))))
 }
 
 fn on_or_off(text: &str) -> Result<bool, String> {

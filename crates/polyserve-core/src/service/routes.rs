@@ -6,8 +6,10 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Head, Method, Reply, Request, Service, Status, path};
+use super::{EntityService, Head, Method, Reply, Request, Service, Status, path};
 use crate::answer::Answer;
+use crate::entity::Identifiable;
+use crate::repo::EntityRepo;
 
 /// A service that dispatches: the prefix of a path selects the service that answers.
 ///
@@ -15,8 +17,7 @@ use crate::answer::Answer;
 /// matches `/a`, `/a/` and `/a/b`, but not `/ab`. The prefix is compared byte by byte: percent-encoded bytes are not decoded,
 /// as in [`EntityService::at`]. The query does not count.
 ///
-/// A service gets the request as it was sent, with the whole path. So a `Location` that it sends is right, and an
-/// [`EntityService`](super::EntityService) needs the same prefix by [`at`](super::EntityService::at).
+/// A service gets the request as it was sent, with the whole path. So a `Location` that it sends is right.
 ///
 /// A path without a service is answered with 404 as `application/problem+json`; [`otherwise`](Self::otherwise) sets another
 /// answer. `OPTIONS *` asks about the server as a whole and reaches no service. The answer lists all methods that services
@@ -28,7 +29,7 @@ use crate::answer::Answer;
 ///
 /// fn routes(accounts: impl EntityRepo) -> Result<Routes, InvalidRoute> {
 ///     Routes::new()
-///         .at("/accounts", EntityService::new(accounts).at("/accounts"))?
+///         .entities(EntityService::new(accounts).at("/accounts"))?
 ///         .at("/health", |_: Request<'_>| Reply::text("well"))
 /// }
 /// ```
@@ -68,6 +69,19 @@ impl Routes {
         let place = self.routes.partition_point(|(other, _)| other.len() >= prefix.len());
         self.routes.insert(place, (prefix, service.into_shared()));
         Ok(self)
+    }
+
+    /// Adds a service of entities for all paths under its own prefix.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidRoute`] as [`at`](Self::at) does; a service without a prefix is an error.
+    pub fn entities<R, E>(self, service: EntityService<R, E>) -> Result<Self, InvalidRoute>
+    where
+        R: EntityRepo<E>,
+        E: Identifiable,
+    {
+        self.at(service.prefix().to_owned(), service)
     }
 
     /// Sets the service for all paths that no prefix matches. It replaces the answer 404, or an earlier service.

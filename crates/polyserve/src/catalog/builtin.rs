@@ -373,9 +373,7 @@ const REPO: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::
 
 fn services(catalog: Catalog) -> Catalog {
     catalog
-        .with_service(Entry::service("entity", "the entity store", &[Promise::AnswersAsRepo], |repo| {
-            std::sync::Arc::new(EntityService::new(repo))
-        }))
+        .with_service(Entry::entity(|service| service))
         .with_service(Entry::service("echo", "the request's body", &[Promise::AnswersNow], |_| {
             std::sync::Arc::new(Echo)
         }))

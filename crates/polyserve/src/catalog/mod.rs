@@ -36,6 +36,7 @@ use std::io;
 use std::sync::Arc;
 
 use polyserve_core::entity::NamedEntity;
+use polyserve_core::service::EntityService;
 use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Service};
 
 pub use build_code::BuildCode;
@@ -261,6 +262,29 @@ impl Entry<MakeService> {
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
     }
+
+    /// The entry of the entity store, `entity`, with options. It takes the place of the built-in one.
+    ///
+    /// ```
+    /// use polyserve::catalog::{Catalog, Entry};
+    ///
+    /// let catalog = Catalog::builtin().with_service(Entry::entity(|service| service.etags(true)));
+    /// assert_eq!(catalog.service("entity")?.name, "entity");
+    /// # Ok::<(), polyserve::catalog::UnknownName>(())
+    /// ```
+    pub fn entity(options: impl Fn(CatalogEntityService) -> CatalogEntityService + Send + Sync + 'static) -> Self {
+        let make = move |repo| shared(options(EntityService::new(repo)));
+        Self::service("entity", "the entity store", &[Promise::AnswersAsRepo], make)
+    }
+}
+
+/// The entity store over any repo of a catalog.
+pub type CatalogEntityService = EntityService<Arc<dyn EntityRepo>>;
+
+/// Compiles the service's request path in this crate. Otherwise each crate that sets an option would compile a copy, with its
+/// own optimisation level.
+fn shared(service: CatalogEntityService) -> Arc<dyn Service> {
+    Arc::new(service)
 }
 
 impl<M> fmt::Debug for Entry<M> {
