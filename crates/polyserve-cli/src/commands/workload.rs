@@ -1,4 +1,4 @@
-//! What is asked, as flags: how connections are used, and the entities. `load` and `compare` share them.
+//! The flags of a workload: connections and entities. `load` and `compare` share them.
 
 use std::iter::repeat_n;
 
@@ -6,6 +6,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::reference::BODY;
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
+use polyserve_report::figures::count;
 
 use super::seed::SeedArgs;
 
@@ -18,16 +19,16 @@ pub(crate) struct WorkloadArgs {
     /// Requests that are sent at once on a connection.
     #[arg(long, value_name = "D", default_value_t = 1)]
     pipeline: usize,
-    /// Every request on a connection of its own.
+    /// Use a connection for each request.
     #[arg(long, conflicts_with = "pipeline")]
     no_keepalive: bool,
     /// Entities: weights of reading and writing. [default: get=1, in a quick comparison get=95,put=5]
     #[arg(long, value_name = "get=95,put=5")]
     pub(crate) mix: Option<Mix>,
-    /// Entities: how many there are; all are stored first. [default: 10000, in a comparison that is not quick 1]
+    /// Entities: their number; all are stored first. [default: 10000, in a comparison that is not quick 1]
     #[arg(long, value_name = "N")]
     pub(crate) keys: Option<u64>,
-    /// Entities: which are asked for, uniform, zipf:0.99 or hot: one alone. [default: uniform]
+    /// Entities: their distribution in the requests, uniform, zipf:0.99 or hot: one alone. [default: uniform]
     #[arg(long, value_name = "DIST")]
     pub(crate) dist: Option<Dist>,
     #[command(flatten)]
@@ -35,17 +36,17 @@ pub(crate) struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
-    /// How connections are used.
+    /// Returns how connections are used.
     pub(crate) fn usage(&self) -> Usage {
         if self.no_keepalive { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
     }
 
-    /// The keys and the mix, `keys` and `mix` where nothing else was said.
+    /// Returns the keys and the mix: `keys` and `mix` unless flags set others.
     pub(crate) fn asked(&self, keys: u64, mix: Mix) -> (u64, Mix) {
         (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix))
     }
 
-    /// What is asked and how, in words.
+    /// Describes the requests and the connections.
     pub(crate) fn in_words(&self, keys: u64, mix: Mix) -> String {
         let (keys, Mix { get, put }) = self.asked(keys, mix);
         let what = match (get, put) {
@@ -54,7 +55,8 @@ impl WorkloadArgs {
             _ => format!("{get} GET to {put} PUT"),
         };
         let dist = self.dist.unwrap_or_default();
-        let of = if keys == 1 { String::from("one entity") } else { format!("{keys} entities, {dist}") };
+        let of =
+            if keys == 1 { String::from("one entity") } else { format!("{} entities, {dist}", count(keys as f64)) };
         let how = match self.usage() {
             Usage::Close => String::from("a connection for each request"),
             Usage::KeepAlive { pipeline: 1 } => String::from("kept alive"),
@@ -63,7 +65,7 @@ impl WorkloadArgs {
         format!("{what} of {of}; {} connections, {how}", self.connections)
     }
 
-    /// The entities' traffic, `keys` and `mix` where nothing else was said.
+    /// Returns the requests for entities: `keys` and `mix` unless flags set others.
     pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
         let (keys, mix) = self.asked(keys, mix);
         Traffic::entities(&Data::new(self.random.seed), keys, self.dist.unwrap_or_default(), mix, self.random.seed)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
@@ -21,49 +22,40 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
 }
 
 fn ranked(recommendation: &Recommendation) -> Table {
-    let goal = recommendation.workload.p99_goal_ms;
-    let mut header = vec!["rank", "server over repo", "workers", "req/s", "of the first", "95 %", "", "p50", "p99"];
-    let met = goal.map(|goal| format!("<= {}?", milliseconds(goal)));
+    let Recommendation { workload, ranked, .. } = recommendation;
+    let has_workers = ranked.iter().any(|one| one.candidate.workers.is_some());
+    let met = workload.p99_goal_ms.map(|goal| format!("<= {}?", time_us(goal * 1000.0)));
+    let mut header = vec!["#", "contestant"];
+    header.extend(has_workers.then_some("workers"));
+    header.extend(["req/s", "ratio, 95 %", "verdict", "p50", "p99"]);
     header.extend(met.as_deref());
-    header.extend(["req/CPU-s", "memory", "saturated"]);
-    let mut table = Table::of_texts(&header);
-    for one in &recommendation.ranked {
-        table.row(cells(one));
+    header.extend(["CPU us/req", "memory", "saturated"]);
+    let texts = ["contestant", "verdict", "saturated"];
+    let places = |name: &&str| header.iter().position(|column| column == name);
+    let table = Table::of_numbers(&header);
+    let mut table = texts.iter().filter_map(places).fold(table, Table::with_texts_in);
+    for one in ranked {
+        table.row(cells(one, has_workers));
     }
     table
 }
 
-fn cells(one: &Ranked) -> Vec<String> {
+fn cells(one: &Ranked, has_workers: bool) -> Vec<String> {
+    let ratio = one.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
     let verdict = one.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
-    let [p50, p99] = match one.latency {
+    let mut cells = vec![one.rank.to_string(), one.candidate.name()];
+    cells.extend(has_workers.then(|| or_nothing(one.candidate.workers.map(|workers| workers.to_string()))));
+    cells.extend([count(one.requests_per_s), or_nothing(ratio), verdict.to_owned()]);
+    cells.extend(match one.latency {
         None => [NOTHING; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
-        Some(latency) => [latency.p50_us, latency.p99_us].map(|us| milliseconds(us / 1000.0)),
-    };
-    let mut cells = vec![
-        one.rank.to_string(),
-        one.candidate.name(),
-        or_nothing(one.candidate.workers.map(|workers| workers.to_string())),
-        format!("{:.0}", one.requests_per_s),
-        or_nothing(one.of_winner.map(|estimate| format!("{:.3}", estimate.ratio))),
-        or_nothing(one.of_winner.map(|estimate| estimate.interval.to_string())),
-        verdict.to_owned(),
-        p50,
-        p99,
-    ];
+        Some(latency) => [latency.p50_us, latency.p99_us].map(time_us),
+    });
     cells.extend(one.meets_goal.map(|meets| String::from(if meets { "yes" } else { "no" })));
-    cells.push(or_nothing(one.requests_per_cpu_s.map(|cost| format!("{cost:.0}"))));
-    cells.push(or_nothing(one.loaded_bytes.map(|bytes| format!("{:.1} MiB", bytes / 1_048_576.0))));
+    cells.push(or_nothing(one.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
+    cells.push(or_nothing(one.loaded_bytes.map(bytes)));
     cells.push(one.saturated.clone());
     cells
-}
-
-fn milliseconds(ms: f64) -> String {
-    match ms {
-        ..1.0 => format!("{:.0} us", ms * 1000.0),
-        ..10_000.0 => format!("{ms:.1} ms"),
-        _ => format!("{:.1} s", ms / 1000.0),
-    }
 }
 
 impl fmt::Display for Recommendation {
@@ -75,15 +67,11 @@ impl fmt::Display for Recommendation {
         self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "\n{}", ranked(self))?;
         if let Some(rate) = &self.rate {
-            let rate_per_s = rate.requests_per_s;
-            let half_of = &rate.half_of;
-            writeln!(
-                f,
-                "p50, p99: medians over the rounds, at {rate_per_s:.0} requests per second, half of {half_of}'s throughput"
-            )?;
+            let (rate, half_of) = (count(rate.requests_per_s), &rate.half_of);
+            writeln!(f, "p50, p99: from the intended start at {rate} req/s, half of {half_of}'s throughput")?;
         }
         if let Some(band) = self.tie_band {
-            writeln!(f, "ties: ratios that overlap {band}, the first candidate relative to itself (A/A)")?;
+            writeln!(f, "ratio: throughput relative to the first; a tie overlaps {band}, the first to itself (A/A)")?;
         }
         if let Some(others) = self.others.filter(|others| *others > 0.05) {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;

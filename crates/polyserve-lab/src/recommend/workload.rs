@@ -6,6 +6,7 @@ use std::time::Duration;
 use polyserve::catalog::RepoCriteria;
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, LoadError, Mix, Traffic, Usage};
+use polyserve_report::figures::{bytes, count};
 use serde::{Deserialize, Serialize};
 
 /// A workload.
@@ -86,6 +87,7 @@ impl Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reads_pct, connections, keys, payload_bytes, cores, .. } = self;
+        let (keys, payload_bytes) = (count(*keys as f64), count(*payload_bytes as f64));
         let how = if self.keep_alive { "kept alive" } else { "one for each request" };
         write!(f, "{reads_pct} % reads of {keys} entities with descriptions of {payload_bytes} characters; ")?;
         write!(f, "{connections} connections, {how}; ")?;
@@ -93,7 +95,7 @@ impl fmt::Display for Workload {
             write!(f, "each request waits {} ms for something else; ", self.wait_ms)?;
         }
         if let Some(limit) = self.memory_limit_bytes {
-            write!(f, "at most {} KiB for the entities; ", limit >> 10)?;
+            write!(f, "at most {} for the entities; ", bytes(limit as f64))?;
         }
         write!(f, "a server with {cores} core{}", if *cores == 1 { "" } else { "s" })
     }
@@ -122,7 +124,7 @@ pub(super) mod tests {
         let text = workload().to_string();
         assert_eq!(
             text,
-            "95 % reads of 10000 entities with descriptions of 15 characters; 64 connections, kept alive; a server with 1 core"
+            "95 % reads of 10,000 entities with descriptions of 15 characters; 64 connections, kept alive; a server with 1 core"
         );
         let waiting = Workload { wait_ms: 2.5, keep_alive: false, cores: 2, ..workload() };
         let text = waiting.to_string();
