@@ -1,7 +1,7 @@
 //! The requests of a load, and the right answers.
 //!
 //! Invariant: the possible requests and all right answers are fixed before the load starts. The order is a function of
-//! the seed and the thread. Cost: the rows of all keys are in one buffer, about 65 bytes each.
+//! the seed, the part and the thread. Cost: the rows of all keys are in one buffer, about 65 bytes each.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::rows::{Entities, Rows};
 #[derive(Clone, Debug)]
 pub struct Traffic {
     pub(crate) plan: Arc<TrafficPlan>,
+    pub(crate) part: u64,
     pub(crate) is_filling: bool,
 }
 
@@ -111,14 +112,22 @@ impl Traffic {
     }
 
     fn of(plan: TrafficPlan) -> Self {
-        Self { plan: Arc::new(plan), is_filling: false }
+        Self { plan: Arc::new(plan), part: 0, is_filling: false }
+    }
+
+    /// Returns the same entities in the order of another part of the random sequence; part 0 by default. Each load begins at
+    /// the start of its part, so a measurement in slices needs a part for each slice. Otherwise all slices request the same
+    /// first entities, and most of many entities are never requested. Exchanges in turn have one order.
+    #[must_use]
+    pub fn part(&self, part: u64) -> Self {
+        Self { part, ..self.clone() }
     }
 
     /// For entities: returns PUTs of the first row of every key, in turn, and the number of keys.
     pub(crate) fn filling(&self) -> Option<(Self, u64)> {
         match &*self.plan {
             TrafficPlan::Entities(entities) => {
-                Some((Self { plan: Arc::clone(&self.plan), is_filling: true }, u64::from(entities.keys)))
+                Some((Self { plan: Arc::clone(&self.plan), part: 0, is_filling: true }, u64::from(entities.keys)))
             }
             TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
         }

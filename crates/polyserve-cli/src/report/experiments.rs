@@ -10,7 +10,7 @@ use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{KnownExperiment, known::Recorded};
 use polyserve_lab::recommend;
 use polyserve_lab::scale::{Scale, bench::ScaleBench};
-use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
+use polyserve_lab::stores::{Stores, experiment::StoreProcesses, seam::Seam};
 use polyserve_lab::trial::Trials;
 use polyserve_report::Summary;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<page::WaitingPage>("A page that sometimes waits", C),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
-    KnownExperiment::new::<Stores<Processes>>("Stores without a server", None),
+    KnownExperiment::new::<Stores<StoreProcesses>>("Stores without a server", None),
     KnownExperiment::new::<Seam>("What the seam costs", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<Trials>("Whether comparisons can be believed", None),

@@ -12,7 +12,7 @@ use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{Experiment, Records};
 use polyserve_lab::journal;
 use polyserve_lab::scale::{Scale, bench::ScaleBench};
-use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
+use polyserve_lab::stores::{Stores, experiment::StoreProcesses, seam::Seam};
 use polyserve_lab::trial::Trials;
 use serde_json::Value;
 
@@ -124,7 +124,7 @@ fn seam() {
 #[test]
 fn stores() {
     let points = "--axis=keys --points=10,100 --workload=read,churn --rounds=4 --slice=20ms";
-    resumes::<Stores<Processes>>(&format!("scale --in-process --repos=two_level {points}"));
+    resumes::<Stores<StoreProcesses>>(&format!("scale --in-process --repos=two_level {points}"));
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub struct ContestantSession<'a> {
     contestant: &'a Contestant,
     process: Process,
     load: Load,
+    /// The part of the request sequence that the next load requests. All contestants of a round request the same parts.
+    part: u64,
     counts: LoadCounts,
     resident_bytes: Option<u64>,
     probes: Probes,
@@ -92,6 +94,18 @@ struct LoadCounts {
     answers: u64,
     retried: u64,
     reconnects: u64,
+}
+
+/// The bits of a part's number that hold the number of a round's load: a round has fewer than a million slices.
+const PART_BITS: u32 = 20;
+
+impl ContestantSession<'_> {
+    /// Returns the load with the next part of the request sequence.
+    fn next_load(&mut self) -> Load {
+        let part = self.part;
+        self.part += 1;
+        self.load.clone().with(|load| load.traffic = load.traffic.part(part))
+    }
 }
 
 impl LoadCounts {
@@ -128,19 +142,21 @@ impl Instrument {
         cores
     }
 
-    /// Starts a session: the process, the entities that it must store, and the load that verifies it and warms it up.
+    /// Starts a session of round `round`: the process, the entities that it must store, and the load that verifies it and warms it up.
     ///
     /// # Errors
     ///
     /// Returns why the contestant has no figures. Once [`stop`](Self::stop) has begun, the error means nothing; this holds for
     /// all functions here.
-    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<ContestantSession<'a>, Absence> {
+    pub fn start<'a>(&self, contestant: &'a Contestant, round: usize) -> Result<ContestantSession<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, probes) = (None, Probes::default());
         let (sum, latency) = (Sum::default(), None);
         let counts = LoadCounts::default();
-        let mut session = ContestantSession { contestant, process, load, counts, resident_bytes, probes, sum, latency };
+        let part = (round as u64) << PART_BITS;
+        let mut session =
+            ContestantSession { contestant, process, load, part, counts, resident_bytes, probes, sum, latency };
         let verified = self.verify(&mut session);
         verified.map_err(|absence| absence.explained(&mut session.process))?;
         Ok(session)
@@ -152,7 +168,7 @@ impl Instrument {
         }
         let pid = session.process.pid();
         session.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
-        let verifying = session.load.clone().with(|load| load.length = RunLength::Time(self.warm_up));
+        let verifying = session.next_load().with(|load| load.length = RunLength::Time(self.warm_up));
         let (verified, probes) = self.run_probed(&verifying, pid)?;
         session.probes = probes;
         session.counts.add(&verified);
@@ -165,7 +181,7 @@ impl Instrument {
     ///
     /// Returns why the contestant has no figures.
     pub fn measure(&self, session: &mut ContestantSession<'_>) -> Result<(), Absence> {
-        let load = session.load.clone().with(|load| {
+        let load = session.next_load().with(|load| {
             let wait = session.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
             load.length = RunLength::Time(self.slice / self.slices(wait) as u32);
@@ -193,7 +209,8 @@ impl Instrument {
         if session.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
-        let latency = self.latency(&session.load, rate, ramp(session.contestant.wait), &mut session.counts);
+        let load = session.next_load();
+        let latency = self.latency(load, rate, ramp(session.contestant.wait), &mut session.counts);
         session.latency = Some(latency.map_err(|absence| absence.explained(&mut session.process))?);
         Ok(())
     }
@@ -246,8 +263,8 @@ impl Instrument {
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, ramp: Duration, counts: &mut LoadCounts) -> Result<Latency, Absence> {
-        let report = run(&load.clone().with(|l| {
+    fn latency(&self, load: Load, rate: f64, ramp: Duration, counts: &mut LoadCounts) -> Result<Latency, Absence> {
+        let report = run(&load.with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
             l.length = RunLength::Time(self.latency_slice);

@@ -24,7 +24,7 @@ pub fn measure(
         (0..count).map(|_| Err(Absence::failed("the run was stopped"))).collect();
     for place in in_turn().into_iter().take_while(|_| !is_stopped()) {
         begin(contestants[place]);
-        sessions[place] = instrument.start(contestants[place]);
+        sessions[place] = instrument.start(contestants[place], number);
     }
     // The passes of all rounds are one series: only then each contestant follows each other one equally often.
     let wait = contestants.iter().map(|one| one.wait).max().unwrap_or_default();

@@ -91,16 +91,20 @@ impl ScaleBench {
         process: &Process,
         load: &Load,
         place: &PointSettings,
+        round: usize,
         rate: Option<f64>,
     ) -> Result<(ScaleFigures, u64), Absence> {
+        // A round has two loads. All targets of a round request the same parts.
+        let part = |number: u64| load.traffic.part(2 * round as u64 + number);
         let resident = || proc::resident(process.pid()).ok().map(|resident| resident.now);
         let start_bytes = resident();
         let mut answers = prefill_for(load)?;
         let filled_bytes = resident();
         let more = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
-        let closed = load
-            .clone()
-            .with(|load| (load.warm_up, load.length) = (self.warm_up + more, RunLength::Time(self.slice + more)));
+        let closed = load.clone().with(|load| {
+            (load.warm_up, load.length) = (self.warm_up + more, RunLength::Time(self.slice + more));
+            load.traffic = part(0);
+        });
         let mut loaded_bytes = None;
         // The last measured value counts. A busy machine may leave no time for another one.
         let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
@@ -122,6 +126,7 @@ impl ScaleBench {
             let paced = load.clone().with(|load| {
                 (load.warm_up, load.length) = (RAMP, RunLength::Time(self.latency_slice));
                 load.pace = Pace::Rate(rate);
+                load.traffic = part(1);
             });
             let report = run(&paced)?;
             answers += report.answered;
@@ -145,11 +150,11 @@ impl ScaleFigures {
 }
 
 impl ScaleInstrument for ScaleBench {
-    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
+    fn measure(&mut self, target: &Target, round: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
         let traffic = self.traffic(&target.place)?;
         let mut process = Process::start(&target.launch, &self.server_cores)?;
         let load = self.load(&target.place, &process, traffic);
-        let looked = self.look(&process, &load, &target.place, rate);
+        let looked = self.look(&process, &load, &target.place, round, rate);
         let (figures, answers) = looked.map_err(|absence| absence.explained(&mut process))?;
         let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {

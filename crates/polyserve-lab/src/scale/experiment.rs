@@ -31,12 +31,12 @@ pub struct Target {
 
 /// Measures targets.
 pub trait ScaleInstrument {
-    /// Measures a target; the latency at `rate` requests a second, if one is given.
+    /// Measures a target in round `round`, 0 for a calibration; the latency at `rate` requests a second, if one is given.
     ///
     /// # Errors
     ///
     /// Returns why there are no figures.
-    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<ScaleFigures, Absence>;
+    fn measure(&mut self, target: &Target, round: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence>;
 }
 
 /// How throughput, CPU time, latency and memory grow along the axes.
@@ -95,7 +95,7 @@ impl<I: ScaleInstrument> Scale<I> {
                 continue;
             }
             notebook.progress.begin(key.to_string());
-            let result = self.instrument.measure(&target, None);
+            let result = self.instrument.measure(&target, 0, None);
             if notebook.is_stopped() {
                 return Ok(());
             }
@@ -150,7 +150,7 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
         let rates: Vec<AxisRate> =
             notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
         let rate = rates.iter().find(|rate| rate.axis == key.axis).map(|rate| rate.requests_per_s);
-        let figures = self.instrument.measure(target, rate)?;
+        let figures = self.instrument.measure(target, key.round, rate)?;
         Ok(Sample { place: target.place, figures })
     }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     impl ScaleInstrument for Fake {
-        fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
+        fn measure(&mut self, target: &Target, _: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
             self.asked.push((target.x, rate));
             if self.asked.len() == self.stop_after {
                 self.stop.begin(std::time::Instant::now());

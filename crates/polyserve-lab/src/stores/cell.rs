@@ -16,7 +16,7 @@ use polyserve::catalog::Catalog;
 use serde::{Deserialize, Serialize};
 
 use super::bare::{StoreMaker, maker};
-use super::entities::Check;
+use super::entities::{Check, mixed};
 use super::erased::{AllKeys, ErasedStore, FillEnd};
 use super::phase::{Lanes, Passed, PhaseSettings, Until, clock_cost};
 use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfinished};
@@ -38,6 +38,8 @@ pub struct StoreRun {
     pub loads: Vec<StoreLoad>,
     /// The seed of the draws.
     pub seed: u64,
+    /// The round, from 1. Each has draws of its own.
+    pub round: usize,
     /// The time of a workload's warm-up.
     pub warm_up_s: f64,
     /// The time for throughput; latencies are measured for half of it.
@@ -89,7 +91,8 @@ impl StoreRun {
         }
         let (clock_ns, mut version) = (clock_cost(), 0);
         let of = |wanted: fn(StoreWorkload) -> bool| self.loads.iter().filter(move |load| wanted(load.workload));
-        let plan = |load: &StoreLoad| OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
+        let seed = mixed(self.seed ^ mixed(self.round as u64));
+        let plan = |load: &StoreLoad| OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, seed);
         for load in of(StoreWorkload::draws_ids) {
             let mut lanes = Lanes::new(&plan(load), version);
             let throughput = self.measure(&mut |how| store.run(&mut lanes, how), later, clock_ns)?;

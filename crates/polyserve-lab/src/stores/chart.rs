@@ -97,7 +97,7 @@ fn styles<'a>(points: &[&'a StorePoint]) -> BTreeMap<&'a str, Style> {
 mod tests {
     use super::*;
     use crate::stores::Stores;
-    use crate::stores::process::Processes;
+    use crate::stores::experiment::StoreProcesses;
     use crate::stores::report::Report;
     use polyserve_report::svg::COLOURS;
     use serde_json::{Value, json};
@@ -125,7 +125,7 @@ mod tests {
             cell(2, "a", None, 9e6),
         ];
         let header = crate::fixtures::old_header("stores", json!({"baseline": "a"}));
-        Report::of(&crate::fixtures::records::<Stores<Processes>>(&header, &cells).unwrap()).points
+        Report::of(&crate::fixtures::records::<Stores<StoreProcesses>>(&header, &cells).unwrap()).points
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
     fn a_store_without_operations_is_not_drawn() {
         let header = crate::fixtures::old_header("stores", json!({"baseline": "a"}));
         let cells = [cell(1, "a", None, 0.0)];
-        let records = crate::fixtures::records::<Stores<Processes>>(&header, &cells).unwrap();
+        let records = crate::fixtures::records::<Stores<StoreProcesses>>(&header, &cells).unwrap();
         assert!(charts(&Report::of(&records).points).is_empty());
     }
 }

@@ -8,7 +8,7 @@
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::cell::StoreReply;
+use super::cell::{StoreReply, StoreRun};
 use super::process::Processes;
 use super::record::{Key, Sample, StoreFigures, StoreSettings, Unfinished};
 use super::report::Report;
@@ -29,10 +29,8 @@ pub struct StoreJob {
     pub name: String,
     /// The point on all axes.
     pub place: StoreSettings,
-    /// The workloads that the process measures.
-    pub loads: Vec<StoreLoad>,
-    /// The process.
-    pub launch: Launch,
+    /// The order to the process, without its round.
+    pub run: StoreRun,
 }
 
 impl StoreJob {
@@ -41,23 +39,33 @@ impl StoreJob {
             let (name, load) = (self.name.clone(), Some(load.clone()));
             Key { axis: self.axis, x: self.x, name, round, load }
         };
-        Batch::together(self.loads.iter().map(key))
+        Batch::together(self.run.loads.iter().map(key))
     }
 }
 
 /// Executes a store run.
 pub trait StoreInstrument {
-    /// Measures all workloads of a job.
+    /// Measures all workloads of a job in round `round`, from 1. The draws of each round differ.
     ///
     /// # Errors
     ///
     /// Returns why there are no figures.
-    fn measure(&mut self, job: &StoreJob) -> Result<StoreReply, Absence>;
+    fn measure(&mut self, job: &StoreJob, round: usize) -> Result<StoreReply, Absence>;
 }
 
-impl StoreInstrument for Processes {
-    fn measure(&mut self, job: &StoreJob) -> Result<StoreReply, Absence> {
-        self.value(&job.launch)
+/// Executes each store run in a process of its own.
+#[derive(Debug)]
+pub struct StoreProcesses {
+    /// Runs processes.
+    pub processes: Processes,
+    /// Returns the process that executes an order.
+    pub launch: fn(&StoreRun) -> serde_json::Result<Launch>,
+}
+
+impl StoreInstrument for StoreProcesses {
+    fn measure(&mut self, job: &StoreJob, round: usize) -> Result<StoreReply, Absence> {
+        let launch = (self.launch)(&StoreRun { round, ..job.run.clone() });
+        self.processes.value(&launch.map_err(|error| Absence::failed(error.to_string()))?)
     }
 }
 
@@ -111,7 +119,7 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
         let planned = keys.first().and_then(|key| Some((key, self.jobs.iter().find(|job| is_its((key, job)))?)));
         let Some((key, job)) = planned else { return all(Absence::failed("the cell is not planned")) };
         notebook.progress.begin(key.without_load().to_string());
-        let (reply, absence) = match self.instrument.measure(job) {
+        let (reply, absence) = match self.instrument.measure(job, key.round) {
             Ok(reply) => {
                 let late = reply.unfinished.as_ref().map(|step| step.why(&job.name, job.place.keys));
                 (reply, late.map(Absence::timed_out))

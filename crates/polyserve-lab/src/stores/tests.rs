@@ -30,6 +30,7 @@ fn store_run(store: &str, threads: usize, payload_bytes: usize) -> StoreRun {
         payload_bytes,
         loads: StoreLoad::all(&StoreWorkload::ALL, &dists),
         seed: 1,
+        round: 1,
         warm_up_s: 0.001,
         time_s: 0.002,
         limit_s: 60.0,
@@ -215,7 +216,7 @@ struct Scripted {
 }
 
 impl StoreInstrument for Scripted {
-    fn measure(&mut self, job: &StoreJob) -> Result<StoreReply, Absence> {
+    fn measure(&mut self, job: &StoreJob, _: usize) -> Result<StoreReply, Absence> {
         self.asked += 1;
         if let Some((_, wrong)) = self.fails.filter(|(name, _)| *name == job.name) {
             return Err(Absence::new("the test fails it", wrong));
@@ -242,11 +243,11 @@ fn header(experiment: &str) -> Header {
 type Recorded = Records<Stores<Scripted>>;
 
 fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Recorded, usize) {
-    let launch = fixtures::launch();
     let loads = vec![StoreLoad { workload: StoreWorkload::Memory, dist: None }, read()];
     let job = |x: u64, name: &str| {
         let place = StoreSettings { keys: x, threads: 1, payload_bytes: 15 };
-        StoreJob { axis: Axis::Keys, x, name: name.into(), place, loads: loads.clone(), launch: launch.clone() }
+        let run = StoreRun { loads: loads.clone(), ..store_run(name, 1, 15) };
+        StoreJob { axis: Axis::Keys, x, name: name.into(), place, run }
     };
     let names = ["slow".to_owned(), "fast".to_owned(), again("slow")];
     let jobs = [100_000, 1_000_000].into_iter().flat_map(|x| names.iter().map(move |name| (x, name)));

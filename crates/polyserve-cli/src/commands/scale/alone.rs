@@ -7,13 +7,12 @@ use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{Absent, RecordArgs, again};
-use polyserve_lab::launch::Launch;
 use polyserve_lab::machine::proc;
 use polyserve_lab::output::print_json;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use polyserve_lab::stores::cell::{StoreRun, needs};
-use polyserve_lab::stores::experiment::StoreJob;
+use polyserve_lab::stores::experiment::{StoreJob, StoreProcesses};
 use polyserve_lab::stores::process::Processes;
 use polyserve_lab::stores::record::{Key, StoreSettings};
 use polyserve_lab::stores::{StoreLoad, StoreWorkload, Stores};
@@ -55,7 +54,8 @@ pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let environment = session.environment([&session.available; 2], args.random.seed);
     let description = field.plan(&stores, &baseline, &axes, &loads, rounds);
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
-    let instrument = Processes { stop: session.stop.clone(), patience };
+    let processes = Processes { stop: session.stop.clone(), patience };
+    let instrument = StoreProcesses { processes, launch: |run| part_of("scale", "cell", run) };
     let mut stores = Stores { jobs, absent, rounds, description, instrument };
     let name = args.record.name.clone().unwrap_or(FILE.into());
     let record = RecordArgs { name: Some(name), ..args.record.clone() };
@@ -195,28 +195,28 @@ impl StoreTargets<'_> {
                 let own: Vec<StoreLoad> =
                     here.iter().filter(|load| !is_alone || load.workload == StoreWorkload::Memory).cloned().collect();
                 if !own.is_empty() {
-                    let launch = self.launch(&store, &place, own.clone())?;
-                    jobs.push(StoreJob { axis, x, name, place, loads: own, launch });
+                    let run = self.run(&store, &place, own);
+                    jobs.push(StoreJob { axis, x, name, place, run });
                 }
             }
         }
         Ok((jobs, absent))
     }
 
-    fn launch(&self, store: &str, place: &StoreSettings, loads: Vec<StoreLoad>) -> anyhow::Result<Launch> {
+    fn run(&self, store: &str, place: &StoreSettings, loads: Vec<StoreLoad>) -> StoreRun {
         let slice = self.slice.as_secs_f64();
-        let visit = StoreRun {
+        StoreRun {
             store: store.to_owned(),
             threads: place.threads,
             keys: place.keys,
             payload_bytes: place.payload_bytes,
             loads,
             seed: self.args.random.seed,
+            round: 0,
             warm_up_s: slice / 4.0,
             time_s: slice,
             limit_s: self.args.limit.as_secs_f64(),
-        };
-        Ok(part_of("scale", "cell", &visit)?)
+        }
     }
 
     /// What is to be measured, for the record's header.
