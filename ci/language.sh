@@ -38,8 +38,8 @@ my %shared_types = (
 );
 # The associated types of the experiment framework: an experiment's module has its own.
 my %repeated_types = map { $_ => 1 } qw(Key Sample Report);
-# Texts of recorded tables that pages name, so that they stay: the table of a seam's record and a column of it.
-my %kept_texts = map { $_ => 1 } ('beside the bare map', 'BESIDE');
+# Texts of recorded tables that pages name, so that they stay: the table of a seam's record.
+my %kept_texts = map { $_ => 1 } ('beside the bare map');
 # Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs

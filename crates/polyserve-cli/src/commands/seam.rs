@@ -46,8 +46,8 @@ pub(crate) struct SeamArgs {
     /// Gets of each thread in a turn. [default: as many as entities]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     gets: Option<u64>,
-    /// Rounds; the stores are filled anew, in a new process, after each three.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Rounds; the stores are filled anew, in a new process, after each two. A verdict needs 20.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// Fail if a ratio's 95 % interval reaches above this.
     #[arg(long, value_name = "RATIO")]

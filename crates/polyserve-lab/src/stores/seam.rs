@@ -2,8 +2,11 @@
 //! turns in one process.
 //!
 //! A store set has the baseline twice and each other store once. A round is one turn of each, in an order that balances which
-//! store follows which. A round's ratio is a store's time divided by the baseline's. After each [`BLOCK`] rounds all stores
-//! are made again in a new process, with other hash secrets and other draws, so that chance in one filling does not decide.
+//! store follows which. After each [`BLOCK`] rounds all stores are made again in a new process, with other hash secrets and
+//! other draws.
+//!
+//! A filling has one ratio: a store's time in all its rounds divided by the baseline's. Rounds of one filling share the same
+//! luck with hash secrets and memory, so they are not independent, and the intervals are resampled over fillings.
 //!
 //! A batch is one seam run: the rounds of one filling. The first seam run that fails ends the command with an error.
 //!
@@ -21,12 +24,14 @@ use serde_json::{Value, json};
 
 use super::twins::{Ground, Lookups, StoreSet};
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
-use crate::statistics::{Estimate, LEAST_ROUNDS, middle};
+use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict, middle, tie_band};
 
 /// The experiment's name, its command's and its file's.
 pub const NAME: &str = "seam";
-/// Rounds between two fillings.
-pub const BLOCK: usize = 3;
+/// Rounds of a filling.
+pub const BLOCK: usize = 2;
+/// Rounds of a filling in records that do not name the number.
+const OLD_BLOCK: usize = 3;
 
 /// Stores that take turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +161,7 @@ impl Experiment for Seam {
         let SeamSetup { groups, threads, lookups, rounds, keys, payload_bytes, gets, seed: _ } = &self.setup;
         json!({
             "groups": groups, "threads": threads, "lookups": lookups, "rounds": rounds, "keys": keys,
-            "payload_bytes": payload_bytes, "gets": gets, "at_most": self.at_most,
+            "payload_bytes": payload_bytes, "gets": gets, "at_most": self.at_most, "rounds_per_filling": BLOCK,
         })
     }
 
@@ -318,12 +323,20 @@ impl Report {
             let field = fields.entry((&key.baseline, key.threads, key.lookups)).or_default();
             field.entry(&key.name).or_default().insert(key.round, sample);
         }
+        let block = records.header.plan["rounds_per_filling"].as_u64().map_or(OLD_BLOCK, |block| block.max(1) as usize);
         let mut rows = Vec::new();
         for ((baseline, threads, lookups), field) in &fields {
             let ratio = |name: &str| {
                 let (own, other) = (field.get(name)?, field.get(baseline)?);
-                let both = own.iter().filter_map(|(round, turn)| Some(turn.elapsed_s / other.get(round)?.elapsed_s));
-                Estimate::of(&both.collect::<Vec<_>>(), seed)
+                let mut fillings: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
+                for (round, turn) in own {
+                    let Some(beside) = other.get(round) else { continue };
+                    let times = fillings.entry(round.saturating_sub(1) / block).or_default();
+                    times[0] += turn.elapsed_s;
+                    times[1] += beside.elapsed_s;
+                }
+                let ratios: Vec<f64> = fillings.values().map(|[own, other]| own / other).collect();
+                Estimate::of(&ratios, seed)
             };
             let per_s = |name: &str| {
                 let turns = field.get(name).into_iter().flat_map(BTreeMap::values);
@@ -357,20 +370,27 @@ impl Report {
     }
 }
 
+impl SeamRow {
+    /// The verdict on the time, with the baseline's own interval (A/A) as the band of ties.
+    fn verdict(&self) -> Verdict {
+        self.time.verdict(&tie_band(self.same.as_ref()))
+    }
+}
+
 fn table(rows: &[SeamRow]) -> Table {
     Table::of_columns(
         rows,
         &[
-            ("STORE", &|row| row.name.clone()),
-            ("BESIDE", &|row| row.baseline.clone()),
-            ("THREADS", &|row| row.threads.to_string()),
-            ("GETS", &|row| row.lookups.to_string()),
-            ("TIME, BASELINE 1", &|row| format!("{:.3}", row.time.ratio)),
-            ("95 %", &|row| row.time.interval.to_string()),
-            ("THE BASELINE AGAIN", &|row| or_nothing(row.same.map(|same| same.interval.to_string()))),
-            ("M GETS/S", &|row| format!("{:.2}", row.per_s / 1e6)),
-            ("BASELINE'S", &|row| format!("{:.2}", row.baseline_per_s / 1e6)),
-            ("ROUNDS", &|row| row.time.rounds.to_string()),
+            ("store", &|row| row.name.clone()),
+            ("baseline", &|row| row.baseline.clone()),
+            ("threads", &|row| row.threads.to_string()),
+            ("gets", &|row| row.lookups.to_string()),
+            ("time ratio, 95 %", &|row| format!("{:.3} {}", row.time.ratio, row.time.interval)),
+            ("verdict", &|row| row.verdict().in_words("slower", "faster").to_owned()),
+            ("A/A, 95 %", &|row| or_nothing(row.same.map(|same| same.interval.to_string()))),
+            ("gets (M/s)", &|row| format!("{:.2}", row.per_s / 1e6)),
+            ("baseline (M/s)", &|row| format!("{:.2}", row.baseline_per_s / 1e6)),
+            ("fillings", &|row| row.time.rounds.to_string()),
         ],
     )
 }
@@ -379,10 +399,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", table(&self.rows))?;
         if self.rows.iter().any(|row| row.time.rounds < LEAST_ROUNDS) {
-            writeln!(
-                f,
-                "too few rounds: intervals of fewer than {LEAST_ROUNDS} rounds are narrower than they should be"
-            )?;
+            writeln!(f, "too few fillings for a verdict: {LEAST_ROUNDS} are needed, {} rounds", LEAST_ROUNDS * BLOCK)?;
         }
         if let Some(most) = self.at_most {
             for row in self.above() {

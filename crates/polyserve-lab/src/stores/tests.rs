@@ -410,7 +410,7 @@ fn stores_take_turns() {
         assert_eq!((records.samples().count(), before), (all, if added { 0 } else { all }));
         let report = seam::Report::of(&records);
         assert_eq!((report.rows.len(), report.above().count()), (names.len() * 4, 0));
-        assert!(report.rows.iter().all(|row| row.same.is_some() && row.time.rounds == 12 && row.per_s > 0.0));
+        assert!(report.rows.iter().all(|row| row.same.is_some() && row.time.rounds == 6 && row.per_s > 0.0));
     }
     header.plan["at_most"] = 1e-9.into();
     let mut lines = crate::journal::read(&dir.join("seam.jsonl")).unwrap();
