@@ -4,7 +4,7 @@
 //! measurements of the same server differ by as much. The counted ratios go through the exact sign test, at 5 %. The test
 //! assumes only that noise falls on both sides alike. Fewer than six counted ratios never decide.
 //!
-//! * mostly: confirmed if the test says above, refuted if it says below.
+//! * mostly: confirmed if the test says above, and more than half of all ratios are above. Refuted if the test says below.
 //! * nearly always: confirmed if the test says above and four fifths of all ratios are above. Refuted if the test says
 //!   below, or a fifth of all ratios are below.
 //! * always: confirmed if the test says above, four fifths of all ratios are above, and none is below. Refuted if more
@@ -13,7 +13,12 @@
 //! * Each of these claims is refuted if four fifths of six or more ratios are within a band of a tenth: there is no such
 //!   difference. Module `claims` decides whether the client could have shown a difference.
 //!
+//! The claims of one article share one error budget: a verdict that rests on the sign test keeps its p-value, and [`holm`]
+//! returns the verdicts that remain.
+//!
 //! Invariant: there is no verdict without a control, or on fewer than six ratios.
+//!
+//! Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
 /// The factor within which two measurements of the same differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,13 +93,13 @@ impl Votes {
         self.above + self.within + self.below
     }
 
-    /// Whether the claim holds; `None` where they do not tell.
-    pub(super) fn tell(self, how: How, band: Band) -> Option<bool> {
+    /// Whether the claim holds; `None` if they do not tell.
+    pub(super) fn tell(self, how: How, band: Band) -> Decision {
         let Self { above, within, below } = self;
         let share = |count: usize| count as f64 / self.all().max(1) as f64;
-        let side = sign_test(above, below);
+        let (side, p) = (sign_test(above, below), p_value(above, below));
         if side != Some(true) && self.all() >= LEAST && share(within) >= MOST && band.0 <= NARROW {
-            return Some(false);
+            return Decision { holds: Some(false), p: None };
         }
         let is_refuted = match how {
             How::Mostly => side == Some(false),
@@ -103,22 +108,72 @@ impl Votes {
         };
         let is_confirmed = side == Some(true)
             && match how {
-                How::Mostly => true,
+                How::Mostly => share(above) > 0.5,
                 How::NearlyAlways => share(above) >= MOST,
                 How::Always => share(above) >= MOST && below == 0,
             };
-        if is_refuted { Some(false) } else { is_confirmed.then_some(true) }
+        let holds = if is_refuted { Some(false) } else { is_confirmed.then_some(true) };
+        Decision { holds, p: side.is_some().then_some(p) }
     }
 }
 
-/// Whether a trend goes up, by the factors of its series; `None` where they do not tell.
-pub(super) fn trend(factors: &[f64]) -> Option<bool> {
-    let Votes { above, below, .. } = Votes::of(factors.iter().copied(), Band::NONE);
-    sign_test(above, below)
+/// A verdict, and the p-value of the sign test if it rests on one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Decision {
+    /// Whether the claim holds; `None` if it is undecided.
+    pub(super) holds: Option<bool>,
+    pub(super) p: Option<f64>,
 }
 
-/// Which side is favoured, where chance alone would favour one so seldom: two-sided, exact.
+impl Decision {
+    /// Nothing was decided.
+    pub(super) const UNDECIDED: Self = Self { holds: None, p: None };
+
+    /// Whether both hold. If one does not hold, both are refuted. A claim of two parts has the larger p-value of those that
+    /// decide.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self.holds, other.holds) {
+            (Some(false), Some(false)) => Self { holds: Some(false), p: self.p.zip(other.p).map(|(a, b)| a.min(b)) },
+            (Some(false), _) => self,
+            (_, Some(false)) => other,
+            (Some(true), Some(true)) => {
+                let p = self.p.into_iter().chain(other.p).reduce(f64::max);
+                Self { holds: Some(true), p }
+            }
+            _ => Self::UNDECIDED,
+        }
+    }
+}
+
+/// Returns for each decision whether it remains if all of them together may be wrong in 5 % of all articles. Decisions
+/// without a p-value remain, but count as tests.
+pub(super) fn holm(decisions: &[Decision]) -> Vec<bool> {
+    let mut by_p: Vec<(usize, f64)> =
+        decisions.iter().enumerate().filter_map(|(place, decision)| Some((place, decision.p?))).collect();
+    by_p.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let mut remain = vec![true; decisions.len()];
+    let mut is_over = false;
+    for (rank, (place, p)) in by_p.into_iter().enumerate() {
+        is_over |= p > CHANCE / (decisions.len() - rank) as f64;
+        remain[place] = !is_over;
+    }
+    remain
+}
+
+/// Whether a trend goes up, by the factors of its series; undecided if they do not tell.
+pub(super) fn trend(factors: &[f64]) -> Decision {
+    let Votes { above, below, .. } = Votes::of(factors.iter().copied(), Band::NONE);
+    let holds = sign_test(above, below);
+    Decision { holds, p: holds.map(|_| p_value(above, below)) }
+}
+
+/// The favoured side, if chance alone favours one so clearly in less than 5 % of all cases.
 fn sign_test(above: usize, below: usize) -> Option<bool> {
+    (above != below && p_value(above, below) < CHANCE).then_some(above > below)
+}
+
+/// The p-value of the sign test: two-sided, exact.
+fn p_value(above: usize, below: usize) -> f64 {
     let (count, more) = (above + below, above.max(below));
     // Of `count` throws, `more` or more: by the ratio of a binomial coefficient to the one before.
     let (mut term, mut tail) = (0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
@@ -129,7 +184,7 @@ fn sign_test(above: usize, below: usize) -> Option<bool> {
         tail += term;
         term *= heads as f64 / (count - heads + 1) as f64;
     }
-    (above != below && 2.0 * tail < CHANCE).then_some(above > below)
+    (2.0 * tail).min(1.0)
 }
 
 #[cfg(test)]
@@ -167,7 +222,7 @@ mod tests {
     #[test]
     fn how_often_it_is_so() {
         let band = Band::factor(1.05);
-        let tell = |above, within, below, how| Votes { above, within, below }.tell(how, band);
+        let tell = |above, within, below, how| Votes { above, within, below }.tell(how, band).holds;
         assert_eq!(tell(30, 0, 6, How::Mostly), Some(true));
         assert_eq!(tell(30, 0, 6, How::NearlyAlways), Some(true));
         assert_eq!(tell(30, 0, 6, How::Always), Some(false));
@@ -176,8 +231,25 @@ mod tests {
         assert_eq!(tell(35, 0, 1, How::Always), None, "one is chance, and it is not none");
         assert_eq!(tell(33, 3, 0, How::Always), Some(true));
         assert_eq!(tell(3, 33, 0, How::Always), Some(false), "there is no difference");
-        assert_eq!(Votes { above: 3, within: 33, below: 0 }.tell(How::Mostly, Band::factor(1.5)), None);
+        assert_eq!(Votes { above: 3, within: 33, below: 0 }.tell(How::Mostly, Band::factor(1.5)).holds, None);
         assert_eq!(tell(5, 0, 0, How::Mostly), None);
         assert_eq!(tell(1, 0, 9, How::Mostly), Some(false));
+        // Regression test: 12 of 36 cells confirmed a claim, while 21 were within the noise.
+        assert_eq!(tell(12, 21, 3, How::Mostly), None);
+        assert_eq!(tell(19, 17, 0, How::Mostly), Some(true));
+    }
+
+    #[test]
+    fn claims_of_one_article_share_the_errors() {
+        let decision = |p: f64| Decision { holds: Some(true), p: Some(p) };
+        let holds = Decision { holds: Some(false), p: None };
+        assert_eq!(holm(&[decision(0.04)]), [true]);
+        assert_eq!(holm(&[decision(0.04), decision(0.001)]), [true, true], "0.001 x 2, then 0.04 x 1");
+        assert_eq!(holm(&[decision(0.04), decision(0.03)]), [false, false]);
+        assert_eq!(holm(&[decision(0.01), holds, decision(0.03)]), [true, true, false], "0.01 x 3, then 0.03 x 2");
+        let both = decision(0.04).and(decision(0.001));
+        assert_eq!((both.holds, both.p), (Some(true), Some(0.04)));
+        assert_eq!(both.and(holds), holds);
+        assert_eq!(both.and(Decision::UNDECIDED).holds, None);
     }
 }

@@ -14,7 +14,7 @@ use polyserve_lab::statistics::middle;
 use polyserve_report::{Claim, Verdict};
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, How, LEAST, Votes, trend};
+use super::ratio_test::{Band, Decision, How, LEAST, Votes, holm, trend};
 use super::{Cell, Method, NAME};
 
 /// The strategy of the published server.
@@ -32,7 +32,7 @@ const CLIENT_FULL: f64 = 95.0;
 const MANY: usize = 1000;
 
 /// Whether a claim holds, and the figures.
-struct Judgement(Option<bool>, String);
+struct Judgement(Decision, String);
 
 type ClaimRule = fn(&CellTable) -> Judgement;
 
@@ -79,18 +79,34 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let both = [classic.as_str(), TWIN];
     let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
     let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
-    let claim = |(claim, ask, full): &(&str, ClaimRule, Client)| {
-        let (Judgement(holds, figure), Judgement(then, published)) =
-            (full.leaves(ask(&ours), &client), ask(&published));
-        let then = Claim::new(NAME, claim, then, String::new()).verdict;
-        let said = match then {
+    let own: Vec<Judgement> = CLAIMS.iter().map(|(_, ask, full)| full.leaves(ask(&ours), &client)).collect();
+    let published: Vec<Judgement> = CLAIMS.iter().map(|(_, ask, _)| ask(&published)).collect();
+    let judged = together(own).into_iter().zip(together(published));
+    let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, Client), (Judgement, Judgement))| {
+        let (Judgement(own, figure), Judgement(published, then)) = (own, published);
+        let said = match Claim::new(NAME, claim, published.holds, String::new()).verdict {
             Verdict::Confirmed => "bear it out",
             Verdict::Refuted => "say otherwise",
             Verdict::Undecided => "do not tell",
         };
-        Claim::new(NAME, claim, holds, format!("{figure}. The published tables {said}: {published}"))
+        Claim::new(NAME, claim, own.holds, format!("{figure}. The published tables {said}: {then}"))
     };
-    Ok(CLAIMS.iter().map(claim).collect())
+    Ok(CLAIMS.iter().zip(judged).map(claim).collect())
+}
+
+/// The judgements that remain if the claims share one error budget.
+fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
+    let decisions: Vec<Decision> = judgements.iter().map(|Judgement(decision, _)| *decision).collect();
+    let remain = holm(&decisions);
+    let left = |(Judgement(decision, figure), remains): (Judgement, bool)| match (remains, decision.p) {
+        (false, Some(p)) if decision.holds.is_some() => {
+            let claims = decisions.len();
+            let why = format!("p = {p:.3} is no difference among {claims} claims (Holm)");
+            Judgement(Decision::UNDECIDED, format!("{figure}; {why}"))
+        }
+        _ => Judgement(decision, figure),
+    };
+    judgements.into_iter().zip(remain).map(left).collect()
 }
 
 impl Client {
@@ -99,10 +115,10 @@ impl Client {
     fn leaves(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
         let (least, left) = match self {
             Self::Aside => return Judgement(holds, figure),
-            Self::Hides(least) => (least, holds.filter(|holds| *holds)),
+            Self::Hides(least) => (least, if holds.holds == Some(true) { holds } else { Decision::UNDECIDED }),
             Self::Grows => {
                 let two = most_two(busy.iter().map(|(connections, _)| *connections));
-                (two.map_or(0, |[fewer, _]| fewer), None)
+                (two.map_or(0, |[fewer, _]| fewer), Decision::UNDECIDED)
             }
         };
         let those = || busy.iter().filter(|(connections, _)| *connections >= least);
@@ -157,20 +173,22 @@ impl CellTable {
 
     /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
     fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Judgement {
-        let mut holds = Some(true);
+        let mut holds: Option<Decision> = None;
         let mut texts = Vec::new();
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
             let factors = of(lang);
             let votes = Votes::of(factors.iter().copied(), Band::NONE);
             let so = if down { votes.below } else { votes.above };
-            holds = both(holds, trend(&factors).map(|up| up != down));
+            let Decision { holds: up, p } = trend(&factors);
+            let own = Decision { holds: up.map(|up| up != down), p };
+            holds = Some(holds.map_or(own, |other| other.and(own)));
             let middle = middle(factors).unwrap_or(0.0);
             texts.push(match votes.all() {
                 0 => format!("{name}: no series of 3"),
                 all => format!("{name}: so in {so} of {all} series, median factor {middle:.3}"),
             });
         }
-        Judgement(holds, texts.join("; "))
+        Judgement(holds.unwrap_or(Decision::UNDECIDED), texts.join("; "))
     }
 }
 
@@ -181,16 +199,10 @@ fn of_finite(ratios: &[(ComparedCell, f64)]) -> Option<f64> {
 
 /// The judgement of too few cells.
 fn nothing(cells: usize) -> Judgement {
-    Judgement(None, format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"))
-}
-
-/// Whether both hold; if one does not hold, both are refuted.
-fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
-    match (one, other) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    }
+    Judgement(
+        Decision::UNDECIDED,
+        format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"),
+    )
 }
 
 fn values<K>(factors: std::collections::BTreeMap<K, f64>) -> Vec<f64> {
@@ -209,7 +221,7 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
         let all = table.ratios(of, to, measure).into_iter();
         let those: Vec<_> = all.filter(|(seen, _)| is_part(seen.pool, table.cores)).collect();
         match those.is_empty() {
-            true => Judgement(None, "no such pool".into()),
+            true => Judgement(Decision::UNDECIDED, "no such pool".into()),
             false => table.ask(&those, measure, How::Mostly),
         }
     };
@@ -217,7 +229,7 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
     let Judgement(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
     let text =
         format!("{name}: Go more than Rust up to {} workers: {first}; Rust more than Go beyond: {second}", table.cores);
-    Judgement(both(small, large), text)
+    Judgement(small.and(large), text)
 }
 
 fn cpu_falls(table: &CellTable) -> Judgement {
@@ -277,10 +289,10 @@ fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
 /// above that by more than noise, and the opposite if it is below.
 fn jumps(table: &CellTable) -> Judgement {
     let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
-        return Judgement(None, "one number of connections".into());
+        return Judgement(Decision::UNDECIDED, "one number of connections".into());
     };
     if most < MANY {
-        return Judgement(None, format!("{most} connections at most were measured"));
+        return Judgement(Decision::UNDECIDED, format!("{most} connections at most were measured"));
     }
     let same = |one: &ComparedCell, other: &ComparedCell| {
         (one.lang, one.method, one.pool, one.round) == (other.lang, other.method, other.pool, other.round)
@@ -311,16 +323,13 @@ fn apart(table: &CellTable) -> Judgement {
         let all = table.ratios(of, to, measure).into_iter();
         let those: Vec<_> = all.filter(|(seen, _)| seen.connections >= MANY).collect();
         match those.is_empty() {
-            true => Judgement(None, format!("nothing was measured at {MANY} connections")),
+            true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {MANY} connections")),
             false => table.ask(&those, measure, How::Mostly),
         }
     };
     let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
     let Judgement(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
-    Judgement(
-        both(connect, processing),
-        format!("connecting longer in Rust: {first}; processing longer in Go: {second}"),
-    )
+    Judgement(connect.and(processing), format!("connecting longer in Rust: {first}; processing longer in Go: {second}"))
 }
 
 fn put_costs(table: &CellTable) -> Judgement {

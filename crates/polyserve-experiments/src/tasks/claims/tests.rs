@@ -39,8 +39,8 @@ pub(in crate::tasks) struct Made {
 }
 
 impl Made {
-    /// Everything is as it is claimed but two: what is called overhead is waiting, and on two cores 0.73 of a core is not
-    /// nearly all that can be gained.
+    /// Everything is as it is claimed but two: what is called overhead is waiting, and 40 tasks take less than 1.55 times the
+    /// ideal, because with as much nothing is gained on two cores.
     pub(in crate::tasks) fn fair() -> Vec<Self> {
         let rust = Self {
             name: STD_THREADS,
@@ -197,10 +197,12 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
 }
 
 #[test]
-fn a_speedup_as_published() {
-    let mut made = Made::fair();
-    made[1].per_core = 0.73;
-    assert_eq!(verdicts(&made)[..2], [Refuted, Confirmed]);
+fn a_total_of_40_tasks_as_published() {
+    for (go, total) in [(0.86, Confirmed), (0.93, Undecided), (1.0, Refuted), (0.7, Refuted)] {
+        let mut made = Made::fair();
+        (made[0].per_core, made[1].per_core) = (0.644, go);
+        assert_eq!(verdicts(&made)[..2], [Refuted, total], "{go}");
+    }
 }
 
 /// What lies between both bounds is not decided either.
@@ -211,16 +213,13 @@ fn between_the_bounds_nothing_is_decided() {
     made[0].extra = 1.5;
     let of_bounds = verdicts(&made);
     assert_eq!((of_bounds[2], of_bounds[7]), (Undecided, Undecided));
-    // Of what two cores can gain these are 0.89, 0.86, 0.80 and 0.73; 0.83 is about a tenth from the published 0.73.
-    for (per_core, profit, speedup) in [
-        (0.9, Confirmed, Refuted),
-        (0.877, Undecided, Refuted),
-        (0.833, Refuted, Undecided),
-        (0.79, Refuted, Confirmed),
-    ] {
+    // Of what two cores can gain these are 0.89, 0.86, 0.80, 0.97 and 1; published is 0.91.
+    for (per_core, profit) in
+        [(0.9, Confirmed), (0.877, Undecided), (0.833, Refuted), (0.97, Undecided), (1.0, Refuted)]
+    {
         let mut made = Made::fair();
         made[1].per_core = per_core;
-        assert_eq!(verdicts(&made)[..2], [profit, speedup], "{per_core}");
+        assert_eq!(verdicts(&made)[0], profit, "{per_core}");
     }
     // The last of Go's tasks starts after 0.3, 4.8 and 9.7 % of the total.
     for (later_ms, starts) in [(1.0, Confirmed), (14.0, Undecided), (28.0, Refuted)] {
@@ -244,7 +243,7 @@ fn changed(made: &[Made], change: impl Fn(&str, u64, &mut Value)) -> Vec<Value> 
 #[test]
 fn one_observation_decides_nothing() {
     let mut made = Made::fair();
-    made[1].per_core = 0.73;
+    (made[0].per_core, made[1].per_core) = (0.644, 0.86);
     let disturbed = changed(&made, |_, tasks, line| {
         if [10, 40].contains(&tasks) {
             line["total_duration_ms"] = json!(99e3);
