@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 /// Fewer rounds than these decide nothing.
 pub const LEAST_ROUNDS: usize = 10;
 
+/// The ratio to a baseline without an answer. Records hold no infinite numbers.
+pub const LARGEST: f64 = 1e9;
+
 /// Resamples of an estimate.
 pub const RESAMPLES: usize = 10_000;
 
@@ -86,13 +89,15 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// The estimate of `ratios`, one a round; `None` without any. Ratios that are not positive numbers are left out.
+    /// The estimate of `ratios`, one for each round; `None` without any. A contestant without an answer in a round has the ratio
+    /// 0, its worst, and a baseline without one the [`LARGEST`] ratio. A round in which neither answered (NaN) is left out.
     pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         Self::resampled(ratios, seed, RESAMPLES)
     }
 
     fn resampled(ratios: &[f64], seed: u64, resamples: usize) -> Option<Self> {
-        let mut ratios: Vec<f64> = ratios.iter().copied().filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect();
+        let mut ratios: Vec<f64> =
+            ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, LARGEST)).collect();
         if ratios.is_empty() {
             return None;
         }
@@ -295,7 +300,9 @@ mod tests {
     #[test]
     fn an_estimate_of_nothing_is_none_and_what_is_no_ratio_is_left_out() {
         assert_eq!(Estimate::of(&[], 0), None);
-        assert_eq!(Estimate::of(&[f64::NAN, 0.0, f64::INFINITY], 0), None);
+        assert_eq!(Estimate::of(&[f64::NAN, f64::NAN], 0), None);
+        let extremes = Estimate::of(&[f64::NAN, 0.0, f64::INFINITY, 0.0], 0).unwrap();
+        assert_eq!((extremes.ratio, extremes.interval.high, extremes.rounds), (0.0, LARGEST, 3));
         let only = Estimate::of(&[f64::NAN, 1.5], 0).unwrap();
         assert_eq!(only, Estimate { ratio: 1.5, interval: Interval { low: 1.5, high: 1.5 }, rounds: 1 });
     }

@@ -259,6 +259,7 @@ fn why(void: Void, other: &str) -> String {
         Void::NoLatency => String::from("~no p99"),
         Void::Overloaded { side } => format!("~{}overloaded", owner(side)),
         Void::Latency { side, ratio } => format!("~{}p99 x {ratio:.2}", owner(side)),
+        Void::LatencyUndecided { side, .. } => format!("~{}p99 undecided", owner(side)),
     }
 }
 
@@ -304,7 +305,7 @@ fn void_notes(f: &mut String, rows: &[RankingRow]) -> fmt::Result {
         writeln!(
             f,
             "~: a cost that does not count: a server was less than {busy:.0} % busy, or the cheaper server may have less than \
-             {LEAST_THROUGHPUT} of the other server's throughput, or its p99 is above {MOST_LATENCY} of the other server's"
+             {LEAST_THROUGHPUT} of the other server's throughput, or its p99 may be above {MOST_LATENCY} of the other server's"
         )?;
     }
     if voids().any(|void| matches!(void, Void::ClientSaturated { .. })) {

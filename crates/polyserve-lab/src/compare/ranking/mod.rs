@@ -223,8 +223,9 @@ fn cost(one: &Measurement) -> Option<f64> {
     one.requests_per_cpu_s
 }
 
+/// Without an answer, the latency is infinite.
 fn p99(one: &Measurement) -> Option<f64> {
-    one.latency.as_ref().map(|latency| latency.p99_us)
+    one.latency.as_ref().map(|latency| if latency.histogram.is_empty() { f64::INFINITY } else { latency.p99_us })
 }
 
 /// Returns the ratio of two contestants' requests per second, over the rounds that both have.

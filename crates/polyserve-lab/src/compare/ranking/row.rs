@@ -134,4 +134,11 @@ pub enum Void {
         /// The ratio.
         ratio: f64,
     },
+    /// It is undecided whether the cheaper server's p99 is too high.
+    LatencyUndecided {
+        /// The cheaper server.
+        side: Side,
+        /// The upper end of the interval of its p99, relative to the other server's.
+        high: f64,
+    },
 }

@@ -153,9 +153,9 @@ fn a_baseline_that_gains_by_waiting_makes_no_cost_count() {
     assert_eq!(changed(&both, &cheaper).cost_void, None);
 }
 
-/// The p99 of a short slice varies: a few late rounds decide nothing.
+/// The p99 of a short slice varies: a few late rounds do not show that a server wins by waiting, nor that it does not.
 #[test]
-fn a_p99_is_too_high_only_if_its_interval_is() {
+fn a_p99_whose_interval_reaches_too_high_is_undecided() {
     let (base, own) = (("base", Role::Baseline), ("own", Role::Ranked));
     let late = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 200 } else { 105 }));
     let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, late)];
@@ -163,7 +163,33 @@ fn a_p99_is_too_high_only_if_its_interval_is() {
     let row = rows.iter().find(|row| row.name == "own").unwrap();
     let p99 = row.p99.unwrap();
     assert!(p99.ratio > MOST_LATENCY && p99.interval.low < MOST_LATENCY, "{p99:?}");
-    assert_eq!(row.cost_void, None);
+    let undecided = Some(Void::LatencyUndecided { side: Side::Own, high: p99.interval.high });
+    assert_eq!(row.cost_void, undecided);
+    let early = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 115 } else { 105 }));
+    let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, early)];
+    let rows = Ranking::new(&entries, Some(64), 1).rows;
+    assert!(rows.iter().all(|row| row.cost_void.is_none()), "{rows:?}");
+}
+
+/// Regression test: a round without an answer was left out, as if it had not been measured.
+#[test]
+fn rounds_without_an_answer_are_the_worst() {
+    let (base, own) = (("base", Role::Baseline), ("own", Role::Ranked));
+    let silent = (0..12).map(|round| {
+        let mut one = measurement(if round == 0 { 2000.0 } else { 0.0 }, 50);
+        if one.requests_per_s == 0.0 {
+            one.latency.as_mut().unwrap().histogram.reset();
+        }
+        one
+    });
+    let like_base = || (0..12).map(|_| measurement(1000.0, 100));
+    let entries = [entry(base, like_base()), entry(("same", Role::Same), like_base()), entry(own, silent)];
+    let rows = Ranking::new(&entries, Some(64), 1).rows;
+    assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["base", "own", "same"]);
+    let (throughput, p99) = (rows[1].throughput.unwrap(), rows[1].p99.unwrap());
+    assert_eq!((throughput.estimate.ratio, throughput.estimate.rounds), (0.0, 12));
+    assert_eq!(throughput.verdict, Verdict::Slower);
+    assert!(p99.ratio > 1e3 && p99.rounds == 12, "{p99:?}");
 }
 
 /// A round in which another process had the cores counts as one.

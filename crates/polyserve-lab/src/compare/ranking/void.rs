@@ -1,8 +1,9 @@
 //! Why a cost does not count compared with another one.
 //!
 //! A server that lets requests pile up needs less CPU time for each. So both servers must have been busy. The cheaper one
-//! must not have less throughput, nor later answers at a fixed rate. Each condition uses the conservative end of the interval:
-//! the whole interval of a throughput must be high enough; a latency is too high only if its whole interval is.
+//! must not have less throughput, nor later answers at a fixed rate. The whole interval of its throughput must be high enough, and
+//! the whole interval of its p99 low enough. If only a part of the p99's interval is too high, it is undecided whether the cost
+//! counts.
 //!
 //! Cost: a few comparisons; the estimates are already there.
 
@@ -11,7 +12,7 @@ use crate::statistics::{Estimate, Interval};
 
 /// The min start of the interval of the cheaper server's relative throughput. Below it, a cost does not count.
 pub const LEAST_THROUGHPUT: f64 = 0.95;
-/// The limit of the cheaper server's relative p99. If the whole interval lies above, a cost does not count.
+/// The max end of the interval of the cheaper server's relative p99. Above it, a cost does not count.
 pub const MOST_LATENCY: f64 = 1.2;
 
 /// The ratios of two contestants, over the rounds that both have.
@@ -50,11 +51,15 @@ impl Pair {
         }
         let Some(p99) = &self.p99 else { return Some(Void::NoLatency) };
         let (ratio, interval) = of_the_cheaper(side, p99);
-        (interval.low > MOST_LATENCY).then_some(Void::Latency { side, ratio })
+        match interval {
+            Interval { low, .. } if low > MOST_LATENCY => Some(Void::Latency { side, ratio }),
+            Interval { high, .. } if high > MOST_LATENCY => Some(Void::LatencyUndecided { side, high }),
+            _ => None,
+        }
     }
 }
 
-/// Converts an estimate of own to other into one of cheaper to dearer. All ratios are above 0.
+/// Converts an estimate of own to other into one of cheaper to dearer.
 fn of_the_cheaper(side: Side, Estimate { ratio, interval, .. }: &Estimate) -> (f64, Interval) {
     match side {
         Side::Own => (*ratio, *interval),
