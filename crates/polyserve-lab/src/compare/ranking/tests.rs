@@ -155,7 +155,7 @@ fn a_baseline_that_gains_by_waiting_makes_no_cost_count() {
 
 /// The p99 of a short slice varies: a few late rounds do not show that a server wins by waiting, nor that it does not.
 #[test]
-fn a_p99_whose_interval_reaches_too_high_is_undecided() {
+fn a_p99_with_an_interval_that_reaches_too_high_is_undecided() {
     let (base, own) = (("base", Role::Baseline), ("own", Role::Ranked));
     let late = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 200 } else { 105 }));
     let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, late)];
