@@ -9,6 +9,7 @@
 //! # Layout
 //!
 //! * [`load`], [`traffic`], [`mix`], [`dist`], [`data`]: the requests of a load, and when they are sent.
+//! * [`arrivals`]: the spacing of an open loop's requests.
 //! * `rows`: the JSON rows of the entities. `request_stream`: the order of the requests.
 //! * `encoded_requests`: requests as bytes, and the expected answers. `discover`: an answer that is not known yet.
 //! * `answer`: compares an answer with the expected one while it arrives, at any split.
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod arrivals;
 mod client;
 mod clock;
 pub mod data;
@@ -35,6 +37,7 @@ mod rows;
 pub mod run;
 pub mod traffic;
 
+pub use arrivals::Arrivals;
 pub use dist::{Dist, Picker};
 pub use error::LoadError;
 pub use load::{CpuSource, Load, Pace, RunLength, Usage};

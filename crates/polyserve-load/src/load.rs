@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use polyserve_core::Shutdown;
 
+use crate::arrivals::Arrivals;
 use crate::error::LoadError;
 use crate::traffic::Traffic;
 
@@ -25,6 +26,8 @@ pub struct Load {
     pub cores: Vec<usize>,
     /// When requests are sent. Default: closed loop.
     pub pace: Pace,
+    /// The spacing of an open loop's requests. Default: Poisson.
+    pub arrivals: Arrivals,
     /// How connections are used. Default: kept connections, one request at a time.
     pub usage: Usage,
     /// Whether the answer to `Connection: close` must announce the close, and the server must close. An answer without the
@@ -52,9 +55,8 @@ pub struct Load {
 pub enum Pace {
     /// Closed loop: a connection sends the next requests as soon as it has all answers.
     Closed,
-    /// Open loop: this number of requests a second over all connections, evenly spaced, whatever the server does. A
-    /// request without a free connection waits for one, also after the end of the measured period. Its latency counts
-    /// from its due time.
+    /// Open loop: this number of requests a second over all connections, whatever the server does. A request without
+    /// a free connection waits for one, also after the end of the measured period. Its latency counts from its due time.
     Rate(f64),
 }
 
@@ -109,6 +111,7 @@ impl Load {
             threads: 1,
             cores: Vec::new(),
             pace: Pace::Closed,
+            arrivals: Arrivals::default(),
             usage: Usage::KeepAlive { pipeline: 1 },
             must_close: false,
             traffic,

@@ -73,14 +73,25 @@ impl Traffic {
             TrafficPlan::Exchanges(all) => all.len() * thread / threads.max(1),
             TrafficPlan::Entities(_) | TrafficPlan::Unknown(_) => 0,
         };
+        let random = self.random(3, thread);
+        RequestStream { plan: Arc::clone(&self.plan), random, next, is_filling: self.is_filling }
+    }
+
+    /// Returns the random numbers of the due times of a thread.
+    pub(crate) fn arrival_stream(&self, thread: usize) -> ChaCha8Rng {
+        self.random(4, thread)
+    }
+
+    /// Returns the random numbers of a thread in this part, for one use. `data` has the uses 0, 1 and 2.
+    fn random(&self, usage: u8, thread: usize) -> ChaCha8Rng {
         let mut key = [0; 32];
         if let TrafficPlan::Entities(entities) = &*self.plan {
             key[..8].copy_from_slice(&entities.seed.to_le_bytes());
         }
-        key[8] = 3; // the streams of `data` have 0, 1 and 2 here
+        key[8] = usage;
         let mut random = ChaCha8Rng::from_seed(key);
         random.set_stream(self.part << THREAD_BITS | thread as u64);
-        RequestStream { plan: Arc::clone(&self.plan), random, next, is_filling: self.is_filling }
+        random
     }
 }
 

@@ -196,6 +196,7 @@ impl PlanArgs {
             client_cores,
             connections,
             usage,
+            arrivals: self.workload.arrivals.unwrap_or_default(),
             traffic,
             limit_traffic: of_one(keys, mix).map_err(misuse)?,
             asked: self.workload.in_words(keys, mix),

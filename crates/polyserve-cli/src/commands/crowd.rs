@@ -14,6 +14,7 @@ use polyserve_lab::crowd::report::Key;
 use polyserve_lab::crowd::{CrowdBench, CrowdKind, Crowds};
 use polyserve_lab::experiment::{Absent, RecordArgs};
 use polyserve_lab::limits;
+use polyserve_load::Arrivals;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
@@ -187,6 +188,7 @@ impl CrowdArgs {
             "crowds": crowds.iter().map(crowd).collect::<Vec<_>>(),
             "connections": bench.connections,
             "rate": bench.rate,
+            "arrivals": Arrivals::default(),
             "rounds": bench.rounds,
             "warm_up_s": seconds(bench.warm_up),
             "slice_s": seconds(bench.slice),

@@ -14,7 +14,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::compare::Instrument;
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::limits;
-use polyserve_load::Usage;
+use polyserve_load::{Arrivals, Usage};
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
@@ -187,6 +187,7 @@ impl LadderArgs {
             client_cores,
             connections,
             usage,
+            arrivals: Arrivals::default(),
             limit_traffic: traffic.clone(),
             traffic,
             asked: String::new(),

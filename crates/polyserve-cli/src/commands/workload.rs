@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use polyserve_lab::Misuse;
 use polyserve_lab::reference::BODY;
 use polyserve_load::data::Data;
-use polyserve_load::{Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
+use polyserve_load::{Arrivals, Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
 use polyserve_report::figures::count;
 
 use super::seed::SeedArgs;
@@ -31,6 +31,9 @@ pub(crate) struct WorkloadArgs {
     /// Entities: their distribution in the requests, uniform, zipf:0.99 or hot: one alone. [default: uniform]
     #[arg(long, value_name = "DIST")]
     pub(crate) dist: Option<Dist>,
+    /// The spacing of requests at a fixed rate: poisson or even. [default: poisson]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) arrivals: Option<Arrivals>,
     #[command(flatten)]
     pub(crate) random: SeedArgs,
 }

@@ -17,7 +17,7 @@ use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_load::{Dist, Mix, Traffic, Usage};
+use polyserve_load::{Arrivals, Dist, Mix, Traffic, Usage};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -241,6 +241,7 @@ fn compared(dir: Option<&Dir>, contestants: Vec<Contestant>) -> anyhow::Result<R
         client_cores,
         connections: 2,
         usage: Usage::KeepAlive { pipeline: 1 },
+        arrivals: Arrivals::default(),
         traffic: Traffic::entities(&Data::new(1), 20, Dist::Uniform, Mix { get: 1, put: 0 }, 1).unwrap(),
         limit_traffic: Traffic::one("GET", "/1", None, None).unwrap(),
         asked: String::from("GET"),

@@ -4,6 +4,7 @@
 //! measurements for each of the two.
 
 use anyhow::bail;
+use polyserve_load::Arrivals;
 
 use super::Comparison;
 use super::contestant::{Contestant, Role};
@@ -146,7 +147,9 @@ pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]
     let calibrated = || Some(middle(counted(records, half_of).map(|one| one.requests_per_s))? * RATE);
     let has_latency = !records.header.plan["latency_slice_s"].is_null();
     let requests_per_s = rate.or_else(calibrated).filter(|_| has_latency)?;
-    Some(Rate { requests_per_s, half_of: half_of.clone() })
+    // Records of older builds do not name the arrivals: they were even.
+    let arrivals = serde_json::from_value(records.header.plan["arrivals"].clone()).unwrap_or(Arrivals::Even);
+    Some(Rate { requests_per_s, half_of: half_of.clone(), arrivals })
 }
 
 #[cfg(test)]

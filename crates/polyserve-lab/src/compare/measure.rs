@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
+use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
 use super::sample::{Latency, Measurement, Sum, coarse, microseconds};
@@ -34,6 +34,8 @@ pub struct Instrument {
     pub connections: usize,
     /// How the connections are used.
     pub usage: Usage,
+    /// The spacing of the requests at the fixed rate.
+    pub arrivals: Arrivals,
     /// The requests to contestants that keep entities.
     pub traffic: Traffic,
     /// The requests to the references, which answer all requests alike: requests of the same sizes.
@@ -256,7 +258,7 @@ impl Instrument {
             load.connections = self.connections;
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
-            load.usage = self.usage;
+            (load.usage, load.arrivals) = (self.usage, self.arrivals);
             // A reference never closes a connection: the load generator closes it.
             load.must_close = contestant.keeps_entities;
             load.stop = self.stop.clone();

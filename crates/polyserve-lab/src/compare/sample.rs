@@ -4,7 +4,7 @@
 //! histogram of about 100 KB for each measurement with a latency.
 
 use hdrhistogram::Histogram;
-use polyserve_load::Report;
+use polyserve_load::{Arrivals, Report};
 use serde::{Deserialize, Serialize};
 
 use super::contestant::Role;
@@ -83,6 +83,13 @@ pub struct Rate {
     pub requests_per_s: f64,
     /// The contestant.
     pub half_of: String,
+    /// The spacing of the requests. Old records do not name it: it was even.
+    #[serde(default = "even")]
+    pub arrivals: Arrivals,
+}
+
+fn even() -> Arrivals {
+    Arrivals::Even
 }
 
 /// A quantile in microseconds.

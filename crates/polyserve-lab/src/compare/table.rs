@@ -147,9 +147,12 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let of_limit = limit.map_or_else(String::new, |share| format!("of limit: share of {}'s throughput; ", share.of));
     writeln!(f, "{of_limit}CPU us/req: server's CPU time; ~ if it is no cost (--wide: why).")?;
     match rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
-        Some(Rate { requests_per_s, half_of }) => {
+        Some(Rate { requests_per_s, half_of, arrivals }) => {
             let rate = count(*requests_per_s);
-            writeln!(f, "p50, p99: from the intended start at {rate} req/s, half of {half_of}'s throughput.")
+            writeln!(
+                f,
+                "p50, p99: from the intended start at {rate} req/s ({arrivals}), half of {half_of}'s throughput."
+            )
         }
         None => Ok(()),
     }
@@ -280,10 +283,11 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     writeln!(f, "cost: requests per second of the server's CPU time; of LIMIT, cpu: the share of the limit's cost")?;
     void_notes(f, rows)?;
     if let Some(rate) = rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
-        let (rate, half_of) = (rate.requests_per_s, &rate.half_of);
+        let Rate { requests_per_s, half_of, arrivals } = rate;
+        let rate = count(*requests_per_s);
         writeln!(
             f,
-            "p50, p99, p99.9: from the intended start at {rate:.0} requests/s, evenly spaced, half of {half_of}'s"
+            "p50, p99, p99.9: from the intended start at {rate} requests/s, {arrivals} arrivals, half of {half_of}'s"
         )?;
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
             writeln!(f, "overloaded: in most rounds the server could not keep that rate")?;

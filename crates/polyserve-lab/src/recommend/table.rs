@@ -67,8 +67,11 @@ impl fmt::Display for Recommendation {
         self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "\n{}", ranked(self))?;
         if let Some(rate) = &self.rate {
-            let (rate, half_of) = (count(rate.requests_per_s), &rate.half_of);
-            writeln!(f, "p50, p99: from the intended start at {rate} req/s, half of {half_of}'s throughput")?;
+            let (rate, half_of, arrivals) = (count(rate.requests_per_s), &rate.half_of, rate.arrivals);
+            writeln!(
+                f,
+                "p50, p99: from the intended start at {rate} req/s ({arrivals}), half of {half_of}'s throughput"
+            )?;
         }
         if let Some(band) = self.tie_band {
             writeln!(f, "ratio: throughput relative to the first; a tie overlaps {band}, the first to itself (A/A)")?;

@@ -1,9 +1,15 @@
 //! The due times of requests, and whether a request counts.
 //!
-//! Invariant: in an open loop, request `k` of all threads is due at `start + k / rate`. The time is computed from `k`
-//! alone, so errors do not add up, and nothing is queued however slow the server is. A request that was due before the end
-//! of the measured period may be sent for a bounded time after it. Cost: a few additions and comparisons a request.
+//! Invariant: the due times of an open loop do not depend on the server, and nothing is queued however slow it is. With
+//! even arrivals, request `k` of all threads is due at `start + k / rate`. With Poisson arrivals, each thread has a process of its
+//! own; together they are one of the whole rate. The same seed, part and rate give the same times. A request that was due
+//! before the end of the measured period may be sent for a bounded time after it.
+//!
+//! Cost: a few additions and comparisons a request, and with Poisson arrivals a logarithm.
 
+use rand_chacha::ChaCha8Rng;
+
+use crate::arrivals::{self, Arrivals};
 use crate::clock;
 use crate::load::{Load, Pace, RunLength};
 
@@ -34,13 +40,19 @@ pub(crate) struct Schedule {
 }
 
 /// The due times of one thread.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Open {
+    start: u64,
+    /// The mean interval of this thread's requests, in nanoseconds.
     interval: f64,
-    thread: u64,
-    threads: u64,
-    /// The next request of this thread.
+    /// The due time of the first request after the start, in nanoseconds.
+    first: f64,
+    /// The random numbers of Poisson arrivals; `None` if the arrivals are even.
+    random: Option<Box<ChaCha8Rng>>,
+    /// The number of requests before the next one.
     next: u64,
+    /// The time from the start to the next request, in nanoseconds.
+    elapsed: f64,
     due: u64,
 }
 
@@ -59,9 +71,11 @@ impl Schedule {
         let open = match load.pace {
             Pace::Closed => None,
             Pace::Rate(rate) => {
-                let mut open = Open { interval: 1e9 / rate, thread, threads, next: 0, due: 0 };
-                open.due = open.at(times.start, 0);
-                Some(open)
+                let random = match load.arrivals {
+                    Arrivals::Poisson => Some(Box::new(load.traffic.arrival_stream(thread as usize))),
+                    Arrivals::Even => None,
+                };
+                Some(Open::new(times.start, 1e9 / rate, [thread, threads], random))
             }
         };
         let grace = clock::of(load.patience).min(LONGEST_GRACE);
@@ -85,8 +99,7 @@ impl Schedule {
     #[inline]
     pub(crate) fn take(&mut self, from: u64) -> bool {
         if let Some(open) = &mut self.open {
-            open.next += 1;
-            open.due = open.at(self.times.start, open.next);
+            open.advance();
         }
         let counts = from >= self.times.counted;
         if counts && self.left != u64::MAX {
@@ -130,29 +143,49 @@ impl Schedule {
     /// Open loop: returns the waits until `now` of the requests that were due in the measured period and not taken, each with
     /// its count. If there are many, neighbours are grouped under the longest wait of the group.
     pub(crate) fn unsent_waits(&self, now: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let (first, count) = self.unsent(self.times.end.min(now));
+        let unsent = || self.unsent(self.times.end.min(now));
+        let count = unsent().count() as u64;
         let group = count.div_ceil(MAX_GROUPS).max(1);
-        let due = move |k| self.open.as_ref().map_or(now, |open| open.at(self.times.start, k));
-        let starts = (0..count.div_ceil(group)).map(move |at| at * group);
-        starts.map(move |k| (now.saturating_sub(due(first + k)), group.min(count - k)))
+        let firsts = unsent().zip(0..).filter(move |(_, place)| place % group == 0);
+        firsts.map(move |(due, place)| (now.saturating_sub(due), group.min(count - place)))
     }
 
-    /// Open loop: returns the first request that was due in the measured period before `end` and not taken, and their count.
-    fn unsent(&self, end: u64) -> (u64, u64) {
-        let Some(open) = &self.open else { return (0, 0) };
-        let due_before = |time: u64| {
-            let intervals = time.saturating_sub(self.times.start) as f64 / open.interval;
-            ((intervals - open.thread as f64) / open.threads as f64).ceil().max(0.0) as u64
-        };
-        let first = open.next.max(due_before(self.times.counted));
-        (first, due_before(end).saturating_sub(first).min(self.left))
+    /// Open loop: returns the due times of the requests that were due in the measured period before `end` and not taken.
+    fn unsent(&self, end: u64) -> impl Iterator<Item = u64> + '_ {
+        let mut open = self.open.clone();
+        let dues = std::iter::from_fn(move || {
+            let open = open.as_mut()?;
+            let due = open.due;
+            open.advance();
+            Some(due)
+        });
+        let counted = dues.take_while(move |due| *due < end).filter(|due| *due >= self.times.counted);
+        counted.take(usize::try_from(self.left).unwrap_or(usize::MAX))
     }
 }
 
 impl Open {
-    fn at(&self, start: u64, k: u64) -> u64 {
-        let place = k.saturating_mul(self.threads).saturating_add(self.thread);
-        start.saturating_add((place as f64 * self.interval) as u64)
+    /// The due times of a thread, from `start` on; `interval` is that of all threads.
+    fn new(start: u64, interval: f64, [thread, threads]: [u64; 2], random: Option<Box<ChaCha8Rng>>) -> Self {
+        let (own, first) = (interval * threads as f64, interval * thread as f64);
+        let mut open = Self { start, interval: own, first, random, next: 0, elapsed: 0.0, due: 0 };
+        open.find_due();
+        open
+    }
+
+    /// Goes on to the next request.
+    fn advance(&mut self) {
+        self.next += 1;
+        self.find_due();
+    }
+
+    fn find_due(&mut self) {
+        self.elapsed = match &mut self.random {
+            Some(random) => self.elapsed + arrivals::interval(random, self.interval),
+            // From the number alone, so that errors do not add up.
+            None => self.first + self.next as f64 * self.interval,
+        };
+        self.due = self.start.saturating_add(self.elapsed as u64);
     }
 }
 
@@ -172,7 +205,54 @@ mod tests {
 
     fn load(pace: Pace, length: RunLength) -> Load {
         let traffic = Traffic::one("GET", "/", None, None).unwrap();
-        Load::new(([127, 0, 0, 1], 1).into(), traffic).with(|load| (load.pace, load.length) = (pace, length))
+        Load::new(([127, 0, 0, 1], 1).into(), traffic).with(|load| {
+            (load.pace, load.length) = (pace, length);
+            load.arrivals = Arrivals::Even;
+        })
+    }
+
+    /// The first unsent request, and their number.
+    fn unsent(schedule: &Schedule, end: u64) -> (Option<u64>, usize) {
+        (schedule.unsent(end).next(), schedule.unsent(end).count())
+    }
+
+    /// The due times of all threads in one second.
+    fn dues(rate: f64, threads: usize, part: u64) -> Vec<u64> {
+        let load = load(Pace::Rate(rate), RunLength::Time(Duration::from_secs(1))).with(|load| {
+            (load.threads, load.arrivals) = (threads, Arrivals::Poisson);
+            load.traffic = load.traffic.part(part);
+        });
+        let times = Times { start: 5, counted: 5, end: 5 + SECOND };
+        let mut all = Vec::new();
+        for thread in 0..threads {
+            let mut schedule = Schedule::new(&load, thread, times);
+            let announced: Vec<u64> = schedule.unsent(times.end).collect();
+            let before = all.len();
+            while let Some(due) = schedule.peek(times.end - 1) {
+                assert!(schedule.take(due));
+                all.push(due);
+            }
+            assert_eq!(announced, all[before..], "what is unsent is what would have been sent");
+        }
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn poisson_arrivals_have_the_rate_and_the_scatter_of_a_poisson_process() {
+        for threads in [1, 3] {
+            let all = dues(100_000.0, threads, 0);
+            // Five standard deviations of a count with a mean of 100,000.
+            assert!(all.len().abs_diff(100_000) < 1_581, "{}", all.len());
+            // Of exponential intervals the share that is longer than the mean is 1/e, and than three means is 1/e^3.
+            for (means, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
+                let longer = all.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > means * 1e4).count();
+                let measured = longer as f64 / all.len() as f64;
+                assert!((measured - share).abs() < 0.008, "{measured} of the intervals exceed {means} means");
+            }
+        }
+        assert_eq!(dues(1000.0, 2, 7), dues(1000.0, 2, 7));
+        assert_ne!(dues(1000.0, 2, 7), dues(1000.0, 2, 8));
     }
 
     #[test]
@@ -186,7 +266,7 @@ mod tests {
                 assert!(schedule.take(due));
                 all.push(due);
             }
-            assert_eq!(schedule.unsent(times.end).1, 0);
+            assert_eq!(schedule.unsent(times.end).count(), 0);
         }
         all.sort_unstable();
         assert_eq!(all.len(), 1000);
@@ -201,12 +281,12 @@ mod tests {
         assert_eq!(schedule.peek(0), Some(0));
         assert!(!schedule.take(0), "the warm-up does not count");
         assert_eq!(schedule.peek(0), None, "the next is due in a millisecond");
-        assert_eq!(schedule.unsent(SECOND), (500, 500));
+        assert_eq!(unsent(&schedule, SECOND), (Some(SECOND / 2), 500));
         for _ in 1..600 {
             let due = schedule.peek(SECOND - 1).unwrap();
             schedule.take(due);
         }
-        assert_eq!(schedule.unsent(SECOND), (600, 400));
+        assert_eq!(unsent(&schedule, SECOND), (Some(SECOND * 6 / 10), 400));
         assert_eq!(schedule.peek(2 * SECOND), Some(SECOND * 6 / 10), "what was due before the end is sent after it");
         assert!(!schedule.is_over(2 * SECOND) && schedule.is_over(3 * SECOND));
         assert_eq!(schedule.peek(3 * SECOND), None, "nothing is sent after the grace");
@@ -214,7 +294,8 @@ mod tests {
         assert_eq!((waits.len(), waits[0]), (400, (3 * SECOND - SECOND * 6 / 10, 1)));
         assert!(waits.windows(2).all(|pair| pair[0].0 > pair[1].0) && waits[399].0 > 2 * SECOND);
         schedule.stop(SECOND * 8 / 10);
-        assert_eq!((schedule.unsent(SECOND * 8 / 10), schedule.peek(SECOND * 8 / 10)), ((600, 200), None));
+        assert_eq!(unsent(&schedule, SECOND * 8 / 10), (Some(SECOND * 6 / 10), 200));
+        assert_eq!(schedule.peek(SECOND * 8 / 10), None);
     }
 
     /// If there are many waits, they are grouped: the count is exact, and no wait is shortened.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use polyserve_load::{Exchange, Pace, RunLength, Traffic, Usage};
+use polyserve_load::{Arrivals, Exchange, Pace, RunLength, Traffic, Usage};
 
 use super::faulty::{BODY, right, send, serve};
 use super::{report, requests};
@@ -39,7 +39,7 @@ fn a_stop_shows_in_the_latency_of_all_that_were_due() {
     let traffic =
         Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
     let load = requests(target, &traffic, 200).with(|load| {
-        (load.connections, load.pace) = (1, Pace::Rate(1_000.0));
+        (load.connections, load.pace, load.arrivals) = (1, Pace::Rate(1_000.0), Arrivals::Even);
     });
     let report = report(&load);
     holder.join().unwrap();
@@ -63,6 +63,7 @@ fn requests_due_and_never_sent_are_reported() {
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
         let load = requests(target, &traffic, 1).with(|load| {
             (load.connections, load.pace, load.usage) = (2, Pace::Rate(1_000.0), usage);
+            load.arrivals = Arrivals::Even;
             (load.length, load.patience) = (RunLength::Time(Duration::from_millis(500)), Duration::from_millis(700));
         });
         let report = report(&load);
@@ -89,7 +90,7 @@ fn a_server_that_is_behind_has_not_failed() {
     let traffic =
         Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
     let load = requests(target, &traffic, 1).with(|load| {
-        (load.connections, load.pace) = (3, Pace::Rate(1_000.0));
+        (load.connections, load.pace, load.arrivals) = (3, Pace::Rate(1_000.0), Arrivals::Even);
         load.length = RunLength::Time(Duration::from_millis(300));
     });
     let report = report(&load);
@@ -126,7 +127,7 @@ fn what_was_due_before_the_end_is_sent_after_it() {
     let traffic =
         Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
     let load = requests(target, &traffic, 1).with(|load| {
-        (load.connections, load.pace) = (1, Pace::Rate(1_000.0));
+        (load.connections, load.pace, load.arrivals) = (1, Pace::Rate(1_000.0), Arrivals::Even);
         load.length = RunLength::Time(Duration::from_millis(300));
     });
     let report = report(&load);

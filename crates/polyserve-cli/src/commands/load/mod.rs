@@ -29,8 +29,8 @@ pub(crate) struct LoadArgs {
     /// Client threads.
     #[arg(long, short, value_name = "T", default_value_t = 1)]
     threads: usize,
-    /// Open loop: the number of requests a second, evenly spaced, whatever the server does; latencies count from when a
-    /// request was due. [default: closed loop]
+    /// Open loop: the number of requests a second, whatever the server does; latencies count from when a request was due.
+    /// [default: closed loop]
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
     /// PUT this file as JSON.
@@ -78,6 +78,10 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
     (load.connections, load.threads) = (args.workload.connections, args.threads);
     load.cores = args.cores.as_ref().map_or_else(Vec::new, |cores| cores.numbers().to_vec());
     load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
+    if args.workload.arrivals.is_some() && args.rate.is_none() {
+        return Err(Misuse("--arrivals is for a fixed rate: set --rate too".into()).into());
+    }
+    load.arrivals = args.workload.arrivals.unwrap_or_default();
     load.usage = args.workload.usage();
     load.length = match (args.requests, args.duration) {
         (Some(requests), _) => RunLength::Requests(requests),

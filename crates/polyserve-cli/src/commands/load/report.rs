@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use polyserve_load::{Load, Pace, Report, Usage};
+use polyserve_load::{Arrivals, Load, Pace, Report, Usage};
 use polyserve_report::Table;
+use polyserve_report::figures::count;
 use serde::Serialize;
 
 /// A report, and what it is of.
@@ -14,6 +15,8 @@ pub(crate) struct LoadSummary<'a> {
     threads: usize,
     /// Requests a second, in open loop.
     rate: Option<f64>,
+    /// The spacing of the requests, in open loop.
+    arrivals: Arrivals,
     /// Requests that are sent at once; `null` where every request has its own connection.
     pipeline: Option<usize>,
     requests_per_s: f64,
@@ -42,6 +45,7 @@ impl<'a> LoadSummary<'a> {
             connections: load.connections,
             threads: load.threads,
             rate,
+            arrivals: load.arrivals,
             pipeline,
             requests_per_s: report.per_second(),
             requests_per_server_cpu_s: report.per_server_cpu_second(),
@@ -119,20 +123,29 @@ impl fmt::Display for LoadSummary<'_> {
             Some(1) => "kept".to_owned(),
             Some(depth) => format!("kept, {depth} requests at once"),
         };
-        let pace = self.rate.map_or_else(|| "closed loop".to_owned(), |rate| format!("{rate} requests/s"));
+        let per_s = |per_s: f64| if per_s < 100.0 { format!("{per_s:.1}") } else { count(per_s) };
+        let pace = self.rate.map_or_else(
+            || "closed loop".to_owned(),
+            |rate| format!("{} requests/s, {} arrivals", per_s(rate), self.arrivals),
+        );
         writeln!(f, "{url}: {connections} connections ({usage}), threads {threads}, {pace}")?;
         let (seconds, answered) = (report.elapsed.as_secs_f64(), report.answered);
-        writeln!(f, "{requests_per_s:.1} requests/s: {answered} right answers in {seconds:.3} s")?;
+        let (per_s, answers) = (per_s(*requests_per_s), count(answered as f64));
+        writeln!(f, "{per_s} requests/s: {answers} right answers in {seconds:.3} s")?;
         self.failures(f)?;
         self.latencies(f)?;
         let per_second = |bytes: u64| if seconds > 0.0 { bytes as f64 / 1024.0 / seconds } else { 0.0 };
         let (received, sent) = (per_second(report.bytes_received), per_second(report.bytes_sent));
-        writeln!(f, "received {received:.1} kB/s, sent {sent:.1} kB/s")?;
+        writeln!(f, "received {received:.1} KiB/s, sent {sent:.1} KiB/s")?;
         let (opened, reconnects, retried) = (report.connections_opened, report.reconnects, report.retried);
         writeln!(f, "connections: {opened} opened, {reconnects} reconnects, {retried} requests sent again")?;
         writeln!(f, "client: {:.1} % busy", report.client_busy * 100.0)?;
         if let (Some(busy), Some(per_second)) = (report.server_busy, self.requests_per_server_cpu_s) {
-            writeln!(f, "server: {busy:.2} cores, {per_second:.0} requests for each second of its processor time")?;
+            writeln!(
+                f,
+                "server: {busy:.2} cores, {} requests for each second of its processor time",
+                count(per_second)
+            )?;
         }
         self.warnings(f)
     }

@@ -22,7 +22,7 @@ use polyserve_lab::output::print_report;
 use polyserve_lab::recommend::choice::Basis;
 use polyserve_lab::recommend::workload::LONGEST_WAIT;
 use polyserve_lab::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
-use polyserve_load::Mix;
+use polyserve_load::{Arrivals, Mix};
 use serde_json::json;
 
 use super::compare::cores_of;
@@ -156,6 +156,7 @@ impl RecommendArgs {
             client_cores,
             connections,
             usage,
+            arrivals: Arrivals::default(),
             traffic,
             limit_traffic: of_one(workload.keys, mix).map_err(misuse)?,
             asked: workload.to_string(),

@@ -5,6 +5,7 @@ use crate::compare::ranking::{Bands, Latencies};
 use crate::experiment::Failed;
 use crate::statistics::Estimate;
 use polyserve_conformance::address::{AddressReport, FailedProperty, Group};
+use polyserve_load::Arrivals;
 
 fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
     let interval = Interval { low: ratio - 0.01, high: ratio + 0.01 };
@@ -56,7 +57,7 @@ fn a_table() {
         limit,
     ];
     let ranking = Ranking {
-        rate: Some(Rate { requests_per_s: 500.0, half_of: "null_epoll".into() }),
+        rate: Some(Rate { requests_per_s: 500.0, half_of: "null_epoll".into(), arrivals: Arrivals::Even }),
         contracts: vec![Contract { name: "peer/theirs".into(), keeps_framing: false, report: theirs }],
         failed: vec![Failed { key: Key::new(1, "broken"), why: "it ended by itself".into(), wrong: true }],
         others: Some(0.25),
@@ -75,7 +76,7 @@ fn a_table() {
         "workload: GET of one entity",
         "ties: ratios that overlap the baseline relative to itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
         "~client full: the client was saturated: the cost includes the server's wake-ups",
-        "p50, p99, p99.9: from the intended start at 500 requests/s, evenly spaced, half of null_epoll's",
+        "p50, p99, p99.9: from the intended start at 500 requests/s, even arrivals, half of null_epoll's",
         "peer/theirs fails 1 of 2; head: two_hosts_are_refused",
         "not ranked: broken: it ended by itself",
         "other processes had 25 % of the cores' time: the intervals are wider",
@@ -101,7 +102,7 @@ fn ranking(rows: Vec<RankingRow>) -> Ranking {
         baseline: "base".into(),
         rounds: 12,
         asked: "GET of one entity".into(),
-        rate: Some(Rate { requests_per_s: 50_000.0, half_of: "null_epoll".into() }),
+        rate: Some(Rate { requests_per_s: 50_000.0, half_of: "null_epoll".into(), arrivals: Arrivals::Poisson }),
         bands: Bands { throughput: band, cost: band },
         rows,
         contracts: Vec::new(),
@@ -132,7 +133,7 @@ fn a_narrow_table_ranks_in_120_columns() {
         "2 base 1,000 1.00 baseline 1.00 833.33 90 us 1.5 ms 4.0 MiB",
         "3 idle 900 0.90 [0.89, 0.91] slower 0.90 ~833.33 90 us 1.5 ms 4.0 MiB",
         "base again 999 1.00 [0.99, 1.01] A/A 1.00 833.33 90 us 1.5 ms 4.0 MiB",
-        "p50, p99: from the intended start at 50,000 req/s, half of null_epoll's throughput.",
+        "p50, p99: from the intended start at 50,000 req/s (poisson), half of null_epoll's throughput.",
     ] {
         assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
     }
