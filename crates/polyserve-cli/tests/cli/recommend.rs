@@ -145,6 +145,6 @@ fn at_a_terminal_it_asks() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&drawn));
     let said = text(&output.stdout);
     has(&said, &["100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"]);
-    has(&said, &["at most 512 KiB for the entities"]);
+    has(&said, &["at most 512.0 KiB for the entities"]);
     assert!(!said.contains("by default") && said.contains("99 % of the requests within 3600s"), "{said}");
 }

@@ -39,6 +39,7 @@ pub struct StoreRun {
     /// The seed of the draws.
     pub seed: u64,
     /// The round, from 1. Each has draws of its own.
+    #[serde(default)]
     pub round: usize,
     /// The time of a workload's warm-up.
     pub warm_up_s: f64,
