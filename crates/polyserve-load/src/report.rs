@@ -168,6 +168,16 @@ impl Report {
         self.server_cpu.map(|cpu| ratio(self.answered, cpu))
     }
 
+    /// Returns the mean number of requests under way in the measured period: the rate of the requests multiplied by their mean
+    /// latency (Little's law). In a closed loop without pipelining over kept connections it is the number of connections. If it
+    /// is not, the throughput and the latencies are not of the same requests.
+    ///
+    /// Source: Little, "A proof for the queuing formula L = lambda W", 1961.
+    pub fn under_way(&self) -> f64 {
+        let seconds = self.latency.mean() * self.latency.len() as f64 / 1e9;
+        if self.elapsed.is_zero() { 0.0 } else { seconds / self.elapsed.as_secs_f64() }
+    }
+
     /// Whether at least one request was answered and none failed.
     pub fn is_clean(&self) -> bool {
         self.answered + self.answered_late > 0 && self.failed.total() == 0

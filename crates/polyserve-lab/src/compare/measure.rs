@@ -229,7 +229,18 @@ impl Instrument {
             check_drain(last_line.as_deref(), counts.answers)?;
         }
         check_kept(contestant, counts.retried)?;
-        let Sum { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s, server_idle_s, client_idle_s } = sum;
+        let Sum {
+            answered,
+            elapsed_s,
+            server_cpu_s,
+            client_cpu_s,
+            client_busy_s,
+            server_idle_s,
+            client_idle_s,
+            latency_s,
+        } = sum;
+        let is_closed_loop = self.usage == Usage::KeepAlive { pipeline: 1 };
+        let under_way = latency_s / elapsed_s / self.connections as f64;
         let number = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
         let positive = |ratio: f64| number(ratio).filter(|ratio| *ratio > 0.0);
         Ok(Measurement {
@@ -246,6 +257,7 @@ impl Instrument {
             switches_per_request: probes.switches_per_request,
             resident_bytes,
             loaded_bytes: probes.loaded_bytes,
+            under_way: number(under_way).filter(|_| is_closed_loop),
             retried: counts.retried,
             reconnects: counts.reconnects,
             latency,

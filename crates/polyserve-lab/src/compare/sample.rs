@@ -48,6 +48,10 @@ pub struct Measurement {
     pub resident_bytes: Option<u64>,
     /// Resident memory with all connections open, in bytes.
     pub loaded_bytes: Option<u64>,
+    /// The requests under way by Little's law, as a share of the connections: 1 in a closed loop. `None` if requests are
+    /// pipelined, or have a connection each.
+    #[serde(default)]
+    pub under_way: Option<f64>,
     /// Requests of the whole measurement that were sent again: their kept connection closed before a byte of the answer.
     pub retried: u64,
     /// Connections of the whole measurement that replaced one that the server closed between requests.
@@ -146,6 +150,8 @@ pub(super) struct Sum {
     pub(super) client_busy_s: f64,
     pub(super) server_idle_s: f64,
     pub(super) client_idle_s: f64,
+    /// The sum of all requests' latencies.
+    pub(super) latency_s: f64,
 }
 
 impl Sum {
@@ -157,6 +163,7 @@ impl Sum {
         self.elapsed_s += elapsed_s;
         self.client_cpu_s += report.client_cpu.as_secs_f64();
         self.client_busy_s += report.client_busy * elapsed_s;
+        self.latency_s += report.under_way() * elapsed_s;
     }
 }
 

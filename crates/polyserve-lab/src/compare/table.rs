@@ -36,6 +36,14 @@ impl Ranking {
         f.push_str(&if is_coloured { table.coloured() } else { table.to_string() });
         f.push('\n');
         if wide { notes(f, self) } else { legend(f, self) }?;
+        let shares = rows.iter().filter_map(|row| Some((&row.name, row.under_way?)));
+        let broken = shares.filter(|(_, share)| (share - 1.0).abs() > LITTLE);
+        let broken: Vec<String> = broken.map(|(name, share)| format!("{name} {share:.2}")).collect();
+        if !broken.is_empty() {
+            let named = broken.join(", ");
+            writeln!(f, "rate x mean latency is not the number of connections (Little's law), but a share: {named}")?;
+            writeln!(f, "   (connections waited for longer than a slice, or were replaced)")?;
+        }
         if *rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
         }
@@ -187,6 +195,9 @@ fn wide_table(rows: &[RankingRow]) -> Table {
     }
     table
 }
+
+/// The max deviation from Little's law without a note.
+const LITTLE: f64 = 0.05;
 
 /// The share of the cores' time from which on other processes are mentioned.
 const MANY_OTHERS: f64 = 0.05;

@@ -27,6 +27,9 @@ pub(crate) struct LoadSummary<'a> {
 
 /// The share of its time from which the client counts as saturated.
 const SATURATED: f64 = 0.95;
+/// The max deviation from Little's law without a warning, and the answers of each connection from which on it is checked.
+const LITTLE: f64 = 0.05;
+const MANY: u64 = 100;
 /// The lateness of one request in a hundred, in nanoseconds, from which it is worth a warning.
 const LATE: u64 = 1_000_000;
 
@@ -100,6 +103,13 @@ impl<'a> LoadSummary<'a> {
         // What it was only awake for, in an open loop, is no work.
         if report.client_busy >= SATURATED {
             writeln!(f, "warning: the client was saturated: the server may be able to do more")?;
+        }
+        let is_closed_loop = self.rate.is_none() && self.pipeline == Some(1);
+        let under_way = report.under_way() / self.connections as f64;
+        let is_long = report.answered >= MANY * self.connections as u64;
+        if is_closed_loop && is_long && (under_way - 1.0).abs() > LITTLE {
+            let law = format!("{under_way:.2} of the connections (Little's law)");
+            writeln!(f, "warning: rate x mean latency is {law}: connections were idle or replaced")?;
         }
         let late = report.lateness.as_ref().map_or(0, |lateness| lateness.value_at_quantile(0.99));
         if late >= LATE {

@@ -287,6 +287,7 @@ impl RankingRow {
             p99: None,
             bound: bound.clone(),
             switches_per_request: of_rounds(&|one| one.switches_per_request),
+            under_way: of_rounds(&|one| one.under_way),
             loaded_bytes: of_rounds(&|one| one.loaded_bytes.map(|bytes| bytes as f64)),
             bytes_per_connection: of_rounds(&|one| {
                 let (before, loaded) = one.resident_bytes.zip(one.loaded_bytes)?;

@@ -72,6 +72,9 @@ pub struct RankingRow {
     pub bound: Option<String>,
     /// Context switches per request, of threads that did not end.
     pub switches_per_request: Option<f64>,
+    /// The requests under way by Little's law, as a share of the connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<f64>,
     /// Resident memory under load, in bytes.
     pub loaded_bytes: Option<f64>,
     /// The growth of that memory per connection, in bytes, if connections are kept.

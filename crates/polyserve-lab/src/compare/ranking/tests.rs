@@ -16,6 +16,7 @@ fn measurement(speed: f64, p99: u64) -> Measurement {
         server_idle_s: Some(0.01),
         client_idle_s: Some(0.5),
         switches_per_request: Some(0.1),
+        under_way: Some(1.0),
         resident_bytes: Some(1_000_000),
         loaded_bytes: Some(1_640_000),
         latency: Some(latency(p99 as f64)),

@@ -25,6 +25,7 @@ fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
         p99: None,
         bound: None,
         switches_per_request: Some(0.25),
+        under_way: Some(0.98),
         loaded_bytes: Some(4_200_000.0),
         bytes_per_connection: None,
         server_busy: Some(0.99),
@@ -138,6 +139,13 @@ fn a_narrow_table_ranks_in_120_columns() {
         assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
     }
     assert_eq!(text.lines().skip_while(|line| !line.starts_with("ratio")).count(), 3, "{text}");
+    let mut broken = rows();
+    broken[0].under_way = Some(0.94);
+    let note = "rate x mean latency is not the number of connections (Little's law), but a share: fast 0.94";
+    for wide in [false, true] {
+        let text = ranking(broken.clone()).text(wide, false);
+        assert_eq!(text.lines().filter(|line| *line == note).count(), 1, "{text}");
+    }
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     assert!(ranking(rows()).text(false, true).contains("\u{1b}[32mfaster\u{1b}[0m"));
     let mut long = rows();
