@@ -72,10 +72,10 @@ impl Header {
         if self.format != now.format {
             return Some(format!("it has record format {}, and this build writes format {}", self.format, now.format));
         }
-        let Environment { command: _, date: _, .. } = &self.environment;
         let then = Environment {
             command: now.environment.command.clone(),
             date: now.environment.date.clone(),
+            toolchains: now.environment.toolchains.clone(),
             ..self.environment.clone()
         };
         (then != now.environment).then(|| String::from("it is of another build, machine, seed, or of other cores"))

@@ -4,7 +4,7 @@ use polyserve_lab::experiment::distinct;
 use polyserve_lab::statistics::middle;
 use polyserve_report::svg::{Chart, LineChart, Series, Style};
 
-use super::claims::{CLASSIC, REPO, TWIN};
+use super::claims::{TWIN, classic_of};
 use super::{Cell, Method};
 
 /// A chart for each method: `cpu get`, `cpu put`.
@@ -19,7 +19,8 @@ fn cpu(cells: &[Cell], method: Method) -> Option<(String, Chart)> {
     connections.sort_unstable();
     connections.dedup();
     let mut lines = Vec::new();
-    for (contestant, is_twin) in [(format!("{CLASSIC}/{REPO}"), false), (TWIN.to_owned(), true)] {
+    let classic = classic_of(cells);
+    for (contestant, is_twin) in [(classic.as_str(), false), (TWIN, true)] {
         for (place, number) in connections.iter().enumerate() {
             let is_its = |cell: &&Cell| cell.key.contestant == contestant && cell.key.connections == *number;
             let its: Vec<&Cell> = own.iter().copied().filter(is_its).collect();
@@ -40,7 +41,7 @@ fn cpu(cells: &[Cell], method: Method) -> Option<(String, Chart)> {
     let name = method.name();
     let title = format!("{}: CPU time of a request (us)", name.to_uppercase());
     let about = format!(
-        "Chart: the server's CPU time of a {} in microseconds by the pool's size, of {CLASSIC}/{REPO} and {TWIN}",
+        "Chart: the server's CPU time of a {} in microseconds by the pool's size, of {classic} and {TWIN}",
         name.to_uppercase()
     );
     let axis = String::from("workers of the pool");
@@ -54,6 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::matrix::claims::{CLASSIC, REPO};
     use crate::matrix::{Matrix, fixtures};
 
     #[test]

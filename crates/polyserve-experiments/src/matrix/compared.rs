@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use polyserve_lab::statistics::LinearFit;
 
-use super::ratio_test::Band;
+use super::ratio_test::{Band, Growth};
 use super::{Cell, Method, published};
 
 /// The language of a cell's server.
@@ -155,15 +155,19 @@ impl CellTable {
         with(Method::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
     }
 
-    /// The factor by which the figure grows from the smallest pool to the largest, fitted through each series of three or more
-    /// pools: a series has the same connections, method and round.
-    pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
-        let series = |seen: &ComparedCell| ((seen.method, seen.connections, seen.round), seen.pool);
-        growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
+    /// The growth of the figure from the smallest pool to the largest, for each series of three or more pools: a series has the
+    /// same connections, method and round.
+    pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> Vec<Growth> {
+        growth(self.lang(lang).map(|seen| (of_pools(seen), seen.figure(measure))))
     }
 
-    /// The factor by which the figure grows from the min connections to the max.
-    pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
+    /// The same for the ratio of one language's figure to the other's.
+    pub(super) fn ratio_over_pools(&self, of: Lang, to: Lang, measure: Measure) -> Vec<Growth> {
+        growth(self.ratios(of, to, measure).iter().map(|(seen, ratio)| (of_pools(seen), *ratio)))
+    }
+
+    /// The growth of the figure from the min connections to the max.
+    pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> Vec<Growth> {
         let series = |seen: &ComparedCell| ((seen.method, seen.pool, seen.round), seen.connections);
         growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
     }
@@ -176,14 +180,19 @@ impl CellTable {
 /// The least number of points of a series.
 const LEAST_POINTS: usize = 3;
 
-/// The growth factor of each series over its range: a straight line through the logarithms.
-fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> BTreeMap<K, f64> {
+/// The series of a cell over pool sizes, and the cell's place in it.
+fn of_pools(seen: &ComparedCell) -> ((Method, usize, u32), usize) {
+    ((seen.method, seen.connections, seen.round), seen.pool)
+}
+
+/// The growth of each series over its range. The factor is of a straight line through the logarithms.
+fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> Vec<Growth> {
     let mut series: BTreeMap<K, Vec<(f64, f64)>> = BTreeMap::new();
     for ((key, over), figure) in points.filter(|(_, figure)| *figure > 0.0) {
         series.entry(key).or_default().push(((over.max(1) as f64).ln(), figure.ln()));
     }
-    let fitted = series.into_iter().filter(|(_, points)| points.len() >= LEAST_POINTS);
-    fitted.filter_map(|(key, points)| Some((key, factor(&points)?))).collect()
+    let long = series.into_values().filter(|points| points.len() >= LEAST_POINTS);
+    long.filter_map(|points| Some(Growth::new(factor(&points)?, &points))).collect()
 }
 
 fn factor(points: &[(f64, f64)]) -> Option<f64> {
@@ -203,7 +212,7 @@ mod tests {
             let over = [2, 4, 8, 16];
             growth(figures.iter().zip(over).map(|(figure, over)| (("one", over), *figure)))
         };
-        let of = |figures: &[f64]| points(figures).get("one").copied();
+        let of = |figures: &[f64]| points(figures).first().map(|growth| growth.factor);
         assert!((of(&[1.0, 2.0, 4.0, 8.0]).unwrap() - 8.0).abs() < 1e-9);
         assert!((of(&[3.0, 3.0, 3.0]).unwrap() - 1.0).abs() < 1e-9);
         assert_eq!(of(&[1.0, 2.0]), None);

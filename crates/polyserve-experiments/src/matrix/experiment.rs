@@ -11,7 +11,7 @@ use polyserve_lab::launch::go::{self, Module};
 use polyserve_report::Summary;
 use serde_json::{Value, json};
 
-use super::claims::CLASSIC;
+use super::claims::{CLASSIC, OLD_CLASSIC};
 use super::plan::{self, Grid};
 use super::report::{Report, planned};
 use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, chart, csv, table};
@@ -99,8 +99,8 @@ impl Matrix {
                 },
             }
         }
-        let is_classic = |entrant: &&Entrant| entrant.name.starts_with(CLASSIC);
-        if let Some(baseline) = self.entrants.iter().find(is_classic).or(self.entrants.first()) {
+        let named = |strategy: &str| self.entrants.iter().find(|entrant| entrant.name.starts_with(strategy));
+        if let Some(baseline) = named(CLASSIC).or(named(OLD_CLASSIC)).or(self.entrants.first()) {
             self.entrants.push(Entrant { control: true, ..baseline.clone() });
         }
     }

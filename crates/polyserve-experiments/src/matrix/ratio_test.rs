@@ -9,7 +9,8 @@
 //!   below, or a fifth of all ratios are below.
 //! * always: confirmed if the test says above, four fifths of all ratios are above, and none is below. Refuted if more
 //!   ratios are below than the band lets through by chance, and at least two.
-//! * A trend: each series counts by its sign alone, because it was fitted through several cells; see [`trend`].
+//! * A trend: the seasonal test of Mann and Kendall over at least six series, at 5 %, and the median growth must be outside the
+//!   band; see [`trend`].
 //! * Each of these claims is refuted if four fifths of six or more ratios are within a band of a tenth: there is no such
 //!   difference. Module `claims` decides whether the client could have shown a difference.
 //!
@@ -18,7 +19,9 @@
 //!
 //! Invariant: there is no verdict without a control, or on fewer than six ratios.
 //!
-//! Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
+//! Sources: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality data", 1982; Holm, "A simple sequentially rejective multiple test procedure", 1979.
+
+use polyserve_lab::statistics::middle;
 
 /// The factor within which two measurements of the same differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,11 +163,53 @@ pub(super) fn holm(decisions: &[Decision]) -> Vec<bool> {
     remain
 }
 
-/// Whether a trend goes up, by the factors of its series; undecided if they do not tell.
-pub(super) fn trend(factors: &[f64]) -> Decision {
-    let Votes { above, below, .. } = Votes::of(factors.iter().copied(), Band::NONE);
-    let holds = sign_test(above, below);
-    Decision { holds, p: holds.map(|_| p_value(above, below)) }
+/// The growth of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Growth {
+    /// The factor from one end of the series to the other.
+    pub(super) factor: f64,
+    /// Kendall's score: the number of pairs that rise, without those that fall.
+    score: f64,
+    /// The variance of the score of a series without a trend.
+    variance: f64,
+}
+
+impl Growth {
+    /// The growth of a series with these points and this factor.
+    pub(super) fn new(factor: f64, points: &[(f64, f64)]) -> Self {
+        let mut points = points.to_vec();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let later = |place: usize| points[place + 1..].iter().map(move |point| point.1);
+        let sign = |from: f64, to: f64| f64::from(i8::from(to > from) - i8::from(to < from));
+        let scores = points.iter().enumerate().flat_map(|(place, point)| later(place).map(|to| sign(point.1, to)));
+        let count = points.len() as f64;
+        Self { factor, score: scores.sum(), variance: count * (count - 1.0) * (2.0 * count + 5.0) / 18.0 }
+    }
+}
+
+/// Whether a trend goes up, by its series; undecided if they do not tell, or if the median factor is within the band.
+pub(super) fn trend(series: &[Growth], Band(band): Band) -> Decision {
+    let (score, variance) =
+        series.iter().fold((0.0, 0.0), |(score, variance), own| (score + own.score, variance + own.variance));
+    let factor = middle(series.iter().map(|own| own.factor)).unwrap_or(1.0);
+    let is_up = score > 0.0;
+    let is_beyond = if is_up { factor > band } else { factor < 1.0 / band };
+    // The score changes in steps of 2: half a step is the correction for continuity.
+    let p = 2.0 * normal_tail((score.abs() - 1.0).max(0.0) / variance.sqrt());
+    if series.len() < LEAST || !is_beyond || p >= CHANCE {
+        return Decision::UNDECIDED;
+    }
+    Decision { holds: Some(is_up), p: Some(p) }
+}
+
+/// The probability that a normal variable exceeds `z`, which is not negative, to 1e-7.
+///
+/// Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.17.
+fn normal_tail(z: f64) -> f64 {
+    const COEFFICIENTS: [f64; 5] = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
+    let t = 1.0 / (1.0 + 0.231_641_9 * z);
+    let polynomial = COEFFICIENTS.iter().rev().fold(0.0, |sum, coefficient| (sum + coefficient) * t);
+    (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * polynomial
 }
 
 /// The favoured side, if chance alone favours one so clearly in less than 5 % of all cases.
@@ -190,6 +235,27 @@ fn p_value(above: usize, below: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trend_is_more_than_chance_and_noise() {
+        let series = |figures: &[f64]| {
+            let points: Vec<(f64, f64)> = figures.iter().zip(0..).map(|(figure, x)| (f64::from(x), *figure)).collect();
+            Growth::new(figures[figures.len() - 1] / figures[0], &points)
+        };
+        let told = |series: &[Growth], band: f64| trend(series, Band::factor(band)).holds;
+        let (up, down) = (series(&[1.0, 1.1, 1.2, 1.3]), series(&[1.3, 1.2, 1.1, 1.0]));
+        assert_eq!(told(&[up; 6], 1.05), Some(true));
+        assert_eq!(told(&[down; 6], 1.05), Some(false));
+        assert_eq!(told(&[up; 5], 1.05), None, "too few series");
+        assert_eq!(told(&[up; 6], 1.5), None, "within the noise");
+        assert_eq!(told(&[up, down, up, down, up, down], 1.0), None);
+        // Six series of six points that all rise: the score is 90, its standard deviation 13.04, z 6.83.
+        let p = trend(&[series(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]); 6], Band::NONE).p.unwrap();
+        assert!(p < 1e-7, "{p}");
+        for (z, tail) in [(0.0, 0.5), (1.0, 0.158_655), (1.959_964, 0.025), (3.0, 0.001_35)] {
+            assert!((normal_tail(z) - tail).abs() < 1e-6, "{z}");
+        }
+    }
 
     #[test]
     fn chance_is_not_taken_for_a_side() {

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use polyserve_lab::experiment::distinct;
-use polyserve_lab::statistics::{Estimate, middle};
+use polyserve_lab::statistics::{Estimate, LEAST_ROUNDS, middle};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
-use super::claims::{CLASSIC, REPO, TWIN};
+use super::claims::{TWIN, classic_of};
 use super::missing::Missing;
 use super::published::{self, PublishedCell};
 use super::{Cell, Key, Method, Sample};
@@ -63,7 +63,10 @@ impl<'a> Rounds<'a> {
         if values.len() < 2 {
             return text; // an interval of one round says nothing, and resampling costs time
         }
-        if let Some(Estimate { interval, rounds: 2.., .. }) = Estimate::of(&values, 0) {
+        if values.len() < LEAST_ROUNDS {
+            return text + " [too few rounds]";
+        }
+        if let Some(Estimate { interval, .. }) = Estimate::of(&values, 0) {
             let _ = write!(text, " [{}, {}]", short(interval.low), short(interval.high)); // a write to a string does not fail
         }
         text
@@ -132,7 +135,7 @@ pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String,
             let title = format!("{name}, {requests} requests: {title}, by connections");
             tables.push((title, by_connections(&of_method().collect::<Vec<_>>(), figure)));
         }
-        for (lang, contestant) in [("rust", format!("{CLASSIC}/{REPO}")), ("go", TWIN.into())] {
+        for (lang, contestant) in [("rust", classic_of(cells)), ("go", TWIN.into())] {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
             let ours = of_method().filter(|rounds| rounds.key().name() == contestant);
             if let Some(table) = published_and_measured(method, lang, &ours.collect::<Vec<_>>())? {
@@ -206,6 +209,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::matrix::claims::{CLASSIC, REPO};
     use crate::matrix::report::Report;
     use crate::matrix::{Matrix, fixtures};
 
@@ -252,9 +256,12 @@ mod tests {
         let said = cells(&report().cells).to_string();
         let rows: Vec<&str> = said.lines().skip(1).collect();
         assert_eq!(rows.len(), 3, "{said}");
-        assert!(rows[0].starts_with("pool_server/mpsc_pool/two_level ") && rows[0].contains("2.00 ["), "{said}");
+        assert!(
+            rows[0].starts_with("pool_classic/mpsc_pool/two_level ") && rows[0].contains("2.00 [too few rounds]"),
+            "{said}"
+        );
         assert!(rows[1].starts_with(TWIN) && rows[1].contains("4.00"), "{said}");
-        assert!(rows[2].starts_with("pool_server/mpsc_pool/two_level (again)"), "{said}");
+        assert!(rows[2].starts_with("pool_classic/mpsc_pool/two_level (again)"), "{said}");
     }
 
     #[test]
@@ -269,7 +276,7 @@ mod tests {
         let total = table("GET, 1000 requests: total time in s");
         assert!(total.contains(TWIN) && total.lines().count() == 4, "{total}");
         // The published cell of 4 workers and 10 connections, with all its columns.
-        let ours = table("GET, pool_server/mpsc_pool/two_level");
+        let ours = table("GET, pool_classic/mpsc_pool/two_level");
         let row: Vec<&str> = ours.lines().nth(1).unwrap().split("  ").filter(|cell| !cell.is_empty()).collect();
         let wanted = [
             "10",

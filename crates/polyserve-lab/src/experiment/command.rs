@@ -49,6 +49,7 @@ impl Execution<'_> {
     /// written, or the experiment cannot be done at all.
     pub fn run<E: Experiment>(self, experiment: &mut E) -> anyhow::Result<ExitCode> {
         let Self { environment, record, name, json, stop } = self;
+        let environment = if record.out.is_some() { environment.with_toolchains() } else { environment };
         let header = Header::new(E::NAME, experiment.describe(), environment);
         let name = record.name.as_deref().unwrap_or(name);
         let mut journal = Journal::named(record.out.as_deref(), name, &header)?;

@@ -1,9 +1,12 @@
 //! The environment of a measurement: machine, cores, build and command. Every record begins with it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::process::{Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +19,9 @@ pub struct Environment {
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
+    /// The machine's memory, in bytes. Older records do not have it.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
     /// The server's cores.
     pub server_cores: String,
     /// The client's cores.
@@ -24,6 +30,9 @@ pub struct Environment {
     pub kernel: String,
     /// The compiler.
     pub rustc: String,
+    /// The versions of the toolchains of other languages, by name, as they print them. Only a record has them.
+    #[serde(default)]
+    pub toolchains: BTreeMap<String, String>,
     /// The cargo profile.
     pub profile: String,
     /// The allocator of this program and of its servers, which are this program too.
@@ -69,10 +78,12 @@ impl Environment {
         Self {
             cpu: model(&cpu).unwrap_or(UNKNOWN).to_owned(),
             cores: available.count(),
+            memory_bytes: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             server_cores: server.to_string(),
             client_cores: client.to_string(),
             kernel: Some(kernel.trim()).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned(),
             rustc: rustc.unwrap_or(UNKNOWN).to_owned(),
+            toolchains: BTreeMap::new(),
             profile: profile.unwrap_or(UNKNOWN).to_owned(),
             allocator: allocator.to_owned(),
             commit: commit.unwrap_or(UNKNOWN).to_owned(),
@@ -81,6 +92,41 @@ impl Environment {
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         }
     }
+}
+
+impl Environment {
+    /// This one, with the versions of the installed toolchains. It starts each of them; together they have five seconds.
+    #[must_use]
+    pub fn with_toolchains(mut self) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        for (name, argument) in TOOLCHAINS {
+            let sender = sender.clone();
+            // Ends with the program, or before.
+            thread::spawn(move || {
+                let output = Command::new(name).arg(argument).stdin(Stdio::null()).stderr(Stdio::null()).output();
+                let printed = output.ok().filter(|output| output.status.success());
+                let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+                let _ = sender.send((name, printed)); // the receiver is gone after the deadline
+            });
+        }
+        drop(sender);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while let Ok((name, printed)) = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let version = printed.as_deref().and_then(|text| text.lines().next()).map(str::trim);
+            self.toolchains.extend(version.map(|version| (name.to_owned(), version.to_owned())));
+        }
+        self
+    }
+}
+
+/// The toolchains of the other languages, each with the argument that prints its version.
+const TOOLCHAINS: [(&str, &str); 3] = [("go", "version"), ("node", "--version"), ("java", "--version")];
+
+/// The machine's memory in bytes, by `/proc/meminfo`.
+fn memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// The command line, without the directory of the program.
@@ -107,6 +153,12 @@ mod tests {
     fn the_processors_model() {
         assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
         assert_eq!((model("model name\t:\n"), model("")), (None, None));
+    }
+
+    #[test]
+    fn the_memory() {
+        assert_eq!(memory("MemTotal:       24593280 kB\nMemFree: 1 kB\n"), Some(24_593_280 * 1024));
+        assert_eq!((memory(""), memory("MemTotal: x kB")), (None, None));
     }
 
     #[test]

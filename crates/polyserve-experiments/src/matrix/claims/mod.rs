@@ -1,4 +1,5 @@
-//! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and [`TWIN`].
+//! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and [`TWIN`]. In
+//! records without the classic pool, [`OLD_CLASSIC`] stands for it.
 //!
 //! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is in per
 //! cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use cannot differ, and
@@ -14,11 +15,13 @@ use polyserve_lab::statistics::middle;
 use polyserve_report::{Claim, Verdict};
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, How, LEAST, Votes, holm, trend};
+use super::ratio_test::{Band, Decision, Growth, How, LEAST, Votes, holm, trend};
 use super::{Cell, Method, NAME};
 
-/// The strategy of the published server.
-pub const CLASSIC: &str = "pool_server/mpsc_pool";
+/// The strategy of the published server: a job for each connection, through a channel.
+pub const CLASSIC: &str = "pool_classic/mpsc_pool";
+/// The contestant that stands for it in records without it.
+pub const OLD_CLASSIC: &str = "pool_server/mpsc_pool";
 /// The published store.
 pub const REPO: &str = "two_level";
 /// The published server in Go.
@@ -74,7 +77,7 @@ const CLAIMS: [(&str, ClaimRule, Client); 11] = [
 /// Returns an error if `server_cores` is not a list of cores, or the published figures cannot be read.
 pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
     let cores: Cores = server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
-    let classic = format!("{CLASSIC}/{REPO}");
+    let classic = classic_of(cells);
     let (ours, published) = (CellTable::measured(cells, [&classic, TWIN], cores.count()), CellTable::published()?);
     let both = [classic.as_str(), TWIN];
     let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
@@ -107,6 +110,13 @@ fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
         _ => Judgement(decision, figure),
     };
     judgements.into_iter().zip(remain).map(left).collect()
+}
+
+/// The contestant of these cells that stands for the published server.
+pub(super) fn classic_of(cells: &[Cell]) -> String {
+    let has = |strategy: &str| cells.iter().any(|cell| cell.key.contestant.starts_with(strategy));
+    let strategy = if has(OLD_CLASSIC) && !has(CLASSIC) { OLD_CLASSIC } else { CLASSIC };
+    format!("{strategy}/{REPO}")
 }
 
 impl Client {
@@ -172,14 +182,16 @@ impl CellTable {
     }
 
     /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
-    fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Judgement {
+    fn trends(&self, measure: Measure, of: impl Fn(Lang) -> Vec<Growth>, down: bool) -> Judgement {
+        let Some(band) = self.band(measure) else { return nothing(0) };
         let mut holds: Option<Decision> = None;
         let mut texts = Vec::new();
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
-            let factors = of(lang);
+            let series = of(lang);
+            let factors: Vec<f64> = series.iter().map(|own| own.factor).collect();
             let votes = Votes::of(factors.iter().copied(), Band::NONE);
             let so = if down { votes.below } else { votes.above };
-            let Decision { holds: up, p } = trend(&factors);
+            let Decision { holds: up, p } = trend(&series, band);
             let own = Decision { holds: up.map(|up| up != down), p };
             holds = Some(holds.map_or(own, |other| other.and(own)));
             let middle = middle(factors).unwrap_or(0.0);
@@ -205,13 +217,9 @@ fn nothing(cells: usize) -> Judgement {
     )
 }
 
-fn values<K>(factors: std::collections::BTreeMap<K, f64>) -> Vec<f64> {
-    factors.into_values().collect()
-}
-
 fn cpu_grows(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
-    let Judgement(holds, text) = table.trends(|lang| values(table.over_pools(lang, measure)), false);
+    let Judgement(holds, text) = table.trends(measure, |lang| table.over_pools(lang, measure), false);
     Judgement(holds, format!("{name} from the smallest pool to the largest: {text}"))
 }
 
@@ -234,23 +242,21 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
 
 fn cpu_falls(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
-    let Judgement(holds, text) = table.trends(|lang| values(table.over_connections(lang, measure)), true);
+    let Judgement(holds, text) = table.trends(measure, |lang| table.over_connections(lang, measure), true);
     Judgement(holds, format!("{name} from the fewest connections to the most: {text}"))
 }
 
 fn memory_grows(table: &CellTable) -> Judgement {
-    let Judgement(holds, text) = table.trends(|lang| values(table.over_pools(lang, Measure::Memory)), false);
+    let Judgement(holds, text) = table.trends(Measure::Memory, |lang| table.over_pools(lang, Measure::Memory), false);
     Judgement(holds, format!("resident memory from the smallest pool to the largest: {text}"))
 }
 
 fn memory_steeper(table: &CellTable) -> Judgement {
-    let [rust, go] = [Lang::Rust, Lang::Go].map(|lang| table.over_pools(lang, Measure::Memory));
-    let ratios: Vec<f64> = rust.iter().filter_map(|(key, rust)| Some(rust / go.get(key)?)).collect();
-    if ratios.is_empty() {
-        return nothing(0);
-    }
+    let series = table.ratio_over_pools(Lang::Rust, Lang::Go, Measure::Memory);
+    let (Some(band), false) = (table.band(Measure::Memory), series.is_empty()) else { return nothing(0) };
+    let ratios: Vec<f64> = series.iter().map(|own| own.factor).collect();
     let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
-    let (holds, all) = (trend(&ratios), ratios.len());
+    let (holds, all) = (trend(&series, band), ratios.len());
     let factor = middle(ratios).unwrap_or(0.0);
     let text = format!("so in {above} of {all} series, Rust's factor is {factor:.3} of Go's in the median");
     Judgement(holds, text)
