@@ -280,8 +280,17 @@ impl Entrants<'_> {
 
 /// A reference. It takes no settings, neither as flags nor from the environment.
 fn limit(name: &str) -> Contestant {
+    Contestant::new(name, Role::Limit, reference_launch(name))
+}
+
+fn reference_launch(name: &str) -> Launch {
     let none = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
-    Contestant::new(name, Role::Limit, serve(name, UNUSED_REPO, &[], none))
+    serve(name, UNUSED_REPO, &[], none)
+}
+
+/// Returns the null server that is the limit for kept connections.
+pub(crate) fn limit_launch() -> Launch {
+    reference_launch(LIMIT)
 }
 
 /// Returns a cell that cannot be measured. `excused`: it was not asked for by name.

@@ -1,12 +1,14 @@
-//! `polyserve scale`: how what servers can do, and what they take, grows along four axes.
+//! `polyserve scale`: the growth of throughput, cost, latency and memory along five axes.
 
 use std::process::ExitCode;
 
 use polyserve_lab::scale::Scale;
-use polyserve_lab::scale::bench::ScaleBench;
+use polyserve_lab::scale::bench::{ScaleBench, ScaleLimit};
 use polyserve_load::Mix;
 
+use super::entrants::limit_launch;
 use super::session::Context;
+use super::workload::{misuse, of_one};
 
 mod alone;
 mod args;
@@ -35,7 +37,9 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let [server, client] = &cores;
     let environment = session.environment([server, client], args.random.seed);
     client.pin()?;
-    let instrument = ScaleBench::new(cores, [slice / 2, slice, slice / 2], mix, args.random.seed, session.stop.clone());
+    let times = [slice / 2, slice, slice / 2];
+    let limit = ScaleLimit { launch: limit_launch(), traffic: of_one(args.base(None).keys, mix).map_err(misuse)? };
+    let instrument = ScaleBench::new(cores, times, mix, args.random.seed, limit, session.stop.clone());
     let mut scale = Scale { targets, absent, rounds: args.rounds(), description, instrument };
     session.run(&args.record, environment, &mut scale)
 }

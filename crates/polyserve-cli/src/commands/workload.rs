@@ -75,7 +75,7 @@ impl WorkloadArgs {
     }
 }
 
-/// What references are asked in place of the entities: as many reads and writes, as long ones, all of one id. A reference
+/// The requests to a reference in place of those for entities: the same mix and the same lengths, all of one id. A reference
 /// has one answer for all of them.
 pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
     let target = format!("/{}", keys.saturating_sub(1));

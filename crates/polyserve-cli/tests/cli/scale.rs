@@ -79,6 +79,24 @@ fn every_axis_moves_what_it_is_named_after() {
     }
 }
 
+/// On the axis of rates there is no closed loop: each point is a share of the null server's throughput.
+#[test]
+fn a_rate_is_a_share_of_the_null_servers_throughput() {
+    let dir = Dir::new("scale-rate");
+    let tiny = "scale --slice=100ms --keys=20 --connections=3 --servers=tokio_tcp --rounds=1 --axis=rate";
+    let report = json(&format!("{tiny} --points=1,10 --out={dir}"));
+    let limit = report["rates"][0]["requests_per_s"].as_f64().unwrap();
+    assert_eq!(report["rates"][0]["half_of"], "null_epoll");
+    for cell in dir.recorded("scale.jsonl", "cell") {
+        let share = cell["x"].as_f64().unwrap() / 100.0;
+        assert!((cell["rate_per_s"].as_f64().unwrap() / limit / share - 1.0).abs() < 1e-6, "{cell}");
+        assert!(cell["cpu_us"].is_null() && cell["paced_cpu_us"].as_f64() > Some(0.0), "{cell}");
+    }
+    has(&printed(&format!("{tiny} --points=10")), &["rate: per cent of null_epoll's ", "rate (%)"]);
+    has(&misused(&format!("{tiny} --points=101")), &["--points 101", "100 at most"]);
+    has(&misused("scale --in-process --axis=rate"), &["--axis rate: in process there are no connections"]);
+}
+
 /// A server without a choice of workers is listed on that axis, and measured on the others.
 #[test]
 fn a_contestant_that_is_left_out_is_named() {
@@ -99,6 +117,6 @@ fn a_contestant_that_is_left_out_is_named() {
 #[test]
 fn for_people_growth_is_said_in_words() {
     let said = printed(&format!("{TINY} --axis=payload --points=15,500,4000 --servers=pool_server"));
-    has(&said, &["payload: medians of 2 rounds", "CPU/REQUEST", "as payload^", "too few rounds: intervals"]);
+    has(&said, &["payload: medians of 2 rounds", "CPU us/req", "as payload^", "too few rounds: intervals"]);
     has(&said, &["CPU per request of pool_server/mpsc_pool/sharded"]);
 }

@@ -1,4 +1,5 @@
-//! The measurement of a point of a server: its own process, under load in closed loop, then at a fixed rate.
+//! The measurement of a point of a server: its own process, under load in closed loop, then at a fixed rate. A point of the axis
+//! of rates has the fixed rate alone.
 //!
 //! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers at the end differs from the
 //! client's. Cost: the times below, 50 us more for each connection, and the time to store the entities.
@@ -10,16 +11,18 @@ use polyserve::Shutdown;
 use polyserve_load::data::Data;
 use polyserve_load::{CpuSource, Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
 
-use super::PointSettings;
 use super::experiment::{ScaleInstrument, Target};
 use super::report::ScaleFigures;
+use super::{Axis, PointSettings};
 use crate::compare::measure::{run, run_watched};
 use crate::compare::sample::microseconds;
 use crate::experiment::Absence;
+use crate::launch::Launch;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc;
+use crate::statistics::median;
 
 /// The settings of the measurement, the same for all servers.
 #[derive(Debug)]
@@ -38,11 +41,24 @@ pub struct ScaleBench {
     pub mix: Mix,
     /// The seed of the data.
     pub seed: u64,
+    /// The null server. Its throughput is the whole of the axis of rates.
+    pub limit: ScaleLimit,
     /// Begun if the run must end now.
     pub stop: Shutdown,
     traffics: HashMap<(u64, usize), Traffic>,
 }
 
+/// The null server, and the requests that it can answer.
+#[derive(Debug)]
+pub struct ScaleLimit {
+    /// The process.
+    pub launch: Launch,
+    /// The requests.
+    pub traffic: Traffic,
+}
+
+/// The median of this number of loads is the throughput of the null server.
+const LIMITS: usize = 3;
 /// The additional time of the warm-up and of the closed loop for each connection. With 10 000 connections an answer in closed
 /// loop takes half a second, and each connection needs several answers.
 const PER_CONNECTION: Duration = Duration::from_micros(50);
@@ -58,10 +74,11 @@ impl ScaleBench {
         [warm_up, slice, latency_slice]: [Duration; 3],
         mix: Mix,
         seed: u64,
+        limit: ScaleLimit,
         stop: Shutdown,
     ) -> Self {
         let traffics = HashMap::new();
-        Self { server_cores, client_cores, warm_up, slice, latency_slice, mix, seed, stop, traffics }
+        Self { server_cores, client_cores, warm_up, slice, latency_slice, mix, seed, limit, stop, traffics }
     }
 
     /// The traffic for this number of entities and this payload. It is cached: a million rows take a second to make.
@@ -90,7 +107,7 @@ impl ScaleBench {
         &self,
         process: &Process,
         load: &Load,
-        place: &PointSettings,
+        Target { axis, place, .. }: &Target,
         round: usize,
         rate: Option<f64>,
     ) -> Result<(ScaleFigures, u64), Absence> {
@@ -100,6 +117,20 @@ impl ScaleBench {
         let start_bytes = resident();
         let mut answers = prefill_for(load)?;
         let filled_bytes = resident();
+        if let Some((rate, Axis::Rate)) = rate.map(|rate| (rate, *axis)) {
+            let paced = load.clone().with(|load| {
+                (load.warm_up, load.length) = (self.warm_up, RunLength::Time(self.slice + self.latency_slice));
+                (load.pace, load.traffic) = (Pace::Rate(rate), part(1));
+            });
+            let mut loaded_bytes = None;
+            let report = run_watched(&paced, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
+            let mut figures = self.figures(&report);
+            (figures.start_bytes, figures.filled_bytes, figures.loaded_bytes) =
+                (start_bytes, filled_bytes, loaded_bytes);
+            figures.cpu_us = None; // it is no cost at saturation
+            figures.take_latency(&report, rate, place.connections);
+            return Ok((figures, answers + report.answered));
+        }
         let more = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
         let closed = load.clone().with(|load| {
             (load.warm_up, load.length) = (self.warm_up + more, RunLength::Time(self.slice + more));
@@ -109,19 +140,8 @@ impl ScaleBench {
         // The last measured value counts. A busy machine may leave no time for another one.
         let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
         answers += report.answered;
-        let cores = self.server_cores.count() as f64;
-        let mut figures = ScaleFigures {
-            answered: report.answered,
-            elapsed_s: report.elapsed.as_secs_f64(),
-            per_s: report.per_second(),
-            cpu_us: cpu_us(&report),
-            server_busy_pct: report.server_busy.map(|busy| busy / cores * 100.0),
-            client_busy_pct: Some(report.client_busy * 100.0),
-            start_bytes,
-            filled_bytes,
-            loaded_bytes,
-            ..ScaleFigures::default()
-        };
+        let mut figures = self.figures(&report);
+        (figures.start_bytes, figures.filled_bytes, figures.loaded_bytes) = (start_bytes, filled_bytes, loaded_bytes);
         if let Some(rate) = rate.filter(|_| !self.stop.is_begun()) {
             let paced = load.clone().with(|load| {
                 (load.warm_up, load.length) = (RAMP, RunLength::Time(self.latency_slice));
@@ -133,6 +153,22 @@ impl ScaleBench {
             figures.take_latency(&report, rate, place.connections);
         }
         Ok((figures, answers))
+    }
+}
+
+impl ScaleBench {
+    /// The figures of a load, without memory and latencies.
+    fn figures(&self, report: &Report) -> ScaleFigures {
+        let cores = self.server_cores.count() as f64;
+        ScaleFigures {
+            answered: report.answered,
+            elapsed_s: report.elapsed.as_secs_f64(),
+            per_s: report.per_second(),
+            cpu_us: cpu_us(report),
+            server_busy_pct: report.server_busy.map(|busy| busy / cores * 100.0),
+            client_busy_pct: Some(report.client_busy * 100.0),
+            ..ScaleFigures::default()
+        }
     }
 }
 
@@ -150,11 +186,23 @@ impl ScaleFigures {
 }
 
 impl ScaleInstrument for ScaleBench {
+    fn limit(&mut self, connections: usize) -> Result<f64, Absence> {
+        let ScaleLimit { launch, traffic } = &self.limit;
+        let process = Process::start(launch, &self.server_cores)?;
+        let place = PointSettings { connections, keys: 1, workers: None, payload_bytes: 0 };
+        let load = self.load(&place, &process, traffic.clone()).with(|load| {
+            (load.warm_up, load.length) = (self.warm_up, RunLength::Time(self.slice));
+        });
+        let measured: Result<Vec<f64>, Absence> = (0..LIMITS).map(|_| Ok(run(&load)?.per_second())).collect();
+        process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        Ok(median(&mut measured?))
+    }
+
     fn measure(&mut self, target: &Target, round: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
         let traffic = self.traffic(&target.place)?;
         let mut process = Process::start(&target.launch, &self.server_cores)?;
         let load = self.load(&target.place, &process, traffic);
-        let looked = self.look(&process, &load, &target.place, round, rate);
+        let looked = self.look(&process, &load, target, round, rate);
         let (figures, answers) = looked.map_err(|absence| absence.explained(&mut process))?;
         let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::report::{AxisRate, EVERY_POINT, Key, RATE, Report, Sample, ScaleFigures};
+use super::report::{AxisRate, EVERY_POINT, FULL_RATE, Key, RATE, Report, Sample, ScaleFigures};
 use super::{Axis, NAME, PointSettings, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
 use crate::launch::Launch;
@@ -37,7 +37,17 @@ pub trait ScaleInstrument {
     ///
     /// Returns why there are no figures.
     fn measure(&mut self, target: &Target, round: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence>;
+
+    /// Measures the requests a second of the null server, over this number of connections.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there is no figure.
+    fn limit(&mut self, connections: usize) -> Result<f64, Absence>;
 }
+
+/// The name of the null server.
+const LIMIT: &str = "null_epoll";
 
 /// How throughput, CPU time, latency and memory grow along the axes.
 #[derive(Debug)]
@@ -82,6 +92,19 @@ impl<I> Scale<I> {
 }
 
 impl<I: ScaleInstrument> Scale<I> {
+    /// Measures the throughput of the null server, for the axis of rates.
+    fn calibrate_limit(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let Some(connections) = self.on(Axis::Rate).map(|target| target.place.connections).max() else { return Ok(()) };
+        notebook.progress.begin(format!("calibration: {LIMIT}"));
+        let requests_per_s = self.instrument.limit(connections);
+        if notebook.is_stopped() {
+            return Ok(());
+        }
+        let requests_per_s = requests_per_s.map_err(|absence| anyhow::anyhow!("{LIMIT}: {}", absence.why))?;
+        let half_of = LIMIT.to_owned();
+        notebook.fact(RATE, &AxisRate { axis: Axis::Rate, requests_per_s, half_of, x: FULL_RATE })
+    }
+
     /// Measures the rate of `axis`. An end that fails is measured again in the rounds; an end that does wrong is out.
     fn calibrate(&mut self, axis: Axis, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         let mut slowest: Option<AxisRate> = None;
@@ -129,7 +152,11 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
 
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         let known: Vec<AxisRate> = notebook.records().facts(RATE)?;
-        let axes = self.axes().filter(|axis| known.iter().all(|rate| rate.axis != *axis)).collect::<Vec<_>>();
+        let mut axes = self.axes().filter(|axis| known.iter().all(|rate| rate.axis != *axis)).collect::<Vec<_>>();
+        if axes.contains(&Axis::Rate) {
+            self.calibrate_limit(notebook)?;
+            axes.retain(|axis| *axis != Axis::Rate);
+        }
         notebook.progress.grow(axes.iter().map(|axis| self.ends(*axis).len()).sum());
         axes.into_iter().try_for_each(|axis| self.calibrate(axis, notebook))
     }
@@ -149,7 +176,10 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
         let target = target.map_err(|error| Absence::failed(error.to_string()))?;
         let rates: Vec<AxisRate> =
             notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
-        let rate = rates.iter().find(|rate| rate.axis == key.axis).map(|rate| rate.requests_per_s);
+        let rate = rates.iter().find(|rate| rate.axis == key.axis).map(|rate| rate.at(key.x));
+        if rate.is_none() && key.axis == Axis::Rate {
+            return Err(Absence::failed(format!("the throughput of {LIMIT} is not known")));
+        }
         let figures = self.instrument.measure(target, key.round, rate)?;
         Ok(Sample { place: target.place, figures })
     }
@@ -212,6 +242,10 @@ mod tests {
     }
 
     impl ScaleInstrument for Fake {
+        fn limit(&mut self, _: usize) -> Result<f64, Absence> {
+            Ok(5000.0)
+        }
+
         fn measure(&mut self, target: &Target, _: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
             self.asked.push((target.x, rate));
             if self.asked.len() == self.stop_after {
@@ -260,6 +294,28 @@ mod tests {
         assert_eq!((records.failed().len(), records.samples().count(), asked.len()), (0, 6, 2), "{asked:?}");
         let (_, asked) = run_in(&dir, None, usize::MAX);
         assert_eq!(asked, []);
+    }
+
+    /// The rate of a point is its share of the null server's throughput.
+    #[test]
+    fn rates_are_shares_of_the_limit() {
+        let dir = TestDir::new("scale-rate");
+        let stop = Shutdown::new();
+        let fake = Fake { asked: Vec::new(), fails: None, stop_after: usize::MAX, stop: stop.clone() };
+        let mut scale = experiment(fake);
+        for target in &mut scale.targets {
+            target.axis = Axis::Rate;
+        }
+        let header = fixtures::header("scale", json!({}));
+        let mut journal = Journal::open(Some(&dir), &header).unwrap();
+        let records = run(&mut scale, &header, &mut journal, &stop).unwrap();
+        assert_eq!(records.samples().count(), 6);
+        let mut asked = scale.instrument.asked.clone();
+        asked.sort_by_key(|(x, _)| *x);
+        asked.dedup();
+        assert_eq!(asked, [(1, Some(50.0)), (10, Some(500.0)), (100, Some(5000.0))]);
+        let text = Report::of(&records).unwrap().to_string();
+        assert!(text.contains("rate: per cent of null_epoll's 5,000 requests/s, Poisson arrivals"), "{text}");
     }
 
     /// A contestant that is asked often enough may be lucky: a rerun that would go well does not ask one that did wrong.

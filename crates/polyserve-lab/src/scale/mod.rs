@@ -7,6 +7,9 @@
 //! An axis has one rate: half of the throughput of the slowest contestant at the ends of the axis, measured before the first
 //! round. So latencies compare along the axis and across contestants; a faster server gets a smaller share of its maximum.
 //!
+//! On the axis [`Rate`](Axis::Rate) the rate itself grows, as a share of the null server's throughput, and there is no closed
+//! loop: the figures are the cost and the latency below saturation.
+//!
 //! Repos are measured without HTTP in [`stores`](crate::stores).
 //!
 //! Invariant: every answer is checked; a point with a wrong answer has no figures in any round. Cost: points x rounds x
@@ -45,11 +48,13 @@ pub enum Axis {
     Workers,
     /// Bytes of an entity's description.
     Payload,
+    /// Requests a second, in per cent of the null server's throughput.
+    Rate,
 }
 
 impl Axis {
     /// All axes.
-    pub const ALL: [Self; 4] = [Self::Connections, Self::Keys, Self::Workers, Self::Payload];
+    pub const ALL: [Self; 5] = [Self::Connections, Self::Keys, Self::Workers, Self::Payload, Self::Rate];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
@@ -58,6 +63,7 @@ impl Axis {
             Self::Keys => "keys",
             Self::Workers => "workers",
             Self::Payload => "payload",
+            Self::Rate => "rate",
         }
     }
 }
@@ -91,6 +97,7 @@ impl PointSettings {
             Axis::Keys => Self { keys: x, ..self },
             Axis::Workers => Self { workers: Some(count), ..self },
             Axis::Payload => Self { payload_bytes: count, ..self },
+            Axis::Rate => self,
         }
     }
 }

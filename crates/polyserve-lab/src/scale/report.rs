@@ -117,12 +117,25 @@ pub struct PointNotRun {
 pub struct AxisRate {
     /// The axis.
     pub axis: Axis,
-    /// Requests a second.
+    /// Requests a second. On the axis of rates: the throughput of the null server.
     pub requests_per_s: f64,
-    /// The slowest contestant. The rate is half of its throughput.
+    /// The slowest contestant. The rate is half of its throughput. On the axis of rates: the null server.
     pub half_of: String,
     /// The point at which it was the slowest.
     pub x: u64,
+}
+
+/// The point of the axis of rates that is the whole throughput of the null server.
+pub(super) const FULL_RATE: u64 = 100;
+
+impl AxisRate {
+    /// The rate at the point `x`.
+    pub(super) fn at(&self, x: u64) -> f64 {
+        match self.axis {
+            Axis::Rate => self.requests_per_s * x as f64 / FULL_RATE as f64,
+            _ => self.requests_per_s,
+        }
+    }
 }
 
 /// A figure that grows.

@@ -23,12 +23,17 @@ impl fmt::Display for Report {
                 writeln!(f, "{axis}: medians of {} rounds", self.rounds)?;
                 write!(f, "{}", points_table(axis, &points))?;
                 if let Some(rate) = self.rates.iter().find(|rate| rate.axis == axis) {
-                    let (rate, half_of, x) = (rate.requests_per_s, &rate.half_of, rate.x);
-                    writeln!(
-                        f,
-                        "AT RATE, P50, P99: at {} requests/s, from the intended start; half of {half_of}'s at {x}",
-                        count(rate)
-                    )?;
+                    let (per_s, half_of, x) = (count(rate.requests_per_s), &rate.half_of, rate.x);
+                    match axis {
+                        Axis::Rate => {
+                            writeln!(f, "rate: per cent of {half_of}'s {per_s} requests/s, Poisson arrivals")?;
+                            writeln!(f, "p50, p99: from the intended start")?;
+                        }
+                        _ => writeln!(
+                            f,
+                            "at rate, p50, p99: at {per_s} requests/s, from the intended start; half of {half_of}'s at {x}"
+                        )?,
+                    }
                 }
                 let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
                 own.try_for_each(|growth| writeln!(f, "{growth}"))?;
@@ -117,16 +122,16 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
     Table::of_columns(
         points,
         &[
-            ("SERVER", &|point| point.name.clone()),
-            (&axis.name().to_uppercase(), &|point| count(point.x as f64)),
-            ("REQUESTS/S", &|point| count(point.per_s)),
-            ("CPU/REQUEST", &|point| or_nothing(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu)))),
-            ("AT RATE", &|point| or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu)))),
-            ("P50", &|point| if point.overloaded { "overloaded".into() } else { latency(point, point.p50_us) }),
-            ("P99", &|point| latency(point, point.p99_us)),
-            ("MEMORY", &|point| or_nothing(point.loaded_bytes.map(bytes))),
-            ("SERVER CPU", &|point| percent(point.server_busy_pct)),
-            ("CLIENT CPU", &|point| percent(point.client_busy_pct)),
+            ("server", &|point| point.name.clone()),
+            (if axis == Axis::Rate { "rate (%)" } else { axis.name() }, &|point| count(point.x as f64)),
+            ("req/s", &|point| count(point.per_s)),
+            ("CPU us/req", &|point| or_nothing(point.cpu_us.map(|cpu| format!("{cpu:.2}")))),
+            ("CPU us/req at rate", &|point| or_nothing(point.paced_cpu_us.map(|cpu| format!("{cpu:.2}")))),
+            ("p50", &|point| if point.overloaded { "overloaded".into() } else { latency(point, point.p50_us) }),
+            ("p99", &|point| latency(point, point.p99_us)),
+            ("memory", &|point| or_nothing(point.loaded_bytes.map(bytes))),
+            ("server CPU", &|point| percent(point.server_busy_pct)),
+            ("client CPU", &|point| percent(point.client_busy_pct)),
         ],
     )
 }

@@ -38,6 +38,7 @@ fn rounds(points: &[&StorePoint]) -> usize {
 fn unit(axis: Axis) -> &'static str {
     match axis {
         Axis::Connections => "connections",
+        Axis::Rate => "rate",
         Axis::Keys => "stored entities",
         Axis::Workers => "threads",
         Axis::Payload => "bytes of a description",

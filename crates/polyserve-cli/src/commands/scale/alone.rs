@@ -128,13 +128,14 @@ impl StoreTargets<'_> {
     }
 
     fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
-        if self.args.axis.contains(&Axis::Connections) {
-            return Err(Misuse("--axis connections: in process there are none".into()));
+        let is_of_servers = |axis: &Axis| matches!(axis, Axis::Connections | Axis::Rate);
+        if let Some(axis) = self.args.axis.iter().find(|axis| is_of_servers(axis)) {
+            return Err(Misuse(format!("--axis {axis}: in process there are no connections")));
         }
-        let all: Vec<Axis> = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Connections).collect();
+        let all: Vec<Axis> = Axis::ALL.into_iter().filter(|axis| !is_of_servers(axis)).collect();
         let quick = self.args.quick;
         self.args.axes(&all, |axis| match axis {
-            Axis::Connections => vec![],
+            Axis::Connections | Axis::Rate => vec![],
             Axis::Keys if quick => vec![1000, 100_000],
             Axis::Keys => vec![1000, 10_000, 100_000, 1_000_000],
             Axis::Workers if quick => vec![1, 2],
@@ -156,7 +157,7 @@ impl StoreTargets<'_> {
         let place = StoreSettings { keys, threads: self.threads, payload_bytes };
         let count = usize::try_from(x).unwrap_or(usize::MAX);
         match axis {
-            Axis::Connections => place,
+            Axis::Connections | Axis::Rate => place,
             Axis::Keys => StoreSettings { keys: x, ..place },
             Axis::Workers => StoreSettings { threads: count, ..place },
             Axis::Payload => StoreSettings { payload_bytes: count, ..place },

@@ -19,6 +19,9 @@ use super::args::ScaleArgs;
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
 const OF_BODY: usize = 2;
 
+/// The max point of the axis of rates, in per cent.
+const MAX_RATE: u64 = 100;
+
 /// Chooses the servers and their places on the axes.
 pub(super) struct ServerTargets<'a> {
     pub(super) args: &'a ScaleArgs,
@@ -42,6 +45,12 @@ impl ServerTargets<'_> {
                         return Err(Misuse(format!("a payload of {large} bytes is above {most}: {why} {}", most * 2)));
                     }
                 }
+                Axis::Rate => {
+                    if let Some(large) = points.iter().find(|percent| **percent > MAX_RATE) {
+                        let why = "they are per cent of the null server's throughput";
+                        return Err(Misuse(format!("--points {large}: {why}, {MAX_RATE} at most")));
+                    }
+                }
                 Axis::Keys | Axis::Workers => {}
             }
         }
@@ -60,6 +69,8 @@ impl ServerTargets<'_> {
                 let most = self.cores.max(1).next_power_of_two() as u64 * 4;
                 (0..).map(|power| 1 << power).take_while(|workers| *workers <= most).collect()
             }
+            Axis::Rate if quick => vec![1, 10, 50],
+            Axis::Rate => vec![1, 10, 25, 50, 75],
             Axis::Payload if quick => vec![15, 512, 16_384],
             Axis::Payload => vec![15, 64, 256, 1024, 4096, 16_384],
         }
