@@ -85,7 +85,7 @@ enum Command {
     Page(PageArgs),
     /// Ask for a workload, measure it here, and say which server and repo to use for it, and how.
     Recommend(RecommendArgs),
-    /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers and payload.
+    /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
     Scale(ScaleArgs),
     /// Measure what the seam costs: bare maps and repos take turns at the same gets in one process.
     Seam(SeamArgs),

@@ -336,7 +336,9 @@ fn points_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>]) -> Vec<Point> {
 /// The curves of a contestant.
 fn growth_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>], seed: u64) -> Vec<Growth> {
     let mut all = Vec::new();
-    for metric in Metric::ALL {
+    // On the axis of rates, throughput is the axis itself.
+    let is_known = |metric: &Metric| axis == Axis::Rate && !matches!(metric, Metric::PacedCpu | Metric::P99);
+    for metric in Metric::ALL.into_iter().filter(|metric| !is_known(metric)) {
         let value = |(key, sample): &KeyedSample<'_>| {
             Some(CurveSample { x: key.x, round: key.round, y: metric.of(&sample.figures)? })
         };
