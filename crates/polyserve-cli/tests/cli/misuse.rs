@@ -161,7 +161,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("scale --rounds=0", "--rounds"),
     ("scale --name=x", "--out"),
     ("scale --client-cores=1000", "there is no core 1000"),
-    ("scale --in-process --axis=connections", "in process there are none"),
+    ("scale --in-process --axis=connections", "in process there are no connections"),
     ("scale --in-process --servers=tokio_tcp", "cannot be used with"),
     ("scale --in-process --mix=get=1", "cannot be used with"),
     ("scale --in-process --points=1", "--points needs one --axis"),
