@@ -20,6 +20,7 @@ for server in pool_server go/twin-rwmutex go/twin-syncmap; do polyserve stress -
 polyserve tasks --task "${TASK:-1s}"
 polyserve ladder
 polyserve scale
+polyserve capacity
 polyserve seam
 stores=(scale --in-process --rounds 10 --slice 60ms)
 polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers

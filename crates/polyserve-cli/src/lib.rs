@@ -42,9 +42,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 use commands::session::Context;
 use commands::{
-    check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs,
-    matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs,
-    serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
+    ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs,
+    report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs,
+    tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -87,6 +88,8 @@ enum Command {
     Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
     Scale(ScaleArgs),
+    /// Search the max rate at which each server answers 99 % of the requests within a time, under Poisson arrivals.
+    Capacity(CapacityArgs),
     /// Measure what the seam costs: bare maps and repos take turns at the same gets in one process.
     Seam(SeamArgs),
     /// Add one optimisation after the other, and measure what each gives: the published ladder, on our servers and on warp.
@@ -192,6 +195,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Page(args) => commands::page::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
         Command::Scale(args) => commands::scale::run(context, args),
+        Command::Capacity(args) => commands::capacity::run(context, args),
         Command::Seam(args) => commands::seam::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),
         Command::Tasks(args) => commands::tasks::run(context, args),

@@ -9,6 +9,7 @@
 //! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: whether comparisons can be believed.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
+//! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
 //! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios.
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod capacity;
 pub mod check;
 pub mod compare;
 pub mod crowd;

@@ -298,6 +298,45 @@ pub(crate) fn left_out<K>(key: K, why: impl Into<String>, excused: bool) -> Abse
     Absent { key, absence: Absence::not_available(why), excused }
 }
 
+/// Starts servers of the catalog, with settings under which each serves all its connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerLaunches<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) settings: &'a Settings,
+    /// The flags of the given settings.
+    pub(crate) flags: &'a [String],
+}
+
+impl ServerLaunches<'_> {
+    /// Returns the process of a server over a repo, with this number of workers if one is given; or why it cannot serve this
+    /// number of connections.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server is unknown.
+    pub(crate) fn launch(
+        &self,
+        [server, repo]: [&str; 2],
+        connections: usize,
+        workers: Option<usize>,
+    ) -> anyhow::Result<Result<Launch, String>> {
+        let entry = self.catalog.server(server)?;
+        let room = room::roomy(self.settings, &self.settings.with_pool_size(), connections);
+        // The number of workers of a flag is for the servers that take one.
+        let swept = workers.filter(|_| workers != self.settings.config.workers);
+        let (made, config) = match room::fitted(entry, &room, swept) {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        if let Some(bound) = bound(&made, &config, connections) {
+            return Ok(Err(format!("it serves fewer at a time: another connection may wait {bound}")));
+        }
+        let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };
+        let flags = room::flags(&config, self.flags, also);
+        Ok(Ok(serve(server, repo, &flags, Vec::new())))
+    }
+}
+
 /// Returns this program, as it was when it started: a later build is not measured.
 pub(crate) fn this_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");

@@ -1,6 +1,7 @@
 //! The commands, one a module; and what they share: `names` of strategies, `entrants` of a comparison, the flags of a `workload` and of `cores`,
 //! which `times` make sense, how much `room` a server is given, and the `session` of a measurement.
 
+pub(crate) mod capacity;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod cores;

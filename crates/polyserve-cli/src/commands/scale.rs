@@ -6,7 +6,7 @@ use polyserve_lab::scale::Scale;
 use polyserve_lab::scale::bench::{ScaleBench, ScaleLimit};
 use polyserve_load::Mix;
 
-use super::entrants::limit_launch;
+use super::entrants::{ServerLaunches, limit_launch};
 use super::session::Context;
 use super::workload::{misuse, of_one};
 
@@ -30,7 +30,10 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let cores = args.cores.of(&session.available)?;
     let (mix, slice) = (args.mix.unwrap_or(Mix { get: 1, put: 0 }), args.slice_or(250, 500)?);
     let settings = args.config.settings(None)?;
-    let field = ServerTargets { args, catalog: session.catalog, settings: &settings, cores: session.available.count() };
+    let flags = args.config.flags();
+    let servers = ServerLaunches { catalog: session.catalog, settings: &settings, flags: &flags };
+    let (catalog, cores_count) = (session.catalog, session.available.count());
+    let field = ServerTargets { args, catalog, settings: &settings, servers, cores: cores_count };
     let axes = field.axes()?;
     let (targets, absent) = field.targets(&axes)?;
     let description = args.plan(&targets, &axes, mix, slice)?;

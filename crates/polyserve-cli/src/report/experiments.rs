@@ -5,6 +5,7 @@
 
 use polyserve_experiments::tasks::experiment::Tasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
+use polyserve_lab::capacity::{Capacity, CapacityBench};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{KnownExperiment, known::Recorded};
@@ -29,6 +30,7 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<page::WaitingPage>("A page that sometimes waits", C),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
+    KnownExperiment::new::<Capacity<CapacityBench>>("Capacity: the max rate for a latency", None),
     KnownExperiment::new::<Stores<StoreProcesses>>("Stores without a server", None),
     KnownExperiment::new::<Seam>("What the seam costs", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),

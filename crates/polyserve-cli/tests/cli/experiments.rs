@@ -7,6 +7,7 @@ use polyserve_experiments::matrix::Matrix;
 use polyserve_experiments::page::WaitingPage;
 use polyserve_experiments::stress::Stress;
 use polyserve_experiments::tasks::experiment::Tasks;
+use polyserve_lab::capacity::{Capacity, CapacityBench};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{Experiment, Records};
@@ -114,6 +115,12 @@ fn page() {
 fn scale() {
     let line = "scale --servers=pool_server --axis=payload --points=15,99 --rounds=4 --slice=50ms";
     resumes::<Scale<ScaleBench>>(line);
+}
+
+#[test]
+fn capacity() {
+    let times = "--rounds=3 --slice=10ms --p99=1ms";
+    resumes::<Capacity<CapacityBench>>(&format!("capacity --servers=tokio_tcp,pool_server --keys=20 -c 4 {times}"));
 }
 
 #[test]

@@ -1,19 +1,17 @@
 //! The servers that `polyserve scale` measures, and their places on the axes.
 
-use polyserve::catalog::{Catalog, Entry, Tag};
+use polyserve::catalog::{Catalog, Tag};
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::contestant::bound;
 use polyserve_lab::experiment::Absent;
-use polyserve_lab::launch::Launch;
 use polyserve_lab::limits;
 use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::Key;
 use polyserve_lab::scale::{Axis, PointSettings};
 
-use super::super::entrants::{left_out, serve};
-use super::super::names::full_names;
-use super::super::room::{self, roomy};
+use super::super::entrants::{ServerLaunches, left_out};
+use super::super::names::{full_names, tagged_or_own};
+use super::super::room;
 use super::args::ScaleArgs;
 
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
@@ -27,6 +25,7 @@ pub(super) struct ServerTargets<'a> {
     pub(super) args: &'a ScaleArgs,
     pub(super) catalog: &'a Catalog,
     pub(super) settings: &'a Settings,
+    pub(super) servers: ServerLaunches<'a>,
     /// The machine's.
     pub(super) cores: usize,
 }
@@ -94,12 +93,12 @@ impl ServerTargets<'_> {
         let tag = if args.quick { Tag::QuickScale } else { Tag::Scale };
         let builtin = Catalog::builtin();
         let servers = if args.servers.is_empty() {
-            usual(catalog.servers(), builtin.servers(), tag)
+            tagged_or_own(catalog.servers(), builtin.servers(), tag)
         } else {
             full_names(&args.servers, |name| catalog.server(name))?
         };
         let repos = if args.repos.is_empty() {
-            usual(catalog.repos(), builtin.repos(), Tag::Scale)
+            tagged_or_own(catalog.repos(), builtin.repos(), Tag::Scale)
         } else {
             full_names(&args.repos, |name| catalog.repo(name))?
         };
@@ -111,7 +110,8 @@ impl ServerTargets<'_> {
                 for (axis, points) in axes {
                     for x in points {
                         let place = args.base(self.settings.config.workers).at(*axis, *x);
-                        match self.server(server, repo, &place)? {
+                        let PointSettings { connections, workers, .. } = place;
+                        match self.servers.launch([server, repo], connections, workers)? {
                             Ok(launch) => {
                                 targets.push(Target { axis: *axis, x: *x, name: name.clone(), place, launch });
                             }
@@ -130,30 +130,4 @@ impl ServerTargets<'_> {
         }
         Ok((targets, absent))
     }
-
-    /// A server at a place, with settings under which all its connections are served; or why it is not measured there.
-    fn server(&self, server: &str, repo: &str, place: &PointSettings) -> anyhow::Result<Result<Launch, String>> {
-        let entry = self.catalog.server(server)?;
-        let room = roomy(self.settings, &self.settings.with_pool_size(), place.connections);
-        // The number of workers of a flag is for the servers that take one.
-        let swept = place.workers.filter(|_| place.workers != self.settings.config.workers);
-        let (made, config) = match room::fitted(entry, &room, swept) {
-            Ok(made) => made,
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        if let Some(bound) = bound(&made, &config, place.connections) {
-            return Ok(Err(format!("it serves fewer at a time: another connection may wait {bound}")));
-        }
-        let also: &[&str] = if place.workers.is_some() { &["workers"] } else { &[] };
-        let flags = room::flags(&config, &self.args.config.flags(), also);
-        Ok(Ok(serve(server, repo, &flags, Vec::new())))
-    }
-}
-
-/// Returns the names of the entries with this tag, and of a program's own entries. Returns all names if there are none.
-fn usual<M>(entries: &[Entry<M>], builtin: &[Entry<M>], tag: Tag) -> Vec<String> {
-    let is_own = |entry: &Entry<M>| builtin.iter().all(|builtin| builtin.name != entry.name);
-    let name = |entry: &Entry<M>| entry.name.clone();
-    let chosen: Vec<String> = entries.iter().filter(|entry| entry.has(tag) || is_own(entry)).map(name).collect();
-    if chosen.is_empty() { entries.iter().map(name).collect() } else { chosen }
 }

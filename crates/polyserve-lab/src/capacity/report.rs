@@ -1,0 +1,211 @@
+//! The result of an experiment: the capacities for each goal, the highest first.
+
+use std::fmt;
+
+use polyserve_report::figures::{count, time_us};
+use polyserve_report::{Table, or_nothing};
+use serde::Serialize;
+
+use super::{Capacity, CapacityInstrument, Key, LIMIT, Limit, Sample, SearchEnd};
+use crate::experiment::{Failed, Records, again, distinct};
+use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, middle, tie_band};
+
+/// The share of the client's time from which on the client may be the limit.
+const CLIENT_FULL: f64 = 0.95;
+/// The share of the goal from which on the client's own lateness is marked.
+const MOST_LATE: f64 = 0.1;
+
+/// The capacity of a contestant for a goal.
+#[derive(Clone, Debug, Serialize)]
+pub struct CapacityRow {
+    /// The contestant.
+    pub name: String,
+    /// Requests a second: the median over rounds.
+    pub per_s: f64,
+    /// The 95 % interval of the median.
+    pub interval: Interval,
+    /// The number of rounds.
+    pub rounds: usize,
+    /// The ratio to the first contestant.
+    pub ratio: Option<Estimate>,
+    /// The verdict on that ratio.
+    pub verdict: Option<Verdict>,
+    /// CPU time of the server for each request at that rate, in microseconds.
+    pub cpu_us: Option<f64>,
+    /// How most of the searches ended, if not between two rates.
+    pub end: Option<SearchEnd>,
+    /// Whether the client was full at that rate in most rounds: it may be the limit.
+    pub client_full: bool,
+    /// Whether the client's own lateness was above a tenth of the goal in most rounds.
+    pub client_late: bool,
+}
+
+/// The capacities for a goal, the highest first.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// The max p99, in microseconds.
+    pub goal_us: u64,
+    /// The throughput of the null server, in requests a second.
+    pub limit_per_s: Option<f64>,
+    /// The contestants; the second entry of the first one is last.
+    pub rows: Vec<CapacityRow>,
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p99 at most {}", time_us(self.goal_us as f64))
+    }
+}
+
+/// The result of the experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The throughput of the null server.
+    pub limit: Option<Limit>,
+    /// The capacities for each goal.
+    pub goals: Vec<Goal>,
+    /// The contestants without a capacity.
+    pub failed: Vec<Failed<Key>>,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
+
+impl Report {
+    /// The result of these records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the throughput of the null server does not have its fields.
+    pub fn of<I: CapacityInstrument>(records: &Records<Capacity<I>>) -> anyhow::Result<Self> {
+        let failed = records.failed();
+        let is_out = |key: &Key| failed.iter().any(|failed| failed.key.name == key.name);
+        let samples: Vec<(&Key, &Sample)> = records.samples().filter(|(key, _)| !is_out(key)).collect();
+        let limit = records.facts::<Limit>(LIMIT)?.pop();
+        let seed = records.header.environment.seed;
+        let planned: Vec<String> = serde_json::from_value(records.header.plan["contestants"].clone())?;
+        let goals = distinct(samples.iter().map(|(key, _)| key.goal_us));
+        let limit_per_s = limit.as_ref().map(|limit| limit.per_s);
+        let goal = |goal_us: u64| Goal { goal_us, limit_per_s, rows: rows(&samples, goal_us, &planned, seed) };
+        let goals = goals.into_iter().map(goal).collect();
+        Ok(Self { limit, goals, failed, interrupted: records.is_interrupted() })
+    }
+}
+
+/// The rows of a goal, ranked.
+fn rows(samples: &[(&Key, &Sample)], goal_us: u64, planned: &[String], seed: u64) -> Vec<CapacityRow> {
+    let of = |name: &str| -> Vec<(usize, &Sample)> {
+        let own = samples.iter().filter(|(key, _)| key.name == name && key.goal_us == goal_us);
+        own.map(|(key, sample)| (key.round, *sample)).collect()
+    };
+    let first = planned.first().map_or("", String::as_str);
+    let control = again(first);
+    let ratio = |name: &str| {
+        let base = of(first);
+        let both = of(name).into_iter().filter_map(|(round, own)| {
+            let (_, other) = base.iter().find(|(other, _)| *other == round)?;
+            Some(own.per_s / other.per_s)
+        });
+        Estimate::of(&both.collect::<Vec<_>>(), seed)
+    };
+    let same = ratio(&control);
+    let band = tie_band(same.as_ref());
+    let row = |name: &String| {
+        let own: Vec<&Sample> = of(name).into_iter().map(|(_, sample)| sample).collect();
+        let most = |is_so: &dyn Fn(&Sample) -> bool| own.iter().filter(|sample| is_so(sample)).count() * 2 > own.len();
+        let Estimate { ratio: per_s, interval, rounds } =
+            Estimate::of(&own.iter().map(|sample| sample.per_s).collect::<Vec<_>>(), seed)?;
+        let ratio = ratio(name).filter(|_| name != first);
+        let ends = [SearchEnd::Below, SearchEnd::Above];
+        Some(CapacityRow {
+            name: name.clone(),
+            per_s,
+            interval,
+            rounds,
+            verdict: ratio.filter(|_| *name != control).map(|ratio| ratio.verdict(&band)),
+            ratio,
+            cpu_us: middle(own.iter().filter_map(|sample| sample.cpu_us)),
+            end: ends.into_iter().find(|end| most(&|sample| sample.end == *end)),
+            client_full: most(&|sample| sample.client_busy >= CLIENT_FULL),
+            client_late: most(&|sample| sample.lateness_p99_us > MOST_LATE * goal_us as f64),
+        })
+    };
+    let mut rows: Vec<CapacityRow> = planned.iter().filter_map(row).collect();
+    rows.sort_by(|one, other| {
+        let is_control = |row: &CapacityRow| row.name == control;
+        is_control(one).cmp(&is_control(other)).then(other.per_s.total_cmp(&one.per_s))
+    });
+    rows
+}
+
+impl Goal {
+    pub(super) fn table(&self) -> Table {
+        let header = [
+            "#",
+            "contestant",
+            "req/s",
+            "95 %",
+            "ratio, 95 %",
+            "verdict",
+            "of limit",
+            "CPU us/req at that rate",
+            "notes",
+        ];
+        let mut table = Table::of_numbers(&header).with_texts_in(1).with_texts_in(5).with_texts_in(8);
+        for (place, row) in self.rows.iter().enumerate() {
+            let is_enough = row.rounds >= LEAST_ROUNDS;
+            let Interval { low, high } = row.interval;
+            let interval =
+                if is_enough { format!("[{}, {}]", count(low), count(high)) } else { "too few rounds".into() };
+            let bound = match row.end {
+                Some(SearchEnd::Below) => "< ",
+                Some(SearchEnd::Above) => ">= ",
+                _ => "",
+            };
+            let ratio = row.ratio.map(|ratio| {
+                if is_enough { format!("{:.2} {}", ratio.ratio, ratio.interval) } else { format!("{:.2}", ratio.ratio) }
+            });
+            let verdict = match (row.verdict, row.ratio) {
+                (Some(verdict), _) => verdict.in_words("more", "less"),
+                (None, Some(_)) => "A/A",
+                (None, None) => "baseline",
+            };
+            let notes = [(row.client_full, "client full"), (row.client_late, "client late")];
+            let notes: Vec<&str> = notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect();
+            let share = self.limit_per_s.map(|limit| format!("{:.2}", row.per_s / limit));
+            table.row(vec![
+                if verdict == "A/A" { String::new() } else { (place + 1).to_string() },
+                row.name.clone(),
+                format!("{bound}{}", count(row.per_s)),
+                interval,
+                or_nothing(ratio),
+                verdict.to_owned(),
+                or_nothing(share),
+                or_nothing(row.cpu_us.map(|cpu_us| format!("{cpu_us:.2}"))),
+                notes.join(", "),
+            ]);
+        }
+        table
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for goal in &self.goals {
+            writeln!(f, "max rate of Poisson arrivals with a {goal}:\n{}", goal.table())?;
+        }
+        if let Some(Limit { name, per_s }) = &self.limit {
+            writeln!(f, "of limit: share of {name}'s {} req/s in closed loop", count(*per_s))?;
+        }
+        let rows = || self.goals.iter().flat_map(|goal| &goal.rows);
+        if rows().any(|row| row.client_full) {
+            writeln!(f, "client full: the client had no time left at that rate, so the server may be able to do more")?;
+        }
+        if rows().any(|row| row.client_late) {
+            writeln!(f, "client late: the client's own lateness (p99) was above a tenth of the goal")?;
+        }
+        if rows().any(|row| row.rounds < LEAST_ROUNDS) {
+            writeln!(f, "too few rounds for a verdict: {LEAST_ROUNDS} are needed")?;
+        }
+        self.failed.iter().try_for_each(|failed| writeln!(f, "no figures: {}: {}", failed.key, failed.why))
+    }
+}
