@@ -16,7 +16,10 @@ polyserve() { echo; echo "== polyserve $*"; target/release/polyserve "$@" --out 
 
 polyserve page
 polyserve matrix
-for server in pool_server go/twin-rwmutex go/twin-syncmap; do polyserve stress --server "$server"; done
+for server in all go/twin-rwmutex go/twin-syncmap; do
+    polyserve stress --server "$server"
+    polyserve stress --server "$server" --burst
+done
 polyserve tasks --task "${TASK:-1s}"
 polyserve ladder
 polyserve scale

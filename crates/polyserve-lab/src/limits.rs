@@ -28,11 +28,10 @@ pub fn open_descriptors() -> u64 {
 const SPARE: u64 = 64;
 
 /// Returns the max number of further connections. `also` is the number of descriptors that are needed for other purposes,
-/// in addition to the spare ones of any command. `ends` is the number of ends of a connection in this process: 1, or 2 if
-/// the server is in this process. Raises the limit first. A server in its own process has the same limit for itself.
-pub fn connections(also: u64, ends: u64) -> u64 {
+/// in addition to the spare ones of any command. Raises the limit first. A server in its own process has the same limit for itself.
+pub fn connections(also: u64) -> u64 {
     let kept = open_descriptors().saturating_add(SPARE).saturating_add(also);
-    raise_descriptors().saturating_sub(kept) / ends.max(1)
+    raise_descriptors().saturating_sub(kept)
 }
 
 /// Returns the max number of connections of one address to one server: nine tenths of the system's ephemeral ports.
@@ -61,11 +60,11 @@ mod tests {
 
     #[test]
     fn what_is_kept_back_is_not_dealt_out() {
-        let all = connections(0, 1);
+        let all = connections(0);
         assert!(all > 0 && ports() > 0, "{all}");
-        assert_eq!((connections(u64::MAX, 1), connections(u64::MAX, 0)), (0, 0));
+        assert_eq!(connections(u64::MAX), 0);
         // Other tests of this process open and close descriptors meanwhile.
-        assert!(connections(0, 2) < all && connections(1000, 1) < all);
+        assert!(connections(1000) < all);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(crate) fn run(context: Context<'_>, args: &CapacityArgs) -> anyhow::Result<E
     within("--slice", slice, SLICES)?;
     args.p99.iter().try_for_each(|goal| within("--p99", *goal, WAITS))?;
     let connections = args.connections as usize;
-    limits::enough(connections, limits::connections(0, 1))?;
+    limits::enough(connections, limits::connections(0))?;
     let (targets, absent) = args.targets(session.catalog)?;
     let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let environment = session.environment([&server_cores, &client_cores], args.random.seed);

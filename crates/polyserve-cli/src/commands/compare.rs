@@ -161,7 +161,7 @@ impl PlanArgs {
         };
         let Entered { contestants, absent, because } = entrants.enter()?;
         // This process has the client's end of each connection; each server has the same limit for its own ends.
-        limits::enough(self.workload.connections, limits::connections(0, 1))?;
+        limits::enough(self.workload.connections, limits::connections(0))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
         (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
         Ok(comparison)

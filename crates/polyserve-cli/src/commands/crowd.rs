@@ -201,7 +201,7 @@ impl CrowdArgs {
     /// The requested crowds. A crowd that exceeds the limit on descriptors is reduced, with a warning.
     fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<CrowdSpec>> {
         // The servers' ends are in other processes, each with a limit that it inherits.
-        let room = limits::connections(2 * u64::from(self.good), 1);
+        let room = limits::connections(2 * u64::from(self.good));
         let kinds = if self.kind.is_empty() { &CrowdKind::ALL[..] } else { &self.kind };
         let mut crowds = Vec::new();
         for kind in kinds {

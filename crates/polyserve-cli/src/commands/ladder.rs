@@ -170,7 +170,7 @@ impl LadderArgs {
 
     /// The number of connections: as given, or else as published, limited by the descriptors.
     fn connections(&self) -> Result<usize, Misuse> {
-        let limit = limits::connections(0, 1);
+        let limit = limits::connections(0);
         match self.connections {
             Some(given) => limits::enough(given, limit).map(|()| given),
             None if self.quick => Ok(QUICK_CONNECTIONS),

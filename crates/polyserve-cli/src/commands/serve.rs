@@ -65,6 +65,9 @@ pub(crate) struct ServeArgs {
     config: ConfigArgs,
 }
 
+/// The service over the repo.
+const ENTITY: &str = "entity";
+
 /// A repo that takes longer makes no sense.
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
@@ -83,6 +86,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         }
         repo = Arc::new(Delayed::new(repo, delay));
     }
+    let store = Arc::clone(&repo);
     let mut service = (catalog.service(&args.service)?.make)(repo);
     if let Some(nanoseconds) = args.spin {
         service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
@@ -99,7 +103,8 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
 
     let drain = signals.drain(running)?;
     let Drain { answered, cut, stuck } = drain;
-    let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck });
+    let entities = store.len().wait().ok().filter(|_| args.service == ENTITY);
+    let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck, "entities": entities });
     if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -130,7 +135,6 @@ fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
 
 /// The catalog, with an entity service that has the options of the arguments and the environment.
 fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Catalog> {
-    const ENTITY: &str = "entity";
     let is_entity = args.service == ENTITY;
     for (flag, is_set) in [("--strict-media-type", args.strict_media_type), ("--etags", args.etags.is_some())] {
         if is_set && !is_entity {

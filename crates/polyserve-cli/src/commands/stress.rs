@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use polyserve::catalog::Catalog;
+use polyserve::Connections;
+use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_experiments::stress::{Mode, OwnServer, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{Mode, Scenario, Stress, Subject, Use};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::RecordArgs;
@@ -13,7 +14,8 @@ use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
 use polyserve_lab::limits;
 use serde_json::json;
 
-use super::room::roomy;
+use super::entrants::{ALL, serve};
+use super::room;
 use super::seed::SeedArgs;
 use super::session::{Context, Session};
 use crate::config_args::ConfigArgs;
@@ -21,7 +23,8 @@ use crate::config_args::ConfigArgs;
 /// The arguments of `polyserve stress`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StressArgs {
-    /// The server: see `polyserve list`; or a server of others, such as go/twin-rwmutex, which is built first.
+    /// The server: see `polyserve list`; all of them, one after the other: all; or a server of others, such as
+    /// go/twin-rwmutex, which is built first.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
     /// The repo. [default: two_level; a server of others has a store of its own]
@@ -36,8 +39,8 @@ pub(crate) struct StressArgs {
     /// How connections are used.
     #[arg(long, value_enum, default_value_t = Rounds::Both)]
     mode: Rounds,
-    /// Open the maximum number of connections that the limit on descriptors allows, all at once. Then a 503 with a
-    /// Retry-After is a right answer.
+    /// As published: open the connections of all requests at once, from several loopback addresses, as far as the limit on
+    /// descriptors allows. Then a 503 with a Retry-After is a right answer.
     #[arg(long, conflicts_with = "mode")]
     burst: bool,
     #[command(flatten)]
@@ -70,29 +73,52 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     let session = context.start()?;
     let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
     // Misuse is reported before anything is built.
-    let modes = modes(args, if foreign.is_some() { 1 } else { 2 })?;
-    let subject = match foreign {
-        Some(foreign) => self::foreign(args, foreign, &settings, &session, context.allocator)?,
-        None => own(session.catalog, args, &settings)?,
+    let modes = modes(args)?;
+    let subjects = match foreign {
+        Some(foreign) => vec![self::foreign(args, foreign, &settings, &session, context.allocator)?],
+        None if args.server == ALL => {
+            settings.check(session.catalog.servers())?;
+            let all = session.catalog.servers().iter();
+            all.map(|server| own(session.catalog, server, args, &settings)).collect::<anyhow::Result<_>>()?
+        }
+        None => {
+            let server = session.catalog.server(&args.server)?;
+            settings.make(|config| (server.make)(config).map(drop))?;
+            vec![own(session.catalog, server, args, &settings)?]
+        }
     };
     let scenario = Scenario::new(args.scale, Data::new(args.random.seed));
     let environment = session.environment([&session.available; 2], args.random.seed);
     // What all rounds of a record have in common: not the server, the repo and the mode.
     let (requests, given) = (scenario.total(), args.config.given()?);
     let description = json!({"requests": requests, "connections": args.connections, "settings": given});
-    let mut stress = Stress { subject, scenario, modes, description, stop: session.stop.clone() };
-    session.run(&args.record, environment, &mut stress)
+    let mut worst = ExitCode::SUCCESS;
+    for subject in subjects {
+        let (modes, description) = (modes.clone(), description.clone());
+        let mut stress = Stress { subject, scenario, modes, description, stop: session.stop.clone() };
+        let code = session.run(&args.record, environment.clone(), &mut stress)?;
+        worst = if code == ExitCode::SUCCESS { worst } else { code };
+        if session.stop.is_begun() {
+            break;
+        }
+    }
+    Ok(worst)
 }
 
 /// A server of ours.
-fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
-    let (server, repo) = (catalog.server(&args.server)?, catalog.repo(args.repo.as_deref().unwrap_or(REPO))?);
+fn own(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
+    let repo = catalog.repo(args.repo.as_deref().unwrap_or(REPO))?;
     let groups = usize::from(args.connections) * 3;
-    settings.make(|config| (server.make)(config).map(drop))?;
     let config = settings.with_pool_size();
-    let config = if args.burst { config } else { roomy(settings, &config, groups) };
-    let (_, config) = server.make_with_supported(&config)?;
-    Ok(OwnServer { server: server.clone(), repo: repo.clone(), config }.into())
+    let config = if args.burst { config } else { room::roomy(settings, &config, groups) };
+    let (made, config) = server.make_with_supported(&config)?;
+    let flags = room::flags(&config, &args.config.flags(), &[]);
+    Ok(Subject {
+        server: server.name.clone(),
+        repo: repo.name.clone(),
+        launch: serve(&server.name, &repo.name, &flags, Vec::new()),
+        is_single: made.connections() == Connections::One,
+    })
 }
 
 /// A server of others, built.
@@ -116,22 +142,18 @@ fn foreign(
     let built = build(&[foreign], ForeignSources::default(), allocator, &session.stop);
     let server = built.first().with_context(|| format!("{name} was not built"))?;
     let launch = server.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
-    Ok(Subject::Apart { name, launch })
+    Ok(Subject { server: name, repo: "its own store".into(), launch, is_single: false })
 }
 
-/// The number of descriptors that the threads of a server in this process use.
-const OF_SERVER: u64 = 192;
-
-/// The rounds. `ends` is the number of descriptors of a connection in this process.
-fn modes(args: &StressArgs, ends: u64) -> Result<Vec<Mode>, Misuse> {
-    let room = limits::connections(OF_SERVER, ends);
+/// The rounds.
+fn modes(args: &StressArgs) -> Result<Vec<Mode>, Misuse> {
+    let room = limits::connections(0);
     let clients = usize::from(args.connections);
     if args.burst {
-        let size = room.min(limits::ports());
-        if size == 0 {
+        if room == 0 {
             return Err(Misuse("the limit on open descriptors allows no connection".into()));
         }
-        return Ok(vec![Mode::Burst(size, clients * 3)]);
+        return Ok(vec![Mode::Burst(room, clients * 3)]);
     }
     limits::enough(clients, room / 3)?;
     Ok(match args.mode {

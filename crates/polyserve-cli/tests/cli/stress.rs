@@ -1,27 +1,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve::catalog::{Catalog, Entry};
+use polyserve::catalog::Catalog;
 use polyserve::memory::StdMutex;
+use polyserve::service::EntityService;
+use polyserve::signals::Signals;
 use polyserve::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig,
-    Shutdown,
+    Answer, Condition, Conditional, Drain, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError,
+    ServerConfig, ServerExt as _, Shutdown,
 };
 use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
-use polyserve_experiments::stress::{Mode, NAME, OwnServer, Report, Scenario, Stress, Use};
+use polyserve_experiments::stress::{Mode, NAME, Report, Scenario, Stress, Subject, Use};
 use polyserve_lab::data::Data;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::experiment::{self, Experiment as _};
 use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::{Cores, Environment};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Dir, array, has, json, misused, printed, texts};
+use super::{Dir, array, has, json as report_of, misused, printed, texts};
 
 #[test]
 fn a_small_one_passes_on_every_shape() {
     for server in ["pool_server", "sequential", "leader_followers"] {
-        let report = json(&format!("stress --server {server} --scale 0.01 --connections 5"));
+        let report = report_of(&format!("stress --server {server} --scale 0.01 --connections 5"));
         assert_eq!(report["passed"], true, "{report}");
         let rounds = array(&report["rounds"]);
         assert_eq!(texts(rounds, "mode"), ["close", "keep-alive"]);
@@ -30,7 +33,8 @@ fn a_small_one_passes_on_every_shape() {
                 |i: usize| (round["groups"][i]["phase"].as_str().unwrap(), round["groups"][i]["samples"].as_u64());
             let wanted = [("put-new", Some(100)), ("get", Some(100)), ("put-update", Some(200)), ("total", Some(400))];
             assert_eq!([0, 1, 2, 3].map(samples), wanted);
-            assert_eq!(round["drain"]["answered"], 600, "400 requests, and a look at 200 ids: {round}");
+            assert_eq!(round["drain"]["answered"], 700, "100 stored before, 400 requests, 200 ids seen: {round}");
+            assert_eq!(round["store_count"], 200, "{round}");
             assert_eq!((&round["final_state"]["present"], &round["final_state"]["wrong"]), (&200.into(), &0.into()));
             for column in ["error_pct", "requests_per_s", "received_kB_s", "sent_kB_s"] {
                 assert!(round["groups"][3][column].is_f64(), "{round}");
@@ -40,12 +44,25 @@ fn a_small_one_passes_on_every_shape() {
     }
 }
 
+#[test]
+fn a_burst_against_all_servers() {
+    let dir = Dir::new("stress-all");
+    printed(&format!("stress --server all --burst --scale 0.002 --out={dir}"));
+    let recorded = dir.recorded("stress.jsonl", "round");
+    let servers: Vec<&str> = recorded.iter().map(|line| line["server"].as_str().unwrap()).collect();
+    let catalog = Catalog::builtin();
+    assert_eq!(servers, catalog.servers().iter().map(|server| server.name.as_str()).collect::<Vec<_>>());
+    for round in recorded {
+        assert_eq!((&round["connections_at_once"], &round["error_count"]), (&80.into(), &0.into()), "{round}");
+    }
+}
+
 /// One record holds the rounds of several servers. A recorded round is not run again.
 #[test]
 fn rounds_are_recorded_and_not_run_again() {
     let dir = Dir::new("stress");
     let run = |server: &str, mode: &str| {
-        json(&format!("stress --scale=0.002 --connections=3 --out={dir} --server={server} --mode={mode}"))
+        report_of(&format!("stress --scale=0.002 --connections=3 --out={dir} --server={server} --mode={mode}"))
     };
     let first = run("pool_server", "close");
     let again = run("pool_server", "both");
@@ -68,21 +85,58 @@ fn rounds_are_recorded_and_not_run_again() {
 fn for_people_it_is_a_table() {
     let report = printed("stress --scale 0.002 --mode keep-alive --repo std_rwlock");
     has(&report, &["pool_server/mpsc_pool over std_rwlock", "put-update", "requests/s"]);
-    has(&report, &["answered 120, cut 0", "passed"]);
+    has(&report, &["answered 140, cut 0", "passed"]);
 }
 
-/// Runs one round on `pool_server` over this repo, in this process.
-fn stressed(repo: impl EntityRepo + 'static, mode: Mode, config: ServerConfig) -> Report {
-    let repo: Arc<dyn EntityRepo> = Arc::new(repo);
-    let contestant = OwnServer {
-        server: Catalog::builtin().server("pool_server").unwrap().clone(),
-        repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::clone(&repo))),
-        config,
+/// The variable with the case that [`serves_a_repo_for_a_round`] serves.
+const CASE: &str = "POLYSERVE_TEST_STRESS_CASE";
+
+/// The repo and the settings of a case.
+fn case(name: &str) -> (Arc<dyn EntityRepo>, ServerConfig) {
+    let config = ServerConfig::default();
+    match name {
+        "slow in a small server" => {
+            let slow = Delayed::new(Arc::new(StdMutex::new()), Duration::from_millis(2));
+            (Arc::new(slow), config.workers(1).queue(1).max_connections(3))
+        }
+        "one connection" => (Arc::new(StdMutex::new()), config.max_connections(1)),
+        "was lost" => (Arc::new(Forgets::default()), config),
+        "is not a possible value" => (Arc::new(LossyValue::default()), config),
+        "in place of 200" => (Arc::new(ReplacedSaysCreated::default()), config),
+        "the repo counts" => (Arc::new(MiscountedLen::default()), config),
+        _ => panic!("no case {name}"),
+    }
+}
+
+/// No test of its own: the server's process of the tests below.
+#[test]
+fn serves_a_repo_for_a_round() {
+    let Ok(name) = std::env::var(CASE) else { return };
+    let (repo, config) = case(&name);
+    let server = (Catalog::builtin().server("pool_server").unwrap().make)(&config).unwrap();
+    let signals = Signals::register().unwrap();
+    let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(Arc::clone(&repo))).unwrap();
+    println!("\n{}", json!({"listening": format!("http://{}", running.local_addr())}));
+    let Drain { answered, cut, stuck } = signals.drain(running).unwrap();
+    let entities = repo.len().wait().ok();
+    println!("{}", json!({"answered": answered, "cut": cut, "stuck": stuck, "entities": entities}));
+    std::process::exit(0); // before the harness prints more
+}
+
+/// Runs one round on `pool_server` over the repo of a case.
+fn stressed(case: &str, mode: Mode) -> Report {
+    let only = ["--exact", "stress::serves_a_repo_for_a_round", "--nocapture", "--test-threads=1"];
+    let launch = Launch {
+        program: std::env::current_exe().unwrap(),
+        args: only.map(Into::into).into(),
+        env: vec![(CASE.into(), case.into())],
+        address: AddressFrom::Json,
     };
+    let subject = Subject { server: "pool_server".into(), repo: "broken".into(), launch, is_single: false };
     let (one, stop) = (Cores::from(0), Shutdown::new());
     let header = Header::new(NAME, Value::Null, Environment::of(&one, [&one; 2], 1, "any"));
     let scenario = Scenario::new(0.005, Data::new(1));
-    let (subject, modes, description) = (contestant.into(), vec![mode], Value::Null);
+    let (modes, description) = (vec![mode], Value::Null);
     let mut stress = Stress { subject, scenario, modes, description, stop: stop.clone() };
     let records = experiment::run(&mut stress, &header, &mut Journal::none(), &stop).unwrap();
     Stress::report(&records).unwrap()
@@ -91,9 +145,7 @@ fn stressed(repo: impl EntityRepo + 'static, mode: Mode, config: ServerConfig) -
 /// A burst fills a small server. It rejects requests, which then have no effect. That is right.
 #[test]
 fn a_burst_may_be_refused() {
-    let small = ServerConfig::default().workers(1).queue(1).max_connections(3);
-    let slow = Delayed::new(Arc::new(StdMutex::new()), Duration::from_millis(2));
-    let report = stressed(slow, Mode::Burst(200, 10), small);
+    let report = stressed("slow in a small server", Mode::Burst(200, 10));
     assert!(report.passed, "{report}");
     assert!(report.rounds[0].outcome.groups[3].refused > 0, "{report}");
 }
@@ -101,23 +153,15 @@ fn a_burst_may_be_refused() {
 /// A rejection is an error if the server must hold all connections.
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
-    let small = ServerConfig::default().max_connections(1);
-    let report = stressed(StdMutex::new(), Mode::Groups(Use::KeepAlive, 4), small);
+    let report = stressed("one connection", Mode::Groups(Use::KeepAlive, 4));
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
 /// Each broken store fails the scenario.
 #[test]
 fn broken_repos_are_found_out() {
-    fn report(repo: impl EntityRepo + 'static) -> Report {
-        stressed(repo, Mode::Groups(Use::Close, 4), ServerConfig::default())
-    }
-    for (said, report) in [
-        ("was lost", report(Forgets::default())),
-        ("is not a possible value", report(LossyValue::default())),
-        ("in place of 200", report(ReplacedSaysCreated::default())),
-        ("the repo counts", report(MiscountedLen::default())),
-    ] {
+    for said in ["was lost", "is not a possible value", "in place of 200", "the repo counts"] {
+        let report = stressed(said, Mode::Groups(Use::Close, 4));
         assert!(!report.passed, "{said}: {report}");
         assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{said}: {report}");
     }

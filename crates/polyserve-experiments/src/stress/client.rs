@@ -1,6 +1,6 @@
 //! The clients: threads with blocking sockets. They send requests, verify the answers and count.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -53,6 +53,8 @@ pub struct Shared<'a> {
     pub ledger: &'a Ledger,
     /// Whether a 503 is a right answer.
     pub may_refuse: bool,
+    /// The max number of connections of a burst from one address.
+    pub ports: u64,
     /// The errors.
     pub errors: &'a Errors,
     /// The progress bar, in requests.
@@ -188,7 +190,7 @@ fn once<T>(
     tally: &mut Tally,
     check: impl FnOnce(&Response<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
-    let mut connection = open(addr, tally)?;
+    let mut connection = open(addr, None, tally)?;
     connection.send(request, &mut tally.traffic);
     let checked = check(&connection.receive(&mut tally.traffic).map_err(|lost| lost.to_string())?);
     tally.answers += 1;
@@ -215,7 +217,7 @@ pub fn ask<T>(
     loop {
         let mut connection = match reused.take() {
             Some(connection) => connection,
-            None => open(addr, tally)?,
+            None => open(addr, None, tally)?,
         };
         let was_idle = connection.proven;
         connection.send(request, &mut tally.traffic);
@@ -248,7 +250,7 @@ pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: &Barrie
         }
         let task = shared.scenario.mixed(index);
         let tally = &mut tallies[task.phase as usize];
-        match open(shared.addr, tally) {
+        match open(shared.addr, Some(source(index, shared.ports)), tally) {
             Ok(mut connection) => {
                 let request = shared.scenario.request(&task, shared.addr, false);
                 connection.send(&request, &mut tally.traffic);
@@ -276,8 +278,17 @@ pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: &Barrie
     tallies
 }
 
-fn open(addr: SocketAddr, tally: &mut Tally) -> Result<Connection, String> {
-    let connection = Connection::open(addr).map_err(|error| format!("cannot connect: {error}"))?;
+/// The number of source addresses of a burst.
+const SOURCES: u64 = 200;
+
+/// The source address of the `index`-th connection of a burst. Each of consecutive `ports` connections has the same address.
+fn source(index: u64, ports: u64) -> IpAddr {
+    let place = index / ports.max(1) % SOURCES;
+    IpAddr::from([127, 0, 0, 1 + place as u8])
+}
+
+fn open(addr: SocketAddr, source: Option<IpAddr>, tally: &mut Tally) -> Result<Connection, String> {
+    let connection = Connection::open(addr, source).map_err(|error| format!("cannot connect: {error}"))?;
     tally.connections += 1;
     Ok(connection)
 }

@@ -4,10 +4,11 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
 
 /// The time limit of a connect, a read and a write.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,16 +54,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects. If the server's queue is full, the kernel waits. If this client has no port or descriptor left, it waits
-    /// until one is free.
+    /// Connects, from `source` if it is given. If the server's queue is full, the kernel waits. If this client has no port
+    /// or descriptor left, it waits until one is free.
     ///
     /// # Errors
     ///
     /// Returns an error if the server rejects the connection, or after [`PATIENCE`].
-    pub fn open(addr: SocketAddr) -> io::Result<Self> {
+    pub fn open(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         let stream = loop {
-            match TcpStream::connect(addr) {
+            match connected(addr, source) {
                 Err(error) if is_shortage(&error) && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -164,6 +165,14 @@ impl Connection {
     }
 }
 
+fn connected(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(source) = source else { return TcpStream::connect(addr) };
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    socket.connect(&addr.into())?;
+    Ok(socket.into())
+}
+
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -171,7 +180,9 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Returns true if this client's machine lacks a port or a descriptor. That is no error of the server.
 fn is_shortage(error: &io::Error) -> bool {
     let code = Errno::from_io_error(error);
-    [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL].into_iter().any(|shortage| code == Some(shortage))
+    [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::ADDRINUSE]
+        .into_iter()
+        .any(|shortage| code == Some(shortage))
 }
 
 /// A whole answer.
@@ -229,7 +240,7 @@ mod tests {
     /// The result of a client if the server answers with `bytes` and closes.
     fn answered<T>(bytes: &[u8], look: impl FnOnce(Result<Response<'_>, Lost>) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let mut connection = Connection::open(listener.local_addr().unwrap(), None).unwrap();
         let mut traffic = Traffic::default();
         connection.send(b"request", &mut traffic);
         let (mut stream, _) = listener.accept().unwrap();

@@ -27,8 +27,8 @@ pub struct Stress {
 
 impl Stress {
     fn tested(&self) -> Tested {
-        let (server, repo) = self.subject.names();
-        Tested { server: server.to_owned(), repo: repo.to_owned() }
+        let Subject { server, repo, .. } = &self.subject;
+        Tested { server: server.clone(), repo: repo.clone() }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The published stress scenario: GETs, PUTs of new ids and racing updates at once. Every answer is verified, and then the
 //! final state of the store.
 //!
-//! A server of ours shares this process with the clients, so that the store's and the server's own counts can be compared
-//! with the clients' counts. A server of others runs in a process of its own, which reports only part of this. The figures
+//! Each round has a new server in a process of its own. A server of ours prints its own counts and its store's count of
+//! entities at its end, and both are compared with the clients' counts. Other servers print only part of this. The figures
 //! are no measure of speed.
 //!
 //! Invariant: a round in which something was wrong has figures and an error count, and fails the command. It is not measured
@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //!
-//! * [`scenario`]: the requests. [`verify`]: whether an answer is right. [`subject`]: the server and the store.
+//! * [`scenario`]: the requests. [`verify`]: whether an answer is right. [`subject`]: the server's process.
 //! * [`connection`], [`client`], `threads`: the clients. [`round`]: one run against a new server. [`outcome`]: its outcome.
 //! * [`experiment`]: the experiment. [`report`]: its result. [`table`]: tables and CSV. [`claims`]: the verdicts on the
 //!   published claims.
@@ -34,7 +34,7 @@ pub use client::{Mode, Use};
 pub use experiment::Stress;
 pub use report::Report;
 pub use scenario::Scenario;
-pub use subject::{OwnServer, Subject};
+pub use subject::Subject;
 
 /// The experiment's name.
 pub const NAME: &str = "stress";

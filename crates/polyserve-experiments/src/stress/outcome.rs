@@ -1,6 +1,5 @@
 //! The outcome of a round.
 
-use polyserve::Drain;
 use serde::{Deserialize, Serialize};
 
 use super::client::{Errors, Mode, Tally};
@@ -19,7 +18,7 @@ pub struct Outcome {
     pub reconnects: u64,
     /// The final state of the store.
     pub final_state: Final,
-    /// The number of entities by the store's own count; `None` if the store is in another process.
+    /// The number of entities by the store's own count; `None` if the server does not print it.
     pub store_count: Option<u64>,
     /// The server's own counts at its end; `None` if it does not report them.
     pub drain: Option<Counts>,
@@ -74,7 +73,7 @@ impl Final {
     }
 }
 
-/// The counts of a [`Drain`].
+/// The counts of a [`Drain`](polyserve::Drain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Counts {
     /// The number of whole answers.
@@ -83,12 +82,6 @@ pub struct Counts {
     pub cut: u64,
     /// The number of threads that did not end.
     pub stuck: u64,
-}
-
-impl From<Drain> for Counts {
-    fn from(Drain { answered, cut, stuck }: Drain) -> Self {
-        Self { answered, cut, stuck }
-    }
 }
 
 impl Outcome {

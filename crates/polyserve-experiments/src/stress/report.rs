@@ -192,7 +192,7 @@ impl fmt::Display for Round {
         let Final { checked, present, wrong } = final_state;
         writeln!(f, "final state: {checked} ids checked, {present} present, {wrong} wrong")?;
         if outcome.store_count.is_none() {
-            writeln!(f, "not asked: the number of entities in the store, which is in a process of its own")?;
+            writeln!(f, "unknown: the number of entities in the store, which the server does not print")?;
         }
         match outcome.drain {
             Some(Counts { answered, cut, stuck }) => {

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use polyserve::Shutdown;
+use polyserve_lab::limits;
 use polyserve_lab::progress::Progress;
 
 use super::client::{self, Errors, Mode, Shared, Tally, Use};
 use super::connection::{Connection, PATIENCE, Response};
 use super::outcome::{Counts, Final, Outcome};
 use super::scenario::{Phase, Scenario};
-use super::subject::Subject;
+use super::subject::{Subject, end, fill};
 use super::threads::{LOOKERS, together};
 use super::verify::Ledger;
 
@@ -31,27 +32,34 @@ pub fn run(
     progress: &Progress,
     stop: &Shutdown,
 ) -> anyhow::Result<Outcome> {
-    let stage = subject.start(scenario)?;
+    let process = subject.start()?;
     let (ledger, errors) = (Ledger::new(scenario), Errors::until(stop.clone()));
     let may_refuse = matches!(mode, Mode::Burst(..));
-    let shared = Shared { scenario, addr: stage.addr(), ledger: &ledger, may_refuse, errors: &errors, progress };
-    let filled = stage.fill(&shared)?;
+    let shared = Shared {
+        scenario,
+        addr: process.addr(),
+        ledger: &ledger,
+        may_refuse,
+        ports: limits::ports(),
+        errors: &errors,
+        progress,
+    };
+    let lookers = if may_refuse || subject.is_single { 1 } else { LOOKERS };
+    let filled = fill(&shared, lookers)?;
     let groups = match mode {
         Mode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
         Mode::Burst(size, threads) => bursts(&shared, size, threads)?,
     };
-    let lookers = if may_refuse || stage.is_single() { 1 } else { LOOKERS };
     let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
-    let counted = stage.count(&shared);
-    if let Some(len) = counted.filter(|len| *len != left.present && left.wrong == 0) {
-        errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present));
-    }
-
-    let drain = stage.end(&shared);
+    let last_line = end(process, &shared);
     if stop.is_begun() {
         bail!("the round was interrupted"); // and the server's counts can be incomplete
     }
-    let drain = drain?;
+    let store_count = last_line.and_then(|line| line.entities);
+    if let Some(len) = store_count.filter(|len| *len != left.present && left.wrong == 0) {
+        errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present));
+    }
+    let drain = last_line.map(|line| line.counts);
     let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
     if let Some(Counts { answered, cut, stuck }) = drain {
         if answered != answers {
@@ -61,7 +69,7 @@ pub fn run(
             errors.note(|| format!("the server was idle and did not end so: cut {cut}, stuck {stuck}"));
         }
     }
-    Ok(Outcome::new(mode, groups, left, counted, drain, answers, &errors))
+    Ok(Outcome::new(mode, groups, left, store_count, drain, answers, &errors))
 }
 
 /// Runs the three groups at the same time.

@@ -59,7 +59,7 @@ pub(crate) struct LoadArgs {
 pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut load = load(args)?;
     load.validate().map_err(misuse)?;
-    limits::enough(load.connections, limits::connections(2 * load.threads as u64, 1))?;
+    limits::enough(load.connections, limits::connections(2 * load.threads as u64))?;
     load.stop = on_signal()?;
     prefill_for(&load).map_err(misuse)?;
     let line = ProgressLine::new(&load);

@@ -69,7 +69,7 @@ impl MatrixArgs {
             return Err(Misuse("--connections 0 is not 1 or more".into()).into());
         }
         let most = connections.iter().copied().max().unwrap_or(0);
-        limits::enough(most, limits::connections(0, 1))?;
+        limits::enough(most, limits::connections(0))?;
         Ok(Grid { pools, connections, methods: once(self.methods.iter().copied()), rounds: self.rounds })
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
     let workers = args.workers(config.take("workers").as_deref())?;
     let settings = config.settings(None)?;
     let sweep = args.conditions(&session)?;
-    limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(0, 1))?;
+    limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(0))?;
     let flags = config.flags();
     let published =
         Conditions { connections: published::CONNECTIONS, every: published::REQUESTS_PER_WAIT, ..sweep.clone() };

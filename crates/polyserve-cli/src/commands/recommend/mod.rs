@@ -88,7 +88,7 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
     if connections == 0 {
         return misuse("--connections 0 asks for nothing".into());
     }
-    limits::enough(connections, limits::connections(0, 1))?;
+    limits::enough(connections, limits::connections(0))?;
     if cores == 0 || cores > all {
         let there = if all == 1 { "is 1".to_owned() } else { format!("are {all}") };
         return misuse(format!(

@@ -78,7 +78,7 @@ impl ServerTargets<'_> {
     /// Limits the points to the descriptors and ports. A cell has its connections twice, in closed loop and at the fixed
     /// rate.
     fn limit_to_descriptors(points: &mut Vec<u64>) {
-        let room = limits::connections(0, 1).min(limits::ports() / 2).max(1);
+        let room = limits::connections(0).min(limits::ports() / 2).max(1);
         if let Some(most) = points.iter().max().filter(|most| **most > room) {
             let why = "the limits on open descriptors and ports allow no more";
             tracing::warn!("{room} connections at most in place of {most}: {why}");
