@@ -13,6 +13,7 @@ step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
 locked() { cargo metadata --locked --format-version 1 --manifest-path "$1/Cargo.toml" >/dev/null; }
 step locked benches/peers/rust
 step locked benches/ladder
+step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-dir target/ladder/check --bin serve --features serve
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
 step ci/msrv.sh

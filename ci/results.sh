@@ -16,6 +16,10 @@ polyserve() { echo; echo "== polyserve $*"; target/release/polyserve "$@" --out 
 
 polyserve page
 polyserve matrix
+# With two server cores, which the client shares: the published contestants only.
+published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
+published+=,debug/pool_classic/mpsc_pool,go/twin-rwmutex-printing
+polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --name matrix-two-cores
 for server in all go/twin-rwmutex go/twin-syncmap; do
     polyserve stress --server "$server"
     polyserve stress --server "$server" --burst

@@ -98,10 +98,27 @@ impl Sources {
         variants.iter().zip(1..).map(|(variant, number)| self.variant(variant, (number, all), stop)).collect()
     }
 
+    /// Builds `binary` without optimisation, as `cargo build` does, with a notice on standard error.
+    ///
+    /// # Errors
+    ///
+    /// Returns why it was not built.
+    pub fn debug(&self, binary: Binary, stop: &Shutdown) -> Result<PathBuf, String> {
+        let (name, target) = (binary.name(), self.target.join("debug"));
+        self.exists()?;
+        let mut command = self.build_command(binary, &target);
+        command.env("CARGO_ENCODED_RUSTFLAGS", "");
+        build::run(command, &format!("building {name} without optimisation into {}", target.display()), stop)?;
+        Ok(target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
+    }
+
+    fn exists(&self) -> Result<(), String> {
+        let is_there = self.package.join("Cargo.toml").is_file();
+        if is_there { Ok(()) } else { Err(format!("{} holds no package", self.package.display())) }
+    }
+
     fn variant(&self, variant: &Variant, (number, all): (usize, usize), stop: &Shutdown) -> Result<PathBuf, String> {
-        if !self.package.join("Cargo.toml").is_file() {
-            return Err(format!("{} holds no package", self.package.display()));
-        }
+        self.exists()?;
         if stop.is_begun() {
             return Err(String::from("it was interrupted before it was built"));
         }
@@ -112,13 +129,19 @@ impl Sources {
         Ok(target.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
     }
 
+    fn build_command(&self, binary: Binary, target: &Path) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // cargo runs in the package's directory, so that it uses the package's toolchain.
+        command.current_dir(&self.package).args(["build", "--locked", "--color=never"]);
+        command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
+        command
+    }
+
     fn cargo(&self, Variant { binary, settings }: &Variant, target: &Path) -> Command {
         let BuildSettings { lto, codegen_units, allocator, .. } = settings;
         let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // cargo runs in the package's directory, so that it uses the package's toolchain.
-        command.current_dir(&self.package).args(["build", "--release", "--locked", "--color=never"]);
-        command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
+        let mut command = self.build_command(*binary, target);
+        command.arg("--release");
         if allocator != "system" {
             command.args(["--features", allocator]);
         }

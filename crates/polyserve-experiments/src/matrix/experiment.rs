@@ -15,6 +15,12 @@ use super::claims::{CLASSIC, OLD_CLASSIC};
 use super::plan::{self, Grid};
 use super::report::{Report, planned};
 use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, chart, csv, table};
+use crate::ladder::variant::{Binary, Sources};
+
+/// The prefix of a server that is built without optimisation and prints a line for each request, like the published one.
+pub const DEBUG: &str = "debug/";
+/// The variant of such a server.
+pub const DEBUG_VARIANT: &str = "debug, prints";
 
 /// The executor's name of the servers in Go.
 const EXECUTOR_OF_GO: &str = "goroutines";
@@ -26,6 +32,8 @@ pub enum Candidate {
     Ready(Entrant),
     /// A server in Go, which must be built.
     Go(&'static go::GoServer),
+    /// A Rust server that must be built without optimisation; its processes are of the program to build.
+    Debug(Entrant, Binary),
     /// A server that rejects the settings: its name, and why.
     Rejected(String, String),
 }
@@ -34,7 +42,7 @@ impl Candidate {
     /// The contestant's name.
     pub fn name(&self) -> &str {
         match self {
-            Self::Ready(entrant) => &entrant.name,
+            Self::Ready(entrant) | Self::Debug(entrant, _) => &entrant.name,
             Self::Go(server) => server.name,
             Self::Rejected(name, _) => name,
         }
@@ -50,6 +58,8 @@ pub struct Matrix {
     pub named: Vec<String>,
     /// The sources of the servers in Go; `None` for the default.
     pub peers_dir: Option<PathBuf>,
+    /// The sources of the servers without optimisation.
+    pub sources: Sources,
     /// The cells.
     pub grid: Grid,
     /// After this time no cell begins.
@@ -66,7 +76,19 @@ impl Matrix {
     /// The experiment. It has no cells before [`prepare`](Experiment::prepare).
     pub fn new(candidates: Vec<Candidate>, grid: Grid, description: Value, bench: Bench) -> Self {
         let (named, entrants, absent) = (Vec::new(), Vec::new(), Vec::new());
-        Self { candidates, named, peers_dir: None, grid, time_limit: None, description, bench, entrants, absent }
+        let sources = Sources::new(None);
+        Self {
+            candidates,
+            named,
+            peers_dir: None,
+            sources,
+            grid,
+            time_limit: None,
+            description,
+            bench,
+            entrants,
+            absent,
+        }
     }
 
     fn leave_out(&mut self, name: &str, why: &str) {
@@ -74,7 +96,7 @@ impl Matrix {
         self.absent.push(Absent { key: Key::of_all(name), absence: Absence::not_available(why), excused });
     }
 
-    /// Builds the servers in Go, and adds the control: the classic pool, or else the first contestant.
+    /// Builds the servers in Go and those without optimisation, and adds the control: the classic pool, or else the first contestant.
     fn enter(&mut self, dir: Option<&Path>) {
         let candidates = self.candidates.clone();
         let program = |candidate: &Candidate| match candidate {
@@ -87,6 +109,13 @@ impl Matrix {
             match candidate {
                 Candidate::Ready(entrant) => self.entrants.push(entrant),
                 Candidate::Rejected(name, why) => self.leave_out(&name, &why),
+                Candidate::Debug(mut entrant, binary) => match self.sources.debug(binary, &self.bench.stop) {
+                    Ok(program) => {
+                        entrant.pools.iter_mut().for_each(|(_, launch)| launch.program.clone_from(&program));
+                        self.entrants.push(entrant);
+                    }
+                    Err(why) => self.leave_out(&entrant.name, &why),
+                },
                 Candidate::Go(server) => match built.iter().find(|(name, _)| *name == server.program) {
                     Some((_, Ok(program))) => {
                         let pool = |size: &usize| (Some(*size), server.launch(program, Some(*size)));
@@ -214,7 +243,9 @@ mod tests {
         let bench = Bench { server_cores: one.clone(), client_cores: one, requests: 1, stop: Shutdown::new() };
         let mut matrix = Matrix::new(candidates, grid, Value::Null, bench);
         matrix.named = named.iter().map(ToString::to_string).collect();
-        matrix.enter(Some(Path::new("/nonexistent")));
+        let nowhere = Path::new("/nonexistent");
+        matrix.sources = Sources::new(Some(nowhere));
+        matrix.enter(Some(nowhere));
         matrix
     }
 
@@ -233,6 +264,16 @@ mod tests {
         assert_eq!(control(&["a", &classic, "b"]), [classic.as_str()]);
         let matrix = entered(vec![Candidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")], &[]);
         assert!(matrix.plan().keys().all(|key| key.contestant == "b"), "a twin that was not built has no cells");
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_built_is_left_out_with_the_reason() {
+        let debug = Candidate::Debug(plan::tests::entrant("debug/a", &[Some(2)]), Binary::Serve);
+        let plan = entered(vec![debug, candidate("b")], &[]).plan();
+        assert!(plan.keys().all(|key| key.contestant == "b"));
+        let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };
+        assert_eq!(absent.key, Key::of_all("debug/a"));
+        assert!(absent.absence.why.contains("/nonexistent/benches/ladder holds no package"), "{absent:?}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
 pub use self::bench::Bench;
-pub use self::experiment::{Candidate, Matrix};
+pub use self::experiment::{Candidate, DEBUG, DEBUG_VARIANT, Matrix};
 
 /// The experiment's name: of its file, and of its claims.
 pub const NAME: &str = "matrix";

@@ -6,11 +6,13 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use polyserve_lab::experiment::distinct;
+use polyserve_lab::launch::go::PRINTING;
 use polyserve_lab::statistics::{Estimate, LEAST_ROUNDS, middle};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
-use super::claims::{TWIN, classic_of};
+use super::claims::{CLASSIC, REPO, TWIN, classic_of};
+use super::experiment::DEBUG;
 use super::missing::Missing;
 use super::published::{self, PublishedCell};
 use super::{Cell, Key, Method, Sample};
@@ -24,8 +26,9 @@ type Figure = (&'static str, fn(&Cell) -> f64);
 /// The title of a figure, the published figure, and the measured one. A cell that took too little time has no maxima.
 type Column = (&'static str, fn(&PublishedCell) -> f64, fn(&Cell) -> Option<f64>);
 
-/// The figures of the published tables.
-const FIGURES: [Figure; 4] = [
+/// The figures of the published tables, and the one that tells contestants apart if the client is full.
+const FIGURES: [Figure; 5] = [
+    ("CPU time of a request in us", |cell| cell.sample.server_cpu_us_per_request),
     ("total time in s", |cell| cell.sample.total_s),
     ("CPU in %", |cell| cell.sample.avg_cpu_pct),
     ("resident memory in MiB", |cell| cell.sample.avg_resident_kb / 1024.0),
@@ -101,19 +104,20 @@ pub fn cells(cells: &[Cell]) -> Table {
     Table::of_columns(
         Rounds::of(cells),
         &[
-            ("CONTESTANT", &|rounds| rounds.key().name()),
-            ("METHOD", &|rounds| rounds.key().method.name().to_uppercase()),
-            ("CONNECTIONS", &|rounds| rounds.key().connections.to_string()),
-            ("POOL", &|rounds| pool(rounds.key().pool_size)),
-            ("REQUESTS/S", &|rounds| median(rounds, |sample| sample.requests_per_s)),
-            ("TOTAL S", &|rounds| rounds.text(|cell| cell.sample.total_s)),
-            ("REQUEST MS", &|rounds| median(rounds, |sample| sample.per_request_ms)),
+            ("contestant", &|rounds| rounds.key().name()),
+            ("method", &|rounds| rounds.key().method.name().to_uppercase()),
+            ("connections", &|rounds| rounds.key().connections.to_string()),
+            ("pool", &|rounds| pool(rounds.key().pool_size)),
+            ("req/s", &|rounds| median(rounds, |sample| sample.requests_per_s)),
+            ("total s", &|rounds| rounds.text(|cell| cell.sample.total_s)),
+            ("request ms", &|rounds| median(rounds, |sample| sample.per_request_ms)),
+            ("CPU us/req", &|rounds| median(rounds, |sample| sample.server_cpu_us_per_request)),
             ("CPU %", &|rounds| median(rounds, |sample| sample.avg_cpu_pct)),
-            ("MAX %", &|rounds| or_nothing(max_cpu(rounds).map(short))),
-            ("MIB", &|rounds| median(rounds, |sample| sample.avg_resident_kb / 1024.0)),
-            ("CONNECT MS", &|rounds| median(rounds, |sample| sample.connect_ms)),
-            ("PROCESSING MS", &|rounds| median(rounds, |sample| sample.processing_ms)),
-            ("CLIENT %", &|rounds| median(rounds, |sample| sample.client_busy_pct)),
+            ("max CPU %", &|rounds| or_nothing(max_cpu(rounds).map(short))),
+            ("MiB", &|rounds| median(rounds, |sample| sample.avg_resident_kb / 1024.0)),
+            ("connect ms", &|rounds| median(rounds, |sample| sample.connect_ms)),
+            ("processing ms", &|rounds| median(rounds, |sample| sample.processing_ms)),
+            ("client CPU %", &|rounds| median(rounds, |sample| sample.client_busy_pct)),
         ],
     )
 }
@@ -135,7 +139,10 @@ pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String,
             let title = format!("{name}, {requests} requests: {title}, by connections");
             tables.push((title, by_connections(&of_method().collect::<Vec<_>>(), figure)));
         }
-        for (lang, contestant) in [("rust", classic_of(cells)), ("go", TWIN.into())] {
+        let as_then = format!("{DEBUG}{CLASSIC}/{REPO}");
+        for (lang, contestant) in
+            [("rust", classic_of(cells)), ("go", TWIN.into()), ("rust", as_then), ("go", PRINTING.name.into())]
+        {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
             let ours = of_method().filter(|rounds| rounds.key().name() == contestant);
             if let Some(table) = published_and_measured(method, lang, &ours.collect::<Vec<_>>())? {
@@ -272,7 +279,7 @@ mod tests {
             let found = tables.iter().find(|(title, _)| title.starts_with(start));
             found.unwrap_or_else(|| panic!("{start}")).1.to_string()
         };
-        assert_eq!(tables.len(), 4 + 2 + 1);
+        assert_eq!(tables.len(), 5 + 2 + 1);
         let total = table("GET, 1000 requests: total time in s");
         assert!(total.contains(TWIN) && total.lines().count() == 4, "{total}");
         // The published cell of 4 workers and 10 connections, with all its columns.

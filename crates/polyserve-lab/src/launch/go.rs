@@ -47,10 +47,14 @@ pub const SERVERS: [GoServer; 4] = [
     GoServer { name: "go/fasthttp", program: "fasthttp", args: &[] },
 ];
 
+/// The published twin with the published line for each request. The lines are discarded. It takes part in the matrix only.
+pub static PRINTING: GoServer =
+    GoServer { name: "go/twin-rwmutex-printing", program: TWIN, args: &["-store=rwmutex", "-print=/dev/null"] };
+
 impl GoServer {
     /// Returns the server of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<&'static Self> {
-        SERVERS.iter().find(|server| server.name == name)
+        SERVERS.iter().chain([&PRINTING]).find(|server| server.name == name)
     }
 
     /// Whether the server is a twin of the published server, with one goroutine for each connection that it serves.
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn servers_by_their_names() {
-        for server in &SERVERS {
+        for server in SERVERS.iter().chain([&PRINTING]) {
             assert!(server.name.starts_with(PREFIX), "{server:?}");
             assert_eq!(GoServer::named(server.name), Some(server));
         }

@@ -4,6 +4,8 @@ package service
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"mime"
 	"strconv"
 	"strings"
@@ -36,15 +38,25 @@ type Reply struct {
 // Service answers from a store.
 type Service struct {
 	store store.Store
+	lines io.Writer
 }
 
 // New is a service over that store.
 func New(store store.Store) *Service {
-	return &Service{store}
+	return &Service{store: store}
+}
+
+// PrintTo makes the service write a line for each request, like the published server. Writes may be concurrent.
+func (s *Service) PrintTo(lines io.Writer) *Service {
+	s.lines = lines
+	return s
 }
 
 // Answer answers. The reply's body is written into space where it fits; contentType is the request's, or empty.
 func (s *Service) Answer(space []byte, method, target, contentType string, body []byte) Reply {
+	if s.lines != nil {
+		fmt.Fprintln(s.lines, method, target)
+	}
 	path, _, _ := strings.Cut(target, "?")
 	segment, ok := strings.CutPrefix(path, "/")
 	switch {

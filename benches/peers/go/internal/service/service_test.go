@@ -3,6 +3,7 @@ package service
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"polyserve/peers/internal/store"
@@ -60,5 +61,19 @@ func TestTheContract(t *testing.T) {
 		if (reply.ContentType == "") != (len(reply.Body) == 0) {
 			t.Errorf("%d: %q with a body of %d bytes", i, reply.ContentType, len(reply.Body))
 		}
+	}
+}
+
+func TestALineForEachRequest(t *testing.T) {
+	kept, err := store.New("syncmap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	service := New(kept).PrintTo(&lines)
+	service.Answer(nil, "GET", "/1", "", nil)
+	service.Answer(nil, "DELETE", "/2", "", nil)
+	if got := lines.String(); got != "GET /1\nDELETE /2\n" {
+		t.Errorf("%q", got)
 	}
 }

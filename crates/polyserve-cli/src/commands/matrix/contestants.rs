@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, RepoEntry, ServerEntry, Tag};
 use polyserve::env::Settings;
-use polyserve_experiments::matrix::claims::TWIN;
-use polyserve_experiments::matrix::{Candidate, Entrant, Origin};
+use polyserve_experiments::ladder::variant::Binary;
+use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
+use polyserve_experiments::matrix::{Candidate, DEBUG, DEBUG_VARIANT, Entrant, Origin};
 use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::go::{self, SERVERS};
+use polyserve_lab::launch::go::{self, PRINTING, SERVERS};
 
 use super::args::MatrixArgs;
 use crate::commands::entrants::serve;
@@ -37,16 +38,19 @@ impl MatrixContestants<'_> {
         let repos = self.args.repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
         let mut candidates: Vec<Candidate> = Vec::new();
         let servers = self.servers(catalog);
-        check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
+        let strategies = servers.iter().map(|name| name.strip_prefix(DEBUG).unwrap_or(name));
+        check_flags(self.settings, catalog, strategies)?;
         for name in servers {
             if name.starts_with(go::PREFIX) {
                 let server = go::GoServer::named(&name).ok_or_else(|| unknown(&name))?;
                 candidates.push(Candidate::Go(server));
                 continue;
             }
-            let entry = catalog.server(&name)?;
+            let (is_debug, strategy) = name.strip_prefix(DEBUG).map_or((false, name.as_str()), |name| (true, name));
+            let entry = catalog.server(strategy)?;
             for repo in &repos {
-                candidates.push(self.ours(entry, repo, pools)?);
+                let candidate = self.ours(entry, repo, pools)?;
+                candidates.push(if is_debug { without_optimisation(candidate, strategy) } else { candidate });
             }
         }
         // A name that is given twice is one contestant.
@@ -61,7 +65,11 @@ impl MatrixContestants<'_> {
         }
         let quick = self.args.quick.then_some(Tag::QuickMatrix);
         let ours = chosen(catalog.servers(), Catalog::builtin().servers(), quick);
-        ours.into_iter().chain(TWINS.map(String::from)).collect()
+        let mut names: Vec<String> = ours.into_iter().chain(TWINS.map(String::from)).collect();
+        if !self.args.quick {
+            names.extend([format!("{DEBUG}{CLASSIC}"), PRINTING.name.to_owned()]);
+        }
+        names
     }
 
     /// A server with every pool size, or a single entry if the size cannot be chosen.
@@ -96,6 +104,21 @@ impl MatrixContestants<'_> {
             repo: repo.into(),
             variant: self.profile.to_owned(),
         }
+    }
+}
+
+/// The server, built without optimisation; it prints a line for each request. The lines are discarded.
+fn without_optimisation(candidate: Candidate, strategy: &str) -> Candidate {
+    match candidate {
+        Candidate::Ready(mut entrant) => {
+            entrant.name = format!("{DEBUG}{}", entrant.name);
+            entrant.origin.variant = DEBUG_VARIANT.into();
+            for (_, launch) in &mut entrant.pools {
+                launch.args.extend(["--service=entity", "--print=/dev/null"].map(Into::into));
+            }
+            Candidate::Debug(entrant, Binary::with(strategy))
+        }
+        other => other,
     }
 }
 
