@@ -1,6 +1,7 @@
 //! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -44,6 +45,9 @@ pub(crate) struct ServeArgs {
     /// How long the page waits. With `--service page`. [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
+    /// A file that is read for each request, in place of the page in memory. With `--service page`.
+    #[arg(long, value_name = "PATH")]
+    page_file: Option<PathBuf>,
     /// Answer 415 to a PUT with a Content-Type other than JSON. With `--service entity`.
     /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
     #[arg(long)]
@@ -122,14 +126,20 @@ fn end_with_stdin() -> anyhow::Result<()> {
 /// The catalog, its page as the arguments want it.
 fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
     const PAGE: &str = "page";
-    if args.page_every.is_none() && args.page_wait.is_none() {
+    if args.page_every.is_none() && args.page_wait.is_none() && args.page_file.is_none() {
         return Ok(catalog.clone());
     }
     if args.service != PAGE {
-        return Err(Misuse("--page-every and --page-wait are for --service page".into()));
+        return Err(Misuse("--page-every, --page-wait and --page-file are for --service page".into()));
     }
     let (every, wait) = (args.page_every.unwrap_or(10), args.page_wait.unwrap_or(Duration::from_secs(2)));
-    let page = Entry::service(PAGE, "GET / is a small page", &[], move |_| Arc::new(Page::new(every, wait)));
+    let mut page = Page::new(every, wait);
+    if let Some(path) = &args.page_file {
+        let wrong = |error| Misuse(format!("--page-file {} cannot be read: {error}", path.display()));
+        page = page.from_file(path).map_err(wrong)?;
+    }
+    let page = Arc::new(page);
+    let page = Entry::service(PAGE, "GET / is a small page", &[], move |_| page.clone());
     Ok(catalog.clone().with_service(page))
 }
 

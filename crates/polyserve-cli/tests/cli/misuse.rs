@@ -20,6 +20,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --listen nonsense", "--listen \"nonsense\""),
     ("serve --page-every 2", "--service page"),
     ("serve --page-wait x --service page", "--page-wait"),
+    ("serve --page-file any", "--service page"),
+    ("serve --service page --page-file /no/such/file", "--page-file /no/such/file cannot be read: No such file"),
     ("serve --no-such-flag", "--no-such-flag"),
     ("serve --server sequential --workers 3", "workers must be 1 for sequential"),
     ("serve --service echo --strict-media-type", "--service entity"),

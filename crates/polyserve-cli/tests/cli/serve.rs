@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{PATIENCE, Serving, ask, ended, has, misused, polyserve, printed, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, printed, text};
 
 const ANY: &str = "serve --listen 127.0.0.1:0";
 
@@ -66,6 +66,24 @@ fn every_service_answers() {
     ] {
         let answer = ask(serve(&format!("--service {service}")).addr, request);
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(answered), "{answer}");
+    }
+}
+
+/// The file is read for each request, by every kind of server.
+#[test]
+fn the_page_may_be_a_file() {
+    let dir = Dir::new("serve-page-file");
+    let path = dir.path("page.html");
+    for server in ["pool_server", "tokio_tcp"] {
+        dir.write("page.html", "first\n");
+        let wait = "--service page --page-every 2 --page-wait 1ms";
+        let serving = serve(&format!("--server {server} {wait} --page-file {}", path.display()));
+        let get = || ask(serving.addr, "GET / HTTP/1.0\r\n\r\n");
+        assert!(get().ends_with("\r\n\r\nfirst\n"), "{server}");
+        dir.write("page.html", "second\n");
+        assert!(get().ends_with("\r\n\r\nsecond\n"), "{server}");
+        std::fs::remove_file(&path).unwrap();
+        assert!(get().starts_with("HTTP/1.1 500 "), "{server}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod echo;
 mod entity_service;
+mod file_readers;
 mod page;
 mod path;
 mod preconditions;

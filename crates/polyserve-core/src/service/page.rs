@@ -1,17 +1,22 @@
 //! `page`: a small HTML page that is delayed for some requests, as in the published comparison of thread pools and async
 //! servers.
 //!
-//! The delay is an [`Answer::Later`]. It blocks a worker of a thread pool, but not an async server.
+//! The delay is an [`Answer::Later`]. It blocks a worker of a thread pool, but not an async server. The page comes from memory,
+//! or is read from a file for each request, as published: then every answer is `Later`.
 
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::file_readers::{FileRead, FileReaders};
 use super::welcome::refuse;
 use super::{Body, Head, Reply, Request, Service, Status};
 use crate::answer::Answer;
 use crate::timer;
 
-/// The service that answers `GET /` with a page of 174 bytes. Every n-th request of the service is delayed.
+/// The service that answers `GET /` with a page of 176 bytes, or with a file. Every n-th request of the service is delayed.
 ///
 /// ```
 /// use polyserve_core::service::Page;
@@ -26,15 +31,46 @@ pub struct Page {
     every: u64,
     wait: Duration,
     served: AtomicU64,
+    source: Source,
+}
+
+/// Where the page is.
+#[derive(Clone, Debug)]
+enum Source {
+    Memory,
+    File(FileReaders),
 }
 
 impl Page {
-    /// The bytes of the page.
-    pub const BODY: &'static [u8; 174] = PAGE;
+    /// The bytes of the page in memory. The published page has as many.
+    pub const BODY: &'static [u8; 176] = PAGE;
+    /// The number of threads that read the file.
+    pub const READERS: usize = 4;
+    /// The max number of requests that wait for a reading thread. Another one is answered with 503.
+    pub const READ_QUEUE: usize = 1024;
 
     /// Creates a service that delays every `every`-th request by `wait`. If `every` is 0, it delays none.
     pub fn new(every: u64, wait: Duration) -> Self {
-        Self { every, wait, served: AtomicU64::new(0) }
+        Self { every, wait, served: AtomicU64::new(0), source: Source::Memory }
+    }
+
+    /// Answers with the content of a file, which is read for each request after the wait.
+    ///
+    /// If a later read fails, the request is answered with 500. If [`READ_QUEUE`](Self::READ_QUEUE) requests wait, another one is
+    /// answered with 503.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read now, or if a reading thread cannot be started.
+    ///
+    /// # Cost
+    ///
+    /// [`READERS`](Self::READERS) threads. They end once the service is dropped.
+    pub fn from_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        fs::read(&path)?;
+        let readers = FileReaders::start(Self::READERS, Self::READ_QUEUE, move || fs::read(&path))?;
+        Ok(Self { source: Source::File(readers), ..self })
     }
 }
 
@@ -45,8 +81,10 @@ impl Default for Page {
     }
 }
 
-const PAGE: &[u8; 174] =
-    b"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>A page.</title></head>\n\
+const MEDIA_TYPE: &str = "text/html; charset=utf-8";
+
+const PAGE: &[u8; 176] =
+    b"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>The page.</title></head>\n\
 <body>\n<h1>A small page</h1>\n<p>Every tenth one waits a while.</p>\n</body>\n</html>\n";
 
 impl Service for Page {
@@ -55,15 +93,65 @@ impl Service for Page {
             return Answer::Now(refusal);
         }
         let nth = self.served.fetch_add(1, Ordering::Relaxed) + 1;
-        let page = || Reply::new(Status::OK, "text/html; charset=utf-8", Body::Static(PAGE));
         if self.every > 0 && nth.is_multiple_of(self.every) {
-            timer::after(self.wait).map(move |()| page())
+            let source = self.source.clone();
+            timer::after(self.wait).then(move |()| source.page())
         } else {
-            Answer::Now(page())
+            self.source.page()
         }
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         refuse(head, "/")
+    }
+}
+
+impl Source {
+    fn page(&self) -> Answer<Reply> {
+        match self {
+            Self::Memory => Answer::Now(Reply::new(Status::OK, MEDIA_TYPE, Body::Static(PAGE))),
+            Self::File(readers) => readers.read().map(reply),
+        }
+    }
+}
+
+fn reply(read: FileRead) -> Reply {
+    match read {
+        FileRead::Content(content) => Reply::new(Status::OK, MEDIA_TYPE, Body::Owned(content)),
+        FileRead::Full => {
+            Reply::problem(Status::SERVICE_UNAVAILABLE, "Too many requests wait for the file to be read.")
+                .with_header("Retry-After", "1")
+                .expect("Retry-After is a valid header field")
+        }
+        FileRead::Failed => Reply::problem(Status::INTERNAL_SERVER_ERROR, "The file of the page cannot be read."),
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_for_each_request() {
+        let path = std::env::temp_dir().join(format!("polyserve-page-{}.html", std::process::id()));
+        fs::write(&path, "one").unwrap();
+        let page = Page::new(2, Duration::from_millis(1)).from_file(&path).unwrap();
+        let get = || {
+            let answer = page.source.page();
+            assert!(!answer.is_now(), "a read does not happen in the call");
+            answer.wait()
+        };
+        assert_eq!(get().body_bytes(&[]), b"one");
+        fs::write(&path, "two").unwrap();
+        assert_eq!(get().body_bytes(&[]), b"two");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(get().status(), Status::INTERNAL_SERVER_ERROR);
+        assert_eq!(Page::default().from_file(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_full_queue_is_a_503_with_a_time_to_come_back() {
+        let full = reply(FileRead::Full);
+        assert_eq!((full.status(), full.headers().next()), (Status::SERVICE_UNAVAILABLE, Some(("Retry-After", "1"))));
     }
 }
