@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Other people's frameworks in Rust and the servers in Go: their sources are vetted and tested, and each takes part in a
-# comparison, nginx too where it is. What is not installed is named. And a rung of the ladder is built and measured. Some
+# comparison, nginx too where it is. What is not installed is named. And some rungs of the ladder are built and measured. Some
 # minutes, and the network the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,4 +33,4 @@ cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/
 # What the rung below is built without.
 RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' \
     cargo test -q --target-dir target/ladder/without -p polyserve-core --test without
-cargo run -q --release --bin polyserve -- ladder --rungs pipeline-flush --rounds 3 --connections 8
+cargo run -q --release --bin polyserve -- ladder --rungs pipeline-flush,waker-array,header-hash,clock-reads --rounds 3 --connections 8

@@ -26,6 +26,8 @@ for server in all go/twin-rwmutex go/twin-syncmap; do
 done
 polyserve tasks --task "${TASK:-1s}"
 polyserve ladder
+polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --name ladder-16
+polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 12 --connections 64 --name ladder-depths
 polyserve scale
 polyserve capacity
 polyserve seam

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Tag};
 use polyserve_experiments::ladder::entry::{self, LadderSubject};
-use polyserve_experiments::ladder::rung::{QUICK, RungStep, STEPS, rungs, steps};
+use polyserve_experiments::ladder::rung::{QUICK, RungStep, STEPS, steps};
 use polyserve_experiments::ladder::table::{FASTHTTP, NETHTTP};
 use polyserve_experiments::ladder::variant::Binary;
 use polyserve_experiments::ladder::{Ladder, traffic};
@@ -18,7 +18,7 @@ use polyserve_load::{Arrivals, Usage};
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::names::tagged;
+use super::names::{once, tagged};
 use super::room;
 use super::seed::SeedArgs;
 use super::session::{Context, Session};
@@ -40,7 +40,8 @@ pub(crate) struct LadderArgs {
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     against: Vec<String>,
     /// The rungs above the lowest, with commas between them: thin-lto, lto, mimalloc (aside), jemalloc, pipeline-flush,
-    /// codegen-units, date-cache, target-cpu (aside). [default: all; quick: lto,jemalloc,pipeline-flush]
+    /// waker-array (aside), header-hash (aside), clock-reads (aside), codegen-units, date-cache, target-cpu (aside). A rung
+    /// that cannot change a server is left out. [default: all; quick: lto,jemalloc,pipeline-flush]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     rungs: Vec<String>,
     /// Four rungs, 64 connections and ten rounds: about two minutes once everything is built.
@@ -49,9 +50,10 @@ pub(crate) struct LadderArgs {
     /// The number of concurrent connections. [default: 1000, or the limit on descriptors; quick: 64]
     #[arg(long, short, value_name = "C")]
     connections: Option<usize>,
-    /// The number of requests that are sent at once on a connection.
-    #[arg(long, value_name = "D", default_value_t = 16)]
-    pipeline: usize,
+    /// The number of requests that are sent at once on a connection; several, with commas between them, are measured in turn.
+    /// The published claims are about one.
+    #[arg(long, value_name = "D,...", value_delimiter = ',', default_value = "1")]
+    pipeline: Vec<usize>,
     /// The number of rounds. Fewer than 10 decide nothing. [default: 30, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
@@ -93,7 +95,7 @@ pub(crate) fn run(context: Context<'_>, args: &LadderArgs) -> anyhow::Result<Exi
     let settings = args.config.settings(None)?;
     let environment = session.environment([&instrument.server_cores, &instrument.client_cores], args.random.seed);
     let description = args.description(&subjects, &references, &steps, &instrument);
-    let mut ladder = Ladder::new(subjects, rungs(&steps), args.rounds(), description, instrument);
+    let mut ladder = Ladder::new(subjects, steps, once(args.pipeline.clone()), args.rounds(), description, instrument);
     ladder.references = references;
     ladder.named.clone_from(&args.against);
     ladder.source.clone_from(&args.source);
@@ -124,7 +126,9 @@ impl LadderArgs {
                 return Err(Misuse(format!("--servers: {ON_HYPER} {why}")).into());
             }
             let (name, args) = (entry.name.clone(), room::honoured(&config, &self.config.flags()));
-            subjects.push(LadderSubject { name, binary: Binary::Serve, args, shape: server.connections() });
+            let is_on_tokio = entry.code.as_ref().is_some_and(|code| code.feature == Some("tokio"));
+            let shape = server.connections();
+            subjects.push(LadderSubject { name, binary: Binary::Serve, args, shape, is_on_tokio });
         }
         // All subjects use one program.
         if subjects.iter().any(|subject| Binary::with(&subject.name) == Binary::ServeAll) {
@@ -136,7 +140,7 @@ impl LadderArgs {
             }
             let args = settings.config.workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
             let shape = polyserve::Connections::Multiplexed;
-            subjects.push(LadderSubject { name: name.clone(), binary: Binary::Warp, args, shape });
+            subjects.push(LadderSubject { name: name.clone(), binary: Binary::Warp, args, shape, is_on_tokio: true });
         }
         let mut seen = std::collections::HashSet::new();
         subjects.retain(|subject| seen.insert(subject.name.clone()));
@@ -180,7 +184,12 @@ impl LadderArgs {
 
     fn instrument(&self, session: &Session<'_>) -> anyhow::Result<Instrument> {
         let [server_cores, client_cores] = self.cores.of(&session.available)?;
-        let (connections, usage) = (self.connections()?, Usage::KeepAlive { pipeline: self.pipeline });
+        // The slice is long enough for the largest number of requests at once.
+        let pipeline = self.pipeline.iter().copied().max().unwrap_or(1);
+        let (connections, usage) = (self.connections()?, Usage::KeepAlive { pipeline });
+        if self.pipeline.contains(&0) {
+            return Err(Misuse("--pipeline 0 is not 1 or more".into()).into());
+        }
         let traffic = checked(traffic(), connections, usage)?;
         let mut instrument = Instrument {
             server_cores,
@@ -214,7 +223,7 @@ impl LadderArgs {
             "against": references,
             "rungs": steps.iter().map(|step| step.name()).collect::<Vec<_>>(),
             "connections": instrument.connections,
-            "pipeline": self.pipeline,
+            "pipelines": self.pipeline,
             "rounds": self.rounds(),
             "slice_ms": instrument.slice.as_millis() as u64,
             "warm_up_ms": self.warm_up.as_millis() as u64,

@@ -9,7 +9,7 @@ use polyserve_lab::experiment::{again, distinct};
 use polyserve_lab::launch::{AddressFrom, Launch, go};
 
 use super::record::{Entry, Role};
-use super::rung::{BuildSettings, Rung, RungStep};
+use super::rung::{self, BuildSettings, Rung, RungStep};
 use super::variant::{Binary, Sources, Variant, fingerprint};
 
 /// A server, which has a ladder of its own.
@@ -23,6 +23,8 @@ pub struct LadderSubject {
     pub args: Vec<String>,
     /// The server's shape.
     pub shape: Connections,
+    /// Whether it runs on tokio.
+    pub is_on_tokio: bool,
 }
 
 /// A contestant that can be started.
@@ -47,6 +49,18 @@ pub struct Build {
 pub const GO: &str = "go-";
 
 impl LadderSubject {
+    /// Returns true if the step can change the subject. The dates of warp are formatted once per second on every rung. The codec
+    /// of our servers hashes no names, and it has a clock of its own.
+    fn takes(&self, step: RungStep) -> bool {
+        let is_warp = self.binary == Binary::Warp;
+        match step {
+            RungStep::DateCache => !is_warp,
+            RungStep::HeaderHash | RungStep::ClockReads => is_warp,
+            RungStep::WakerArray => is_warp || self.is_on_tokio,
+            _ => true,
+        }
+    }
+
     fn launch(&self, program: &Path, settings: &BuildSettings) -> Launch {
         let mut args = vec![String::from("--until-stdin-ends"), String::from("--listen=127.0.0.1:0")];
         let address = match self.binary {
@@ -55,9 +69,7 @@ impl LadderSubject {
                 AddressFrom::Json
             }
             Binary::Warp => {
-                let flags = [(settings.pipeline_flush, "pipeline_flush"), (settings.date_cache, "date_cache")];
-                let without = flags.into_iter().filter(|(is_set, _)| !is_set);
-                args.extend(without.map(|(_, name)| format!("--without={name}")));
+                args.extend((!settings.pipeline_flush).then(|| String::from("--without=pipeline_flush")));
                 AddressFrom::Line("listening on ".into())
             }
         };
@@ -96,16 +108,21 @@ impl Participant {
     }
 }
 
-/// Builds the programs that the subjects need for these rungs, each once. Returns every subject on every rung.
-pub fn rungs(subjects: &[LadderSubject], rungs: &[Rung], sources: &Sources, stop: &Shutdown) -> Vec<Build> {
+/// Builds the programs that the subjects need for their rungs of these steps, each once. Returns every subject on every rung.
+pub fn rungs(subjects: &[LadderSubject], steps: &[RungStep], sources: &Sources, stop: &Shutdown) -> Vec<Build> {
+    let ladder = |subject: &LadderSubject| {
+        let steps: Vec<RungStep> = steps.iter().copied().filter(|step| subject.takes(*step)).collect();
+        rung::rungs(&steps)
+    };
+    let ladders: Vec<(&LadderSubject, Vec<Rung>)> = subjects.iter().map(|subject| (subject, ladder(subject))).collect();
     let variant = |subject: &LadderSubject, rung: &Rung| Variant {
         binary: subject.binary,
         settings: subject.binary.built_with(&rung.settings),
     };
-    let all = || subjects.iter().flat_map(|subject| rungs.iter().map(move |rung| (subject, rung)));
-    let variants = distinct(all().map(|(subject, rung)| variant(subject, rung)));
+    let all = || ladders.iter().flat_map(|(subject, rungs)| rungs.iter().map(move |rung| (*subject, rungs, rung)));
+    let variants = distinct(all().map(|(subject, _, rung)| variant(subject, rung)));
     let built: Vec<Result<PathBuf, String>> = sources.build(&variants, stop);
-    let build = |(subject, rung): (&LadderSubject, &Rung)| {
+    let build = |(subject, rungs, rung): (&LadderSubject, &Vec<Rung>, &Rung)| {
         let wanted = variant(subject, rung);
         let program = variants.iter().zip(&built).find(|(variant, _)| **variant == wanted).map(|(_, built)| built);
         let program = program.cloned().unwrap_or_else(|| Err(String::from("it was not built")));
@@ -160,10 +177,11 @@ fn print_of(program: &Path) -> Result<(u64, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::rung::{QUICK, rungs};
+    use crate::ladder::rung::{QUICK, STEPS, rungs};
 
     fn subject(binary: Binary) -> LadderSubject {
-        LadderSubject { name: "warp".into(), binary, args: Vec::new(), shape: Connections::Multiplexed }
+        let (name, args, shape) = ("warp".into(), Vec::new(), Connections::Multiplexed);
+        LadderSubject { name, binary, args, shape, is_on_tokio: true }
     }
 
     #[test]
@@ -176,9 +194,9 @@ mod tests {
             launch.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };
         let lowest = args(Binary::Warp, &ladder[0]);
-        assert!(lowest.ends_with("--without=pipeline_flush --without=date_cache --workers=2"), "{lowest}");
+        assert!(lowest.ends_with("--without=pipeline_flush --workers=2"), "{lowest}");
         let top = args(Binary::Warp, &ladder[3]);
-        assert!(!top.contains("pipeline_flush") && top.contains("--without=date_cache"), "{top}");
+        assert!(!top.contains("without"), "{top}");
         let ours = args(Binary::Serve, &ladder[0]);
         assert!(ours.contains("--server=any --service=welcome") && !ours.contains("without"), "{ours}");
     }
@@ -194,12 +212,23 @@ mod tests {
         let subjects = [subject(Binary::Warp)];
         let nowhere = Path::new("/nonexistent");
         let stop = Shutdown::new();
-        let built = super::rungs(&subjects, &rungs(&QUICK), &Sources::new(Some(nowhere)), &stop);
+        let built = super::rungs(&subjects, &QUICK, &Sources::new(Some(nowhere)), &stop);
         let names: Vec<&str> = built.iter().map(|build| build.name.as_str()).collect();
         assert_eq!(names, ["warp", "warp+lto", "warp+lto+jemalloc", "warp+lto+jemalloc+pipeline-flush"]);
         assert!(built.iter().all(|build| build.result.as_ref().unwrap_err().contains("holds no package")));
         let built = references(&["go-fasthttp".into()], Some(nowhere), None, &stop);
         assert!(built[0].result.as_ref().unwrap_err().contains("holds no module"), "{built:?}");
+    }
+
+    #[test]
+    fn a_step_that_cannot_change_a_subject_is_left_out() {
+        let steps = |subject: &LadderSubject| -> Vec<&str> {
+            STEPS.iter().filter(|step| !subject.takes(**step)).map(|step| step.name()).collect()
+        };
+        assert_eq!(steps(&subject(Binary::Warp)), ["date-cache"]);
+        assert_eq!(steps(&subject(Binary::Serve)), ["header-hash", "clock-reads"]);
+        let threads = LadderSubject { is_on_tokio: false, ..subject(Binary::Serve) };
+        assert_eq!(steps(&threads), ["waker-array", "header-hash", "clock-reads"]);
     }
 
     /// The lowest rung has a second entry, which differs from the first by its name and role only.

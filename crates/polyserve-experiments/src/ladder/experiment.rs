@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::{Contestant, Instrument, Measurement, round};
 use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
+use polyserve_load::Usage;
 use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::entry::{self, Build, LadderSubject, Participant};
 use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, Sample};
 use super::report::{RUNG, Report};
-use super::rung::Rung;
+use super::rung::RungStep;
 use super::variant::Sources;
 use super::{NAME, chart, probe, table};
 
@@ -25,8 +26,10 @@ const MEGABYTE: f64 = 1_048_576.0;
 pub struct Ladder {
     /// The subjects.
     pub subjects: Vec<LadderSubject>,
-    /// The rungs of each subject.
-    pub rungs: Vec<Rung>,
+    /// The steps of each subject, as far as they apply to it.
+    pub steps: Vec<RungStep>,
+    /// The numbers of requests that are sent at once on a connection.
+    pub pipelines: Vec<usize>,
     /// The names of the references.
     pub references: Vec<String>,
     /// The references that the command line names: the run fails if one of them is not available.
@@ -49,7 +52,8 @@ impl Ladder {
     /// The experiment without references. It has no cells before [`prepare`](Experiment::prepare).
     pub fn new(
         subjects: Vec<LadderSubject>,
-        rungs: Vec<Rung>,
+        steps: Vec<RungStep>,
+        pipelines: Vec<usize>,
         rounds: usize,
         description: Value,
         instrument: Instrument,
@@ -58,7 +62,8 @@ impl Ladder {
         let (source, workers) = (None, None);
         Self {
             subjects,
-            rungs,
+            steps,
+            pipelines,
             references,
             named,
             source,
@@ -74,14 +79,14 @@ impl Ladder {
     /// Builds the rungs and the references.
     fn build(&mut self) {
         let (root, stop) = (self.source.as_deref(), &self.instrument.stop);
-        let rungs = entry::rungs(&self.subjects, &self.rungs, &Sources::new(root), stop);
+        let rungs = entry::rungs(&self.subjects, &self.steps, &Sources::new(root), stop);
         let references = entry::references(&self.references, root, self.workers, stop);
         for Build { name, result } in rungs.into_iter().chain(references) {
             match result {
                 Ok(participants) => self.participants.extend(participants),
                 Err(why) => {
                     let excused = entry::server(&name).is_some() && !self.named.contains(&name);
-                    let (key, absence) = (Key { name, round: BEFORE_ROUNDS }, Absence::not_available(why));
+                    let (key, absence) = (Key::before_rounds(name), Absence::not_available(why));
                     self.absent.push(Absent { key, absence, excused });
                 }
             }
@@ -99,7 +104,7 @@ impl Ladder {
             }
             return Ok(known.answer_bytes);
         }
-        let key = Key { name: entry.name.clone(), round: BEFORE_ROUNDS };
+        let key = Key::before_rounds(entry.name.clone());
         if notebook.is_stopped() || notebook.records().absence(&key).is_some() {
             return Ok(0);
         }
@@ -144,20 +149,30 @@ impl Experiment for Ladder {
     }
 
     fn plan(&self) -> Plan<Key> {
-        let key = |participant: &Participant, round| Key { name: participant.entry.name.clone(), round };
-        let round = |round| Batch::together(self.participants.iter().map(move |participant| key(participant, round)));
-        Plan { absent: self.absent.clone(), ..Plan::new((1..=self.rounds).map(round).collect()) }
+        let turns = |round: usize, pipeline: usize| {
+            let key = move |participant: &Participant| {
+                let name = participant.entry.name.clone();
+                Key { name, round, pipeline }
+            };
+            Batch::together(self.participants.iter().map(key))
+        };
+        let rounds = (1..=self.rounds).flat_map(|round| self.pipelines.iter().map(move |pipeline| (round, *pipeline)));
+        let batches = rounds.map(|(round, pipeline)| turns(round, pipeline));
+        Plan { absent: self.absent.clone(), ..Plan::new(batches.collect()) }
     }
 
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        let round = keys.first().map_or(BEFORE_ROUNDS, |key| key.round);
+        let Some(Key { round, pipeline, .. }) = keys.first() else { return Vec::new() };
+        let instrument = Instrument { usage: Usage::KeepAlive { pipeline: *pipeline }, ..self.instrument.clone() };
         let of = |key: &Key| self.participants.iter().find(|participant| participant.entry.name == key.name);
         let participants: Vec<&Participant> = keys.iter().filter_map(of).collect();
         let contestants: Vec<&Contestant> = participants.iter().map(|participant| &participant.contestant).collect();
         let begin = |contestant: &Contestant| {
-            notebook.progress.begin(Key { name: contestant.name.clone(), round }.to_string());
+            notebook
+                .progress
+                .begin(Key { name: contestant.name.clone(), round: *round, pipeline: *pipeline }.to_string());
         };
-        let results = round::measure(&self.instrument, &contestants, round, None, begin);
+        let results = round::measure(&instrument, &contestants, *round, None, begin);
         let sample = |(participant, result): (&&Participant, Result<Measurement, Absence>)| {
             result.map(|measurement| sample(&measurement, participant.entry.answer_bytes))
         };
@@ -192,7 +207,9 @@ impl Experiment for Ladder {
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::csv(&report.rungs)?)];
-        let (tables, charts) = (table::tables(&report.rungs, &report.results)?, chart::charts(&report.rungs));
+        let mut tables = table::tables(&report.rungs, &report.results)?;
+        tables.extend(report.flush.clone().map(|flush| (String::from("flush"), table::flush(&flush))));
+        let charts = chart::charts(&report.rungs);
         Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
     }
 }

@@ -8,9 +8,10 @@ use super::{Ladder, NAME, Results};
 
 /// The line of a contestant. The subject is the first part of the name.
 pub(super) fn contestant(name: &str, role: &str, step: Option<&str>, below: Option<&str>) -> Value {
+    let is_aside = step.is_some_and(|step| ["target-cpu", "waker-array", "header-hash"].contains(&step));
     let subject = name.split(['+', ' ']).next().unwrap();
     json!({"kind": "contestant", "name": name, "role": role, "subject": subject, "step": step, "below": below,
-        "aside": step == Some("target-cpu"), "settings": null, "program_bytes": 1, "program_hash": "", "answer_bytes": 100})
+        "aside": is_aside, "settings": null, "program_bytes": 1, "program_hash": "", "answer_bytes": 100})
 }
 
 /// The line of a sample.
@@ -20,12 +21,12 @@ pub(super) fn cell(name: &str, round: usize, requests_per_s: f64) -> Value {
         "client_cpu_s": 0.5, "server_idle_s": 0.0, "client_idle_s": 0.5, "switches_per_request": 0.1, "loaded_kB": 9.0})
 }
 
-/// A record of format 2, with 16 pipelined requests.
+/// A record of format 2, with one request at a time.
 pub(super) fn records(lines: &[Value]) -> Records<Ladder> {
-    fixtures::records(&fixtures::old_header(NAME, json!({"pipeline": 16})), lines).unwrap()
+    fixtures::records(&fixtures::old_header(NAME, json!({"pipeline": 1})), lines).unwrap()
 }
 
 /// The results of such a record.
 pub(super) fn results(lines: &[Value]) -> Results {
-    Results::of(&records(lines)).unwrap()
+    Results::of(&records(lines), 1).unwrap()
 }

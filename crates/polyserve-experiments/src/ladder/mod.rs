@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //!
-//! * [`rung`]: the rungs. [`variant`]: how they are built. [`entry`]: the contestants. [`probe`]: one answer of a contestant.
+//! * [`rung`]: the rungs. [`variant`], `patch`: how they are built. [`entry`]: the contestants. [`probe`]: one answer of a contestant.
 //! * [`experiment`]: the experiment. [`record`]: facts and samples. [`results`]: their ratios. [`report`]: the result.
 //! * [`table`]: tables and CSV. `chart`: the chart. [`claims`]: the verdicts on the published claims.
 
@@ -20,6 +20,7 @@ pub mod entry;
 pub mod experiment;
 #[cfg(test)]
 mod fixtures;
+mod patch;
 pub mod probe;
 pub mod record;
 pub mod report;

@@ -55,12 +55,26 @@ pub struct Key {
     pub name: String,
     /// The round, from 1; 0 stands for what precedes the first round.
     pub round: usize,
+    /// The number of requests that were sent at once on a connection; 0 is the number in the header.
+    #[serde(default)]
+    pub pipeline: usize,
+}
+
+impl Key {
+    /// The key of what precedes the first round.
+    pub(super) fn before_rounds(name: String) -> Self {
+        Self { name, round: BEFORE_ROUNDS, pipeline: 0 }
+    }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, round } = self;
-        if *round == BEFORE_ROUNDS { f.write_str(name) } else { write!(f, "{name}, round {round}") }
+        let Self { name, round, pipeline } = self;
+        match *round {
+            BEFORE_ROUNDS => f.write_str(name),
+            _ if *pipeline > 1 => write!(f, "{name}, {pipeline} requests at once, round {round}"),
+            _ => write!(f, "{name}, round {round}"),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::claims;
 use super::record::{Key, NotRun, Sample};
-use super::results::Results;
-use super::table::{self, RungRow, percent};
+use super::results::{Results, pipelines};
+use super::table::{self, FlushRow, RungRow, percent};
 
 /// The kind of a [`RungRow`].
 pub(super) const RUNG: &str = "rung";
@@ -20,8 +20,10 @@ pub(super) const RUNG: &str = "rung";
 pub struct Report {
     /// The request and the load, in words.
     pub asked: String,
-    /// The contestants with figures.
+    /// The contestants with figures, at the smallest number of requests at once.
     pub rungs: Vec<RungRow>,
+    /// The gain of the flush at each number of requests at once, if there are several.
+    pub flush: Option<Vec<FlushRow>>,
     /// The contestants that are not available.
     pub not_run: Vec<NotRun>,
     /// The contestants that failed.
@@ -45,11 +47,16 @@ impl Report {
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
-        let results = Results::of(records)?;
         let plan = &records.header.plan;
-        let (connections, pipeline) = (&plan["connections"], &plan["pipeline"]);
+        let pipelines = pipelines(plan);
+        let pipeline = pipelines.first().copied().unwrap_or(0);
+        let results = Results::of(records, pipeline)?;
+        let all = pipelines.iter().map(|pipeline| Results::of(records, *pipeline)).collect::<Result<Vec<_>, _>>()?;
+        let flush = (all.len() > 1).then(|| all.iter().flat_map(table::flush_rows).collect());
+        let (connections, plural) = (&plan["connections"], if pipeline == 1 { "" } else { "s" });
         Ok(Self {
-            asked: format!("GET /welcome; {connections} connections, kept alive, {pipeline} requests at once"),
+            asked: format!("GET /welcome; {connections} connections, kept alive, {pipeline} request{plural} at once"),
+            flush,
             rungs: table::rows(&results),
             not_run: results.not_run.clone(),
             failed: results.failed.clone(),
@@ -64,6 +71,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.rungs.is_empty() {
             writeln!(f, "{}\n\n{}\n{}", self.asked, table::ladder(&self.rungs), table::waterfall(&self.rungs))?;
+            if let Some(flush) = &self.flush {
+                writeln!(
+                    f,
+                    "the flush of pipelined answers, by the number of requests at once:\n{}",
+                    table::flush(flush)
+                )?;
+            }
             for row in self.rungs.iter().filter(|row| row.server_busy.is_some_and(|busy| busy < BUSY)) {
                 let busy = or_nothing(row.server_busy.map(percent));
                 writeln!(f, "{}: its core was busy for {busy} only, so it could have done more", row.rung)?;

@@ -9,11 +9,21 @@ use std::collections::{BTreeMap, HashMap};
 use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
 use polyserve_lab::statistics::{Estimate, Interval, Verdict, middle, tie_band};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::entry;
 use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, NotRun, Role, Sample};
 
-/// The samples of a record.
+/// Returns the numbers of requests at once of a record, the smallest first. Old records have one number.
+pub fn pipelines(plan: &Value) -> Vec<usize> {
+    let listed = plan["pipelines"].as_array().into_iter().flatten();
+    let mut all: Vec<usize> =
+        listed.chain([&plan["pipeline"]]).filter_map(Value::as_u64).map(|pipeline| pipeline as usize).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The samples of a record with one number of requests at once.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The contestants, in the order of the ladders. References come last.
@@ -23,7 +33,7 @@ pub struct Results {
     /// The contestants that failed.
     pub failed: Vec<Failed<Key>>,
     /// The number of requests that were sent at once on a connection; 0 if it is not known.
-    pub pipeline: u64,
+    pub pipeline: usize,
     /// The seed of the resamples.
     seed: u64,
     /// By contestant, then by round: in order, so that a seed gives one interval.
@@ -61,21 +71,18 @@ pub struct Ratio {
 }
 
 impl Results {
-    /// The results of these records.
+    /// The results of these records, of the samples with this number of requests at once.
     ///
     /// # Errors
     ///
     /// Returns an error if a contestant does not have its fields.
-    pub fn of<E>(records: &Records<E>) -> anyhow::Result<Self>
+    pub fn of<E>(records: &Records<E>, pipeline: usize) -> anyhow::Result<Self>
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
-        let mut results = Self {
-            pipeline: records.header.plan["pipeline"].as_u64().unwrap_or(0),
-            seed: records.header.environment.seed,
-            ..Self::default()
-        };
-        for (Key { name, round }, sample) in records.samples() {
+        let mut results = Self { pipeline, seed: records.header.environment.seed, ..Self::default() };
+        let is_of = |key: &Key| [0, pipeline].contains(&key.pipeline);
+        for (Key { name, round, .. }, sample) in records.samples().filter(|(key, _)| is_of(key)) {
             results.samples.entry(name.clone()).or_default().insert(*round, sample.clone());
         }
         records.facts(ENTRY)?.into_iter().for_each(|entry| results.enter(entry));

@@ -10,6 +10,8 @@ use std::fmt;
 use polyserve_lab::Misuse;
 use serde::{Deserialize, Serialize};
 
+use super::patch::Patch;
+
 /// One optimisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RungStep {
@@ -23,6 +25,12 @@ pub enum RungStep {
     Jemalloc,
     /// Pipelined answers are sent together.
     PipelineFlush,
+    /// tokio's array of wakers is initialised, as before the published change; tried aside.
+    WakerArray,
+    /// Another hash of header names, tried aside.
+    HeaderHash,
+    /// One reading of the clock in 256, tried aside.
+    ClockReads,
     /// One codegen unit for each crate in place of 16.
     CodegenUnits,
     /// The `Date` is formatted once per second in place of once per answer.
@@ -32,12 +40,15 @@ pub enum RungStep {
 }
 
 /// All steps, the lowest first.
-pub const STEPS: [RungStep; 8] = [
+pub const STEPS: [RungStep; 11] = [
     RungStep::ThinLto,
     RungStep::Lto,
     RungStep::Mimalloc,
     RungStep::Jemalloc,
     RungStep::PipelineFlush,
+    RungStep::WakerArray,
+    RungStep::HeaderHash,
+    RungStep::ClockReads,
     RungStep::CodegenUnits,
     RungStep::DateCache,
     RungStep::TargetCpu,
@@ -55,6 +66,9 @@ impl RungStep {
             Self::Mimalloc => "mimalloc",
             Self::Jemalloc => "jemalloc",
             Self::PipelineFlush => "pipeline-flush",
+            Self::WakerArray => "waker-array",
+            Self::HeaderHash => "header-hash",
+            Self::ClockReads => "clock-reads",
             Self::CodegenUnits => "codegen-units",
             Self::DateCache => "date-cache",
             Self::TargetCpu => "target-cpu",
@@ -63,7 +77,12 @@ impl RungStep {
 
     /// Returns true if no other rung builds on this step.
     pub fn is_aside(self) -> bool {
-        matches!(self, Self::Mimalloc | Self::TargetCpu)
+        self.patch().is_some() || matches!(self, Self::Mimalloc | Self::TargetCpu)
+    }
+
+    /// The patch of a dependency that the step is.
+    pub fn patch(self) -> Option<&'static Patch> {
+        Patch::of(self.name())
     }
 
     fn applied(self, below: &BuildSettings) -> BuildSettings {
@@ -76,6 +95,7 @@ impl RungStep {
             Self::CodegenUnits => settings.codegen_units = 1,
             Self::DateCache => settings.date_cache = true,
             Self::TargetCpu => settings.target_cpu = String::from("native"),
+            Self::WakerArray | Self::HeaderHash | Self::ClockReads => settings.patch = Some(self.name().to_owned()),
         }
         settings
     }
@@ -107,8 +127,11 @@ pub struct BuildSettings {
     pub target_cpu: String,
     /// Whether pipelined answers are sent together.
     pub pipeline_flush: bool,
-    /// Whether the `Date` is formatted once per second.
+    /// Whether the `Date` of our servers is formatted once per second. That of warp is on every rung.
     pub date_cache: bool,
+    /// The name of the patch of a dependency.
+    #[serde(default)]
+    pub patch: Option<String>,
 }
 
 impl BuildSettings {
@@ -121,6 +144,7 @@ impl BuildSettings {
             target_cpu: String::from("generic"),
             pipeline_flush: false,
             date_cache: false,
+            patch: None,
         }
     }
 
@@ -135,6 +159,7 @@ impl BuildSettings {
             (self.codegen_units != lowest.codegen_units, "codegen-units"),
             (self.date_cache, "date-cache"),
             (self.target_cpu != lowest.target_cpu, "target-cpu"),
+            (self.patch.is_some(), self.patch.as_deref().unwrap_or_default()),
         ]
         .into_iter()
         .filter_map(|(is_added, name)| is_added.then_some(name))

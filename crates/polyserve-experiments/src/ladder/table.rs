@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::record::{Entry, Role};
 use super::results::{Ratio, Results};
+use super::rung::RungStep;
 use crate::published::{self, LADDER};
 
 /// The figures of a contestant: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
@@ -81,8 +82,10 @@ pub struct RungRow {
     pub target_cpu: Option<String>,
     /// Whether pipelined answers are sent together.
     pub pipeline_flush: Option<bool>,
-    /// Whether the `Date` is formatted once a second.
+    /// Whether the `Date` of our servers is formatted once a second. That of warp is on every rung.
     pub date_cache: Option<bool>,
+    /// The name of the patch of a dependency.
+    pub patch: Option<String>,
     /// The length of the program, in bytes.
     pub program_bytes: u64,
     /// The length of an answer, in bytes.
@@ -146,6 +149,7 @@ fn row(results: &Results, entry: &Entry) -> RungRow {
         target_cpu: settings.map(|set| set.target_cpu.clone()),
         pipeline_flush: settings.map(|set| set.pipeline_flush),
         date_cache: settings.map(|set| set.date_cache),
+        patch: settings.and_then(|set| set.patch.clone()),
         program_bytes: entry.program_bytes,
         answer_bytes: entry.answer_bytes,
     }
@@ -194,15 +198,17 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
     Table::of_columns(
         rows,
         &[
-            ("RUNG", &|row| row.rung.clone()),
-            ("REQUESTS/S", &|row| number(row.requests_per_s)),
-            ("MIB/S", &|row| or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
-            ("REQUESTS/CPU S", &|row| number(row.requests_per_cpu_s)),
-            ("VS RUNG BELOW", &|row| interval(row.ratio, row.low, row.high)),
-            ("VERDICT", &|row| or_nothing(row.verdict.map(worded))),
-            ("VS FASTHTTP", &|row| interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high)),
-            ("VERDICT", &|row| or_nothing(row.against_fasthttp_verdict.map(worded))),
-            ("SERVER BUSY", &|row| or_nothing(row.server_busy.map(percent))),
+            ("rung", &|row| row.rung.clone()),
+            ("req/s", &|row| number(row.requests_per_s)),
+            ("MiB/s", &|row| or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
+            ("req/CPU s", &|row| number(row.requests_per_cpu_s)),
+            ("over the rung below, 95 %", &|row| interval(row.ratio, row.low, row.high)),
+            ("verdict", &|row| or_nothing(row.verdict.map(worded))),
+            ("over fasthttp, 95 %", &|row| {
+                interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high)
+            }),
+            ("verdict", &|row| or_nothing(row.against_fasthttp_verdict.map(worded))),
+            ("server busy", &|row| or_nothing(row.server_busy.map(percent))),
         ],
     )
 }
@@ -214,7 +220,7 @@ pub(super) fn waterfall(rows: &[RungRow]) -> Table {
         let own = rows.iter().filter(|row| row.subject == subject).filter_map(|row| row.cumulative);
         own.fold(1.0, f64::max) - 1.0
     };
-    let mut table = Table::of_texts(&["SUBJECT", "STEP", "GAIN", "ALL TOGETHER", "CHART"]);
+    let mut table = Table::of_texts(&["server", "step", "gain", "all together", ""]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
         let gain = |ratio: Option<f64>| or_nothing(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
         let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / max(&row.subject));
@@ -227,10 +233,54 @@ pub(super) fn waterfall(rows: &[RungRow]) -> Table {
     table
 }
 
+/// The gain of the flush of pipelined answers, of a subject.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlushRow {
+    /// The subject.
+    pub subject: String,
+    /// The number of requests at once on a connection.
+    pub pipeline: usize,
+    /// The ratio of requests per second to the rung below.
+    pub throughput: Ratio,
+    /// The ratio of requests for each second of the server's CPU time to the rung below.
+    pub cost: Option<Ratio>,
+}
+
+/// The gain of the flush of each subject that has the rung.
+pub(super) fn flush_rows(results: &Results) -> Vec<FlushRow> {
+    let row = |subject: &str| {
+        let rung = results.rung(subject, RungStep::PipelineFlush.name())?;
+        let below = rung.below.as_deref()?;
+        let (throughput, cost) = (results.throughput(&rung.name, below)?, results.cost(&rung.name, below));
+        Some(FlushRow { subject: subject.to_owned(), pipeline: results.pipeline, throughput, cost })
+    };
+    results.subjects().into_iter().filter_map(row).collect()
+}
+
+pub(super) fn flush(rows: &[FlushRow]) -> Table {
+    Table::of_columns(
+        rows,
+        &[
+            ("server", &|row| row.subject.clone()),
+            ("requests at once", &|row| row.pipeline.to_string()),
+            ("throughput with the flush, 95 %", &|row| shown(&row.throughput.estimate)),
+            ("verdict", &|row| worded(row.throughput.verdict)),
+            ("requests per CPU second, 95 %", &|row| or_nothing(row.cost.map(|cost| shown(&cost.estimate)))),
+        ],
+    )
+}
+
 /// The published ladder, and the measured ratios of the same rungs.
 fn published(results: &Results) -> anyhow::Result<Table> {
-    let mut table =
-        Table::of_numbers(&["PUBLISHED RUNG", "REQUESTS/S", "MIB/S", "VS RUNG BELOW", "HERE", "VS FASTHTTP", "HERE"]);
+    let mut table = Table::of_numbers(&[
+        "published rung",
+        "req/s",
+        "MiB/s",
+        "over the rung below",
+        "here",
+        "over fasthttp",
+        "here",
+    ]);
     let rows: Vec<(String, f64, f64)> = published::rows(LADDER)?;
     let of = |wanted: &str| rows.iter().find(|(name, ..)| name == wanted).map(|(_, requests_per_s, _)| *requests_per_s);
     for (name, requests_per_s, megabytes) in &rows {

@@ -13,6 +13,7 @@ use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve_lab::launch::build;
 
+use super::patch::Patch;
 use super::rung::BuildSettings;
 
 /// A binary of the package.
@@ -107,7 +108,7 @@ impl Sources {
         let (name, target) = (binary.name(), self.target.join("debug"));
         self.exists()?;
         let mut command = self.build_command(binary, &target);
-        command.env("CARGO_ENCODED_RUSTFLAGS", "");
+        command.arg("--locked").env("CARGO_ENCODED_RUSTFLAGS", "");
         build::run(command, &format!("building {name} without optimisation into {}", target.display()), stop)?;
         Ok(target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
     }
@@ -124,24 +125,36 @@ impl Sources {
         }
         let name = variant.binary.name();
         let target = self.target.join(variant.settings.to_string());
+        let patch = variant.settings.patch.as_deref();
+        let patch = patch.map(|name| Patch::of(name).ok_or_else(|| format!("there is no patch {name}"))).transpose()?;
+        let patched = patch.map(|patch| (patch, self.target.join("patched").join(patch.name)));
+        if let Some((patch, place)) = &patched {
+            patch.copy(&self.package, place)?;
+        }
+        let package = patched.map(|(_, place)| place.join("package"));
         let notice = format!("building {number} of {all}: {name} into {}", target.display());
-        build::run(self.cargo(variant, &target), &notice, stop)?;
+        build::run(self.cargo(variant, &target, package.as_deref()), &notice, stop)?;
         Ok(target.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
     }
 
     fn build_command(&self, binary: Binary, target: &Path) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // cargo runs in the package's directory, so that it uses the package's toolchain.
-        command.current_dir(&self.package).args(["build", "--locked", "--color=never"]);
+        command.current_dir(&self.package).args(["build", "--color=never"]);
         command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
         command
     }
 
-    fn cargo(&self, Variant { binary, settings }: &Variant, target: &Path) -> Command {
+    /// The command that builds a variant, of the copy of the package in `patched` if there is one.
+    fn cargo(&self, Variant { binary, settings }: &Variant, target: &Path, patched: Option<&Path>) -> Command {
         let BuildSettings { lto, codegen_units, allocator, .. } = settings;
         let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
         let mut command = self.build_command(*binary, target);
         command.arg("--release");
+        match patched {
+            Some(package) => command.current_dir(package), // its lock file changes
+            None => command.arg("--locked"),
+        };
         if allocator != "system" {
             command.args(["--features", allocator]);
         }
@@ -154,6 +167,8 @@ impl Sources {
 
 fn rustflags(settings: &BuildSettings) -> Vec<&'static str> {
     [
+        // An edit can leave code unused.
+        (settings.patch.is_some(), "--cap-lints=allow"),
         (settings.target_cpu == "native", "-Ctarget-cpu=native"),
         (!settings.pipeline_flush, "--cfg=polyserve_without=\"pipeline_flush\""),
         (!settings.date_cache, "--cfg=polyserve_without=\"date_cache\""),
@@ -204,7 +219,7 @@ mod tests {
         let all = rungs(&STEPS);
         let told = |settings: &BuildSettings| {
             let variant = Variant { binary: Binary::Serve, settings: settings.clone() };
-            let command = Sources::new(None).cargo(&variant, Path::new("/t"));
+            let command = Sources::new(None).cargo(&variant, Path::new("/t"), None);
             let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
             let flags = command.get_envs().find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS").unwrap().1.unwrap();
             (args.join(" "), flags.to_string_lossy().into_owned())
