@@ -5,6 +5,7 @@
 //! Cost: a lock and a serialisation a request, one allocation for the answer's body.
 #![forbid(unsafe_code)]
 
+pub mod page;
 pub mod tokio_http1;
 
 use std::collections::HashMap;
@@ -99,23 +100,38 @@ impl Args {
     ///
     /// Where something else is said there, or signals cannot be waited for.
     pub fn read() -> io::Result<Self> {
-        let (args, until_stdin_ends) = Self::parse(std::env::args().skip(1))
-            .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, format!("{wrong}; {USAGE}")))?;
+        Self::read_with(USAGE, |_, _| None, || {})
+    }
+
+    /// [`read`](Self::read), with flags of the peer's own. `other` is called with each unknown flag and its value, and returns
+    /// whether the value is valid, or `None` if the flag is unknown. `at_end` is called before the process ends well.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_with(usage: &str, other: impl FnMut(&str, &str) -> Option<bool>, at_end: fn()) -> io::Result<Self> {
+        let (args, until_stdin_ends) = Self::parse(std::env::args().skip(1), other)
+            .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, format!("{wrong}; {usage}")))?;
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         thread::Builder::new().name("signals".into()).spawn(move || {
             signals.forever().next();
+            at_end();
             std::process::exit(0);
         })?;
         if until_stdin_ends {
-            thread::Builder::new().name("stdin".into()).spawn(|| {
+            thread::Builder::new().name("stdin".into()).spawn(move || {
                 while io::stdin().read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+                at_end();
                 std::process::exit(0);
             })?;
         }
         Ok(args)
     }
 
-    fn parse(words: impl Iterator<Item = String>) -> Result<(Self, bool), String> {
+    fn parse(
+        words: impl Iterator<Item = String>,
+        mut other: impl FnMut(&str, &str) -> Option<bool>,
+    ) -> Result<(Self, bool), String> {
         let workers = thread::available_parallelism().map_or(1, usize::from);
         let mut args = Self { workers, listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
         let mut until_stdin_ends = false;
@@ -124,19 +140,30 @@ impl Args {
             None => vec![word],
         });
         while let Some(flag) = words.next() {
-            let wrong = |value: &str| format!("{flag} cannot be {value:?}");
-            match flag.as_str() {
-                "--until-stdin-ends" => until_stdin_ends = true,
-                "--workers" => {
-                    let value = words.next().unwrap_or_default();
-                    let count = value.parse().ok().filter(|count| (1..=1024).contains(count));
-                    args.workers = count.ok_or_else(|| wrong(&value))?;
-                }
-                "--listen" => {
-                    let value = words.next().unwrap_or_default();
-                    args.listen = value.parse().map_err(|_| wrong(&value))?;
-                }
-                _ => return Err(format!("{flag:?} is not known")),
+            if flag == "--until-stdin-ends" {
+                until_stdin_ends = true;
+                continue;
+            }
+            let value = words.next().unwrap_or_default();
+            let is_valid = match flag.as_str() {
+                "--workers" => match value.parse().ok().filter(|count| (1..=1024).contains(count)) {
+                    Some(workers) => {
+                        args.workers = workers;
+                        true
+                    }
+                    None => false,
+                },
+                "--listen" => match value.parse() {
+                    Ok(listen) => {
+                        args.listen = listen;
+                        true
+                    }
+                    Err(_) => false,
+                },
+                _ => other(&flag, &value).ok_or_else(|| format!("{flag:?} is not known"))?,
+            };
+            if !is_valid {
+                return Err(format!("{flag} cannot be {value:?}"));
             }
         }
         Ok((args, until_stdin_ends))
@@ -191,7 +218,7 @@ mod tests {
 
     #[test]
     fn command_lines() {
-        let parse = |line: &str| Args::parse(line.split_whitespace().map(str::to_owned));
+        let parse = |line: &str| Args::parse(line.split_whitespace().map(str::to_owned), |_, _| None);
         let (args, until) = parse("--workers 3 --listen=127.0.0.1:8001 --until-stdin-ends").unwrap();
         assert_eq!((args.workers, args.listen.port(), until), (3, 8001, true));
         for wrong in ["--workers 0", "--workers", "--listen here", "--pool 3"] {

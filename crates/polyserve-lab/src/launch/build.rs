@@ -3,7 +3,7 @@
 //! Invariant: no build is part of a measurement. All builds end before the measurements begin.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -41,6 +41,21 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
         true => Ok(()),
         false if stop.is_begun() => Err(String::from("it was interrupted while it was built")),
         false => Err(reason(&said)),
+    }
+}
+
+/// Checks that `program` is installed: it exits with code 0 if it is called with `argument`, which prints its version.
+///
+/// # Errors
+///
+/// Returns the reason, as tables print it, if the program is not installed or does not run.
+pub(super) fn is_installed(program: &str, argument: &str) -> Result<(), String> {
+    let mut command = Command::new(program);
+    match command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} cannot say its version: {status}")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!("{program} is not installed")),
+        Err(error) => Err(format!("{program} cannot be started: {error}")),
     }
 }
 

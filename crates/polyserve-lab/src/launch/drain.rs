@@ -43,6 +43,27 @@ pub fn check_count(said: Option<&str>, answers: u64) -> Result<(), Absence> {
     }
 }
 
+/// The count that a twin prints at its end.
+#[derive(Deserialize)]
+struct Answered {
+    answered: u64,
+}
+
+/// Checks the last line of a server that counts its answers and nothing else, if the client has read every answer.
+///
+/// # Errors
+///
+/// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its count is not `answers`.
+pub fn check_answered(said: Option<&str>, answers: u64) -> Result<(), Absence> {
+    match said.map(serde_json::from_str) {
+        Some(Ok(Answered { answered })) if answered == answers => Ok(()),
+        Some(Ok(Answered { answered })) => {
+            Err(Absence::wrong(format!("it says that it gave {answered} answers, and the client has had {answers}")))
+        }
+        Some(Err(_)) | None => Err(Absence::wrong(format!("it did not print the number of its answers, but {said:?}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +91,15 @@ mod tests {
         assert_eq!(check_count(said, 10), Ok(()));
         for (answers, why) in [(9, "gave 10 answers, and the client has had 9"), (11, "11 answers or more")] {
             let absence = check_count(said, answers).unwrap_err();
+            assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
+        }
+    }
+
+    #[test]
+    fn a_twin_has_only_a_count() {
+        assert_eq!(check_answered(Some(r#"{"answered":10}"#), 10), Ok(()));
+        for (said, why) in [(Some(r#"{"answered":9}"#), "gave 9 answers"), (Some("bye"), "bye"), (None, "None")] {
+            let absence = check_answered(said, 10).unwrap_err();
             assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
         }
     }

@@ -7,9 +7,8 @@
 //! Cost: half a minute for the first build; later, the time in which `go build` checks its cache.
 
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use polyserve::Shutdown;
@@ -124,14 +123,7 @@ const GO: &str = "go";
 ///
 /// Returns the reason, as tables print it, if Go is not installed or does not run.
 pub fn is_installed() -> Result<(), String> {
-    let asked =
-        Command::new(GO).arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match asked {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("go cannot say its version: {status}")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(String::from("go is not installed")),
-        Err(error) => Err(format!("go cannot be started: {error}")),
-    }
+    build::is_installed(GO, "version")
 }
 
 /// Returns the command that starts a server of the module. The server listens on a free port and prints the address as
@@ -147,7 +139,7 @@ pub fn launch(program: &Path, args: &[&str], workers: Option<usize>) -> Launch {
 mod tests {
     use super::*;
     use std::fs;
-    use std::io::Write as _;
+    use std::io::{self, Write as _};
 
     #[test]
     fn without_a_module_nothing_is_built() {

@@ -3,6 +3,7 @@
 //!
 //! [`process`]: a server process, from start to end. [`conversation`]: a process that exchanges lines with this
 //! program. [`foreign`]: the contestants from other projects: [`peers`] in Rust, [`go`], [`nginx`].
+//! [`page_twins`]: the twins of the published page servers.
 //! [`build`](mod@build): their builds.
 
 pub mod build;
@@ -11,6 +12,7 @@ pub mod drain;
 pub mod foreign;
 pub mod go;
 pub mod nginx;
+pub mod page_twins;
 pub mod peers;
 pub mod process;
 

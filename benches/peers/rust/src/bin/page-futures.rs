@@ -1,0 +1,36 @@
+//! The published page server on the thread pool of the `futures` crate: a future for each connection, which blocks its thread,
+//! because that crate has neither timers nor sockets.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::{fs, thread};
+
+use futures_executor::ThreadPool;
+use polyserve_peers::announce;
+use polyserve_peers::page::{Page, answer, answered};
+
+fn main() -> io::Result<()> {
+    let (args, page) = Page::read()?;
+    let listener = TcpListener::bind(args.listen)?;
+    let pool = ThreadPool::builder().pool_size(args.workers).create()?;
+    announce(listener.local_addr()?)?;
+    for (stream, nth) in listener.incoming().zip(1..) {
+        let stream = stream?;
+        pool.spawn_ok(async move {
+            let _ = serve(stream, nth, page).await; // the client has gone
+        });
+    }
+    Ok(())
+}
+
+async fn serve(mut stream: TcpStream, nth: u64, page: &Page) -> io::Result<()> {
+    let mut request = [0; 1024];
+    let length = stream.read(&mut request)?;
+    if let Some(wait) = page.wait(nth) {
+        thread::sleep(wait);
+    }
+    let content = fs::read(&page.file)?;
+    stream.write_all(&answer(&request[..length], &content))?;
+    answered();
+    Ok(())
+}

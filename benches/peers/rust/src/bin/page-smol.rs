@@ -1,0 +1,45 @@
+//! The published page server on smol, the named successor of the discontinued async-std: a task for each connection, its timer,
+//! and its file API, which reads on a thread of its own pool.
+
+use std::future::pending;
+use std::{io, thread};
+
+use polyserve_peers::announce;
+use polyserve_peers::page::{Page, answer, answered};
+use smol::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use smol::net::{TcpListener, TcpStream};
+use smol::{Executor, Timer};
+
+fn main() -> io::Result<()> {
+    let (args, page) = Page::read()?;
+    let executor: &'static Executor<'_> = Box::leak(Box::new(Executor::new()));
+    for _ in 0..args.workers {
+        thread::spawn(|| smol::block_on(executor.run(pending::<()>())));
+    }
+    smol::block_on(executor.run(async {
+        let listener = TcpListener::bind(args.listen).await?;
+        announce(listener.local_addr()?)?;
+        let mut count = 0;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            count += 1;
+            let nth = count;
+            let serve = async move {
+                let _ = serve(stream, nth, page).await; // the client has gone
+            };
+            executor.spawn(serve).detach();
+        }
+    }))
+}
+
+async fn serve(mut stream: TcpStream, nth: u64, page: &Page) -> io::Result<()> {
+    let mut request = [0; 1024];
+    let length = stream.read(&mut request).await?;
+    if let Some(wait) = page.wait(nth) {
+        Timer::after(wait).await;
+    }
+    let content = smol::fs::read(&page.file).await?;
+    stream.write_all(&answer(&request[..length], &content)).await?;
+    answered();
+    Ok(())
+}

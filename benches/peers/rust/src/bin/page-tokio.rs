@@ -1,0 +1,40 @@
+//! The published page server on tokio: a task for each connection, tokio's timer, and its file API, which reads on a thread of
+//! its own pool.
+
+use std::io;
+
+use polyserve_peers::announce;
+use polyserve_peers::page::{Page, answer, answered};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+
+fn main() -> io::Result<()> {
+    let (args, page) = Page::read()?;
+    let runtime = Builder::new_multi_thread().worker_threads(args.workers).enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(args.listen).await?;
+        announce(listener.local_addr()?)?;
+        let mut count = 0;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            count += 1;
+            let nth = count;
+            tokio::spawn(async move {
+                let _ = serve(stream, nth, page).await; // the client has gone
+            });
+        }
+    })
+}
+
+async fn serve(mut stream: TcpStream, nth: u64, page: &Page) -> io::Result<()> {
+    let mut request = [0; 1024];
+    let length = stream.read(&mut request).await?;
+    if let Some(wait) = page.wait(nth) {
+        tokio::time::sleep(wait).await;
+    }
+    let content = tokio::fs::read(&page.file).await?;
+    stream.write_all(&answer(&request[..length], &content)).await?;
+    answered();
+    Ok(())
+}

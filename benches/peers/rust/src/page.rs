@@ -1,0 +1,100 @@
+//! What the twins of the published page servers share: the command line, the waits, the answer's bytes, and the count of
+//! answers, which is printed at the end. How a twin accepts, waits, reads the file and writes is its own.
+//!
+//! Invariant: an answer is counted before its connection closes, so that a client that has seen all closes has been counted.
+//! Cost: an atomic addition for each answer.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::Args;
+
+const USAGE: &str = "usage: --page-file PATH [--page-every 10] [--page-wait 2000ms] [--workers N] [--listen 127.0.0.1:0] \
+[--until-stdin-ends]";
+
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+/// The page: its file and its waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The file, which is read for each request.
+    pub file: PathBuf,
+    every: u64,
+    wait: Duration,
+}
+
+impl Page {
+    /// Reads the command line. At its end the process prints the number of its answers.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the command line has anything else, or if the file cannot be read.
+    pub fn read() -> io::Result<(Args, &'static Self)> {
+        let mut page = Self { file: PathBuf::new(), every: 10, wait: Duration::from_secs(2) };
+        let args = Args::read_with(USAGE, |flag, value| page.set(flag, value), print_answered)?;
+        std::fs::read(&page.file).map_err(|error| {
+            io::Error::new(error.kind(), format!("--page-file {}: {error}; {USAGE}", page.file.display()))
+        })?;
+        Ok((args, Box::leak(Box::new(page))))
+    }
+
+    /// Sets what `flag` names. Returns whether the value is valid, or `None` if the flag is unknown.
+    fn set(&mut self, flag: &str, value: &str) -> Option<bool> {
+        match flag {
+            "--page-file" => self.file = value.into(),
+            "--page-every" => match value.parse() {
+                Ok(every) => self.every = every,
+                Err(_) => return Some(false),
+            },
+            "--page-wait" => match value.strip_suffix("ms").and_then(|ms| ms.parse().ok()) {
+                Some(ms) => self.wait = Duration::from_millis(ms),
+                None => return Some(false),
+            },
+            _ => return None,
+        }
+        Some(true)
+    }
+
+    /// Returns the time that the `nth` request waits, counted from 1 over the whole server.
+    pub fn wait(&self, nth: u64) -> Option<Duration> {
+        (self.every > 0 && nth.is_multiple_of(self.every)).then_some(self.wait)
+    }
+}
+
+/// The bytes of the answer to a request with this head. `content` is the content of the file.
+pub fn answer(request: &[u8], content: &[u8]) -> Vec<u8> {
+    let status = if request.starts_with(b"GET / HTTP/1.1\r\n") { "200 OK" } else { "404 Not Found" };
+    let length = content.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    [head.as_bytes(), content].concat()
+}
+
+/// Counts an answer that was written.
+pub fn answered() {
+    ANSWERED.fetch_add(1, Ordering::Relaxed);
+}
+
+fn print_answered() {
+    let answered = ANSWERED.load(Ordering::Relaxed);
+    let _ = writeln!(io::stdout(), "{{\"answered\":{answered}}}"); // standard output may be closed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines() {
+        let mut page = Page { file: PathBuf::new(), every: 10, wait: Duration::from_secs(2) };
+        let mut set = |flag: &str, value: &str| page.set(flag, value);
+        assert_eq!((set("--page-file", "/a"), set("--page-every", "3")), (Some(true), Some(true)));
+        assert_eq!((set("--page-wait", "20ms"), set("--pool", "3")), (Some(true), None));
+        assert_eq!((set("--page-wait", "2s"), set("--page-every", "x")), (Some(false), Some(false)));
+        assert_eq!(page.wait(3), Some(Duration::from_millis(20)));
+        assert_eq!((page.wait(1), page.wait(4)), (None, None));
+    }
+}

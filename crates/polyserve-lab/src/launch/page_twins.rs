@@ -1,0 +1,223 @@
+//! The twins of the published servers of a page that sometimes waits: the published listings in Rust, and servers in Go, Node
+//! and Java, which the published series announced.
+//!
+//! A twin opens no seam of this project. It reads its file for each request and lets one request in a number wait, counted over
+//! the whole server. Its last line is the number of its answers as JSON.
+//!
+//! Invariant: a twin that cannot run is listed with the reason. It does not prevent the others from taking part.
+//!
+//! Cost: the builds of [`peers`] and [`go`]. Node and Java start from the source.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use polyserve::Shutdown;
+
+use super::{AddressFrom, Launch, build, go, peers};
+
+/// A twin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageTwin {
+    /// The name in tables and flags.
+    pub name: &'static str,
+    /// Its name in the published figures, if the twin is a published listing.
+    pub published_as: Option<&'static str>,
+    /// The number of its workers if it has a pool.
+    pub workers: Option<usize>,
+    program: Program,
+}
+
+/// What a twin is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// A binary of the package of the peers.
+    Rust(&'static str),
+    /// A program of the Go module.
+    Go(&'static str),
+    /// A source that this interpreter starts.
+    Source { interpreter: &'static str, directory: &'static str, file: &'static str },
+}
+
+/// The published pools have as many workers.
+const PUBLISHED_POOL: usize = 100;
+
+/// The first published listing. The other twins are compared with it.
+pub const THREAD_POOL: &str = "twin/thread_pool";
+/// The listing on the thread pool of the futures crate.
+pub const FUTURES: &str = "twin/futures";
+/// The listing on smol, the named successor of async-std.
+pub const SMOL: &str = "twin/smol";
+/// The listing on tokio.
+pub const TOKIO: &str = "twin/tokio";
+
+/// The twins.
+pub const TWINS: [PageTwin; 7] = [
+    PageTwin {
+        name: THREAD_POOL,
+        published_as: Some("thread-pool-100"),
+        workers: Some(PUBLISHED_POOL),
+        program: Program::Rust("page-thread-pool"),
+    },
+    PageTwin { name: SMOL, published_as: Some("async-std"), workers: None, program: Program::Rust("page-smol") },
+    PageTwin {
+        name: FUTURES,
+        published_as: Some("futures-thread-pool-100"),
+        workers: Some(PUBLISHED_POOL),
+        program: Program::Rust("page-futures"),
+    },
+    PageTwin { name: TOKIO, published_as: Some("tokio"), workers: None, program: Program::Rust("page-tokio") },
+    PageTwin { name: "twin/go", published_as: None, workers: None, program: Program::Go("page") },
+    PageTwin {
+        name: "twin/node",
+        published_as: None,
+        workers: None,
+        program: Program::Source { interpreter: "node", directory: "benches/peers/node", file: "page.mjs" },
+    },
+    PageTwin {
+        name: "twin/java",
+        published_as: None,
+        workers: Some(PUBLISHED_POOL),
+        program: Program::Source { interpreter: "java", directory: "benches/peers/java", file: "Page.java" },
+    },
+];
+
+/// The page that a twin answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TwinPage {
+    /// The file, which must exist.
+    pub file: PathBuf,
+    /// One request in this number waits.
+    pub every: u64,
+    /// The length of a wait. It is rounded up to whole milliseconds.
+    pub wait: Duration,
+}
+
+/// A twin after its build.
+#[derive(Clone, Debug)]
+pub struct BuiltTwin {
+    /// The twin.
+    pub twin: PageTwin,
+    /// The binary or the source, or the reason why the twin does not run.
+    pub program: Result<PathBuf, String>,
+    /// Whether it does not run because a language is not installed.
+    pub is_absent: bool,
+}
+
+impl PageTwin {
+    /// Returns the twin of this name, or `None` if there is none.
+    pub fn named(name: &str) -> Option<Self> {
+        TWINS.into_iter().find(|twin| twin.name == name)
+    }
+
+    /// Returns the command that starts the twin. `program` is the binary or the source. `workers` is for a twin with a pool.
+    pub fn launch(&self, program: &Path, page: &TwinPage, workers: Option<usize>) -> Launch {
+        let wait = page.wait.as_nanos().div_ceil(1_000_000);
+        let mut flags: Vec<OsString> = vec![format!("--page-every={}", page.every).into()];
+        flags.push(format!("--page-wait={wait}ms").into());
+        let mut file = OsString::from("--page-file=");
+        file.push(&page.file);
+        flags.push(file);
+        match self.program {
+            Program::Go(_) => {
+                let mut launch = go::launch(program, &[], workers);
+                launch.args.extend(flags);
+                launch
+            }
+            Program::Rust(_) => {
+                let mut launch = peers::launch(program, workers);
+                launch.args.extend(flags);
+                launch
+            }
+            Program::Source { interpreter, .. } => {
+                let mut args: Vec<OsString> = vec![program.into()];
+                args.extend(["--until-stdin-ends", "--listen=127.0.0.1:0"].map(OsString::from));
+                args.extend(workers.map(|workers| format!("--workers={workers}").into()));
+                args.extend(flags);
+                let address = AddressFrom::Line(String::from("listening on "));
+                Launch { program: interpreter.into(), args, env: Vec::new(), address }
+            }
+        }
+    }
+}
+
+/// Builds these twins, and prints each build on standard error. Returns them in the order of [`TWINS`].
+pub fn build(asked: &[PageTwin], allocator: &str, stop: &Shutdown) -> Vec<BuiltTwin> {
+    let twins = || TWINS.into_iter().filter(|twin| asked.contains(twin));
+    let binaries: Vec<_> =
+        twins().filter_map(|twin| if let Program::Rust(name) = twin.program { Some(name) } else { None }).collect();
+    let programs: Vec<_> =
+        twins().filter_map(|twin| if let Program::Go(name) = twin.program { Some(name) } else { None }).collect();
+    let in_rust = peers::Package::new(None, allocator).build(&binaries, stop);
+    let in_go = go::Module::new(None).build(&programs, stop);
+    let no_go = !programs.is_empty() && go::is_installed().is_err();
+    let lost = || Err(String::from("it was not built"));
+    let built = |twin: PageTwin| {
+        let (program, is_absent) = match twin.program {
+            Program::Rust(name) => {
+                let peer = in_rust.iter().find(|peer| peer.name == name);
+                (peer.map_or_else(lost, |peer| peer.program.clone()), false)
+            }
+            Program::Go(name) => {
+                let file = in_go.iter().find(|(built, _)| *built == name);
+                (file.map_or_else(lost, |(_, file)| file.clone()), no_go)
+            }
+            Program::Source { interpreter, directory, file } => {
+                let source = build::places(None, directory, directory).0.join(file);
+                match build::is_installed(interpreter, "--version") {
+                    Err(why) => (Err(why), true),
+                    Ok(()) if source.is_file() => (Ok(source), false),
+                    Ok(()) => (Err(format!("there is no {}", source.display())), false),
+                }
+            }
+        };
+        BuiltTwin { twin, program, is_absent }
+    };
+    twins().map(built).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_of_its_own_and_a_source() {
+        for twin in TWINS {
+            assert_eq!(PageTwin::named(twin.name), Some(twin));
+            let (directory, file) = match twin.program {
+                Program::Rust(name) => ("benches/peers/rust/src/bin", format!("{name}.rs")),
+                Program::Go(name) => ("benches/peers/go/cmd", format!("{name}/main.go")),
+                Program::Source { directory, file, .. } => (directory, file.to_owned()),
+            };
+            let source = build::places(None, directory, directory).0.join(file);
+            assert!(source.is_file(), "{}", source.display());
+        }
+        assert_eq!(PageTwin::named("twin"), None);
+    }
+
+    #[test]
+    fn command_lines() {
+        let page = TwinPage { file: "/page.html".into(), every: 10, wait: Duration::from_micros(1500) };
+        let flags = ["--page-every=10", "--page-wait=2ms", "--page-file=/page.html"];
+        for (name, program, before) in [
+            (THREAD_POOL, "/program", &["--until-stdin-ends", "--listen=127.0.0.1:0", "--workers=100"][..]),
+            ("twin/go", "/program", &["-json", "-until-stdin-ends", "-listen=127.0.0.1:0"]),
+            ("twin/java", "java", &["/program", "--until-stdin-ends", "--listen=127.0.0.1:0", "--workers=100"]),
+        ] {
+            let twin = PageTwin::named(name).unwrap();
+            let launch = twin.launch(Path::new("/program"), &page, twin.workers);
+            let args: Vec<&str> = before.iter().copied().chain(flags).collect();
+            assert_eq!(
+                (launch.program, launch.args),
+                (PathBuf::from(program), args.into_iter().map(Into::into).collect())
+            );
+        }
+    }
+
+    #[test]
+    fn a_language_that_is_not_installed_is_the_reason() {
+        let why = build::is_installed("no-such-language", "--version").unwrap_err();
+        assert_eq!(why, "no-such-language is not installed");
+        assert!(build(&[], "system", &Shutdown::new()).is_empty());
+    }
+}
