@@ -1,24 +1,49 @@
-//! A service that wastes CPU time: the positive control of a comparison. A comparison that does not find this slowdown finds
-//! nothing.
+//! Services that take time before they answer: [`Spin`] takes CPU time, and [`BlockingWait`] blocks its thread.
+//!
+//! Both stand for the work of an application. `Spin` is also the positive control of a comparison: a comparison that does
+//! not find this slowdown finds nothing.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyserve::{Answer, Head, Reply, Request, Service};
+use rustix::time::{ClockId, clock_gettime};
 
-/// Another service, and so much time of the CPU burnt before each of its answers. Cost: that time, and at most one
-/// reading of the clock more; nothing is taken from a thread that is not running, so on a full core it is about CPU time.
+/// Another service that takes CPU time before each answer. Cost: that time, and at most one reading of the clock more.
 pub struct Spin {
     service: Arc<dyn Service>,
     time: Duration,
 }
+
+/// From this time on, the clock of the thread's CPU time is read. A reading is a system call. A shorter time is by the clock of
+/// all: then a thread that another one interrupts takes less CPU time.
+const BY_CPU_CLOCK: Duration = Duration::from_micros(20);
 
 impl Spin {
     /// `service`, slowed by `time` a request.
     pub fn new(service: Arc<dyn Service>, time: Duration) -> Self {
         Self { service, time }
     }
+
+    fn spin(&self) {
+        if self.time < BY_CPU_CLOCK {
+            let start = Instant::now();
+            while start.elapsed() < self.time {
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        let start = thread_cpu_time();
+        while thread_cpu_time().saturating_sub(start) < self.time {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 impl fmt::Debug for Spin {
@@ -29,14 +54,66 @@ impl fmt::Debug for Spin {
 
 impl Service for Spin {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let start = Instant::now();
-        while start.elapsed() < self.time {
-            std::hint::spin_loop();
-        }
+        self.spin();
         self.service.call(request, body)
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         self.service.head(head)
+    }
+}
+
+/// Another service that blocks its thread before each answer, like a client library without deferred answers. It is not what a
+/// service should do: on an asynchronous server, all connections of the thread wait. Cost: the time, and a sleep.
+pub struct BlockingWait {
+    service: Arc<dyn Service>,
+    time: Duration,
+}
+
+impl BlockingWait {
+    /// `service`, with a thread that is blocked for `time` in each request.
+    pub fn new(service: Arc<dyn Service>, time: Duration) -> Self {
+        Self { service, time }
+    }
+}
+
+impl fmt::Debug for BlockingWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockingWait").field("time", &self.time).finish_non_exhaustive()
+    }
+}
+
+impl Service for BlockingWait {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        std::thread::sleep(self.time);
+        self.service.call(request, body)
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        self.service.head(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polyserve::service::Echo;
+
+    /// Regression test: four threads on one core each took a quarter of the CPU time.
+    #[test]
+    fn threads_that_share_a_core_take_the_whole_time_each() {
+        let spin = Arc::new(Spin::new(Arc::new(Echo), Duration::from_millis(2)));
+        let spun = || {
+            let spin = Arc::clone(&spin);
+            std::thread::spawn(move || {
+                let start = thread_cpu_time();
+                spin.spin();
+                thread_cpu_time() - start
+            })
+        };
+        let threads: Vec<_> = (0..8).map(|_| spun()).collect();
+        for thread in threads {
+            assert!(thread.join().unwrap() >= Duration::from_millis(2));
+        }
     }
 }

@@ -17,7 +17,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::limits::raise_descriptors;
 use polyserve_lab::output::{print, print_json};
-use polyserve_lab::spin::Spin;
+use polyserve_lab::spin::{BlockingWait, Spin};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
@@ -59,6 +59,9 @@ pub(crate) struct ServeArgs {
     /// The time that the repo takes for each answer, like a store in another process. A new entity is stored at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     repo_delay: Option<Duration>,
+    /// The time for which each request blocks its thread, like a client library without deferred answers.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    blocking_wait: Option<Duration>,
     /// Burn this number of nanoseconds of CPU time a request: a comparison's positive control.
     #[arg(long, value_name = "NS", hide = true)]
     spin: Option<u64>,
@@ -72,7 +75,7 @@ pub(crate) struct ServeArgs {
 /// The service over the repo.
 const ENTITY: &str = "entity";
 
-/// A repo that takes longer makes no sense.
+/// A longer wait makes no sense.
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
@@ -82,18 +85,23 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
     let server = settings.make(|config| (entry.make)(config))?;
+    for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
+        if let Some(time) = time.filter(|time| *time > LONGEST_DELAY) {
+            return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
+        }
+    }
     let mut repo =
         (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
     if let Some(delay) = args.repo_delay {
-        if delay > LONGEST_DELAY {
-            return Err(Misuse(format!("--repo-delay {delay:?} is more than an hour")).into());
-        }
         repo = Arc::new(Delayed::new(repo, delay));
     }
     let store = Arc::clone(&repo);
     let mut service = (catalog.service(&args.service)?.make)(repo);
     if let Some(nanoseconds) = args.spin {
         service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
+    }
+    if let Some(time) = args.blocking_wait {
+        service = Arc::new(BlockingWait::new(service, time));
     }
     warn_of_descriptors(&settings.config);
     if args.until_stdin_ends {

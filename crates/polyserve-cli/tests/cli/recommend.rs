@@ -46,6 +46,37 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not written over"]);
 }
 
+/// Ten rounds decide: the choice is worded as one, unless the client was the limit.
+#[test]
+fn enough_rounds_are_a_decision() {
+    let dir = Dir::new("recommend-decided");
+    let line =
+        "recommend --defaults --rounds=10 --time=5m --keys=10 --connections=4 --repos=two_level --p99=1h --rate=200";
+    let line =
+        format!("{line} --servers=tokio_tcp,pool_server --cpu-per-request=50us --blocking-wait=100us --out={dir}");
+    let said = json(&line);
+    assert_eq!(
+        (&said["decided"], &said["rounds"], &said["goal_met"]),
+        (&true.into(), &10.into(), &true.into()),
+        "{said}"
+    );
+    let (rate, half_of) = (&said["rate"]["requests_per_s"], &said["rate"]["half_of"]);
+    assert_eq!((rate.as_f64(), half_of), (Some(200.0), &Value::Null));
+    for one in array(&said["ranked"]) {
+        let settings: Vec<&str> = array(&one["settings"]).iter().filter_map(Value::as_str).collect();
+        assert!(settings.contains(&"--spin=50000") && settings.contains(&"--blocking-wait=100us"), "{one}");
+        assert!(settings.iter().any(|flag| flag.starts_with("--max-connections=")), "{one}");
+        assert_ne!(one["verdict"], "too_few_rounds");
+        assert!(one["p99_interval"]["low"].is_number(), "{one}");
+    }
+    let first = said["ranked"][0]["server"].as_str().unwrap();
+    let wanted = match said["client_full"].as_bool() {
+        Some(true) => format!("undecided; first so far is {first}/two_level"),
+        _ => format!("use {first}/two_level: it keeps 99 % of the requests within 3600s"),
+    };
+    has(&printed(&line), &[&wanted, "200 req/s (poisson), as given", "measured with: tokio_tcp "]);
+}
+
 /// The first SIGINT ends the run within a round. The report is of the whole rounds, and says that the run was ended early.
 #[test]
 fn a_signal_ends_it_with_a_report() {

@@ -60,7 +60,8 @@ pub(super) fn calibrate(comparison: &mut Comparison, notebook: &mut Notebook<'_,
     }
     let roles: Vec<Role> = comparison.state.contestants.iter().map(|one| one.role).collect();
     let is_settled = notebook.records().samples().any(|(key, _)| key.round > 0);
-    for place in places(&roles, comparison.latency) {
+    comparison.state.rate = comparison.rate;
+    for place in places(&roles, comparison.latency && comparison.rate.is_none()) {
         notebook.progress.grow(CALIBRATIONS);
         let contestant = comparison.state.contestants[place].clone();
         if is_settled {
@@ -143,13 +144,15 @@ pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]
     let latencies = records.samples().filter_map(|(_, sample)| sample.measurement.latency.as_ref());
     let rate = latencies.map(|latency| latency.rate).next();
     let roles: Vec<Role> = contestants.iter().map(|(_, role)| *role).collect();
-    let (half_of, _) = contestants.get(*places(&roles, true).first()?)?;
-    let calibrated = || Some(middle(counted(records, half_of).map(|one| one.requests_per_s))? * RATE);
+    let given = records.header.plan["rate"].as_f64();
+    let half_of = || Some(&contestants.get(*places(&roles, true).first()?)?.0);
+    let calibrated = || Some(middle(counted(records, half_of()?).map(|one| one.requests_per_s))? * RATE);
     let has_latency = !records.header.plan["latency_slice_s"].is_null();
-    let requests_per_s = rate.or_else(calibrated).filter(|_| has_latency)?;
+    let requests_per_s = given.or(rate).or_else(calibrated).filter(|_| has_latency)?;
     // Records of older builds do not name the arrivals: they were even.
     let arrivals = serde_json::from_value(records.header.plan["arrivals"].clone()).unwrap_or(Arrivals::Even);
-    Some(Rate { requests_per_s, half_of: half_of.clone(), arrivals })
+    let half_of = if given.is_some() { None } else { Some(half_of()?.clone()) };
+    Some(Rate { requests_per_s, half_of, arrivals })
 }
 
 #[cfg(test)]

@@ -139,6 +139,9 @@ impl Experiment for Comparison {
             "slice_s": slice.as_secs_f64(),
             "latency_slice_s": self.latency.then_some(latency_slice.as_secs_f64()),
         });
+        if let Some(rate) = self.rate {
+            description["rate"] = json!(rate);
+        }
         for (name, value) in &self.details {
             description[*name] = value.clone();
         }

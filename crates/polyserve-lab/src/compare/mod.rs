@@ -45,7 +45,7 @@ use crate::launch::foreign::{Foreign, ForeignSources};
 /// A comparison.
 #[derive(Debug)]
 pub struct Comparison {
-    /// The contestants. One of them is the baseline. The first limit determines the rate of the latencies.
+    /// The contestants. One of them is the baseline. The first limit determines the rate of the latencies, unless it is given.
     pub contestants: Vec<Contestant>,
     /// How a contestant is measured.
     pub instrument: Instrument,
@@ -53,6 +53,8 @@ pub struct Comparison {
     pub rounds: usize,
     /// Whether latencies are measured too.
     pub latency: bool,
+    /// The rate of the latencies; `None` is half of the throughput of the first limit, or else of the baseline.
+    pub rate: Option<f64>,
     /// The contestants that cannot take part.
     pub absent: Vec<Absent<Key>>,
     /// What is shown before the run, for example why these contestants were chosen.
@@ -87,7 +89,8 @@ impl Comparison {
     /// A comparison with latencies.
     pub fn new(contestants: Vec<Contestant>, instrument: Instrument, rounds: usize) -> Self {
         let (absent, notes, details, state) = (Vec::new(), Vec::new(), Vec::new(), experiment::State::default());
-        Self { contestants, instrument, rounds, latency: true, absent, notes, details, peers: None, wide: false, state }
+        let (latency, rate, peers, wide) = (true, None, None, false);
+        Self { contestants, instrument, rounds, latency, rate, absent, notes, details, peers, wide, state }
     }
 }
 

@@ -80,16 +80,23 @@ pub struct Latency {
     pub histogram: Histogram<u64>,
 }
 
-/// The rate of the latencies: half of a contestant's throughput.
+/// The rate of the latencies: as given, or half of a contestant's throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     /// Requests per second.
     pub requests_per_s: f64,
-    /// The contestant.
-    pub half_of: String,
+    /// The contestant; `None` for a given rate.
+    pub half_of: Option<String>,
     /// The spacing of the requests. Old records do not name it: it was even.
     #[serde(default = "even")]
     pub arrivals: Arrivals,
+}
+
+impl Rate {
+    /// Where the rate is from: `half of null_epoll's throughput`.
+    pub fn origin(&self) -> String {
+        self.half_of.as_ref().map_or_else(|| String::from("as given"), |name| format!("half of {name}'s throughput"))
+    }
 }
 
 fn even() -> Arrivals {

@@ -7,7 +7,7 @@ use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, Tone, or_nothing};
 
 use super::contestant::Role;
-use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, RankingRow, Rate, Share, Side, Void};
+use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, RankingRow, Share, Side, Void};
 use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
 
 /// The max width of a line, unless all columns were asked for.
@@ -155,12 +155,9 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let of_limit = limit.map_or_else(String::new, |share| format!("of limit: share of {}'s throughput; ", share.of));
     writeln!(f, "{of_limit}CPU us/req: server's CPU time; ~ if it is no cost (--wide: why).")?;
     match rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
-        Some(Rate { requests_per_s, half_of, arrivals }) => {
-            let rate = count(*requests_per_s);
-            writeln!(
-                f,
-                "p50, p99: from the intended start at {rate} req/s ({arrivals}), half of {half_of}'s throughput."
-            )
+        Some(rate) => {
+            let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
+            writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}.")
         }
         None => Ok(()),
     }
@@ -294,12 +291,8 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     writeln!(f, "cost: requests per second of the server's CPU time; of LIMIT, cpu: the share of the limit's cost")?;
     void_notes(f, rows)?;
     if let Some(rate) = rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
-        let Rate { requests_per_s, half_of, arrivals } = rate;
-        let rate = count(*requests_per_s);
-        writeln!(
-            f,
-            "p50, p99, p99.9: from the intended start at {rate} requests/s, {arrivals} arrivals, half of {half_of}'s"
-        )?;
+        let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
+        writeln!(f, "p50, p99, p99.9: from the intended start at {per_s} requests/s, {arrivals} arrivals, {origin}")?;
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
             writeln!(f, "overloaded: in most rounds the server could not keep that rate")?;
         }

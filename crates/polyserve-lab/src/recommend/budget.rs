@@ -62,7 +62,7 @@ impl Budget {
         workload: &Workload,
         rounds: Option<usize>,
     ) -> Result<Self, Duration> {
-        let wait = workload.wait();
+        let wait = workload.longest_request();
         let stored = (STORED + STORED_BYTE * u32::try_from(workload.payload_bytes).unwrap_or(u32::MAX))
             .saturating_mul(u32::try_from(workload.keys).unwrap_or(u32::MAX));
         let warm_up = WARM_UP.max(wait * WARM_UP_WAITS);

@@ -126,10 +126,12 @@ impl CandidateSet {
         Ok(repos.into_iter().map(|entry| entry.name.clone()).collect())
     }
 
-    /// Returns the number of workers of a pool, if the workers wait: one for each concurrent request.
+    /// Returns the number of workers, if they wait: one for each concurrent request. A request that blocks holds a worker of
+    /// any server.
     fn workers(&mut self, entry: &ServerEntry, workload: &Workload) -> anyhow::Result<Option<usize>> {
-        let holds = entry.promises(Promise::LaterHoldsWorker);
-        if workload.wait_ms == 0.0 || !holds {
+        let holds = workload.wait_ms > 0.0 && entry.promises(Promise::LaterHoldsWorker);
+        let blocks = workload.blocking_wait_ms > 0.0 && (entry.make)(&ServerConfig::default().workers(1)).is_ok();
+        if !holds && !blocks {
             return Ok(None);
         }
         if (entry.make)(&ServerConfig::default())?.connections() != Connections::Multiplexed {
@@ -188,6 +190,18 @@ mod tests {
             CandidateSet::of(&Catalog::builtin(), &workload, &pool, &[]).unwrap().candidates[0].workers
         };
         assert_eq!((few(1), few(100_000)), (Some(4), Some(512)));
+    }
+
+    /// A request that blocks holds a thread of an asynchronous server too.
+    #[test]
+    fn a_server_that_blocks_has_a_worker_for_each_connection() {
+        let blocking = of(&Workload { blocking_wait_ms: 5.0, ..workload() });
+        let workers = |server: &str| {
+            let one = blocking.candidates.iter().find(|one| one.server == server).unwrap();
+            one.workers
+        };
+        assert_eq!((workers("tokio_tcp"), workers("pool_server/mpsc_pool")), (Some(64), Some(64)));
+        assert_eq!(workers("leader_followers"), None, "it has a thread for each connection");
     }
 
     #[test]

@@ -39,8 +39,11 @@ pub struct Recommendation {
     pub ranked: Vec<Ranked>,
     /// The winner; `None` if no candidate was measured.
     pub choice: Option<Choice>,
-    /// Whether a candidate meets the latency goal; `None` without a goal.
+    /// Whether a candidate meets the latency goal; `None` without a goal, and if it is too near to tell.
     pub goal_met: Option<bool>,
+    /// Whether the client had no time left with the winner: then the servers may be able to do more.
+    #[serde(default)]
+    pub client_full: bool,
     /// The candidates without figures, and why.
     pub failed: Vec<Failed<Key>>,
     /// The share of the cores' time that other processes used, if it is known.
@@ -63,8 +66,14 @@ pub struct Ranked {
     pub of_winner: Option<Estimate>,
     /// The verdict on that; `None` for the winner, and without a ratio.
     pub verdict: Option<Verdict>,
-    /// Whether it meets the latency goal; `None` without a goal.
+    /// Whether it meets the latency goal; `None` without a goal, and if it is too near to tell.
     pub meets_goal: Option<bool>,
+    /// The 95 % interval of its p99 in microseconds; `None` with too few rounds.
+    #[serde(default)]
+    pub p99_interval: Option<Interval>,
+    /// The settings that it was measured with, as flags.
+    #[serde(default)]
+    pub settings: Vec<String>,
     /// Requests per second.
     pub requests_per_s: f64,
     /// Requests per second of the server's CPU time.
@@ -113,6 +122,8 @@ pub struct Basis<'a> {
     pub defaulted: &'a [String],
     /// The candidates.
     pub candidates: &'a [Candidate],
+    /// The settings of the candidates by name, as flags.
+    pub settings: &'a [(String, Vec<String>)],
     /// Why these candidates.
     pub because: &'a [String],
     /// The seed of the resamples.
@@ -137,14 +148,27 @@ impl Recommendation {
                 let candidate = candidates.iter().find(|one| one.name() == row.name)?;
                 let entry = entries.iter().find(|entry| entry.name == row.name)?;
                 let latency = entry.usual_latencies();
-                Some(Standing { row, candidate, entry, latency, meets_goal: goal.map(|goal| meets(latency, goal)) })
+                let p99_interval = p99_interval(entry, seed);
+                let meets_goal = goal.and_then(|goal| meets(latency, p99_interval, goal));
+                let own = basis.settings.iter().find(|(name, _)| *name == row.name);
+                let settings = own.map_or(&[][..], |(_, settings)| settings);
+                Some(Standing { row, candidate, entry, latency, p99_interval, settings, meets_goal })
             })
             .collect();
-        let goal_met = goal.map(|_| rows.iter().any(|one| one.meets_goal == Some(true)));
-        // The rows are in the order of their throughput, and the sort is stable.
+        let has_one = |wanted: Option<bool>| rows.iter().any(|one| one.meets_goal == wanted);
+        let goal_met = match goal {
+            Some(_) if has_one(Some(true)) => Some(true),
+            Some(_) if !has_one(None) => Some(false),
+            _ => None,
+        };
+        // The rows are in the order of their throughput, and the sort is stable. One that is too near to tell is in the middle.
         match goal_met {
             Some(false) => rows.sort_by(|a, b| p99(a.latency).total_cmp(&p99(b.latency))),
-            _ => rows.sort_by_key(|one| one.meets_goal == Some(false)),
+            _ => rows.sort_by_key(|one| match one.meets_goal {
+                Some(true) => 0,
+                None => 1,
+                Some(false) => 2,
+            }),
         }
         let band = ranking.bands.throughput.map(either_way);
         let rounds = entries.iter().map(|entry| entry.rounds.iter().flatten().count()).max().unwrap_or(0);
@@ -166,6 +190,7 @@ impl Recommendation {
             ranked,
             choice,
             goal_met,
+            client_full: rows.first().is_some_and(|first| first.row.saturated == CLIENT),
             failed: ranking.failed.clone(),
             others: ranking.others,
             time_was_up: basis.time_was_up,
@@ -180,14 +205,19 @@ struct Standing<'a> {
     row: &'a RankingRow,
     entry: &'a RankingEntry<'a>,
     latency: Option<Latencies>,
+    p99_interval: Option<Interval>,
+    settings: &'a [String],
     meets_goal: Option<bool>,
 }
+
+/// The busy side of a contestant, if only the client had no time left.
+const CLIENT: &str = "client";
 
 /// Returns the ranks of `rows`; the first row is the winner's. If no candidate meets the goal, latency decides and throughput makes
 /// no ties.
 fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: u64) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = Vec::new();
-    for Standing { candidate, row, entry, latency, meets_goal } in rows {
+    for Standing { candidate, row, entry, latency, p99_interval, settings, meets_goal } in rows {
         let winner = rows.first().filter(|winner| winner.row.name != row.name);
         let of_winner = winner.and_then(|winner| throughput_ratio(entry, winner.entry, seed));
         let verdict = of_winner.map(|ratio| ratio.verdict(band));
@@ -199,6 +229,8 @@ fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: 
             of_winner,
             verdict,
             meets_goal: *meets_goal,
+            p99_interval: *p99_interval,
+            settings: settings.to_vec(),
             requests_per_s: row.requests_per_s,
             requests_per_cpu_s: row.requests_per_cpu_s,
             latency: *latency,
@@ -226,8 +258,23 @@ fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
     is_slower.then(|| Margin { over: other.candidate.name(), ratio: ratio.recip(), interval })
 }
 
-fn meets(latency: Option<Latencies>, goal_ms: f64) -> bool {
-    latency.is_some_and(|latency| !latency.overloaded && latency.p99_us <= goal_ms * 1000.0)
+/// Returns whether the p99 is within the goal. `None` if its interval has the goal in it: then it is too near to tell.
+fn meets(latency: Option<Latencies>, interval: Option<Interval>, goal_ms: f64) -> Option<bool> {
+    let goal_us = goal_ms * 1000.0;
+    let Some(latency) = latency.filter(|latency| !latency.overloaded) else { return Some(false) };
+    match interval {
+        Some(Interval { high, .. }) if high <= goal_us => Some(true),
+        Some(Interval { low, .. }) if low > goal_us => Some(false),
+        Some(_) => None,
+        None => Some(latency.p99_us <= goal_us),
+    }
+}
+
+/// Returns the interval of the median of the rounds' p99s; `None` with fewer rounds than a verdict needs.
+fn p99_interval(entry: &RankingEntry<'_>, seed: u64) -> Option<Interval> {
+    let rounds = entry.rounds.iter().flatten().filter_map(|round| round.latency.as_ref());
+    let p99s: Vec<f64> = rounds.map(|latency| latency.p99_us).collect();
+    Estimate::of(&p99s, seed).filter(|estimate| estimate.rounds >= LEAST_ROUNDS).map(|estimate| estimate.interval)
 }
 
 /// Returns the p99 in microseconds; infinity if the candidate was overloaded.

@@ -8,8 +8,9 @@ use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::choice::{Choice, Margin, Ranked, Recommendation};
+use crate::experiment::distinct;
 use crate::journal::of_kind;
-use crate::statistics::LEAST_ROUNDS;
+use crate::statistics::{Interval, LEAST_ROUNDS};
 
 /// Returns the last recommendation of a record as a table.
 ///
@@ -35,12 +36,12 @@ fn ranked(recommendation: &Recommendation) -> Table {
     let table = Table::of_numbers(&header);
     let mut table = texts.iter().filter_map(places).fold(table, Table::with_texts_in);
     for one in ranked {
-        table.row(cells(one, has_workers));
+        table.row(cells(one, has_workers, workload.p99_goal_ms.is_some()));
     }
     table
 }
 
-fn cells(one: &Ranked, has_workers: bool) -> Vec<String> {
+fn cells(one: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     let ratio = one.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
     let verdict = one.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
     let mut cells = vec![one.rank.to_string(), one.candidate.name()];
@@ -49,9 +50,18 @@ fn cells(one: &Ranked, has_workers: bool) -> Vec<String> {
     cells.extend(match one.latency {
         None => [NOTHING; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
-        Some(latency) => [latency.p50_us, latency.p99_us].map(time_us),
+        Some(latency) => {
+            let interval = one.p99_interval.filter(|_| has_goal);
+            let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", time_us(low), time_us(high)));
+            [time_us(latency.p50_us), time_us(latency.p99_us) + &interval.unwrap_or_default()]
+        }
     });
-    cells.extend(one.meets_goal.map(|meets| String::from(if meets { "yes" } else { "no" })));
+    let met = match one.meets_goal {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "too near",
+    };
+    cells.extend(has_goal.then(|| met.to_owned()));
     cells.push(or_nothing(one.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
     cells.push(or_nothing(one.loaded_bytes.map(bytes)));
     cells.push(one.saturated.clone());
@@ -67,17 +77,18 @@ impl fmt::Display for Recommendation {
         self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "\n{}", ranked(self))?;
         if let Some(rate) = &self.rate {
-            let (rate, half_of, arrivals) = (count(rate.requests_per_s), &rate.half_of, rate.arrivals);
-            writeln!(
-                f,
-                "p50, p99: from the intended start at {rate} req/s ({arrivals}), half of {half_of}'s throughput"
-            )?;
+            let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
+            writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}")?;
         }
         if let Some(band) = self.tie_band {
             writeln!(f, "ratio: throughput relative to the first; a tie overlaps {band}, the first to itself (A/A)")?;
         }
         if let Some(others) = self.others.filter(|others| *others > 0.05) {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
+        }
+        let settings = self.ranked.iter().map(|one| (one.candidate.server.as_str(), one.settings.join(" ")));
+        for (server, settings) in distinct(settings).iter().filter(|(_, settings)| !settings.is_empty()) {
+            writeln!(f, "measured with: {server} {settings}")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
         if self.time_was_up {
@@ -101,13 +112,20 @@ impl Recommendation {
         let Choice { candidate, ties, margin, lines } = choice;
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
         let name = candidate.name();
-        let name = if self.decided { format!("use {name}") } else { format!("undecided; first so far is {name}") };
+        let is_decided = self.decided && !self.client_full;
+        let name = if is_decided { format!("use {name}") } else { format!("undecided; first so far is {name}") };
         match (self.goal_met, goal) {
+            (None, Some(goal)) => {
+                writeln!(f, "\n{name}: it is too near to tell whether it keeps 99 % of the requests within {goal:?}")?;
+            }
             (Some(false), Some(goal)) => {
                 writeln!(f, "\nno candidate keeps 99 % of the requests within {goal:?}; the nearest: {name}")?;
             }
             (Some(true), Some(goal)) => writeln!(f, "\n{name}: it keeps 99 % of the requests within {goal:?}")?,
             _ => writeln!(f, "\n{name}")?,
+        }
+        if self.client_full {
+            writeln!(f, "client full: the client had no time left, so the servers may be able to do more")?;
         }
         if !ties.is_empty() {
             writeln!(f, "its difference to these is within the noise: {}", ties.join(", "))?;

@@ -20,6 +20,15 @@ pub struct Workload {
     pub keep_alive: bool,
     /// How long a request waits for another service, in milliseconds.
     pub wait_ms: f64,
+    /// The time for which a request blocks its thread, in milliseconds. Older records have none.
+    #[serde(default)]
+    pub blocking_wait_ms: f64,
+    /// The CPU time that a request takes in addition to the server's, in milliseconds. Older records have none.
+    #[serde(default)]
+    pub cpu_ms: f64,
+    /// Requests per second that the latencies are measured at; `None` is half of the first candidate's throughput.
+    #[serde(default)]
+    pub rate_per_s: Option<f64>,
     /// Characters of an entity's description.
     pub payload_bytes: usize,
     /// The number of entities.
@@ -53,6 +62,13 @@ impl Workload {
     /// Returns how long a request waits for another service.
     pub fn wait(&self) -> Duration {
         Duration::from_secs_f64(self.wait_ms / 1000.0)
+    }
+
+    /// Returns the longest time of a request: it waits, and the other requests take the cores before it. A server has a worker
+    /// for each request that blocks.
+    pub fn longest_request(&self) -> Duration {
+        let cpu_ms = self.cpu_ms * (self.connections as f64 / self.cores.max(1) as f64).max(1.0);
+        Duration::from_secs_f64((self.wait_ms + self.blocking_wait_ms + cpu_ms) / 1000.0)
     }
 
     /// Returns what the choice of repos depends on.
@@ -94,6 +110,15 @@ impl fmt::Display for Workload {
         if self.wait_ms > 0.0 {
             write!(f, "each request waits {} ms for something else; ", self.wait_ms)?;
         }
+        if self.blocking_wait_ms > 0.0 {
+            write!(f, "each request blocks its thread for {} ms; ", self.blocking_wait_ms)?;
+        }
+        if self.cpu_ms > 0.0 {
+            write!(f, "each request takes {} ms of CPU time more; ", self.cpu_ms)?;
+        }
+        if let Some(rate) = self.rate_per_s {
+            write!(f, "{} requests per second; ", count(rate))?;
+        }
         if let Some(limit) = self.memory_limit_bytes {
             write!(f, "at most {} for the entities; ", bytes(limit as f64))?;
         }
@@ -111,6 +136,9 @@ pub(super) mod tests {
             connections: CONNECTIONS,
             keep_alive: KEEP_ALIVE,
             wait_ms: 0.0,
+            blocking_wait_ms: 0.0,
+            cpu_ms: 0.0,
+            rate_per_s: None,
             payload_bytes: PAYLOAD,
             keys: KEYS,
             cores: 1,
@@ -130,6 +158,12 @@ pub(super) mod tests {
         let text = waiting.to_string();
         assert!(text.contains("one for each request; each request waits 2.5 ms for something else; "), "{text}");
         assert_eq!(waiting.wait(), Duration::from_micros(2500));
+        let held = Workload { blocking_wait_ms: 1.0, cpu_ms: 0.5, rate_per_s: Some(2000.0), ..waiting };
+        let text = held.to_string();
+        let wanted =
+            "blocks its thread for 1 ms; each request takes 0.5 ms of CPU time more; 2,000 requests per second; ";
+        assert!(text.contains(wanted), "{text}");
+        assert_eq!(held.longest_request(), Duration::from_micros(2500 + 1000 + 32 * 500));
     }
 
     #[test]

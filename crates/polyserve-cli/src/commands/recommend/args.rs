@@ -19,9 +19,18 @@ pub(crate) struct RecommendArgs {
     /// Whether connections are kept. Otherwise each request has its own. [default: true]
     #[arg(long, value_name = "true|false")]
     pub(super) keep_alive: Option<bool>,
-    /// How long a request waits for another service. [default: 0s]
+    /// How long a request waits for another service, without a thread. [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) wait: Option<Duration>,
+    /// The time for which a request blocks its thread, like a client library without async. [default: 0s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(super) blocking_wait: Option<Duration>,
+    /// The CPU time that the application takes for a request, in addition to the server's. [default: 0s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(super) cpu_per_request: Option<Duration>,
+    /// Requests per second, at which the latencies are measured. [default: half of the first candidate's throughput]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(super) rate: Option<u32>,
     /// Characters of an entity's description. [default: 15]
     #[arg(long, value_name = "BYTES")]
     pub(super) payload: Option<usize>,

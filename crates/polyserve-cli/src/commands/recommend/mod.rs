@@ -63,8 +63,11 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     let of_comparison = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
     let mut record = Journal::named(args.out.as_deref(), COMPARISON, &of_comparison)?;
     let records = experiment::run(&mut comparison, &of_comparison, &mut record, &session.stop)?;
+    let settings: Vec<(String, Vec<String>)> =
+        comparison.contestants.iter().map(|one| (one.name.clone(), flags_of(one))).collect();
     let basis = Basis {
         catalog,
+        settings: &settings,
         workload: &workload,
         defaulted: &defaulted,
         candidates: &set.candidates,
@@ -95,13 +98,21 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
             "--cores {cores}: there {there} here; measure on a machine like the one that will serve"
         ));
     }
-    if wait > LONGEST_WAIT {
-        return misuse(format!("--wait {wait:?} is more than {LONGEST_WAIT:?}"));
+    let milliseconds = |time: f64| Duration::from_secs_f64(time / 1000.0);
+    for (flag, time) in [
+        ("--wait", wait),
+        ("--blocking-wait", milliseconds(workload.blocking_wait_ms)),
+        ("--cpu-per-request", milliseconds(workload.cpu_ms)),
+    ] {
+        if time > LONGEST_WAIT {
+            return misuse(format!("{flag} {time:?} is more than {LONGEST_WAIT:?}"));
+        }
     }
+    let least = workload.wait_ms + workload.blocking_wait_ms + workload.cpu_ms;
     match p99_goal_ms {
         Some(goal) if goal <= 0.0 => misuse("--p99 must be above 0".into()),
-        Some(goal) if goal <= workload.wait_ms && workload.wait_ms > 0.0 => {
-            misuse(format!("--p99 {goal}ms: no server can, for every request waits {} ms by itself", workload.wait_ms))
+        Some(goal) if goal <= least && least > 0.0 => {
+            misuse(format!("--p99 {goal}ms: no server can, for every request takes {least} ms by itself"))
         }
         _ => Ok(()),
     }
@@ -137,6 +148,7 @@ impl RecommendArgs {
             })?;
         let instrument = self.instrument(session, workload, &budget)?;
         let mut comparison = Comparison::new(contestants, instrument, budget.rounds);
+        comparison.rate = workload.rate_per_s;
         comparison.absent = absent;
         Ok(comparison)
     }
@@ -168,6 +180,16 @@ impl RecommendArgs {
     }
 }
 
+/// The flags with which a contestant is started, other than its server and repo.
+fn flags_of(contestant: &Contestant) -> Vec<String> {
+    let args = contestant.launch.args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    let is_setting = |arg: &String| {
+        let fixed = ["--server=", "--repo=", "--listen=", "--json", "--until-stdin-ends"];
+        arg.starts_with("--") && !fixed.iter().any(|fixed| arg.starts_with(fixed))
+    };
+    args.filter(is_setting).collect()
+}
+
 /// Returns a candidate as a contestant, with settings under which no connection is rejected because it waited.
 fn contestant(
     catalog: &Catalog,
@@ -183,10 +205,17 @@ fn contestant(
     if wait_ms > 0.0 {
         flags.push(format!("--repo-delay={}", humantime::format_duration(workload.wait())));
     }
+    if workload.blocking_wait_ms > 0.0 {
+        let time = Duration::from_secs_f64(workload.blocking_wait_ms / 1000.0);
+        flags.push(format!("--blocking-wait={}", humantime::format_duration(time)));
+    }
+    if workload.cpu_ms > 0.0 {
+        flags.push(format!("--spin={:.0}", workload.cpu_ms * 1e6));
+    }
     let launch = serve(&candidate.server, &candidate.repo, &flags, Vec::new());
     Ok(Contestant::new(&candidate.name(), Role::Ranked, launch).with(|one| {
         one.shape = Some(server.connections());
         one.bound = bound(server.as_ref(), &config, connections);
-        one.wait = workload.wait();
+        one.wait = workload.longest_request();
     }))
 }

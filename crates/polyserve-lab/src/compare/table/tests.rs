@@ -2,6 +2,7 @@ use super::*;
 use crate::compare::Key;
 use crate::compare::contract::Contract;
 use crate::compare::ranking::{Bands, Latencies};
+use crate::compare::sample::Rate;
 use crate::experiment::Failed;
 use crate::statistics::Estimate;
 use polyserve_conformance::address::{AddressReport, FailedProperty, Group};
@@ -58,7 +59,7 @@ fn a_table() {
         limit,
     ];
     let ranking = Ranking {
-        rate: Some(Rate { requests_per_s: 500.0, half_of: "null_epoll".into(), arrivals: Arrivals::Even }),
+        rate: Some(Rate { requests_per_s: 500.0, half_of: Some("null_epoll".into()), arrivals: Arrivals::Even }),
         contracts: vec![Contract { name: "peer/theirs".into(), keeps_framing: false, report: theirs }],
         failed: vec![Failed { key: Key::new(1, "broken"), why: "it ended by itself".into(), wrong: true }],
         others: Some(0.25),
@@ -77,7 +78,7 @@ fn a_table() {
         "workload: GET of one entity",
         "ties: ratios that overlap the baseline relative to itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
         "~client full: the client was saturated: the cost includes the server's wake-ups",
-        "p50, p99, p99.9: from the intended start at 500 requests/s, even arrivals, half of null_epoll's",
+        "p50, p99, p99.9: from the intended start at 500 requests/s, even arrivals, half of null_epoll's throughput",
         "peer/theirs fails 1 of 2; head: two_hosts_are_refused",
         "not ranked: broken: it ended by itself",
         "other processes had 25 % of the cores' time: the intervals are wider",
@@ -103,7 +104,7 @@ fn ranking(rows: Vec<RankingRow>) -> Ranking {
         baseline: "base".into(),
         rounds: 12,
         asked: "GET of one entity".into(),
-        rate: Some(Rate { requests_per_s: 50_000.0, half_of: "null_epoll".into(), arrivals: Arrivals::Poisson }),
+        rate: Some(Rate { requests_per_s: 50_000.0, half_of: Some("null_epoll".into()), arrivals: Arrivals::Poisson }),
         bands: Bands { throughput: band, cost: band },
         rows,
         contracts: Vec::new(),

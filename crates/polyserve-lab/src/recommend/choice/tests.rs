@@ -48,12 +48,15 @@ fn of_rounds(
         })
         .collect();
     let ranking = Ranking::new(&entries, None, 0);
+    let settings: Vec<(String, Vec<String>)> =
+        candidates.iter().map(|one| (one.name(), vec![String::from("--queue=7")])).collect();
     let workload = Workload { p99_goal_ms: goal_ms, ..workload() };
     let basis = Basis {
         catalog: &Catalog::builtin(),
         workload: &workload,
         defaulted: &[],
         candidates: &candidates,
+        settings: &settings,
         because: &[],
         seed: 0,
         time_was_up: false,
@@ -122,4 +125,20 @@ fn too_few_rounds_are_no_verdict() {
     assert!(recommended.to_string().contains("\nundecided; first so far is b/two_level\n"), "{recommended}");
     let choice = recommended.choice.unwrap();
     assert!(choice.ties.is_empty() && choice.margin.is_none());
+}
+
+/// The interval of the p99 decides whether the goal is met.
+#[test]
+fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
+    let spread = |round: usize, p99_ms: f64| p99_ms * (0.9 + 0.02 * (round % 11) as f64);
+    let recommended = of_rounds(Some(5.0), 12, &[("a", 100.0, 5.0), ("b", 150.0, 9.0)], spread);
+    assert_eq!((ranks(&recommended), recommended.goal_met), (vec![("a", 1), ("b", 2)], None));
+    assert_eq!((recommended.ranked[0].meets_goal, recommended.ranked[1].meets_goal), (None, Some(false)));
+    let text = recommended.to_string();
+    assert!(text.contains("\nuse a/two_level: it is too near to tell whether it keeps 99 %"), "{text}");
+    assert!(text.contains("too near") && text.contains("measured with: a --queue=7\n"), "{text}");
+    // One that meets the goal precedes it, although it is slower.
+    let with_one = of_rounds(Some(5.0), 12, &[("a", 100.0, 5.0), ("b", 50.0, 1.0)], spread);
+    assert_eq!((ranks(&with_one), with_one.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
+    assert!(with_one.choice.unwrap().margin.is_none());
 }
