@@ -28,5 +28,9 @@ pub const TASKS_GO: &str = include_str!("../published/conctest_go.csv");
 pub const TASKS_RUST: &str = include_str!("../published/conctest_rust.csv");
 /// The page that sometimes waits.
 pub const PAGE: &str = include_str!("../published/page_delay.csv");
+/// The same: the phases of its requests.
+pub const PAGE_ROWS: &str = include_str!("../published/page_rows.csv");
+/// The same: its bytes.
+pub const PAGE_BYTES: &str = include_str!("../published/page_bytes.csv");
 /// The ladder of optimisations.
 pub const LADDER: &str = include_str!("../published/welcome_ladder.csv");

@@ -4,8 +4,11 @@
 const choicesOf = (cells) => d3.sort(d3.rollups(cells, (some) => some.length, workers), ([, count]) => -count).map(([name]) => name);
 
 drawings.page = (record, section) => {
-  const cells = record.lines.cell ?? [];
-  const sweep = cells.filter((cell) => cell.part !== "published");
+  // A twin has several rounds, and a server may have its page in memory and from a file.
+  const cells = (record.lines.cell ?? []).filter((cell) => (cell.round ?? 1) === 1)
+    .map((cell) => (cell.page === "file" && cell.part !== "twins" ? { ...cell, server: `${cell.server}, from a file` } : cell));
+  const sweep = cells.filter((cell) => (cell.part ?? "sweep") === "sweep");
+  const listings = cells.filter((cell) => cell.part === "twins" && cell.published_as);
   const waits = distinct(cells, (cell) => `Every ${cell.every}th request waits ${cell.wait_s} s`).join("; ");
   if (waits) section.append(h("p", {}, `${waits}; ${distinct(cells, (cell) => cell.connections).join(", ")} connections.`));
   chart(section, "Requests a second against the pool's size",
@@ -17,7 +20,7 @@ drawings.page = (record, section) => {
       return percentileCurves(width, some.flatMap((cell) =>
         (percentiles(cell) ?? []).map((point) => ({ name: cell.server, ...point }))));
     }, { Workers: choicesOf(cells) });
-  againstPublished(section, cells.filter((cell) => cell.published_as));
+  againstPublished(section, listings.length > 0 ? listings : cells.filter((cell) => cell.published_as && cell.page !== "file"));
   chart(section, "CPU", null, (width, chosen) => bars(width, cells.filter((cell) => workers(cell) === chosen.Workers)
     .map((cell) => ({ name: cell.server, value: cell.server_busy })), { label: "server's CPU, in cores", format: percent }),
   { Workers: choicesOf(cells) });

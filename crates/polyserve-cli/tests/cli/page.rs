@@ -1,8 +1,10 @@
 //! `polyserve page`: bounds and counts, no speeds.
 
+use std::io::Write as _;
+
 use serde_json::Value;
 
-use super::{Dir, array, ended, has, json, misused, printed, text};
+use super::{Dir, array, ended, has, json, misused, printed, run, text};
 
 const TINY: &str = "page --parts=sweep --requests=40 --connections=5 --page-every=5 --page-wait=2ms";
 const RECORD: &str = "page.jsonl";
@@ -61,16 +63,35 @@ fn the_published_set_up_is_a_part_of_the_run() {
     for start in [
         "thread-pool-100 (published)",
         "pool_server/mpsc_pool (here)",
+        "pool_server/mpsc_pool (here, from a file)",
         "async-std (published)",
         "smol (here)",
+        "smol (here, from a file)",
         "undecided: ",
     ] {
         assert!(said.lines().any(|line| line.starts_with(start)), "{start}: {said}");
     }
     let cells = dir.recorded(RECORD, "cell");
-    let of: Vec<_> = cells.iter().map(|cell| (&cell["published_as"], &cell["workers"], &cell["part"])).collect();
-    let part = &"published".into();
-    assert_eq!(of, [(&"thread-pool-100".into(), &100.into(), part), (&"async-std".into(), &Value::Null, part)]);
+    let of = |cell: &Value| ["published_as", "workers", "page", "part"].map(|name| cell[name].clone());
+    let due = |published_as: &str, workers: Value, page: &str| {
+        [published_as.into(), workers, page.into(), "published".into()]
+    };
+    let pool = |page| due("thread-pool-100", 100.into(), page);
+    let smol = |page| due("async-std", Value::Null, page);
+    assert_eq!(cells.iter().map(of).collect::<Vec<_>>(), [pool("memory"), pool("file"), smol("memory"), smol("file")]);
+    for cell in &cells {
+        assert!(cell["cpu_us_per_request"].as_f64().unwrap() > 0.0, "{cell}");
+        assert!(cell["peak_memory_bytes"].as_u64().unwrap() > 100_000, "{cell}");
+        assert!(cell["received_bytes"].as_u64().unwrap() > 1_760_000, "{cell}");
+        assert!(cell["phases"]["total"]["max_ms"].as_f64().unwrap() >= 10.0, "{cell}");
+    }
+    for (file, published) in [
+        ("page_rows.csv", polyserve_experiments::published::PAGE_ROWS),
+        ("page_bytes.csv", polyserve_experiments::published::PAGE_BYTES),
+    ] {
+        let text = dir.read(file);
+        assert!(text.starts_with(published.lines().next().unwrap()) && text.lines().count() > 4, "{text}");
+    }
     for cell in &cells {
         assert_eq!(
             (&cell["requests"], &cell["connections"], &cell["every"]),
@@ -78,6 +99,26 @@ fn the_published_set_up_is_a_part_of_the_run() {
         );
         assert_eq!(cell["connections_bound_per_s"], 100_000.0);
     }
+}
+
+/// The twins that need no build: each is measured, or named with the reason.
+#[test]
+fn twins_in_other_languages() {
+    let dir = Dir::new("page-twins");
+    let line = format!("page --parts=twins --page-wait=10ms --rounds=1 --servers=twin/node,twin/java --out={dir}");
+    let output = run(&line);
+    let said = text(&output.stdout);
+    let cells = dir.recorded(RECORD, "cell");
+    for (twin, workers, interpreter) in [("twin/node", Value::Null, "node"), ("twin/java", 100.into(), "java")] {
+        let Some(cell) = cells.iter().find(|cell| cell["server"] == twin) else {
+            has(&said, &[&format!("not run: {twin}"), &format!("{interpreter} is not installed")]);
+            let _ = writeln!(std::io::stderr(), "not run: {twin}: {interpreter} is not installed");
+            continue;
+        };
+        assert_eq!((&cell["part"], &cell["workers"], &cell["requests"]), (&"twins".into(), &workers, &10_000.into()));
+        assert!(said.lines().any(|line| line.starts_with(twin)), "{said}");
+    }
+    has(&misused("page --parts=sweep --servers=twin/node"), &["none of these servers"]);
 }
 
 /// A server with a wrong answer has no row; the record has the reason, and a rerun does not measure the server again.

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records};
+use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records, interleaved};
 use polyserve_report::Summary;
 
 use super::record::{Key, Sample};
@@ -14,7 +14,7 @@ use super::{Conditions, PageServer, Part, chart, table};
 /// The page that sometimes waits, on all entrants.
 #[derive(Debug)]
 pub struct WaitingPage {
-    /// How the servers of the published part are loaded.
+    /// How the servers of the published part and the twins are loaded.
     pub published: Conditions,
     /// How the servers of the sweep are loaded.
     pub sweep: Conditions,
@@ -38,7 +38,11 @@ impl Experiment for WaitingPage {
     fn describe(&self) -> Value {
         let planned = |part: Part| -> Vec<Value> {
             let entrants = self.entrants.iter().filter(|entrant| entrant.part == part);
-            entrants.map(|PageServer { name, workers, requests, .. }| json!([name, workers, requests])).collect()
+            entrants
+                .map(|PageServer { name, workers, requests, page, rounds, .. }| {
+                    json!([name, workers, requests, page, rounds])
+                })
+                .collect()
         };
         let Conditions { connections, every, wait, .. } = &self.sweep;
         json!({
@@ -47,20 +51,29 @@ impl Experiment for WaitingPage {
             "every": every,
             "connections": connections,
             "published": planned(Part::Published),
+            "twins": planned(Part::Twins),
             "sweep": planned(Part::Sweep),
             "settings": self.settings,
         })
     }
 
     fn plan(&self) -> Plan<Key> {
-        Plan { absent: self.absent.clone(), ..Plan::series(self.entrants.iter().map(PageServer::key)) }
+        let keys = |part: Part, round: usize| -> Vec<Key> {
+            let own = self.entrants.iter().filter(|entrant| entrant.part == part && round <= entrant.rounds);
+            own.map(|entrant| entrant.key(round)).collect()
+        };
+        let rounds = self.entrants.iter().map(|entrant| entrant.rounds).max().unwrap_or_default();
+        let twins = (1..=rounds).flat_map(|round| interleaved(round, &keys(Part::Twins, round)));
+        let published = keys(Part::Published, 1);
+        let all = published.into_iter().chain(twins).chain(keys(Part::Sweep, 1));
+        Plan { absent: self.absent.clone(), ..Plan::series(all) }
     }
 
     fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
-        let entrant = self.entrants.iter().find(|entrant| entrant.key() == *key);
+        let entrant = self.entrants.iter().find(|entrant| entrant.key(key.round) == *key);
         let entrant = entrant.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         match key.part {
-            Part::Published => self.published.measure(entrant),
+            Part::Published | Part::Twins => self.published.measure(entrant),
             Part::Sweep => self.sweep.measure(entrant),
         }
     }
@@ -71,12 +84,11 @@ impl Experiment for WaitingPage {
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let Report { rows, claims, .. } = report;
-        let csv = table::csv(rows)?;
         Ok(Summary {
             tables: table::tables(rows)?,
             charts: chart::charts(rows),
             claims: claims.clone(),
-            csv: vec![(String::new(), csv)],
+            csv: table::csv_files(rows)?,
         })
     }
 }

@@ -5,8 +5,10 @@
 //! `c` connections send at most `c x n / wait` requests a second. The published figures of all four contestants are at
 //! this second bound.
 //!
-//! The run has two parts. In [`Part::Published`] the four published contestants are loaded as published, but all waits may
-//! be scaled. In [`Part::Sweep`] every server of a catalog is loaded with pools of every size.
+//! The run has three parts. In [`Part::Published`] the catalog's servers that stand for the four published contestants are
+//! loaded as published, but all waits may be scaled; their page is in memory, or in a file that is read for each request. In
+//! [`Part::Twins`] the published listings are loaded in the same way, and servers in other languages, in rounds. In
+//! [`Part::Sweep`] every server of a catalog is loaded with pools of every size.
 //!
 //! Invariant: a cell has a sample only if every answer was the page, to the byte, and the server's own count of answers
 //! agrees. Cost: a process and `requests / bound` seconds for each cell.
@@ -14,12 +16,14 @@
 //! # Layout
 //!
 //! * [`published`]: the published figures and set-up. [`experiment`]: the experiment in the framework.
-//! * [`record`]: the samples. [`report`]: the result. [`table`], `chart`, [`claims`]: the tables, charts and
-//!   verdicts.
+//! * [`page_file`]: the page as a file. [`record`]: the samples. [`report`]: the result.
+//! * [`table`], `phase_table`, `chart`, [`claims`], `twin_claims`: the tables, charts and verdicts.
 
 mod chart;
 pub mod claims;
 pub mod experiment;
+pub mod page_file;
+mod phase_table;
 pub mod published;
 pub mod record;
 pub mod report;
@@ -34,14 +38,17 @@ use polyserve_load::{CpuSource, Exchange, Load, LoadError, Report as Loaded, Run
 use polyserve_lab::compare::sample::microseconds;
 use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::drain::check_count;
+use polyserve_lab::launch::drain::{check_answered, check_count};
 use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::machine::proc;
 
 pub use experiment::WaitingPage;
+use hdrhistogram::Histogram;
+pub use page_file::PageFile;
 use published::PageFigures;
-pub use record::Part;
-use record::{Bounds, Key, Sample};
+use record::{Bounds, Details, Key, PhaseFigures, Phases, Sample};
+pub use record::{PageSource, Part};
 
 /// How servers are loaded.
 #[derive(Clone, Debug)]
@@ -75,6 +82,10 @@ pub struct PageServer {
     pub waiting: Option<usize>,
     /// The number of requests.
     pub requests: u64,
+    /// Where its page is.
+    pub page: PageSource,
+    /// The number of rounds.
+    pub rounds: usize,
     /// Its process.
     pub launch: Launch,
 }
@@ -83,9 +94,10 @@ pub struct PageServer {
 const MAX_REQUESTS: u64 = 10_000;
 
 impl PageServer {
-    /// Its cell.
-    pub fn key(&self) -> Key {
-        Key { part: self.part, server: self.name.clone(), workers: self.workers }
+    /// Its cell in a round.
+    pub fn key(&self, round: usize) -> Key {
+        let Self { part, workers, page, .. } = *self;
+        Key { part, server: self.name.clone(), workers, page, round }
     }
 }
 
@@ -117,11 +129,15 @@ impl Conditions {
         let load = self.load(entrant, &process)?;
         let loaded = run(&load, &mut |_| {}).map_err(Absence::from).and_then(Absence::unless_right);
         let loaded = loaded.map_err(|absence| absence.explained(&mut process))?;
+        let peak = proc::resident(process.pid()).ok().map(|resident| resident.peak);
         let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
-            check_count(last_line.as_deref(), entrant.requests)?;
+            let check = if entrant.part == Part::Twins { check_answered } else { check_count };
+            check(last_line.as_deref(), entrant.requests)?;
         }
-        Ok(self.sample(entrant, &loaded))
+        let mut sample = self.sample(entrant, &loaded);
+        sample.details.peak_memory_bytes = peak;
+        Ok(sample)
     }
 
     fn load(&self, entrant: &PageServer, process: &Process) -> Result<Load, LoadError> {
@@ -169,7 +185,28 @@ impl Conditions {
             wait_s: self.wait.as_secs_f64(),
             server_busy: loaded.server_busy,
         };
-        Sample { figures, published_as: entrant.published_as.clone(), bounds }
+        Sample { figures, published_as: entrant.published_as.clone(), bounds, details: details(loaded) }
+    }
+}
+
+fn details(loaded: &Loaded) -> Details {
+    let phase = |times: &Histogram<u64>| PhaseFigures {
+        min_ms: times.min() as f64 / 1e6,
+        mean_ms: times.mean() / 1e6,
+        sd_ms: times.stdev() / 1e6,
+        median_ms: microseconds(times, 0.5) / 1000.0,
+        max_ms: microseconds(times, 1.0) / 1000.0,
+    };
+    let phases = loaded.phases.as_ref().map(|phases| Phases {
+        connect: phase(&phases.connect),
+        processing: phase(&phases.processing),
+        total: phase(&loaded.latency),
+    });
+    Details {
+        cpu_us_per_request: loaded.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / loaded.answered as f64),
+        peak_memory_bytes: None,
+        received_bytes: Some(loaded.bytes_received),
+        phases,
     }
 }
 

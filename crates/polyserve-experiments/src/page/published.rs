@@ -7,7 +7,8 @@ use std::time::Duration;
 use polyserve::catalog::{Catalog, ServerEntry, Tag};
 use serde::{Deserialize, Serialize};
 
-use crate::published::{self, PAGE};
+use super::record::PhaseFigures;
+use crate::published::{self, PAGE, PAGE_BYTES, PAGE_ROWS};
 
 /// The number of concurrent connections, each for one request.
 pub const CONNECTIONS: usize = 100;
@@ -90,6 +91,52 @@ pub fn figures() -> anyhow::Result<Vec<PublishedServer>> {
     published::rows(PAGE)
 }
 
+/// A published row: a phase of the requests of a server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PublishedPhase {
+    /// The server's name.
+    pub server: String,
+    /// The phase: `connect`, `processing`, `waiting` (for the first byte, without the connect), `total`.
+    pub row: String,
+    /// Its times, in whole milliseconds but for the standard deviation.
+    #[serde(flatten)]
+    pub figures: PhaseFigures,
+}
+
+/// The published bytes of a server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PublishedBytes {
+    /// The server's name.
+    pub server: String,
+    /// The length of the page.
+    pub document_bytes: u64,
+    /// All bytes that the client received.
+    pub total_bytes: u64,
+    /// The bytes of the pages.
+    pub html_bytes: u64,
+    /// The transfer rate in units of 1,024 bytes a second.
+    #[serde(rename = "received_kB_s")]
+    pub received_kib_s: f64,
+}
+
+/// The published phases of the requests.
+///
+/// # Errors
+///
+/// Returns an error if the built-in file does not have these columns.
+pub fn phases() -> anyhow::Result<Vec<PublishedPhase>> {
+    published::rows(PAGE_ROWS)
+}
+
+/// The published bytes.
+///
+/// # Errors
+///
+/// Returns an error if the built-in file does not have these columns.
+pub fn bytes() -> anyhow::Result<Vec<PublishedBytes>> {
+    published::rows(PAGE_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +151,21 @@ mod tests {
         let catalog = Catalog::builtin();
         let servers = SETUPS.map(|setup| setup.server(&catalog).expect(setup.published_as).name.clone());
         assert_eq!(servers, ["pool_server/mpsc_pool", "smol", "futures_pool", "tokio_tcp"]);
+    }
+
+    #[test]
+    fn the_published_page_has_as_many_bytes_as_ours() {
+        let bytes = bytes().unwrap();
+        let names: Vec<&str> = bytes.iter().map(|row| row.server.as_str()).collect();
+        assert_eq!(names, SETUPS.map(|setup| setup.published_as));
+        let length = polyserve::service::Page::BODY.len() as u64;
+        assert!(
+            bytes.iter().all(|row| (row.document_bytes, row.html_bytes) == (length, length * REQUESTS)),
+            "{bytes:?}"
+        );
+        let phases = phases().unwrap();
+        assert_eq!(phases.len(), SETUPS.len() * 4);
+        let tokio = phases.iter().find(|row| row.server == "tokio" && row.row == "connect").unwrap();
+        assert_eq!((tokio.figures.sd_ms, tokio.figures.max_ms), (2.4, 22.0));
     }
 }

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use polyserve_lab::experiment::RecordRow;
+use polyserve_lab::experiment::{RecordRow, distinct};
+use polyserve_lab::statistics::middle;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::published::PageFigures;
 
@@ -13,11 +15,26 @@ use super::published::PageFigures;
 pub enum Part {
     /// The published set-up: pools of 100, 100 connections, 10 000 requests, of which every 10th waits.
     Published,
+    /// The published set-up with the published listings, and with servers in other languages.
+    Twins,
     /// Pools of every size, and the servers that hold no thread during a wait.
     Sweep,
 }
 
-/// A server with a number of workers, in a part of the run.
+/// Where the page is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PageSource {
+    /// In the server's memory.
+    #[default]
+    Memory,
+    /// In a file that is read for each request, as published.
+    File,
+}
+
+/// A server with a number of workers, in a part of the run and in a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The part.
@@ -26,14 +43,28 @@ pub struct Key {
     pub server: String,
     /// Its number of workers, if it was chosen.
     pub workers: Option<usize>,
+    /// Where its page is. Records without this field have the page in memory.
+    #[serde(default)]
+    pub page: PageSource,
+    /// The round, from 1. Records without this field have one round.
+    #[serde(default = "first_round")]
+    pub round: usize,
+}
+
+fn first_round() -> usize {
+    1
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.workers {
-            Some(workers) => write!(f, "{} with {workers} workers", self.server),
-            None => f.write_str(&self.server),
+        f.write_str(&self.server)?;
+        if let Some(workers) = self.workers {
+            write!(f, " with {workers} workers")?;
         }
+        if self.page == PageSource::File && self.part != Part::Twins {
+            f.write_str(", page from a file")?;
+        }
+        Ok(())
     }
 }
 
@@ -48,6 +79,49 @@ pub struct Sample {
     /// The columns that were not published.
     #[serde(flatten)]
     pub bounds: Bounds,
+    /// What the server used, and the published rows and bytes.
+    #[serde(flatten)]
+    pub details: Details,
+}
+
+/// What a server used and sent. Earlier records have none of these fields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// The server's CPU time for each request, in microseconds.
+    pub cpu_us_per_request: Option<f64>,
+    /// The server's peak resident memory, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// The bytes that the client received, with heads.
+    pub received_bytes: Option<u64>,
+    /// The phases of the requests.
+    pub phases: Option<Phases>,
+}
+
+/// The published rows that the client measures. The published row "waiting", the time to the first byte, is not among them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phases {
+    /// From the start of the connect to the established connection.
+    pub connect: PhaseFigures,
+    /// From then to the last byte.
+    pub processing: PhaseFigures,
+    /// Both.
+    pub total: PhaseFigures,
+}
+
+/// A published row, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseFigures {
+    /// The minimum.
+    pub min_ms: f64,
+    /// The mean.
+    pub mean_ms: f64,
+    /// The standard deviation.
+    pub sd_ms: f64,
+    /// The median.
+    pub median_ms: f64,
+    /// The maximum.
+    pub max_ms: f64,
 }
 
 /// How a server was loaded, and what bounds its throughput.
@@ -77,4 +151,51 @@ pub type Row = RecordRow<Key, Sample>;
 /// The max number of requests a second if one request in `every` waits for `wait_s`, and at most `waiting` wait at once.
 pub(super) fn bound(waiting: usize, every: u64, wait_s: f64) -> f64 {
     waiting as f64 * every as f64 / wait_s
+}
+
+/// The CPU time for each request, in microseconds; from the share of a core in earlier records.
+pub(super) fn cpu_us(row: &Row) -> Option<f64> {
+    let derived = || Some(row.sample.bounds.server_busy? / row.sample.figures.requests_per_s * 1e6);
+    row.sample.details.cpu_us_per_request.or_else(derived)
+}
+
+/// The peak resident memory in MiB.
+pub(super) fn peak_mib(row: &Row) -> Option<f64> {
+    row.sample.details.peak_memory_bytes.map(|bytes| bytes as f64 / (1 << 20) as f64)
+}
+
+/// A row for each server, number of workers and page of a part: the medians over the rounds. The order is that of the first
+/// rounds.
+pub(super) fn medians(rows: &[Row], part: Part) -> Vec<Row> {
+    let of_first_round = |row: &Row| Key { round: 1, ..row.key.clone() };
+    let own: Vec<&Row> = rows.iter().filter(|row| row.key.part == part).collect();
+    let merged = |key: Key| {
+        let rounds: Vec<&Row> = own.iter().copied().filter(|row| of_first_round(row) == key).collect();
+        match rounds[..] {
+            [] => None,
+            [row] => Some(row.clone()),
+            _ => {
+                let values: Vec<Value> =
+                    rounds.iter().filter_map(|row| serde_json::to_value(&row.sample).ok()).collect();
+                let sample = serde_json::from_value(median_of(&values)).ok()?;
+                Some(Row { key, sample })
+            }
+        }
+    };
+    distinct(own.iter().map(|row| of_first_round(row))).into_iter().filter_map(merged).collect()
+}
+
+/// The medians of the numbers in JSON of one shape. Of what is no number it has the first value.
+fn median_of(values: &[Value]) -> Value {
+    match values.first() {
+        Some(Value::Object(fields)) => {
+            let field = |name: &String| median_of(&values.iter().map(|value| value[name].clone()).collect::<Vec<_>>());
+            Value::Object(fields.keys().map(|name| (name.clone(), field(name))).collect())
+        }
+        Some(first @ Value::Number(_)) => {
+            let median = middle(values.iter().filter_map(Value::as_f64)).unwrap_or_default();
+            if first.is_u64() { Value::from(median.round() as u64) } else { Value::from(median) }
+        }
+        first => first.cloned().unwrap_or_default(),
+    }
 }

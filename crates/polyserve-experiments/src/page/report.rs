@@ -38,7 +38,7 @@ impl Report {
         let mut rows = records.rows();
         let claims = claims(&rows);
         let plan = &records.header.plan;
-        rows.sort_by_cached_key(|Row { key, .. }| (key.part, place(plan, key), key.workers));
+        rows.sort_by_cached_key(|Row { key, .. }| (key.part, place(plan, key), key.workers, key.page, key.round));
         let connections = plan["connections"].as_u64().unwrap_or_default() as usize;
         let (every, wait_s) = (plan["every"].as_u64().unwrap_or_default(), plan["wait_s"].as_f64().unwrap_or_default());
         Ok(Self {
@@ -51,10 +51,12 @@ impl Report {
     }
 }
 
-/// The place of a server in the plan of its part: a list of `[server, workers, requests]`.
+/// The place of a server in the plan of its part: a list of `[server, workers, requests, page, rounds]`, without the last two in
+/// earlier records.
 fn place(plan: &Value, key: &Key) -> usize {
     let part = match key.part {
         Part::Published => &plan["published"],
+        Part::Twins => &plan["twins"],
         Part::Sweep => &plan["sweep"],
     };
     let planned = part.as_array().map_or(&[][..], Vec::as_slice);

@@ -6,47 +6,107 @@ use polyserve_lab::experiment::{self, distinct};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing, shown_claims};
 
+use super::phase_table;
 use super::published::{self, PageFigures};
-use super::record::{Part, Row, bound};
+use super::record::{PageSource, Part, Row, Sample, bound, cpu_us, medians, peak_mib};
 use super::report::Report;
 
 /// The columns of a CSV file; the published columns come first.
 const COLUMNS: &str = "\
     server,total_s,requests_per_s,mean_ms,p50_ms,p66_ms,p75_ms,p80_ms,p90_ms,p95_ms,p98_ms,p99_ms,max_ms,part,\
-    published_as,workers,bound_per_s,connections_bound_per_s,of_bound,requests,connections,every,wait_s,server_busy";
+    published_as,workers,bound_per_s,connections_bound_per_s,of_bound,requests,connections,every,wait_s,server_busy,\
+    page,round,cpu_us_per_request,peak_memory_bytes";
 
 /// The rows as CSV.
-pub(super) fn csv(rows: &[Row]) -> anyhow::Result<String> {
+fn csv(rows: &[Row]) -> anyhow::Result<String> {
     if rows.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
+}
+
+/// The CSV files: all rows, the phases of their requests, and their bytes.
+pub(super) fn csv_files(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = vec![(String::new(), csv(rows)?)];
+    if rows.iter().any(|row| row.sample.details.phases.is_some()) {
+        files.push((String::from("_rows"), phase_table::phases_csv(rows)?));
+        files.push((String::from("_bytes"), phase_table::bytes_csv(rows)?));
+    }
+    Ok(files)
 }
 
 /// The tables for the docs: the published figures with the measured figures, and the throughput of every server by its
 /// number of workers, below the bound.
 pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
-    if rows.iter().any(|row| row.key.part == Part::Published) {
-        tables
-            .push((String::from("A page that sometimes waits: as published, and here"), published_and_measured(rows)?));
+    let as_published = as_published(rows);
+    let mut add = |name: &str, table: Table| tables.push((format!("A page that sometimes waits: {name}"), table));
+    if as_published.iter().any(|row| row.sample.published_as.is_some()) {
+        add("as published, and here", published_and_measured(&as_published)?);
+    }
+    if as_published.iter().any(|row| row.sample.details.phases.is_some()) {
+        add("connect, processing, waiting and total", phase_table::phases(&as_published)?);
+        add("bytes", phase_table::bytes(&as_published)?);
+    }
+    if !as_published.is_empty() {
+        add("CPU and memory", resources(&as_published));
     }
     if rows.iter().any(|row| row.key.part == Part::Sweep) {
-        tables.push((String::from("A page that sometimes waits: requests a second by workers"), by_workers(rows)));
+        add("requests a second by workers", by_workers(rows));
     }
     Ok(tables)
 }
 
-/// Each published row, with the measured row below it.
+/// The rows of the published set-up: those of the catalog's servers, then the medians of the twins.
+pub(super) fn as_published(rows: &[Row]) -> Vec<Row> {
+    [Part::Published, Part::Twins].into_iter().flat_map(|part| medians(rows, part)).collect()
+}
+
+/// The rows that stand for this published contestant.
+pub(super) fn measured_as<'a>(rows: &'a [Row], published: &str) -> impl Iterator<Item = &'a Row> {
+    rows.iter().filter(move |row| row.sample.published_as.as_deref() == Some(published))
+}
+
+/// A server's name, and how it has the page.
+pub(super) fn origin(row: &Row) -> String {
+    let how = match (row.key.part, row.key.page) {
+        (Part::Twins, _) => "here, its listing",
+        (_, PageSource::Memory) => "here",
+        (_, PageSource::File) => "here, from a file",
+    };
+    format!("{} ({how})", row.key.server)
+}
+
+/// What each server used.
+fn resources(rows: &[Row]) -> Table {
+    let page = |row: &&Row| match row.key.page {
+        PageSource::Memory => String::from("memory"),
+        PageSource::File => String::from("file"),
+    };
+    Table::of_columns(
+        rows,
+        &[
+            ("server", &|row| row.key.server.clone()),
+            ("page", &page),
+            ("workers", &|row| or_nothing(row.key.workers.map(|workers| workers.to_string()))),
+            ("requests/s", &|row| format!("{:.1}", row.sample.figures.requests_per_s)),
+            ("CPU (µs/request)", &|row| or_nothing(cpu_us(row).map(|us| format!("{us:.0}")))),
+            ("peak memory (MiB)", &|row| or_nothing(peak_mib(row).map(|mib| format!("{mib:.1}")))),
+        ],
+    )
+    .with_texts_in(1)
+}
+
+/// Each published row, with the measured rows below it.
 fn published_and_measured(rows: &[Row]) -> anyhow::Result<Table> {
     let columns = [
         "server", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%",
     ];
     let mut table = Table::of_numbers(&[&columns[..], &["max"]].concat());
     let published_bound = bound(published::CONNECTIONS, published::REQUESTS_PER_WAIT, published::WAIT.as_secs_f64());
-    let cells = |server: &str, origin: &str, figures: &PageFigures, wait_s: f64, of_bound: f64, digits: usize| {
+    let cells = |server: String, figures: &PageFigures, wait_s: f64, of_bound: f64, digits: usize| {
         let PageFigures { total_s, requests_per_s, mean_ms, .. } = figures;
         let PageFigures { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = *figures;
         let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
         let mut cells = vec![
-            format!("{server} ({origin})"),
+            server,
             format!("{wait_s} s"),
             format!("{total_s:.2} s"),
             format!("{requests_per_s:.1}"),
@@ -57,13 +117,18 @@ fn published_and_measured(rows: &[Row]) -> anyhow::Result<Table> {
         cells
     };
     for published in published::figures()? {
-        let is_its = |row: &&Row| row.sample.published_as.as_ref() == Some(&published.server);
-        let Some(Row { key, sample }) = rows.iter().find(is_its) else { continue };
-        let (figures, bounds) = (&published.figures, &sample.bounds);
-        let of_bound = figures.requests_per_s / published_bound;
+        let own: Vec<&Row> = measured_as(rows, &published.server).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let figures = &published.figures;
+        let (name, of_bound) = (format!("{} (published)", published.server), figures.requests_per_s / published_bound);
         // Quantiles were published in whole milliseconds.
-        table.row(cells(&published.server, "published", figures, published::WAIT.as_secs_f64(), of_bound, 0));
-        table.row(cells(&key.server, "here", &sample.figures, bounds.wait_s, bounds.of_bound, 1));
+        table.row(cells(name, figures, published::WAIT.as_secs_f64(), of_bound, 0));
+        for row in own {
+            let Sample { figures, bounds, .. } = &row.sample;
+            table.row(cells(origin(row), figures, bounds.wait_s, bounds.of_bound, 1));
+        }
     }
     Ok(table)
 }
@@ -121,10 +186,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { connections_bound_per_s, rows, failed, .. } = self;
         let of = |part| rows.iter().filter(move |row| row.key.part == part).cloned().collect::<Vec<Row>>();
-        let (published, sweep) = (of(Part::Published), of(Part::Sweep));
+        let (published, sweep) = (as_published(rows), of(Part::Sweep));
         if !published.is_empty() {
             writeln!(f, "as published, and here; latencies in closed loop, a connection for each request")?;
             writeln!(f, "{}", published_and_measured(&published).map_err(|_| fmt::Error)?)?;
+            writeln!(f, "{}", resources(&published))?;
         }
         if let Some(row) = sweep.first() {
             let (connections, every, wait_s) =
@@ -165,7 +231,7 @@ mod tests {
         as_published.sample.published_as = Some("async-std".into());
         let rows = [as_published, row(Part::Sweep, "pool", Some(8), 39.0), row(Part::Sweep, "pool", Some(128), 490.0)];
         let tables = tables(&rows).unwrap();
-        let (first, second) = (tables[0].1.to_string(), tables[1].1.to_string());
+        let (first, second) = (tables[0].1.to_string(), tables[2].1.to_string());
         let line =
             |text: &str, at: usize| text.lines().nth(at).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(line(&first, 1).starts_with("async-std (published) 2 s 20.19 s 495.4 99.1 %"), "{first}");

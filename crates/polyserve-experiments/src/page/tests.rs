@@ -24,8 +24,38 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         wait_s: 2.0,
         server_busy: Some(0.1),
     };
-    let key = Key { part, server: server.to_owned(), workers };
-    Row { key, sample: Sample { figures, published_as: None, bounds } }
+    let key = Key { part, server: server.to_owned(), workers, page: PageSource::Memory, round: 1 };
+    Row { key, sample: Sample { figures, published_as: None, bounds, details: Details::default() } }
+}
+
+/// A line of a record that was written before there were pages from files, rounds and details.
+#[test]
+fn earlier_records_have_the_page_in_memory_and_one_round() {
+    let row = row(Part::Sweep, "smol", Some(8), 499.0);
+    let mut line = serde_json::to_value(&row).unwrap();
+    let later = ["page", "round", "cpu_us_per_request", "peak_memory_bytes", "received_bytes", "phases"];
+    for field in later {
+        assert!(line.as_object_mut().unwrap().remove(field).is_some(), "{field}");
+    }
+    assert_eq!(serde_json::from_value::<Row>(line).unwrap(), row);
+    let derived = record::cpu_us(&row).unwrap();
+    assert!((derived - 0.1 / 499.0 * 1e6).abs() < 1e-6, "{derived}");
+}
+
+#[test]
+fn medians_are_of_the_rounds_of_one_server() {
+    let of = |workers, round, requests_per_s| {
+        let mut row = row(Part::Twins, "a", Some(workers), requests_per_s);
+        (row.key.round, row.sample.published_as) = (round, Some("a".into()));
+        row.sample.details.peak_memory_bytes = Some(round as u64);
+        row
+    };
+    let rows = [of(1, 1, 10.0), of(2, 1, 5.0), of(1, 2, 30.0), of(1, 3, 20.0), row(Part::Sweep, "a", Some(1), 1.0)];
+    let medians = record::medians(&rows, Part::Twins);
+    let seen: Vec<_> = medians.iter().map(|row| (row.key.workers, row.sample.figures.requests_per_s)).collect();
+    assert_eq!(seen, [(Some(1), 20.0), (Some(2), 5.0)]);
+    let Sample { published_as, details, .. } = &medians[0].sample;
+    assert_eq!((published_as.as_deref(), details.peak_memory_bytes), (Some("a"), Some(2)));
 }
 
 fn conditions(connections: usize, every: u64, wait: Duration) -> Conditions {

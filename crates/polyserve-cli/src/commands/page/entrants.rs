@@ -1,5 +1,6 @@
-//! The entrants of the page: the published four, and pools of every size.
+//! The entrants of the page: the catalog's servers for the published four, and pools of every size.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,7 +9,7 @@ use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
 use polyserve_experiments::page::record::Key;
-use polyserve_experiments::page::{Conditions, PageServer, Part};
+use polyserve_experiments::page::{Conditions, PageServer, PageSource, Part};
 use polyserve_lab::experiment::Absent;
 
 use crate::commands::entrants::{left_out, serve};
@@ -29,11 +30,14 @@ pub(super) struct Selection<'a> {
     pub(super) settings: &'a Settings,
     /// How the servers of the part are loaded.
     pub(super) conditions: &'a Conditions,
+    /// The file of the servers that read the page.
+    pub(super) file: &'a Path,
 }
 
 impl Selection<'_> {
-    /// The published four, or those of them that were asked for; and the servers that cannot be measured.
-    pub(super) fn published(&self) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
+    /// The published four, or those of them that were asked for, each with the page from these sources; and the servers that
+    /// cannot be measured.
+    pub(super) fn published(&self, pages: &[PageSource]) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
         let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         for setup in SETUPS {
@@ -43,17 +47,20 @@ impl Selection<'_> {
             if !asked.is_empty() && !asked.contains(&server) {
                 continue;
             }
-            let entered = twin
-                .with_context(|| format!("the catalog has no server that stands for {published_as}"))
-                .and_then(|entry| self.entrant(entry, workers, |_| published::REQUESTS));
-            match entered {
-                Ok((_, entrant)) => {
-                    let published_as = Some(published_as.to_owned());
-                    entrants.push(PageServer { part: Part::Published, published_as, ..entrant });
-                }
-                Err(error) => {
-                    let key = Key { part: Part::Published, server: server.to_owned(), workers };
-                    absent.push(self.absent(key, error.to_string()));
+            for page in pages {
+                let entered = twin
+                    .with_context(|| format!("the catalog has no server that stands for {published_as}"))
+                    .and_then(|entry| self.entrant(entry, workers, *page, |_| published::REQUESTS));
+                match entered {
+                    Ok((_, entrant)) => {
+                        let published_as = Some(published_as.to_owned());
+                        entrants.push(PageServer { part: Part::Published, published_as, ..entrant });
+                    }
+                    Err(error) => {
+                        let server = server.to_owned();
+                        let key = Key { part: Part::Published, server, workers, page: *page, round: 1 };
+                        absent.push(self.absent(key, error.to_string()));
+                    }
                 }
             }
         }
@@ -76,17 +83,18 @@ impl Selection<'_> {
         let servers = if named.is_empty() { self.catalog.servers().iter().collect() } else { named };
         self.settings.check(servers.iter().copied())?;
         for entry in servers {
-            let (shape, alone) = match self.entrant(entry, None, requests) {
+            let (shape, alone) = match self.entrant(entry, None, PageSource::Memory, requests) {
                 Ok(entered) => entered,
                 Err(error) if !self.servers.is_empty() => return Err(error),
                 Err(error) => {
-                    let key = Key { part: Part::Sweep, server: entry.name.clone(), workers: None };
+                    let (server, page) = (entry.name.clone(), PageSource::Memory);
+                    let key = Key { part: Part::Sweep, server, workers: None, page, round: 1 };
                     absent.push(self.absent(key, error.to_string()));
                     continue;
                 }
             };
             let sized: Vec<PageServer> = (workers.iter())
-                .filter_map(|workers| self.entrant(entry, Some(*workers), requests).ok())
+                .filter_map(|workers| self.entrant(entry, Some(*workers), PageSource::Memory, requests).ok())
                 .map(|(_, entrant)| entrant)
                 .collect();
             let is_pool = match shape {
@@ -116,7 +124,7 @@ impl Selection<'_> {
         let (wait_s, bound) = (wait.as_secs_f64(), self.conditions.bound(at_once));
         let formula = format!("{at_once} x {every} / {wait_s} s = {bound:.1} requests a second");
         let why = format!("its shape is no pool, and has one bound: {formula}; asked for by name it takes part once");
-        self.absent(entrant.key(), why)
+        self.absent(entrant.key(1), why)
     }
 
     /// The servers that were asked for by name, each once.
@@ -131,6 +139,7 @@ impl Selection<'_> {
         &self,
         entry: &ServerEntry,
         workers: Option<usize>,
+        page: PageSource,
         requests: impl Fn(Option<usize>) -> u64,
     ) -> anyhow::Result<(Connections, PageServer)> {
         let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
@@ -152,10 +161,13 @@ impl Selection<'_> {
         let mut flags = room::flags(&config, given, &["answer_timeout"]);
         flags.extend(workers.map(|workers| format!("--workers={workers}")));
         let wait = humantime::format_duration(*wait);
-        let page = ["--service=page".into(), format!("--page-every={every}"), format!("--page-wait={wait}")];
-        flags.extend(page);
+        flags.extend(["--service=page".into(), format!("--page-every={every}"), format!("--page-wait={wait}")]);
+        if page == PageSource::File {
+            flags.push(format!("--page-file={}", self.file.display()));
+        }
         let launch = serve(&entry.name, repo, &flags, Vec::new());
         let (part, published_as, name, requests) = (Part::Sweep, None, entry.name.clone(), requests(waiting));
-        Ok((shape, PageServer { part, published_as, name, workers, waiting, requests, launch }))
+        let rounds = 1;
+        Ok((shape, PageServer { part, published_as, name, workers, waiting, requests, page, rounds, launch }))
     }
 }

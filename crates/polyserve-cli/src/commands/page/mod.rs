@@ -1,16 +1,19 @@
 //! `polyserve page`: the published page that sometimes waits, as published and on pools of every size.
 
 mod entrants;
+mod twins;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use polyserve::config::MAX_WORKERS;
-use polyserve_experiments::page::record::Key;
-use polyserve_experiments::page::{Conditions, PageServer, Part, WaitingPage, published};
+use polyserve_experiments::page::{Conditions, PageFile, PageSource, Part, WaitingPage, published};
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absent, RecordArgs};
+use polyserve_lab::experiment::RecordArgs;
+use polyserve_lab::launch::page_twins::{self, TwinPage};
 use polyserve_lab::limits;
+use polyserve_lab::statistics::LEAST_ROUNDS;
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;
@@ -23,12 +26,20 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("workers", |arg| arg.value_name("N,...").help(WORKERS)))]
 pub(crate) struct PageArgs {
-    /// The servers, with commas between them. [default: all that multiplex connections, or hold them with a pool]
+    /// The servers, with commas between them; twins such as twin/tokio too. [default: all that multiplex connections, or hold
+    /// them with a pool; all twins]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// The parts of the run: as published (pools of 100, 100 connections, 10000 requests), and the sweep of pool sizes.
-    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, default_values = ["published", "sweep"])]
+    /// The parts of the run: as published (pools of 100, 100 connections, 10000 requests), the published listings and twins in
+    /// other languages, and the sweep of pool sizes. [default: all, quick: published,sweep]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
+    /// Where the page of the published part is: in memory, or in a file that is read for each request.
+    #[arg(long, value_name = "PAGE,...", value_delimiter = ',', value_enum, default_values = ["memory", "file"])]
+    pages: Vec<PageSource>,
+    /// The number of rounds of the twins. A claim about ratios needs 10. [default: 10, quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: Option<u64>,
     /// Connections at a time in the sweep, each for one request.
     #[arg(long, short, value_name = "C", default_value_t = 100)]
     connections: usize,
@@ -38,7 +49,7 @@ pub(crate) struct PageArgs {
     /// In the sweep the page waits on one request in this number of requests.
     #[arg(long, value_name = "N", default_value_t = published::REQUESTS_PER_WAIT, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     page_every: u64,
-    /// How long the page waits, in both parts. [default: 2s, quick: 200ms]
+    /// How long the page waits, in all parts. [default: 2s, quick: 200ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
     /// Fewer pools, a shorter wait and fewer requests: about a minute.
@@ -68,14 +79,38 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
     let flags = config.flags();
     let published =
         Conditions { connections: published::CONNECTIONS, every: published::REQUESTS_PER_WAIT, ..sweep.clone() };
+    let (twins, servers) = twins::split(&args.servers);
+    let file = PageFile::new().context("the file of the page cannot be written")?;
     let selection = |conditions| Selection {
         catalog: context.catalog,
-        servers: &args.servers,
+        servers: &servers,
         flags: &flags,
         settings: &settings,
         conditions,
+        file: file.path(),
     };
-    let (entrants, absent) = args.entrants(&selection(&published), &selection(&sweep), &workers)?;
+    let parts = args.parts();
+    let has = |part: Part| parts.contains(&part);
+    // If only twins were asked for, the catalog's servers have no part.
+    let has_catalog = args.servers.is_empty() || !servers.is_empty();
+    let mut entered = Vec::new();
+    if has(Part::Published) && has_catalog {
+        entered.push(selection(&published).published(&once(args.pages.iter().copied()))?);
+    }
+    if has(Part::Twins) {
+        let page = TwinPage { file: file.path().to_owned(), every: published.every, wait: published.wait };
+        let built = page_twins::build(&twins, context.allocator, &session.stop);
+        entered.push(twins::entrants(&built, &published, &page, args.rounds(), args.servers.is_empty()));
+    }
+    if has(Part::Sweep) && has_catalog {
+        entered.push(selection(&sweep).sweep(&workers, args.requests, args.quick)?);
+    }
+    let (entrants, absent): (Vec<_>, Vec<_>) = entered.into_iter().unzip();
+    let (entrants, absent) = (entrants.concat(), absent.concat());
+    if entrants.is_empty() && absent.is_empty() {
+        let why = "none of these servers takes part in these parts with these settings";
+        return Err(Misuse(String::from(why)).into());
+    }
     let environment = session.environment([&sweep.server_cores, &sweep.client_cores], 0);
     let (quick, settings) = (args.quick, config.given()?);
     let mut experiment = WaitingPage { published, sweep, entrants, absent, quick, settings };
@@ -83,27 +118,19 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
 }
 
 impl PageArgs {
-    /// The entrants of each part, and the servers that cannot be measured.
-    fn entrants(
-        &self,
-        published: &Selection<'_>,
-        sweep: &Selection<'_>,
-        workers: &[usize],
-    ) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
-        let mut parts = Vec::new();
-        if self.parts.contains(&Part::Published) {
-            parts.push(published.published()?);
+    /// The parts of the run.
+    fn parts(&self) -> Vec<Part> {
+        match (self.parts.is_empty(), self.quick) {
+            (false, _) => self.parts.clone(),
+            (true, true) => vec![Part::Published, Part::Sweep],
+            (true, false) => vec![Part::Published, Part::Twins, Part::Sweep],
         }
-        if self.parts.contains(&Part::Sweep) {
-            parts.push(sweep.sweep(workers, self.requests, self.quick)?);
-        }
-        let (entrants, absent): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        let entrants: Vec<PageServer> = entrants.into_iter().flatten().collect();
-        if entrants.is_empty() {
-            let why = "none of these servers takes part in these parts with these settings";
-            return Err(Misuse(String::from(why)).into());
-        }
-        Ok((entrants, absent.into_iter().flatten().collect()))
+    }
+
+    /// The number of rounds of the twins.
+    fn rounds(&self) -> usize {
+        let usual = if self.quick { 1 } else { LEAST_ROUNDS };
+        self.rounds.map_or(usual, |rounds| rounds as usize)
     }
 
     fn conditions(&self, session: &Session<'_>) -> anyhow::Result<Conditions> {

@@ -1,0 +1,169 @@
+//! The published phases and bytes next to ours, as tables and as CSV with the published columns.
+//!
+//! The published row `waiting` is the time to the first byte. Our client does not measure it, so the row has no figures of ours.
+
+use polyserve::service::Page;
+use polyserve_lab::experiment;
+use polyserve_report::figures::count;
+use polyserve_report::{Table, or_nothing};
+use serde_json::{Value, json};
+
+use super::published::{self, PublishedBytes};
+use super::record::{PhaseFigures, Row};
+use super::table::{measured_as, origin};
+
+/// The published columns of the phases, then ours.
+const PHASE_COLUMNS: &str = "server,row,min_ms,mean_ms,sd_ms,median_ms,max_ms,part,published_as,workers,page,round";
+/// The published columns of the bytes, then ours.
+const BYTE_COLUMNS: &str =
+    "server,document_bytes,total_bytes,html_bytes,received_kB_s,part,published_as,workers,page,round";
+
+/// The times of a row of the published table; `None` for the row that is not measured here.
+fn phase(row: &Row, name: &str) -> Option<PhaseFigures> {
+    let phases = row.sample.details.phases.as_ref()?;
+    match name {
+        "connect" => Some(phases.connect),
+        "processing" => Some(phases.processing),
+        "total" => Some(phases.total),
+        _ => None,
+    }
+}
+
+/// Each published phase, with the measured phases of the `rows` below it.
+pub(super) fn phases(rows: &[Row]) -> anyhow::Result<Table> {
+    let mut table =
+        Table::of_numbers(&["server", "row", "min (ms)", "mean (ms)", "sd (ms)", "median (ms)", "max (ms)"]);
+    let mut add = |server: String, row: &str, figures: Option<PhaseFigures>, digits: usize| {
+        let numbers = match figures {
+            Some(PhaseFigures { min_ms, mean_ms, sd_ms, median_ms, max_ms }) => {
+                let [min, mean, median, max] = [min_ms, mean_ms, median_ms, max_ms].map(|ms| format!("{ms:.digits$}"));
+                [min, mean, format!("{sd_ms:.1}"), median, max]
+            }
+            None => std::array::from_fn(|_| String::from("not measured")),
+        };
+        table.row([server, row.to_owned()].into_iter().chain(numbers).collect());
+    };
+    for published in published::phases()? {
+        let has_phases = |row: &&Row| row.sample.details.phases.is_some();
+        let own: Vec<&Row> = measured_as(rows, &published.server).filter(has_phases).collect();
+        if own.is_empty() {
+            continue;
+        }
+        add(format!("{} (published)", published.server), &published.row, Some(published.figures), 0);
+        for row in own {
+            add(origin(row), &published.row, phase(row, &published.row), 1);
+        }
+    }
+    Ok(table.with_texts_in(1))
+}
+
+/// The bytes of each published server, with those of the measured `rows` below it.
+pub(super) fn bytes(rows: &[Row]) -> anyhow::Result<Table> {
+    let header = ["server", "page (bytes)", "all pages (bytes)", "received (bytes)", "received (KiB/s)"];
+    let mut table = Table::of_numbers(&header);
+    let exact = |number: u64| count(number as f64);
+    for published in published::bytes()? {
+        let has_bytes = |row: &&Row| row.sample.details.received_bytes.is_some();
+        let own: Vec<&Row> = measured_as(rows, &published.server).filter(has_bytes).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let PublishedBytes { server, document_bytes, total_bytes, html_bytes, received_kib_s } = published;
+        let name = format!("{server} (published)");
+        let numbers = [document_bytes, html_bytes, total_bytes].map(exact);
+        table.row([name].into_iter().chain(numbers).chain([format!("{received_kib_s:.2}")]).collect());
+        for row in own {
+            let length = Page::BODY.len() as u64;
+            let numbers = [length, length * row.sample.bounds.requests].map(exact);
+            let received = or_nothing(row.sample.details.received_bytes.map(exact));
+            let rate = or_nothing(kib_s(row).map(|rate| format!("{rate:.2}")));
+            table.row([origin(row)].into_iter().chain(numbers).chain([received, rate]).collect());
+        }
+    }
+    Ok(table)
+}
+
+/// The transfer rate, in KiB/s.
+fn kib_s(row: &Row) -> Option<f64> {
+    Some(row.sample.details.received_bytes? as f64 / 1024.0 / row.sample.figures.total_s)
+}
+
+/// The phases of all rows as CSV.
+pub(super) fn phases_csv(rows: &[Row]) -> anyhow::Result<String> {
+    let lines = rows.iter().flat_map(|row| {
+        let line = |name| Some(with_key(row, &json!(phase(row, name)?), &json!({ "row": name })));
+        ["connect", "processing", "total"].into_iter().filter_map(line)
+    });
+    experiment::csv(PHASE_COLUMNS, lines)
+}
+
+/// The bytes of all rows as CSV.
+pub(super) fn bytes_csv(rows: &[Row]) -> anyhow::Result<String> {
+    let lines = rows.iter().filter_map(|row| {
+        let length = Page::BODY.len() as u64;
+        let own = json!({
+            "document_bytes": length,
+            "total_bytes": row.sample.details.received_bytes?,
+            "html_bytes": length * row.sample.bounds.requests,
+            "received_kB_s": kib_s(row)?,
+        });
+        Some(with_key(row, &own, &Value::Null))
+    });
+    experiment::csv(BYTE_COLUMNS, lines)
+}
+
+/// The fields of two objects, with those of the row's key.
+fn with_key(row: &Row, one: &Value, other: &Value) -> Value {
+    let mut line = json!(row.key);
+    line["published_as"] = json!(row.sample.published_as);
+    for (name, value) in [one, other].into_iter().filter_map(Value::as_object).flatten() {
+        line[name.as_str()] = value.clone();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Part, Phases};
+    use super::super::tests::row;
+    use super::*;
+
+    fn measured() -> Row {
+        let figures =
+            |mean_ms: f64| PhaseFigures { min_ms: 0.0, mean_ms, sd_ms: 600.0, median_ms: 0.2, max_ms: 2001.0 };
+        let mut row = row(Part::Twins, "twin/tokio", None, 499.0);
+        row.sample.published_as = Some("tokio".into());
+        let phases = Phases { connect: figures(0.1), processing: figures(200.0), total: figures(200.1) };
+        row.sample.details.phases = Some(phases);
+        row.sample.details.received_bytes = Some(2_830_000);
+        row
+    }
+
+    #[test]
+    fn the_published_rows_stand_above_ours() {
+        let text = phases(&[measured()]).unwrap().to_string();
+        let line = |at: usize| text.lines().nth(at).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(line(1), "tokio (published) connect 0 1 2.4 0 22");
+        assert_eq!(line(2), "twin/tokio (here, its listing) connect 0.0 0.1 600.0 0.2 2001.0");
+        assert_eq!(line(5), "tokio (published) waiting 0 202 600.3 1 2012");
+        assert!(
+            line(6).ends_with("waiting not measured not measured not measured not measured not measured"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1 + 2 * 4, "one published server was measured");
+        let text = bytes(&[measured()]).unwrap().to_string();
+        assert!(text.contains("tokio (published)") && text.contains("143.86"), "{text}");
+        let ours = text.lines().find(|line| line.starts_with("twin/tokio")).unwrap();
+        assert!(ours.contains("1,760,000") && ours.contains("2,830,000"), "{ours}");
+    }
+
+    #[test]
+    fn the_published_columns_come_first() {
+        let text = phases_csv(&[measured()]).unwrap();
+        assert!(text.starts_with(crate::published::PAGE_ROWS.lines().next().unwrap()), "{text}");
+        assert_eq!((text.lines().count(), text.lines().nth(1).unwrap().split(',').nth(1)), (4, Some("connect")));
+        let text = bytes_csv(&[measured()]).unwrap();
+        assert!(text.starts_with(crate::published::PAGE_BYTES.lines().next().unwrap()), "{text}");
+        assert!(text.lines().nth(1).unwrap().starts_with("twin/tokio,176,2830000,1760000,137"), "{text}");
+    }
+}
