@@ -5,7 +5,8 @@
 use polyserve_report::Claim;
 
 use super::published::{SETUPS, WAIT};
-use super::record::{Part, Row, bound as bound_of};
+use super::record::{PageSource, Part, Row, bound as bound_of, medians};
+use super::twin_claims;
 
 const EXPERIMENT: &str = "page";
 
@@ -22,19 +23,45 @@ const NOT_BOUND: f64 = 1.25;
 const EIGHT: usize = 8;
 
 /// The claims and their verdicts.
-pub fn claims(rows: &[Row]) -> Vec<Claim> {
-    let of = |part: Part| rows.iter().filter(move |row| row.key.part == part).collect::<Vec<_>>();
-    let (published, sweep) = (of(Part::Published), of(Part::Sweep));
-    vec![alike(&published), eight(&sweep), in_proportion(&sweep), need_not(&sweep)]
+///
+/// # Errors
+///
+/// Returns an error if the published figures cannot be read.
+pub fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
+    let published = as_published(rows);
+    let sweep: Vec<&Row> = rows.iter().filter(|row| row.key.part == Part::Sweep).collect();
+    let own =
+        vec![alike(&published.iter().collect::<Vec<_>>()), eight(&sweep), in_proportion(&sweep), need_not(&sweep)];
+    Ok([own, twin_claims::claims(rows)?].concat())
+}
+
+/// The rows that stand for the published four. The published listings come first, by the medians of their rounds; without all
+/// four of them the catalog's servers with the page from a file; without all four of these those with the page in memory.
+fn as_published(rows: &[Row]) -> Vec<Row> {
+    let all = |part: Part, page: PageSource| -> Vec<Row> {
+        let is_own = |row: &Row| row.key.page == page && (part == Part::Published || row.sample.published_as.is_some());
+        medians(rows, part).into_iter().filter(is_own).collect()
+    };
+    let groups = [
+        all(Part::Twins, PageSource::File),
+        all(Part::Published, PageSource::File),
+        all(Part::Published, PageSource::Memory),
+    ];
+    let whole = groups.iter().find(|rows| has_all(&rows.iter().collect::<Vec<_>>()));
+    whole.or_else(|| groups.iter().find(|rows| !rows.is_empty())).cloned().unwrap_or_default()
+}
+
+/// Whether each of the published four has a row.
+fn has_all(rows: &[&Row]) -> bool {
+    let is = |row: &Row, name: &str| row.sample.published_as.as_deref() == Some(name);
+    SETUPS.iter().all(|setup| rows.iter().any(|row| is(row, setup.published_as)))
 }
 
 /// Confirmed if all four reach [`AS_LONG`] of the connections' bound: then only the waits decide. If one does not, the claim
 /// is refuted at the published waits. At shorter waits it is undecided: the time to answer may be a large share of them.
 fn alike(rows: &[&Row]) -> Claim {
     let claim = "four servers, two of them pools of 100, take about the same: what the waits take, 20.2 s for 10 000 requests of 2 s";
-    let all = SETUPS
-        .iter()
-        .all(|setup| rows.iter().any(|row| row.sample.published_as.as_deref() == Some(setup.published_as)));
+    let all = has_all(rows);
     let least = rows.iter().map(|row| row.sample.bounds.of_bound).fold(f64::INFINITY, f64::min);
     let in_full = rows.iter().all(|row| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
@@ -152,10 +179,11 @@ mod tests {
     use super::*;
     use polyserve_report::Verdict;
 
+    /// The verdicts on the claims that the twins' ratios do not decide.
     fn verdicts(rows: &[Row]) -> [Verdict; 4] {
-        let claims = claims(rows);
+        let claims = claims(rows).unwrap();
         assert!(claims.iter().all(|claim| claim.experiment == EXPERIMENT && !claim.figure.is_empty()));
-        claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>().try_into().unwrap()
+        claims.iter().map(|claim| claim.verdict).take(4).collect::<Vec<_>>().try_into().unwrap()
     }
 
     fn published(per_second: f64) -> Vec<Row> {
@@ -187,6 +215,22 @@ mod tests {
         slow.iter_mut().for_each(|row| row.sample.bounds.wait_s = 0.2);
         assert_eq!(verdicts(&slow)[0], Verdict::Undecided, "short waits");
         assert_eq!(verdicts(&published(495.0)[..3])[0], Verdict::Undecided, "one is missing");
+    }
+
+    /// The listings decide if all four were measured, then the page from a file, then the page in memory.
+    #[test]
+    fn the_rows_nearest_to_the_published_set_up_decide() {
+        let moved = |per_second: f64, part: Part, page: PageSource| {
+            let mut rows = published(per_second);
+            rows.iter_mut().for_each(|row| (row.key.part, row.key.page) = (part, page));
+            rows
+        };
+        let (memory, slow_file) = (published(495.0), moved(400.0, Part::Published, PageSource::File));
+        let listings = moved(495.0, Part::Twins, PageSource::File);
+        let both = [memory, slow_file].concat();
+        assert_eq!(verdicts(&both)[0], Verdict::Refuted);
+        assert_eq!(verdicts(&[&both[..], &listings[..3]].concat())[0], Verdict::Refuted, "one listing is missing");
+        assert_eq!(verdicts(&[both, listings].concat())[0], Verdict::Confirmed);
     }
 
     #[test]

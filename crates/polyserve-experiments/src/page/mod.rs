@@ -28,6 +28,7 @@ pub mod published;
 pub mod record;
 pub mod report;
 pub mod table;
+mod twin_claims;
 
 use std::time::Duration;
 
@@ -205,6 +206,7 @@ fn details(loaded: &Loaded) -> Details {
     Details {
         cpu_us_per_request: loaded.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / loaded.answered as f64),
         peak_memory_bytes: None,
+        page_bytes: Some(Page::BODY.len() as u64),
         received_bytes: Some(loaded.bytes_received),
         phases,
     }

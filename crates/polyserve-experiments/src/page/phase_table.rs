@@ -2,14 +2,13 @@
 //!
 //! The published row `waiting` is the time to the first byte. Our client does not measure it, so the row has no figures of ours.
 
-use polyserve::service::Page;
 use polyserve_lab::experiment;
+use polyserve_report::Table;
 use polyserve_report::figures::count;
-use polyserve_report::{Table, or_nothing};
 use serde_json::{Value, json};
 
 use super::published::{self, PublishedBytes};
-use super::record::{PhaseFigures, Row};
+use super::record::{Details, PhaseFigures, Row};
 use super::table::{measured_as, origin};
 
 /// The published columns of the phases, then ours.
@@ -18,7 +17,10 @@ const PHASE_COLUMNS: &str = "server,row,min_ms,mean_ms,sd_ms,median_ms,max_ms,pa
 const BYTE_COLUMNS: &str =
     "server,document_bytes,total_bytes,html_bytes,received_kB_s,part,published_as,workers,page,round";
 
-/// The times of a row of the published table; `None` for the row that is not measured here.
+/// The cell of a row that is not measured here. Earlier records have neither phases nor bytes.
+const NOT_MEASURED: &str = "not measured";
+
+/// The times of a row of the published table; `None` for a row that is not measured here.
 fn phase(row: &Row, name: &str) -> Option<PhaseFigures> {
     let phases = row.sample.details.phases.as_ref()?;
     match name {
@@ -39,13 +41,12 @@ pub(super) fn phases(rows: &[Row]) -> anyhow::Result<Table> {
                 let [min, mean, median, max] = [min_ms, mean_ms, median_ms, max_ms].map(|ms| format!("{ms:.digits$}"));
                 [min, mean, format!("{sd_ms:.1}"), median, max]
             }
-            None => std::array::from_fn(|_| String::from("not measured")),
+            None => std::array::from_fn(|_| NOT_MEASURED.to_owned()),
         };
         table.row([server, row.to_owned()].into_iter().chain(numbers).collect());
     };
     for published in published::phases()? {
-        let has_phases = |row: &&Row| row.sample.details.phases.is_some();
-        let own: Vec<&Row> = measured_as(rows, &published.server).filter(has_phases).collect();
+        let own: Vec<&Row> = measured_as(rows, &published.server).collect();
         if own.is_empty() {
             continue;
         }
@@ -63,8 +64,7 @@ pub(super) fn bytes(rows: &[Row]) -> anyhow::Result<Table> {
     let mut table = Table::of_numbers(&header);
     let exact = |number: u64| count(number as f64);
     for published in published::bytes()? {
-        let has_bytes = |row: &&Row| row.sample.details.received_bytes.is_some();
-        let own: Vec<&Row> = measured_as(rows, &published.server).filter(has_bytes).collect();
+        let own: Vec<&Row> = measured_as(rows, &published.server).collect();
         if own.is_empty() {
             continue;
         }
@@ -73,11 +73,12 @@ pub(super) fn bytes(rows: &[Row]) -> anyhow::Result<Table> {
         let numbers = [document_bytes, html_bytes, total_bytes].map(exact);
         table.row([name].into_iter().chain(numbers).chain([format!("{received_kib_s:.2}")]).collect());
         for row in own {
-            let length = Page::BODY.len() as u64;
-            let numbers = [length, length * row.sample.bounds.requests].map(exact);
-            let received = or_nothing(row.sample.details.received_bytes.map(exact));
-            let rate = or_nothing(kib_s(row).map(|rate| format!("{rate:.2}")));
-            table.row([origin(row)].into_iter().chain(numbers).chain([received, rate]).collect());
+            let measured = |figure: Option<String>| figure.unwrap_or_else(|| NOT_MEASURED.to_owned());
+            let Details { page_bytes, received_bytes, .. } = row.sample.details;
+            let all_pages = page_bytes.map(|length| length * row.sample.bounds.requests);
+            let numbers = [page_bytes, all_pages, received_bytes].map(|number| measured(number.map(exact)));
+            let rate = measured(kib_s(row).map(|rate| format!("{rate:.2}")));
+            table.row([origin(row)].into_iter().chain(numbers).chain([rate]).collect());
         }
     }
     Ok(table)
@@ -100,11 +101,11 @@ pub(super) fn phases_csv(rows: &[Row]) -> anyhow::Result<String> {
 /// The bytes of all rows as CSV.
 pub(super) fn bytes_csv(rows: &[Row]) -> anyhow::Result<String> {
     let lines = rows.iter().filter_map(|row| {
-        let length = Page::BODY.len() as u64;
+        let Details { page_bytes, received_bytes, .. } = row.sample.details;
         let own = json!({
-            "document_bytes": length,
-            "total_bytes": row.sample.details.received_bytes?,
-            "html_bytes": length * row.sample.bounds.requests,
+            "document_bytes": page_bytes?,
+            "total_bytes": received_bytes?,
+            "html_bytes": page_bytes? * row.sample.bounds.requests,
             "received_kB_s": kib_s(row)?,
         });
         Some(with_key(row, &own, &Value::Null))
@@ -135,7 +136,7 @@ mod tests {
         row.sample.published_as = Some("tokio".into());
         let phases = Phases { connect: figures(0.1), processing: figures(200.0), total: figures(200.1) };
         row.sample.details.phases = Some(phases);
-        row.sample.details.received_bytes = Some(2_830_000);
+        (row.sample.details.page_bytes, row.sample.details.received_bytes) = (Some(176), Some(2_830_000));
         row
     }
 
@@ -155,6 +156,11 @@ mod tests {
         assert!(text.contains("tokio (published)") && text.contains("143.86"), "{text}");
         let ours = text.lines().find(|line| line.starts_with("twin/tokio")).unwrap();
         assert!(ours.contains("1,760,000") && ours.contains("2,830,000"), "{ours}");
+        let mut earlier = measured();
+        (earlier.sample.details.phases, earlier.sample.details.received_bytes) = (None, None);
+        for table in [phases(&[earlier.clone()]).unwrap(), bytes(&[earlier]).unwrap()] {
+            assert!(table.to_string().contains(NOT_MEASURED), "{table}");
+        }
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub struct Details {
     pub cpu_us_per_request: Option<f64>,
     /// The server's peak resident memory, in bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// The length of the page, in bytes.
+    pub page_bytes: Option<u64>,
     /// The bytes that the client received, with heads.
     pub received_bytes: Option<u64>,
     /// The phases of the requests.

@@ -30,13 +30,13 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Returns an error if the plan of the record is not of this experiment.
+    /// Returns an error if the published figures cannot be read.
     pub fn of<E>(records: &Records<E>) -> anyhow::Result<Self>
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
         let mut rows = records.rows();
-        let claims = claims(&rows);
+        let claims = claims(&rows)?;
         let plan = &records.header.plan;
         rows.sort_by_cached_key(|Row { key, .. }| (key.part, place(plan, key), key.workers, key.page, key.round));
         let connections = plan["connections"].as_u64().unwrap_or_default() as usize;

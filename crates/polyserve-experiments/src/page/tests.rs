@@ -33,8 +33,8 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
 fn earlier_records_have_the_page_in_memory_and_one_round() {
     let row = row(Part::Sweep, "smol", Some(8), 499.0);
     let mut line = serde_json::to_value(&row).unwrap();
-    let later = ["page", "round", "cpu_us_per_request", "peak_memory_bytes", "received_bytes", "phases"];
-    for field in later {
+    let costs = ["cpu_us_per_request", "peak_memory_bytes", "page_bytes", "received_bytes", "phases"];
+    for field in ["page", "round"].into_iter().chain(costs) {
         assert!(line.as_object_mut().unwrap().remove(field).is_some(), "{field}");
     }
     assert_eq!(serde_json::from_value::<Row>(line).unwrap(), row);
