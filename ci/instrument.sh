@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the load generator is worth: its cost beside wrk's, its agreement with an independent tool, and whether it sees a
-# server that stops. Nothing here passes or fails; docs/METHODOLOGY.md quotes it. Linux, two cores.
-# ci/instrument.sh [wrk [ROUNDS]] [agree [ROUNDS]] [stop]
+# server that stops. Only `sweep` can fail; docs/METHODOLOGY.md quotes the figures. Linux, two cores.
+# ci/instrument.sh [wrk [ROUNDS]] [agree [ROUNDS]] [sweep [SECONDS]] [stop]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -88,6 +88,55 @@ agree() {
         printf '%s: p50, as a share of h2load'"'"'s: ' "$what"
         awk -v what="$what" '$1 == what {print $4 / $5}' "$tmp/agree" | median
     done
+}
+
+# Rates from 100 to 100 000 a second, by an independent tool and by ours: h2load on one connection, oha on 64 (h2load would send
+# the requests of all connections at the same instants). Fails if below saturation the throughput differs by more than 1 %, or
+# the median latency by more than 10 % and 30 us. The last columns are of ours without spinning, and its own lateness.
+sweep() {
+    local seconds=${1:-3} connections rate failed=0
+    command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: sweep: there is no h2load" >&2; return; }
+    local oha=target/tools/bin/oha
+    [ -x "$oha" ] || cargo install -q oha --locked --root target/tools || oha=
+    [ -n "$oha" ] || echo "not run: sweep of 64 connections: oha cannot be installed" >&2
+    serve tokio_tcp
+    curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
+    printf '%11s %8s %8s %8s  %8s %8s  %8s %8s  %s\n' connections rate theirs ours 'p50 us' ours asleep lateness ''
+    for connections in 1 64; do
+        for rate in 100 1000 3000 10000 20000 50000 100000; do
+            local theirs_rate theirs_p50 ours_rate ours_p50 asleep lateness
+            if [ "$connections" = 1 ]; then
+                client h2load --h1 -c 1 -D "$seconds" --rps "$rate" --log-file="$tmp/log" "$url/1"
+                theirs_rate=$(sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out")
+                theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
+                rm "$tmp/log"
+            elif [ -n "$oha" ]; then
+                client "$oha" --no-tui -c 64 -z "${seconds}s" -q "$rate" --latency-correction --output-format json "$url/1"
+                theirs_rate=$(field requestsPerSec)
+                theirs_p50=$(grep -oE '"p50": *[0-9.e-]+' "$tmp/out" | head -1 | awk -F: '{print $2 * 1e6}')
+            else
+                continue
+            fi
+            client "$polyserve" load -c "$connections" --rate "$rate" --arrivals even -d "${seconds}s" --json "$url/1"
+            asleep=$(field p50_ns | awk '{print $1 / 1000}')
+            client "$polyserve" load -c "$connections" --rate "$rate" --arrivals even -d "${seconds}s" --cores 1 --json "$url/1"
+            ours_rate=$(field requests_per_s)
+            ours_p50=$(field p50_ns | awk '{print $1 / 1000}')
+            lateness=$(grep -oE '"lateness":\{[^}]*\}' "$tmp/out" | grep -oE '"p99_ns":[0-9]+' | awk -F: '{print $2 / 1000}')
+            awk -v c="$connections" -v rate="$rate" -v t="$theirs_rate" -v o="$ours_rate" -v tp="$theirs_p50" -v op="$ours_p50" \
+                -v asleep="$asleep" -v late="$lateness" 'BEGIN {
+                    saturated = t < 0.97 * rate || o < 0.97 * rate
+                    d = op > tp ? op - tp : tp - op
+                    differs = o < 0.99 * t || o > 1.01 * t || (d > 30 && d > 0.1 * tp)
+                    word = saturated ? "saturated" : differs ? "DIFFERS" : ""
+                    if (late > 0.1 * op) word = word " late"
+                    printf "%11d %8d %8.0f %8.0f  %8.0f %8.0f  %8.0f %8.0f  %s\n", c, rate, t, o, tp, op, asleep, late, word
+                    exit !saturated && differs
+                }' || failed=1
+        done
+    done
+    stop_server
+    return "$failed"
 }
 
 # A server that stands still for 200 ms in 5 s.

@@ -157,7 +157,9 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     match rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
         Some(rate) => {
             let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
-            writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}.")
+            let is_late = rows.iter().any(|row| row.latency.is_some_and(|latency| latency.is_client_late()));
+            let late = if is_late { " ~: the client itself was late." } else { "" };
+            writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}.{late}")
         }
         None => Ok(()),
     }
@@ -255,7 +257,11 @@ fn latencies(row: &RankingRow) -> [String; 3] {
         (Some(bound), _) => [format!("<= {bound}"), String::new(), String::new()],
         (None, None) => [NOTHING; 3].map(String::from),
         (None, Some(latency)) if latency.overloaded => ["overloaded", "", ""].map(String::from),
-        (None, Some(latency)) => [latency.p50_us, latency.p99_us, latency.p999_us].map(time_us),
+        (None, Some(latency)) => {
+            let doubt = if latency.is_client_late() { "~" } else { "" };
+            let doubted = |us: f64| format!("{doubt}{}", time_us(us));
+            [time_us(latency.p50_us), doubted(latency.p99_us), doubted(latency.p999_us)]
+        }
     }
 }
 
@@ -293,6 +299,9 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     if let Some(rate) = rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
         let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
         writeln!(f, "p50, p99, p99.9: from the intended start at {per_s} requests/s, {arrivals} arrivals, {origin}")?;
+        if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.is_client_late())) {
+            writeln!(f, "~ before a latency: the client's own lateness (99 %) was above a tenth of the p99")?;
+        }
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
             writeln!(f, "overloaded: in most rounds the server could not keep that rate")?;
         }

@@ -92,6 +92,7 @@ impl RankingEntry<'_> {
             p50_us: of_rounds(|latency| latency.p50_us)?,
             p99_us: of_rounds(|latency| latency.p99_us)?,
             p999_us: of_rounds(|latency| latency.p999_us)?,
+            lateness_p99_us: of_rounds(|latency| latency.lateness_p99_us)?,
             overloaded: is_overloaded(&all),
         })
     }
@@ -336,6 +337,7 @@ fn latencies(all: &[&Measurement]) -> Option<Latencies> {
         p50_us: microseconds(&sum, 0.5),
         p99_us: microseconds(&sum, 0.99),
         p999_us: microseconds(&sum, 0.999),
+        lateness_p99_us: middle(all.iter().filter_map(|one| Some(one.latency.as_ref()?.lateness_p99_us)))?,
         overloaded: is_overloaded(all),
     })
 }

@@ -40,9 +40,27 @@ pub struct Latencies {
     pub p99_us: f64,
     /// 99.9 %, in microseconds.
     pub p999_us: f64,
+    /// The lateness of the load generator itself, 99 %, in microseconds: the median of the rounds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lateness_p99_us: f64,
     /// Whether the server could not keep the rate in most rounds. The latencies then depend on the length of a slice. In a
     /// single round, another process may be the cause.
     pub overloaded: bool,
+}
+
+/// Old records lack the figure.
+fn is_zero(figure: &f64) -> bool {
+    *figure == 0.0
+}
+
+/// The share of the p99 from which on the load generator's own lateness is marked.
+const MOST_LATE: f64 = 0.1;
+
+impl Latencies {
+    /// Whether the load generator's own lateness is a large part of the p99.
+    pub fn is_client_late(&self) -> bool {
+        self.lateness_p99_us > MOST_LATE * self.p99_us
+    }
 }
 
 /// A contestant's figures. They are medians over its rounds, unless the description of a field differs.

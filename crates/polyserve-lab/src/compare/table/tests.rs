@@ -22,7 +22,13 @@ fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
         requests_per_s: 1000.0 * ratio,
         requests_per_cpu_s: Some(1200.0),
         shares: vec![share],
-        latency: Some(Latencies { p50_us: 90.0, p99_us: 1500.0, p999_us: 2500.0, overloaded: false }),
+        latency: Some(Latencies {
+            p50_us: 90.0,
+            p99_us: 1500.0,
+            p999_us: 2500.0,
+            lateness_p99_us: 20.0,
+            overloaded: false,
+        }),
         p99: None,
         bound: None,
         switches_per_request: Some(0.25),
@@ -173,4 +179,13 @@ fn shortened_names_stay_distinct() {
     // Without a gap that tells them apart, the names stay whole.
     let alike = ["aaaa-1-bbbb-1-cccc", "aaaa-2-bbbb-1-cccc", "aaaa-1-bbbb-2-cccc"];
     assert_eq!(shortened(&alike, 8), alike);
+}
+
+/// A latency that the client's own lateness may explain is marked, and the mark is explained.
+#[test]
+fn a_late_client_is_marked() {
+    let mut late = row("a/b", Role::Baseline, 1.0, Verdict::Tie);
+    assert_eq!(latencies(&late)[1], "1.5 ms");
+    late.latency.as_mut().unwrap().lateness_p99_us = 151.0;
+    assert_eq!(latencies(&late), ["90 us", "~1.5 ms", "~2.5 ms"].map(String::from));
 }
