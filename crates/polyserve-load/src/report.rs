@@ -64,7 +64,7 @@ pub struct Report {
     /// connection counts as free once its answer may have arrived, even if the client has not read it yet.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
-    /// If every request has its own connection: the two phases of the request. JSON: `parts`.
+    /// If every request has its own connection: the phases of the request. JSON: `parts`.
     #[serde(rename = "parts")]
     pub phases: Option<RequestPhases>,
     /// Open loop: requests due in the measured period that were never sent, because no connection was free until the
@@ -88,7 +88,7 @@ pub struct Report {
     pub server_busy: Option<f64>,
 }
 
-/// The durations of the two phases of a request with its own connection, in nanoseconds. Includes right answers to requests
+/// The durations of the phases of a request with its own connection, in nanoseconds. Includes right answers to requests
 /// begun in the measured period. The time that an answer waits in the socket until the client reads it counts.
 #[derive(Clone, Serialize)]
 #[non_exhaustive]
@@ -97,14 +97,17 @@ pub struct RequestPhases {
     /// socket has taken the request.
     #[serde(serialize_with = "quantiles")]
     pub connect: Histogram<u64>,
-    /// From then until the last byte of the answer is read.
+    /// From then until the first byte of the answer is read. A part of `processing`.
+    #[serde(serialize_with = "quantiles")]
+    pub waiting: Histogram<u64>,
+    /// From the end of the connect until the last byte of the answer is read.
     #[serde(serialize_with = "quantiles")]
     pub processing: Histogram<u64>,
 }
 
 impl RequestPhases {
     pub(crate) fn new() -> Self {
-        Self { connect: histogram(), processing: histogram() }
+        Self { connect: histogram(), waiting: histogram(), processing: histogram() }
     }
 }
 

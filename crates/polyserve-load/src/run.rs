@@ -249,6 +249,7 @@ fn add(report: &mut Report, tally: &Tally) {
     }
     if let (Some(sum), Some(phases)) = (&mut report.phases, &tally.phases) {
         sum.connect.add(&phases.connect).expect("equal bounds");
+        sum.waiting.add(&phases.waiting).expect("equal bounds");
         sum.processing.add(&phases.processing).expect("equal bounds");
     }
 }

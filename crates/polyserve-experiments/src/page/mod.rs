@@ -200,6 +200,7 @@ fn details(loaded: &Loaded) -> Details {
     };
     let phases = loaded.phases.as_ref().map(|phases| Phases {
         connect: phase(&phases.connect),
+        waiting: phase(&phases.waiting),
         processing: phase(&phases.processing),
         total: phase(&loaded.latency),
     });

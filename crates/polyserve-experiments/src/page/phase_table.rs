@@ -1,6 +1,6 @@
 //! The published phases and bytes next to ours, as tables and as CSV with the published columns.
 //!
-//! The published row `waiting` is the time to the first byte. Our client does not measure it, so the row has no figures of ours.
+//! Earlier records have neither phases nor bytes.
 
 use polyserve_lab::experiment;
 use polyserve_report::Table;
@@ -17,14 +17,15 @@ const PHASE_COLUMNS: &str = "server,row,min_ms,mean_ms,sd_ms,median_ms,max_ms,pa
 const BYTE_COLUMNS: &str =
     "server,document_bytes,total_bytes,html_bytes,received_kB_s,part,published_as,workers,page,round";
 
-/// The cell of a row that is not measured here. Earlier records have neither phases nor bytes.
+/// The cell of a figure that a record does not have.
 const NOT_MEASURED: &str = "not measured";
 
-/// The times of a row of the published table; `None` for a row that is not measured here.
+/// The times of a row of the published table; `None` if they were not measured.
 fn phase(row: &Row, name: &str) -> Option<PhaseFigures> {
     let phases = row.sample.details.phases.as_ref()?;
     match name {
         "connect" => Some(phases.connect),
+        "waiting" => Some(phases.waiting),
         "processing" => Some(phases.processing),
         "total" => Some(phases.total),
         _ => None,
@@ -93,7 +94,7 @@ fn kib_s(row: &Row) -> Option<f64> {
 pub(super) fn phases_csv(rows: &[Row]) -> anyhow::Result<String> {
     let lines = rows.iter().flat_map(|row| {
         let line = |name| Some(with_key(row, &json!(phase(row, name)?), &json!({ "row": name })));
-        ["connect", "processing", "total"].into_iter().filter_map(line)
+        ["connect", "processing", "waiting", "total"].into_iter().filter_map(line)
     });
     experiment::csv(PHASE_COLUMNS, lines)
 }
@@ -134,7 +135,8 @@ mod tests {
             |mean_ms: f64| PhaseFigures { min_ms: 0.0, mean_ms, sd_ms: 600.0, median_ms: 0.2, max_ms: 2001.0 };
         let mut row = row(Part::Twins, "twin/tokio", None, 499.0);
         row.sample.published_as = Some("tokio".into());
-        let phases = Phases { connect: figures(0.1), processing: figures(200.0), total: figures(200.1) };
+        let (connect, waiting) = (figures(0.1), figures(199.9));
+        let phases = Phases { connect, waiting, processing: figures(200.0), total: figures(200.1) };
         row.sample.details.phases = Some(phases);
         (row.sample.details.page_bytes, row.sample.details.received_bytes) = (Some(176), Some(2_830_000));
         row
@@ -147,10 +149,7 @@ mod tests {
         assert_eq!(line(1), "tokio (published) connect 0 1 2.4 0 22");
         assert_eq!(line(2), "twin/tokio (here, its listing) connect 0.0 0.1 600.0 0.2 2001.0");
         assert_eq!(line(5), "tokio (published) waiting 0 202 600.3 1 2012");
-        assert!(
-            line(6).ends_with("waiting not measured not measured not measured not measured not measured"),
-            "{text}"
-        );
+        assert!(line(6).ends_with("waiting 0.0 199.9 600.0 0.2 2001.0"), "{text}");
         assert_eq!(text.lines().count(), 1 + 2 * 4, "one published server was measured");
         let text = bytes(&[measured()]).unwrap().to_string();
         assert!(text.contains("tokio (published)") && text.contains("143.86"), "{text}");
@@ -167,7 +166,7 @@ mod tests {
     fn the_published_columns_come_first() {
         let text = phases_csv(&[measured()]).unwrap();
         assert!(text.starts_with(crate::published::PAGE_ROWS.lines().next().unwrap()), "{text}");
-        assert_eq!((text.lines().count(), text.lines().nth(1).unwrap().split(',').nth(1)), (4, Some("connect")));
+        assert_eq!((text.lines().count(), text.lines().nth(1).unwrap().split(',').nth(1)), (5, Some("connect")));
         let text = bytes_csv(&[measured()]).unwrap();
         assert!(text.starts_with(crate::published::PAGE_BYTES.lines().next().unwrap()), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("twin/tokio,176,2830000,1760000,137"), "{text}");

@@ -100,14 +100,16 @@ pub struct Details {
     pub phases: Option<Phases>,
 }
 
-/// The published rows that the client measures. The published row "waiting", the time to the first byte, is not among them.
+/// The published rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phases {
     /// From the start of the connect to the established connection.
     pub connect: PhaseFigures,
-    /// From then to the last byte.
+    /// From then to the first byte.
+    pub waiting: PhaseFigures,
+    /// From the established connection to the last byte.
     pub processing: PhaseFigures,
-    /// Both.
+    /// From the start of the connect to the last byte.
     pub total: PhaseFigures,
 }
 

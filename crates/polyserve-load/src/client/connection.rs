@@ -86,6 +86,8 @@ pub(crate) struct Connection {
     pub(crate) free_since: u64,
     /// If every request has its own connection: the start and the end of the connect.
     pub(crate) connected: (u64, u64),
+    /// The time of the first byte on this socket; 0 before.
+    pub(crate) first_byte: u64,
     /// Consecutive failures.
     pub(crate) failures: u32,
     /// Whether the pending requests were not sent because this machine had no free port or descriptor.
@@ -112,6 +114,7 @@ impl Connection {
             since: 0,
             free_since: 0,
             connected: (0, 0),
+            first_byte: 0,
             failures: 0,
             is_short: false,
             short_since: None,
@@ -168,6 +171,7 @@ impl Connection {
         self.is_connecting = false;
         self.waits_writable = false;
         self.is_proven = false;
+        self.first_byte = 0;
         self.unsent.clear();
         self.partial.clear();
         self.reader.reset();

@@ -45,6 +45,9 @@ impl WorkerState {
             };
             if std::mem::take(&mut is_first) {
                 self.set_now(clock::now());
+                if connection.first_byte == 0 {
+                    connection.first_byte = self.now;
+                }
             }
             if self.is_counting {
                 self.tally.received += received as u64;
@@ -162,6 +165,7 @@ impl WorkerState {
         if let Some(phases) = self.tally.phases.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
             let (begun, established) = connection.connected;
             phases.connect.saturating_record(established.saturating_sub(begun).max(1));
+            phases.waiting.saturating_record(connection.first_byte.saturating_sub(established).max(1));
             phases.processing.saturating_record(self.now.saturating_sub(established).max(1));
         }
         if closes {

@@ -23,7 +23,12 @@ fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
     assert_eq!(report.latency.len(), report.answered + report.answered_late);
     assert_eq!(report.phases.is_some(), load.usage == Usage::Close);
     if let Some(phases) = &report.phases {
-        assert_eq!((phases.connect.len(), phases.processing.len()), (report.latency.len(), report.latency.len()));
+        for phase in [&phases.connect, &phases.waiting, &phases.processing] {
+            assert_eq!(phase.len(), report.latency.len());
+        }
+        // The first byte comes no later than the last.
+        assert!(phases.waiting.max() <= phases.processing.max(), "{phases:?}");
+        assert!(phases.waiting.mean() <= phases.processing.mean(), "{phases:?}");
         // The connect starts after the request starts, and both end with the same read.
         let whole = report.latency.mean() * 1.01;
         assert!(phases.connect.mean() + phases.processing.mean() <= whole, "{phases:?} {whole}");
