@@ -112,8 +112,8 @@ sweep() {
                 rm "$tmp/log"
             elif [ -n "$oha" ]; then
                 client "$oha" --no-tui -c 64 -z "${seconds}s" -q "$rate" --latency-correction --output-format json "$url/1"
-                theirs_rate=$(field requestsPerSec)
-                theirs_p50=$(grep -oE '"p50": *[0-9.e-]+' "$tmp/out" | head -1 | awk -F: '{print $2 * 1e6}')
+                theirs_rate=$(sed -nE 's/.*"requestsPerSec": *([0-9.]+).*/\1/p' "$tmp/out")
+                theirs_p50=$(sed -n '/"latencyPercentiles"/,/}/p' "$tmp/out" | sed -nE 's/.*"p50": *([0-9.e-]+).*/\1/p' | awk '{print $1 * 1e6}')
             else
                 continue
             fi
