@@ -36,11 +36,16 @@ pub fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
 }
 
 /// The rows that stand for the published four. The published listings come first, by the medians of their rounds; without all
-/// four of them the catalog's servers with the page from a file; without all four of these those with the page in memory.
+/// four of them the catalog's servers with the page from a file; without all four of these those with the page in memory. The
+/// order is that of the published figures.
 fn as_published(rows: &[Row]) -> Vec<Row> {
     let all = |part: Part, page: PageSource| -> Vec<Row> {
         let is_own = |row: &Row| row.key.page == page && (part == Part::Published || row.sample.published_as.is_some());
-        medians(rows, part).into_iter().filter(is_own).collect()
+        let mut own: Vec<Row> = medians(rows, part).into_iter().filter(is_own).collect();
+        let place =
+            |row: &Row| SETUPS.iter().position(|setup| row.sample.published_as.as_deref() == Some(setup.published_as));
+        own.sort_by_key(place);
+        own
     };
     let groups = [
         all(Part::Twins, PageSource::File),
@@ -230,7 +235,11 @@ mod tests {
         let both = [memory, slow_file].concat();
         assert_eq!(verdicts(&both)[0], Verdict::Refuted);
         assert_eq!(verdicts(&[&both[..], &listings[..3]].concat())[0], Verdict::Refuted, "one listing is missing");
-        assert_eq!(verdicts(&[both, listings].concat())[0], Verdict::Confirmed);
+        let turned: Vec<Row> = listings.into_iter().rev().collect();
+        let figure = claims(&turned).unwrap()[0].figure.clone();
+        let names: Vec<usize> = SETUPS.iter().map(|setup| figure.find(setup.published_as).unwrap()).collect();
+        assert!(names.is_sorted(), "in the published order: {figure}");
+        assert_eq!(verdicts(&[both, turned].concat())[0], Verdict::Confirmed);
     }
 
     #[test]
