@@ -1,5 +1,6 @@
 //! The published page server on smol, the named successor of the discontinued async-std: a task for each connection, its timer,
-//! and its file API, which reads on a thread of its own pool.
+//! and its file API, which reads on a thread of its own pool. The main thread accepts, and the workers run the tasks, as
+//! async-std arranges it.
 
 use std::future::pending;
 use std::{io, thread};
@@ -16,7 +17,7 @@ fn main() -> io::Result<()> {
     for _ in 0..args.workers {
         thread::spawn(|| smol::block_on(executor.run(pending::<()>())));
     }
-    smol::block_on(executor.run(async {
+    smol::block_on(async {
         let listener = TcpListener::bind(args.listen).await?;
         announce(listener.local_addr()?)?;
         let mut count = 0;
@@ -29,7 +30,7 @@ fn main() -> io::Result<()> {
             };
             executor.spawn(serve).detach();
         }
-    }))
+    })
 }
 
 async fn serve(mut stream: TcpStream, nth: u64, page: &Page) -> io::Result<()> {
