@@ -10,7 +10,7 @@ use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::config::{MAX_CONNECTIONS, MAX_WORKERS};
 use polyserve_experiments::tasks::experiment::{Contestant, Tasks};
-use polyserve_experiments::tasks::published::{GO, GO_LOCKED};
+use polyserve_experiments::tasks::published::{GO, GO_GC_OFF, GO_LOCKED};
 use polyserve_experiments::tasks::record::Settings;
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::TermOrder;
@@ -30,13 +30,19 @@ use super::times::within;
 #[derive(Debug, clap::Args)]
 pub(crate) struct TasksArgs {
     /// The contestants, separated by commas: executors, scoped_threads/std, scoped_threads/crossbeam, rayon,
-    /// go/goroutines, go/goroutines_locked. [default: all but the last, which locks each goroutine to a thread so that the
-    /// kernel can say what it takes, and so schedules otherwise]
+    /// go/goroutines, go/goroutines_gc_off (without the garbage collector), go/goroutines_locked. [default: all but the
+    /// last, which locks each goroutine to a thread so that the kernel can say what it takes, and so schedules otherwise]
     #[arg(long, value_name = "C,...", value_delimiter = ',')]
     contestants: Vec<String>,
-    /// About how long a task takes. [default: 1s, quick: 25ms]
+    /// About how long a task takes: each language is calibrated. [default: 1s, quick: 25ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     task: Option<Duration>,
+    /// The number of steps of a task, in all languages, in place of a calibration.
+    #[arg(long, value_name = "N", conflicts_with = "task", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    steps: Option<u64>,
+    /// Look for convergence in each step, as the published code does: one of the causes of its different speeds.
+    #[arg(long)]
+    check_convergence: bool,
     /// The largest number of tasks at once. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=MOST))]
     most: Option<u16>,
@@ -92,6 +98,8 @@ impl TasksArgs {
         Ok(Settings {
             contestants: self.names(catalog)?,
             task_ms: task.as_secs_f64() * 1000.0,
+            steps: self.steps,
+            check: self.check_convergence,
             counts,
             series: usize::from(self.series),
             seed: self.random.seed,
@@ -105,7 +113,7 @@ impl TasksArgs {
     fn names(&self, catalog: &Catalog) -> Result<Vec<String>, Misuse> {
         let executors = catalog.executors().iter().map(|entry| entry.name.clone());
         // A catalog's executor goes before ours of the same name.
-        let others = OTHERS.into_iter().chain([GO]).filter(|name| catalog.executor(name).is_err());
+        let others = OTHERS.into_iter().chain([GO, GO_GC_OFF]).filter(|name| catalog.executor(name).is_err());
         let all: Vec<String> = executors.chain(others.map(String::from)).collect();
         if self.contestants.is_empty() {
             return Ok(all);
@@ -120,7 +128,7 @@ impl TasksArgs {
 
 /// How each is started. Go's program is built first if it takes part.
 fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contestant> {
-    let is_go = |name: &str| name == GO || name == GO_LOCKED;
+    let is_go = |name: &str| [GO, GO_GC_OFF, GO_LOCKED].contains(&name);
     let program = match plan.contestants.iter().any(|name| is_go(name)) {
         true => Module::new(None).build(&[go::TASKS], stop).pop().map(|(_, program)| program),
         false => None,
@@ -131,7 +139,11 @@ fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contes
             let program = program.clone()?;
             let locked = (name == GO_LOCKED).then(|| String::from("-cpu"));
             let args = [format!("-workers={}", plan.workers)].into_iter().chain(locked);
-            return Ok(launch(&program, args));
+            let mut launch = launch(&program, args);
+            if name == GO_GC_OFF {
+                launch.env.push(("GOGC".into(), "off".into()));
+            }
+            return Ok(launch);
         }
         let most = plan.counts.iter().max().copied().unwrap_or(1);
         let args = ["task-runner".into(), format!("--contestant={name}"), format!("--workers={}", plan.workers)];

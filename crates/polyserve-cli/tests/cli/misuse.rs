@@ -122,6 +122,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("page --parts=published --servers=sequential", "none of these servers"),
     ("page --client-cores=1000", "there is no core 1000"),
     ("page --max-body=x", "--max-body"),
+    ("tasks --steps=0", "--steps"),
+    ("tasks --steps=5 --task=1s", "--task"),
     ("recommend --defaults --blocking-wait=1h", "--blocking-wait 3600s is more than 10s"),
     ("recommend --defaults --cpu-per-request=2ms --p99=1ms", "every request takes 2 ms by itself"),
     ("recommend --defaults --rate=0", "--rate"),

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
-use super::{Dir, array, has, json, misused, parsed, polyserve, run, text};
+use super::{Dir, array, has, json, misused, parsed, polyserve, printed, run, text};
 
 const TINY: &str = "tasks --task=1ms --most=5 --series=2";
 const RECORD: &str = "tasks.jsonl";
@@ -40,7 +40,7 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
         assert_eq!(cell["total_duration_ms"], total, "{cell}");
         assert_eq!(cell["cpu_of"], "tasks");
     }
-    for (field, count) in [("sequences", 5), ("singles", 3 * 10), ("claims", 8)] {
+    for (field, count) in [("sequences", 5), ("singles", 3 * 10), ("claims", 12)] {
         assert_eq!(array(&measured[field]).len(), count, "{field}");
     }
     assert_eq!(measured["plan"]["core_count"], measured["environment"]["cores"]);
@@ -61,11 +61,20 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
     has(&misused(&format!("{line} --seed=1")), &["is not written over"]);
 }
 
+#[test]
+fn a_given_number_of_steps_is_not_calibrated() {
+    let said =
+        printed("tasks --steps=100000 --most=2 --series=0 --contestants=scoped_threads/std,rayon --check-convergence");
+    has(&said, &["a task is 100,000 steps: ", "published: Rust 367 million"]);
+    has(&said, &["steps per second, with the check for convergence in each step: scoped_threads/std "]);
+}
+
 /// The last terms in Go are equal to ours bit for bit, in both orders.
 #[test]
 fn go_runs_the_same_tasks() {
-    for order in ["", "--as-published"] {
-        let output = run(&format!("{TINY} --contestants=rayon,go/goroutines,go/goroutines_locked --json {order}"));
+    let contestants = "rayon,go/goroutines,go/goroutines_gc_off,go/goroutines_locked";
+    for order in ["", "--as-published", "--check-convergence"] {
+        let output = run(&format!("{TINY} --contestants={contestants} --json {order}"));
         let measured = parsed(&output);
         let failed = array(&measured["failed"]);
         let mut reasons = failed.iter().filter_map(|failed| failed["why"].as_str());
@@ -75,7 +84,9 @@ fn go_runs_the_same_tasks() {
             return;
         }
         assert!(output.status.success() && failed.is_empty(), "{failed:?} {}", text(&output.stderr));
-        for (name, cpu_of) in [("go/goroutines", "process"), ("go/goroutines_locked", "tasks")] {
+        for (name, cpu_of) in
+            [("go/goroutines", "process"), ("go/goroutines_gc_off", "process"), ("go/goroutines_locked", "tasks")]
+        {
             let cells = array(&measured["cells"]).iter().filter(|cell| cell["contestant"] == name);
             assert_eq!(cells.clone().count(), 6);
             assert!(cells.clone().all(|cell| cell["cpu_of"] == cpu_of), "{name}: {measured}");

@@ -14,7 +14,7 @@ use polyserve_report::Claim;
 
 use super::figures::{Figures, LinearFit, Scheduled};
 use super::measured::{Measured, MeasuredCell};
-use super::published::{GO, PUBLISHED_CORES, published};
+use super::published::{GO, GO_GC_OFF, PUBLISHED_CORES, STEPS_PER_S, published};
 use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 
 /// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.
@@ -54,6 +54,10 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
         ("Go starts all tasks at once, Rust in order", judge.starts()),
         ("Go runs 9 to 11 threads on 8 cores, Rust one more than there are tasks", judge.threads()),
         ("series of 8 win nothing over all at once", judge.series()),
+        ("a task makes 367 million steps a second in Rust and 44 million in Go", judge.steps_per_second()),
+        ("Go's mean duration grows linearly", judge.go_is_linear()),
+        ("without a garbage collector the schedule is more predictable", judge.without_gc()),
+        ("tasks run in parallel, up to the number of cores", judge.parallel()),
     ];
     Ok(said.map(|(claim, (holds, figure))| Claim::new("tasks", claim, holds, figure)).into())
 }
@@ -346,6 +350,118 @@ impl Judge<'_> {
         let figure = format!("in batches of 8 the total is {middle:.3} of all at once, the median of {count}");
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
+
+    /// The ratio of the steps per second of a single task in Rust to those in Go; published is 8.3. The equivalence interval is
+    /// from half of the published difference to one and a half times it. Confirmed if the ratio is within by more than
+    /// [`NEAR`], refuted if it is outside by more.
+    fn steps_per_second(&self) -> Judged {
+        let [Some(rust), Some(go)] = [STD_THREADS, GO].map(|name| self.measured.steps_per_s(name)) else {
+            return (None, String::from("there are no single runs of both languages"));
+        };
+        let [published_rust, published_go] = STEPS_PER_S;
+        let (ratio, published) = (rust / go, published_rust / published_go);
+        let within =
+            all([above(ratio, 1.0 + 0.5 * (published - 1.0), NEAR), above(1.0 + 1.5 * (published - 1.0), ratio, NEAR)]);
+        let check = match self.measured.plan.as_ref().is_some_and(|plan| plan.check) {
+            true => "with the check for convergence in each step",
+            false => "without the published check for convergence in each step",
+        };
+        let figure = format!(
+            "{:.0} million in Rust and {:.0} million in Go, {check}: ratio {ratio:.2}; published {published:.2}",
+            rust / 1e6,
+            go / 1e6
+        );
+        self.unless_noisy(&[STD_THREADS, GO], within, figure)
+    }
+
+    /// A line through Go's mean durations from the number of cores on, and its slope from 20 tasks on as a share of its slope
+    /// up to 20. Confirmed if the line explains 0.98 of their scatter and the slopes differ by less than a quarter. Refuted if
+    /// the line explains less than 0.9, or one slope is twice the other or more. Needs four numbers of tasks on each side.
+    fn go_is_linear(&self) -> Judged {
+        const MIDDLE: usize = 20;
+        let line = |from: usize, to: usize| {
+            let cells = within(&self.go, from..=to);
+            let points: Vec<_> = cells.iter().map(|cell| (cell.tasks as f64, cell.figures.mean_duration_ms)).collect();
+            LinearFit::through(&points).filter(|_| points.len() >= 4)
+        };
+        let lines = [line(self.cores, MIDDLE), line(MIDDLE, usize::MAX), line(self.cores, usize::MAX)];
+        let [Some(before), Some(after), Some(whole)] = lines else {
+            return (None, String::from("too few observations on one side of 20 tasks"));
+        };
+        let ratio = after.slope / before.slope;
+        let holds = match (whole.explained, ratio) {
+            (explained, ratio) if explained >= 0.98 && (0.8..=1.25).contains(&ratio) => Some(true),
+            (explained, ratio) if explained < 0.9 || !(0.5..2.0).contains(&ratio) => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "a line explains {:.3}; {:.1} ms a task up to {MIDDLE}, {:.1} ms a task from there on",
+            whole.explained, before.slope, after.slope
+        );
+        self.unless_noisy(&[GO], holds, figure)
+    }
+
+    /// The spreads of starts and of durations in Go without the garbage collector, as shares of those with it: standard
+    /// deviations relative to the total and to the mean duration, the medians from twice the cores on. Confirmed if both
+    /// shares are below 0.8, refuted if none is below 0.95. Else undecided.
+    fn without_gc(&self) -> Judged {
+        let without = self.measured.all_at_once(GO_GC_OFF);
+        let spreads = |cells: &[&MeasuredCell]| {
+            let cells = within(cells, 2 * self.cores..);
+            let starts = median_of(&cells, |cell| spread_of_starts(cell) / cell.figures.total_duration_ms);
+            starts.zip(median_of(&cells, |cell| cell.figures.std_dev_ms / cell.figures.mean_duration_ms))
+        };
+        let Some((with, without)) = spreads(&self.go).zip(spreads(&without)) else {
+            return (None, format!("there are too few observations of {GO} and {GO_GC_OFF}"));
+        };
+        let shares = [without.0 / with.0, without.1 / with.1];
+        let holds = match shares {
+            [starts, durations] if starts < 0.8 && durations < 0.8 => Some(true),
+            [starts, durations] if starts >= 0.95 && durations >= 0.95 => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "the spread of starts without it is {:.2} of that with it ({:.4} of the total), of durations {:.2} ({:.3} of the \
+             mean)",
+            shares[0], with.0, shares[1], with.1
+        );
+        self.unless_noisy(&[GO, GO_GC_OFF], holds, figure)
+    }
+
+    /// The total of two tasks or more, up to the number of cores, divided by a single task's duration, on threads and in
+    /// Go. Confirmed if the median of both languages is at most 1.2, refuted if that of one is 1.5 or more. Undecided with fewer
+    /// than three observations, and on one core.
+    fn parallel(&self) -> Judged {
+        let crossbeam = self.measured.all_at_once(CROSSBEAM_THREADS);
+        let to_single = |cells: &[&MeasuredCell]| -> Vec<f64> {
+            let cells = within(cells, 2..=self.cores);
+            cells.iter().map(|cell| cell.figures.total_duration_ms / cell.alone.d1_ms).collect()
+        };
+        let mut rust = [to_single(&self.rust), to_single(&crossbeam)].concat();
+        let mut go = [to_single(&self.go), to_single(&self.measured.all_at_once(GO_GC_OFF))].concat();
+        if rust.len() + go.len() < LEAST_OBSERVATIONS || rust.is_empty() || go.is_empty() {
+            return (None, format!("too few observations of 2 to {} tasks", self.cores));
+        }
+        let (rust, go) = (median(&mut rust), median(&mut go));
+        let holds = match rust.max(go) {
+            worse if worse <= 1.2 => Some(true),
+            worse if worse >= 1.5 => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "2 to {} tasks at once take {rust:.2} single tasks in Rust and {go:.2} in Go, the medians",
+            self.cores
+        );
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+}
+
+/// The standard deviation of the starts, in milliseconds.
+fn spread_of_starts(cell: &MeasuredCell) -> f64 {
+    let count = cell.schedule.len() as f64;
+    let mean = cell.schedule.iter().map(|task| task.started_ms).sum::<f64>() / count;
+    let squares: f64 = cell.schedule.iter().map(|task| (task.started_ms - mean).powi(2)).sum();
+    (squares / (count - 1.0)).sqrt()
 }
 
 /// The cells with these numbers of tasks.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::bail;
 use polyserve::Shutdown;
 use polyserve::serving::sync::lock;
-use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
+use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, distinct};
 use polyserve_lab::launch::Launch;
 use polyserve_lab::machine::Cores;
 use polyserve_lab::output::spinner;
@@ -24,7 +24,9 @@ use serde_json::Value;
 use super::contestant::{Answer, TaskContestant};
 use super::figures::{Figures, round};
 use super::measured::{Measured, alone};
-use super::record::{Calibration, EXPERIMENT, Key, Observation, Sample, Sequence, Settings, Step, When};
+use super::record::{
+    Calibration, EXPERIMENT, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of, is_go,
+};
 use super::report::Report;
 use super::sequence::{Terms, look, starts};
 use super::talk::Request;
@@ -73,29 +75,33 @@ impl Tasks {
         Self { settings, members, absent, cores, stop, starts }
     }
 
-    /// Finds how many steps take as long as a task is to take, with the first contestant that can run one.
+    /// Finds how many steps take as long as a task is to take, in each language with the first contestant that can run one.
     fn calibrate(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        if !notebook.records().facts::<Calibration>(CALIBRATION)?.is_empty() {
-            return Ok(());
-        }
-        for place in 0..self.members.len() {
-            let key = Key::all_of(&self.members[place].name);
-            if notebook.records().absence(&key).is_some() {
-                continue;
-            }
-            let result = self.calibration(place);
-            if self.stop.is_begun() {
-                return Ok(());
-            }
-            match result {
-                Ok(calibration) => return notebook.fact(CALIBRATION, &calibration),
-                Err(absence) => {
-                    self.members[place].end();
-                    notebook.absence(key, absence)?;
+        for is_in_go in [false, true] {
+            let places = (0..self.members.len()).filter(|place| is_go(&self.members[*place].name) == is_in_go);
+            for place in places.collect::<Vec<_>>() {
+                let known: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
+                let key = Key::all_of(&self.members[place].name);
+                if known.iter().any(|known| is_go(&known.contestant) == is_in_go) {
+                    break;
+                }
+                if notebook.records().absence(&key).is_some() {
+                    continue;
+                }
+                let result = self.calibration(place);
+                if self.stop.is_begun() {
+                    return Ok(());
+                }
+                match result {
+                    Ok(calibration) => notebook.fact(CALIBRATION, &calibration)?,
+                    Err(absence) => {
+                        self.members[place].end();
+                        notebook.absence(key, absence)?;
+                    }
                 }
             }
         }
-        if self.stop.is_begun() {
+        if self.stop.is_begun() || !notebook.records().facts::<Calibration>(CALIBRATION)?.is_empty() {
             return Ok(());
         }
         let absent = self.absent.iter().map(|absent| (&absent.key, &absent.absence));
@@ -105,11 +111,16 @@ impl Tasks {
     }
 
     fn calibration(&mut self, place: usize) -> Result<Calibration, Absence> {
-        let wanted = self.settings.task_ms;
+        let (wanted, given) = (self.settings.task_ms, self.settings.steps);
+        let contestant = self.members[place].name.clone();
+        let longest = if given.is_some() { LONGEST_TASK_MS } else { wanted };
         let mut time = |steps: u64| -> Result<f64, Absence> {
-            let answer = self.ask(place, 1, steps, 0)?;
+            let answer = self.ask(place, 1, (steps, longest), 0)?;
             Ok((answer.ran[0].finished_ns - answer.ran[0].started_ns) as f64 / 1e6)
         };
+        if let Some(steps) = given {
+            return Ok(Calibration { steps, measured_ms: round(time(steps)?), contestant });
+        }
         let mut steps = 10_000_u64;
         let mut took: f64 = 0.0;
         // The steps are multiplied by 4 up to a quarter of the time, then scaled in proportion three times.
@@ -126,33 +137,34 @@ impl Tasks {
             steps = ((steps as f64 * wanted / took.max(1e-6)) as u64).max(1);
         }
         let measured_ms = round(time(steps)?);
-        Ok(Calibration { steps, measured_ms, contestant: self.members[place].name.clone() })
+        Ok(Calibration { steps, measured_ms, contestant })
     }
 
     /// Computes what every task must answer, and whether its sequence converges. It uses all cores: nothing is measured.
     fn sequences(&self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        let Some(Calibration { steps, .. }) = notebook.records().facts(CALIBRATION)?.pop() else {
-            return Ok(());
-        };
+        let calibrations: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
         let known: Vec<Sequence> = notebook.records().facts(SEQUENCE)?;
-        let is_known = |task: usize| known.iter().any(|known| known.task == task);
-        let missing: Vec<usize> = (1..=self.starts.len()).filter(|task| !is_known(*task)).collect();
+        let is_known =
+            |task: usize, steps: u64| known.iter().any(|known| known.task == task && [0, steps].contains(&known.steps));
+        let steps = distinct(calibrations.iter().map(|calibration| calibration.steps));
+        let all = steps.into_iter().flat_map(|steps| (1..=self.starts.len()).map(move |task| (task, steps)));
+        let missing: Vec<(usize, u64)> = all.filter(|(task, steps)| !is_known(*task, *steps)).collect();
         let bar = spinner();
         bar.set_prefix("what the tasks must answer");
-        bar.set_message(format!("{} sequences of {steps} steps", missing.len()));
+        bar.set_message(format!("{} sequences", missing.len()));
         let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let (starts, order, stop) = (&self.starts, self.settings.order, &self.stop);
         let work = || {
-            while let Some(task) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some((task, steps)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let start = starts[task - 1];
-                let Some(seen) = look(order, start, steps, stop) else { return };
-                lock(&found).push(Sequence::new(*task, start, seen.last, seen.limit));
+                let Some(seen) = look(order, start, *steps, stop) else { return };
+                lock(&found).push(Sequence::new(*task, *steps, start, seen.last, seen.limit));
             }
         };
         thread::scope(|scope| (0..self.cores.count().min(missing.len())).for_each(|_| drop(scope.spawn(work))));
         let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         bar.finish_and_clear();
-        found.sort_by_key(|sequence| sequence.task);
+        found.sort_by_key(|sequence| (sequence.steps, sequence.task));
         found.iter().try_for_each(|sequence| notebook.fact(SEQUENCE, sequence))
     }
 
@@ -173,8 +185,10 @@ impl Tasks {
 
     fn observe(&mut self, key: &Key, notebook: &Notebook<'_, Self>) -> Result<Sample, Absence> {
         let failed = |error: anyhow::Error| Absence::failed(error.to_string());
-        let calibration = notebook.records().facts::<Calibration>(CALIBRATION).map_err(failed)?.pop();
-        let steps = calibration.ok_or_else(|| Absence::failed("there was no calibration"))?.steps;
+        let calibrations: Vec<Calibration> = notebook.records().facts(CALIBRATION).map_err(failed)?;
+        let calibration = calibration_of(&calibrations, &key.contestant);
+        let Calibration { steps, measured_ms, .. } =
+            calibration.ok_or_else(|| Absence::failed("there was no calibration"))?.clone();
         let sequences: Vec<Sequence> = notebook.records().facts(SEQUENCE).map_err(failed)?;
         let place = self.members.iter().position(|member| member.name == key.contestant);
         let place = place.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
@@ -182,7 +196,7 @@ impl Tasks {
             Step::Cell { tasks, series } => (tasks, series),
             Step::Single { .. } | Step::All {} => (1, 0),
         };
-        let answer = verified(self.ask(place, tasks, steps, series)?, &sequences)?;
+        let answer = verified(self.ask(place, tasks, (steps, measured_ms), series)?, &sequences, steps)?;
         let (cpu_ms, cpu_of) = answer.cpu_ms();
         let schedule = answer.schedule();
         if !matches!(key.step, Step::Cell { .. }) {
@@ -194,24 +208,33 @@ impl Tasks {
         Ok(Sample::Cell(Observation { figures, alone, cpu_of, threads: answer.threads, schedule }))
     }
 
-    fn ask(&mut self, place: usize, tasks: usize, steps: u64, batch: usize) -> Result<Answer, Absence> {
-        let order = self.settings.order;
-        let request = Request { starts: self.starts[..tasks].to_vec(), steps, order, batch };
-        let task = Duration::from_secs_f64(self.settings.task_ms / 1000.0);
+    /// Asks for tasks of this number of steps, and about how many milliseconds each.
+    fn ask(
+        &mut self,
+        place: usize,
+        tasks: usize,
+        (steps, task_ms): (u64, f64),
+        batch: usize,
+    ) -> Result<Answer, Absence> {
+        let Settings { order, check, .. } = self.settings;
+        let request = Request { starts: self.starts[..tasks].to_vec(), steps, order, batch, check };
+        let task = Duration::from_secs_f64(task_ms.max(self.settings.task_ms) / 1000.0);
         let answer = self.members[place].ask(&request, task, &self.cores, &self.stop)?;
         answer.ok_or_else(|| Absence::failed("the run was ended"))
     }
 }
 
+/// The longest task of a given number of steps, in milliseconds.
+const LONGEST_TASK_MS: f64 = 60_000.0;
 /// The kind of a [`Calibration`] in a record.
 const CALIBRATION: &str = "calibration";
 /// The kind of a [`Sequence`] in a record.
 const SEQUENCE: &str = "sequence";
 
 /// Checks that each last term is the one that was computed here.
-fn verified(answer: Answer, sequences: &[Sequence]) -> Result<Answer, Absence> {
+fn verified(answer: Answer, sequences: &[Sequence], steps: u64) -> Result<Answer, Absence> {
     for ran in &answer.ran {
-        let known = sequences.iter().find(|known| known.task == ran.task);
+        let known = sequences.iter().find(|known| known.task == ran.task && [0, steps].contains(&known.steps));
         let Some(Sequence { last, .. }) = known else {
             return Err(Absence::failed(format!("what task {} must answer is not known", ran.task)));
         };

@@ -6,7 +6,7 @@ use polyserve_lab::statistics::median;
 use serde::Serialize;
 
 use super::figures::{Alone, Figures, Scheduled};
-use super::record::{Calibration, CpuScope, Key, Observation, Sample, Sequence, Settings, Step, When};
+use super::record::{Calibration, CpuScope, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of};
 
 /// One of a contestant's single runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,8 +77,10 @@ pub struct MissingFigure {
 pub struct Measured {
     /// What was to be measured.
     pub plan: Option<Settings>,
-    /// How long a task is.
+    /// The first calibration.
     pub calibration: Option<Calibration>,
+    /// The calibration of each language.
+    pub calibrations: Vec<Calibration>,
     /// What was found of the sequences.
     pub sequences: Vec<Sequence>,
     /// The single runs.
@@ -99,9 +101,10 @@ impl Measured {
     /// Returns an error if the header's plan or a fact does not have the fields of its kind.
     pub fn of<E: Experiment<Key = Key, Sample = Sample>>(records: &Records<E>) -> anyhow::Result<Self> {
         let plan = Some(serde_json::from_value(records.header.plan.clone()).context("the plan")?);
-        let calibration = records.facts("calibration")?.pop();
+        let calibrations: Vec<Calibration> = records.facts("calibration")?;
+        let calibration = calibrations.first().cloned();
         let (sequences, interrupted) = (records.facts("sequence")?, records.is_interrupted());
-        let mut measured = Self { plan, calibration, sequences, interrupted, ..Self::default() };
+        let mut measured = Self { plan, calibration, calibrations, sequences, interrupted, ..Self::default() };
         for (Key { contestant, step }, sample) in records.samples() {
             let contestant = contestant.clone();
             match (*step, sample) {
@@ -158,7 +161,16 @@ impl Measured {
         let names = self.plan.as_ref().map(|plan| plan.contestants.as_slice()).unwrap_or_default();
         let place = |name: &String| names.iter().position(|other| other == name);
         self.cells.sort_by_key(|cell| (cell.tasks, cell.series, place(&cell.contestant)));
+        // The sequences of another language have the same terms and another number of steps.
+        let steps = self.calibration.as_ref().map_or(0, |calibration| calibration.steps);
+        self.sequences.retain(|sequence| [0, steps].contains(&sequence.steps));
         self.sequences.sort_by_key(|sequence| sequence.task);
+    }
+
+    /// The steps per second of a contestant's task alone; `None` without such runs.
+    pub fn steps_per_s(&self, contestant: &str) -> Option<f64> {
+        let calibration = calibration_of(&self.calibrations, contestant)?;
+        Some(calibration.steps as f64 / (self.alone(contestant, When::Before)?.d1_ms / 1000.0))
     }
 
     /// What a contestant's task took alone; `None` without such runs.
@@ -281,7 +293,7 @@ mod tests {
         lines[1..].reverse();
         let measured = measured(&lines);
         let at: Vec<_> = measured.cells.iter().map(|cell| (cell.tasks, cell.series)).collect();
-        assert!(at.is_sorted() && at.len() == 88, "{at:?}");
+        assert!(at.is_sorted() && at.len() == 132, "{at:?}");
         assert_eq!(measured.cells[0].contestant, STD_THREADS);
         assert_eq!(measured.drift_pct(STD_THREADS).map(round), Some(1.0));
     }

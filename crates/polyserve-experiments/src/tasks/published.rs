@@ -9,6 +9,12 @@ pub const GO: &str = "go/goroutines";
 /// The same with every goroutine on a thread of its own.
 pub const GO_LOCKED: &str = "go/goroutines_locked";
 
+/// The same without the garbage collector.
+pub const GO_GC_OFF: &str = "go/goroutines_gc_off";
+
+/// The published steps per second of a task in Rust and in Go.
+pub const STEPS_PER_S: [f64; 2] = [367e6, 44e6];
+
 /// A row of the published figures; milliseconds and percent.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(super) struct Published {

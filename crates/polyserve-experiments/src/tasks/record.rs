@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use polyserve_lab::launch::go;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{Alone, Figures, Scheduled};
@@ -20,6 +21,12 @@ pub struct Settings {
     pub contestants: Vec<String>,
     /// About how long one task takes, in milliseconds.
     pub task_ms: f64,
+    /// The number of steps of a task; `None` if each language is calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// Whether each task also looks for convergence, as the published code does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check: bool,
     /// The numbers of tasks at once, in their order.
     pub counts: Vec<usize>,
     /// The size of batches, at its multiples among the counts; 0 for none.
@@ -36,10 +43,10 @@ pub struct Settings {
     pub workers: usize,
 }
 
-/// How many steps a task has.
+/// The number of steps of a task in a language. Old records have one calibration, for all languages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Steps, for every contestant the same.
+    /// Steps, for every contestant of the language the same.
     pub steps: u64,
     /// What a task took of a contestant then, in milliseconds.
     pub measured_ms: f64,
@@ -47,11 +54,25 @@ pub struct Calibration {
     pub contestant: String,
 }
 
+/// Whether a contestant is in Go. The others are in Rust.
+pub(super) fn is_go(contestant: &str) -> bool {
+    contestant.starts_with(go::PREFIX)
+}
+
+/// The calibration of the language of a contestant.
+pub(super) fn calibration_of<'a>(calibrations: &'a [Calibration], contestant: &str) -> Option<&'a Calibration> {
+    let own = calibrations.iter().find(|known| is_go(&known.contestant) == is_go(contestant));
+    own.or(calibrations.first())
+}
+
 /// What was found of a task's sequence, on no clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
     /// The task's number.
     pub task: usize,
+    /// The number of its steps; 0 in old records, with one calibration.
+    #[serde(default)]
+    pub steps: u64,
     /// Its starting terms.
     pub first: f64,
     /// The second.
@@ -68,9 +89,9 @@ pub struct Sequence {
 
 impl Sequence {
     /// Of a task with these starting terms.
-    pub fn new(task: usize, [first, second, third]: Terms, last: f64, found: Option<Limit>) -> Self {
+    pub fn new(task: usize, steps: u64, [first, second, third]: Terms, last: f64, found: Option<Limit>) -> Self {
         let (limit, step) = (found.map(|found| found.limit), found.map(|found| found.step));
-        Self { task, first, second, third, last, limit, step }
+        Self { task, steps, first, second, third, last, limit, step }
     }
 }
 

@@ -147,8 +147,8 @@ impl Work {
 
     fn run(&self, task: usize, submitted_ns: i64) {
         let (started_ns, spent) = (self.now(), spent(ClockId::ThreadCPUTime));
-        let Request { starts, steps, order, .. } = &self.request;
-        let last = sequence::last(*order, starts[task], *steps);
+        let Request { starts, steps, order, check, .. } = &self.request;
+        let last = sequence::last(*order, starts[task], *steps, *check);
         let (cpu_ns, finished_ns) = (Some(self::spent(ClockId::ThreadCPUTime) - spent), self.now());
         let ran = Ran { task: task + 1, submitted_ns, started_ns, finished_ns, cpu_ns, bits: last.to_bits() };
         let _ = self.ran[task].set(ran); // each is run once
@@ -198,7 +198,7 @@ mod tests {
     const STEPS: u64 = 20_000;
 
     fn request(starts: &[Terms], steps: u64, order: TermOrder, batch: usize) -> Request {
-        Request { starts: starts.to_vec(), steps, order, batch }
+        Request { starts: starts.to_vec(), steps, order, batch, check: false }
     }
 
     fn all_runners() -> (Catalog, Vec<String>) {
@@ -219,7 +219,7 @@ mod tests {
             for (ran, start) in ran.iter().zip(&starts) {
                 assert_eq!(
                     ran.bits,
-                    sequence::last(TermOrder::AsDescribed, *start, STEPS).to_bits(),
+                    sequence::last(TermOrder::AsDescribed, *start, STEPS, false).to_bits(),
                     "{name}: {ran:?}"
                 );
                 assert!(ran.submitted_ns <= ran.started_ns && ran.started_ns < ran.finished_ns, "{name}: {ran:?}");

@@ -57,12 +57,14 @@ fn next<const AS_PUBLISHED: bool>([third, second, first]: Terms) -> Terms {
     [second, first, if sum.abs() >= 1.0 { 1.0 / sum } else { sum }]
 }
 
-/// The last of `steps` terms more: the task itself. What it is given and what it answers are hidden from the compiler, so
-/// that every step is taken.
-pub fn last(order: TermOrder, start: Terms, steps: u64) -> f64 {
-    match order {
-        TermOrder::AsDescribed => walk::<false>(start, steps),
-        TermOrder::AsPublished => walk::<true>(start, steps),
+/// The last of `steps` terms more: the task itself. With `check` each step also looks for convergence, as the published code
+/// does. What it is given and what it answers are hidden from the compiler, so that every step is taken.
+pub fn last(order: TermOrder, start: Terms, steps: u64, check: bool) -> f64 {
+    match (order, check) {
+        (TermOrder::AsDescribed, false) => walk::<false>(start, steps),
+        (TermOrder::AsPublished, false) => walk::<true>(start, steps),
+        (TermOrder::AsDescribed, true) => checked::<false>(start, steps),
+        (TermOrder::AsPublished, true) => checked::<true>(start, steps),
     }
 }
 
@@ -73,6 +75,22 @@ fn walk<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
     for _ in 0..black_box(steps) {
         terms = next::<AS_PUBLISHED>(terms);
     }
+    black_box(terms)[2]
+}
+
+/// [`walk`] with the published check in every step.
+#[inline(never)]
+fn checked<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
+    let (mut terms, mut row, mut limit) = (black_box(start), 0, None);
+    for step in 0..black_box(steps) {
+        let [_, _, before] = terms;
+        terms = next::<AS_PUBLISHED>(terms);
+        row = if (before - terms[2]).abs() <= EQUAL { row + 1 } else { 0 };
+        if row == IN_A_ROW && limit.is_none() {
+            limit = Some(step);
+        }
+    }
+    black_box(limit);
     black_box(terms)[2]
 }
 
@@ -136,13 +154,13 @@ mod tests {
         // 0.5 + 0.25 - 0.125 = 0.625; 0.625 + 0.5 - 0.25 = 0.875; 0.875 + 0.625 - 0.5 = 1, its reciprocal.
         let terms = [0.625, 0.875, 1.0, 1.0 / 1.25];
         for (steps, term) in (1..).zip(terms) {
-            assert_eq!(last(TermOrder::AsDescribed, [0.125, 0.25, 0.5], steps), term, "{steps}");
+            assert_eq!(last(TermOrder::AsDescribed, [0.125, 0.25, 0.5], steps, false), term, "{steps}");
         }
         // 0.125 + 0.25 - 0.5 = -0.125; 0.25 + 0.5 + 0.125 = 0.875; 0.5 - 0.125 - 0.875 = -0.5.
         for (steps, term) in (1..).zip([-0.125, 0.875, -0.5]) {
-            assert_eq!(last(TermOrder::AsPublished, [0.125, 0.25, 0.5], steps), term, "{steps}");
+            assert_eq!(last(TermOrder::AsPublished, [0.125, 0.25, 0.5], steps, false), term, "{steps}");
         }
-        assert_eq!(last(TermOrder::AsDescribed, [0.1, 0.2, 0.3], 0), 0.3);
+        assert_eq!(last(TermOrder::AsDescribed, [0.1, 0.2, 0.3], 0, false), 0.3);
     }
 
     #[test]
@@ -150,7 +168,10 @@ mod tests {
         for order in [TermOrder::AsDescribed, TermOrder::AsPublished] {
             for start in starts(7, 5) {
                 let SequenceEnd { last: looked, .. } = seen(order, start, 100_000);
-                assert_eq!(looked.to_bits(), last(order, start, 100_000).to_bits(), "{order:?} {start:?}");
+                for check in [false, true] {
+                    let run = last(order, start, 100_000, check);
+                    assert_eq!(looked.to_bits(), run.to_bits(), "{order:?} {start:?} {check}");
+                }
                 assert!(looked.abs() <= 1.0);
             }
         }

@@ -16,6 +16,9 @@ pub struct Request {
     pub order: TermOrder,
     /// The number of tasks at a time; 0 is all at once.
     pub batch: usize,
+    /// Whether each task also looks for convergence, as the published code does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check: bool,
 }
 
 /// A line of the answer.
@@ -77,8 +80,11 @@ mod tests {
         assert_eq!(said, AnswerLine::Failed(RunError { error: "no".into() }));
         assert!(serde_json::from_str::<AnswerLine>(r#"{"task":1}"#).is_err());
         // The program in Go reads these names.
-        let request = Request { starts: vec![[0.5; 3]], steps: 3, order: TermOrder::AsPublished, batch: 8 };
+        let request =
+            Request { starts: vec![[0.5; 3]], steps: 3, order: TermOrder::AsPublished, batch: 8, check: false };
         let line = r#"{"starts":[[0.5,0.5,0.5]],"steps":3,"order":"as_published","batch":8}"#;
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        let checked = serde_json::to_string(&Request { check: true, ..request }).unwrap();
+        assert_eq!(checked, line.replace("8}", r#"8,"check":true}"#));
     }
 }

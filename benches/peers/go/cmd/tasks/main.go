@@ -22,6 +22,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -32,6 +33,7 @@ type request struct {
 	Steps  uint64       `json:"steps"`
 	Order  string       `json:"order"`
 	Batch  int          `json:"batch"`
+	Check  bool         `json:"check"` // whether each step looks for convergence, as in the published code
 }
 
 // ran is a task that was run; its times are in nanoseconds from the moment at which the request was read.
@@ -85,6 +87,41 @@ func published(start [3]float64, steps uint64) float64 {
 	return first
 }
 
+// equal is how near terms are that count as equal; inARow is how many of them are a limit.
+const (
+	equal  = 1e-15
+	inARow = 3
+)
+
+// limits keeps what the checks find, so that no compiler leaves them out.
+var limits atomic.Uint64
+
+// checked is one of both with the published check in each step.
+func checked(start [3]float64, steps uint64, asPublished bool) float64 {
+	third, second, first := start[0], start[1], start[2]
+	row, limit := 0, uint64(0)
+	for step := range steps {
+		sum := first + second - third
+		if asPublished {
+			sum = third + second - first
+		}
+		if math.Abs(sum) >= 1 {
+			sum = 1 / sum
+		}
+		if math.Abs(first-sum) <= equal {
+			row++
+		} else {
+			row = 0
+		}
+		if row == inARow && limit == 0 {
+			limit = step
+		}
+		third, second, first = second, first, sum
+	}
+	limits.Add(limit)
+	return first
+}
+
 // rusageThread is RUSAGE_THREAD of getrusage(2), which package syscall does not name.
 const rusageThread = 1
 
@@ -107,6 +144,10 @@ func run(asked request, locked bool) ([]ran, error) {
 		last = published
 	default:
 		return nil, fmt.Errorf("there is no order %q", asked.Order)
+	}
+	if asked.Check {
+		asPublished := asked.Order == asPublished
+		last = func(start [3]float64, steps uint64) float64 { return checked(start, steps, asPublished) }
 	}
 	if asked.Batch < 0 {
 		return nil, fmt.Errorf("batches of %d", asked.Batch)

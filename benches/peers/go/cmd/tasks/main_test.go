@@ -28,7 +28,7 @@ func TestEveryTaskRunsOnceAndSaysWhen(t *testing.T) {
 	const steps = 20000
 	for _, locked := range []bool{false, true} {
 		for order, last := range map[string]func([3]float64, uint64) float64{asDescribed: described, asPublished: published} {
-			all, err := run(request{starts, steps, order, 0}, locked)
+			all, err := run(request{starts, steps, order, 0, locked}, locked)
 			if err != nil || len(all) != len(starts) {
 				t.Fatalf("%v, %v", all, err)
 			}
@@ -48,7 +48,7 @@ func TestEveryTaskRunsOnceAndSaysWhen(t *testing.T) {
 }
 
 func TestABatchStartsWhenTheLastOneHasEnded(t *testing.T) {
-	all, err := run(request{starts, 20000, asDescribed, 2}, false)
+	all, err := run(request{starts, 20000, asDescribed, 2, false}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

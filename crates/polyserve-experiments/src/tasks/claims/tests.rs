@@ -16,6 +16,8 @@ use crate::tasks::sequence::{Limit, TermOrder};
 
 const CORES: usize = 2;
 const MOST: usize = 40;
+/// An eighth of the steps in Rust.
+const GO_STEPS: u64 = 125;
 
 /// How a made-up contestant behaves.
 pub(in crate::tasks) struct Made {
@@ -36,6 +38,8 @@ pub(in crate::tasks) struct Made {
     pub(in crate::tasks) threads: fn(usize) -> u64,
     /// Totals in batches are so much of those of all at once.
     pub(in crate::tasks) batches: f64,
+    /// The standard deviation of the durations, as a share of their mean.
+    pub(in crate::tasks) spread: f64,
 }
 
 impl Made {
@@ -54,9 +58,11 @@ impl Made {
             later_ms: 60.0,
             threads: |tasks| tasks as u64 + 1,
             batches: 1.0,
+            spread: 0.1,
         };
         let go = Self { name: GO, per_core: 0.9, later_ms: 1.0, threads: |_| 4, flat_from: 99, ..rust.like() };
-        vec![rust, go]
+        let gc_off = Self { name: GO_GC_OFF, later_ms: 0.5, spread: 0.05, ..go.like() };
+        vec![rust, go, gc_off]
     }
 
     fn like(&self) -> Self {
@@ -79,6 +85,7 @@ impl Made {
         let cpu_ms = tasks as f64 * self.d1_ms * (1.0 + self.extra);
         let figures =
             Figures { total_duration_ms: total, mean_duration_ms: mean, ..Figures::of(&schedule, cpu_ms, alone) };
+        let figures = Figures { std_dev_ms: self.spread * mean, ..figures };
         let figures = Figures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
         let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuScope::Process, Some((self.threads)(tasks)));
         MeasuredCell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule }
@@ -90,6 +97,8 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     let plan = Settings {
         contestants: made.iter().map(|made| made.name.to_owned()).collect(),
         task_ms: 500.0,
+        steps: None,
+        check: false,
         counts: (1..=MOST).collect(),
         series: 8,
         seed: 0,
@@ -104,9 +113,11 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     let mut lines = vec![line(Header::KIND, &header)];
     let calibration = Calibration { steps: 1000, measured_ms: 500.0, contestant: STD_THREADS.into() };
     lines.push(line("calibration", &calibration));
+    let go = Calibration { steps: GO_STEPS, measured_ms: 500.0, contestant: GO.into() };
+    lines.push(line("calibration", &go));
     let limit = Some(Limit { limit: 0.5, step: 7 });
-    lines.push(line("sequence", &Sequence::new(1, [0.1, 0.2, 0.3], 0.5, limit)));
-    lines.push(line("sequence", &Sequence::new(2, [0.1, 0.2, 0.4], 0.6, None)));
+    lines.push(line("sequence", &Sequence::new(1, 1000, [0.1, 0.2, 0.3], 0.5, limit)));
+    lines.push(line("sequence", &Sequence::new(2, 1000, [0.1, 0.2, 0.4], 0.6, None)));
     for made in made {
         for (when, duration_ms) in [(When::Before, made.d1_ms), (When::After, made.d1_after_ms)] {
             let contestant = made.name.to_owned();
@@ -137,7 +148,7 @@ fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
     super::verdicts(&measured(lines))
 }
 
-fn verdicts(made: &[Made]) -> [Verdict; 8] {
+fn verdicts(made: &[Made]) -> [Verdict; 12] {
     let claims = claims(&lines(made)).unwrap();
     let verdicts: Vec<Verdict> = claims.iter().map(|claim| claim.verdict).collect();
     verdicts.try_into().unwrap()
@@ -157,7 +168,7 @@ fn a_record_where_all_is_as_claimed() {
 
 #[test]
 fn a_record_where_nothing_is_as_claimed() {
-    let [rust, go] = <[Made; 2]>::try_from(Made::fair()).ok().unwrap();
+    let [rust, go, gc_off] = <[Made; 3]>::try_from(Made::fair()).ok().unwrap();
     let rust = Made {
         per_core: 0.5,
         extra: 4.0,
@@ -168,14 +179,19 @@ fn a_record_where_nothing_is_as_claimed() {
         batches: 0.8,
         ..rust
     };
-    let go = Made { batches: 0.8, ..go };
-    assert_eq!(verdicts(&[rust, go]), [Refuted, Refuted, Confirmed, Refuted, Refuted, Refuted, Refuted, Refuted]);
+    let go = Made { batches: 0.8, flat_from: 20, d1_ms: 62.5 * 2.0, d1_after_ms: 125.0, per_core: 0.5, ..go };
+    let gc_off =
+        Made { later_ms: go.later_ms, spread: go.spread, per_core: 0.5, d1_ms: 125.0, d1_after_ms: 125.0, ..gc_off };
+    let all = verdicts(&[rust, go, gc_off]);
+    assert_eq!(all[..8], [Refuted, Refuted, Confirmed, Refuted, Refuted, Refuted, Refuted, Refuted]);
+    assert_eq!(all[8..], [Refuted; 4]);
 }
 
 /// Only how many threads there are does not depend on time.
 #[test]
 fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
-    let but_threads = [Undecided, Undecided, Undecided, Undecided, Undecided, Undecided, Confirmed, Undecided];
+    let mut but_threads = [Undecided; 12];
+    but_threads[6] = Confirmed;
     let mut short = Made::fair();
     short.iter_mut().for_each(|made| (made.d1_ms, made.d1_after_ms) = (25.0, 25.0));
     assert_eq!(verdicts(&short), but_threads);
@@ -190,7 +206,8 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     }
     let rust = Made::fair().remove(0);
     let alone = verdicts(&[rust]);
-    assert_eq!(alone, [Undecided, Undecided, Refuted, Undecided, Confirmed, Undecided, Undecided, Undecided]);
+    assert_eq!(alone[..8], [Undecided, Undecided, Refuted, Undecided, Confirmed, Undecided, Undecided, Undecided]);
+    assert_eq!(alone[8..], [Undecided; 4]);
     let header = &lines(&Made::fair())[..1];
     assert!(claims(header).unwrap().iter().all(|claim| claim.verdict == Undecided));
     assert!(super::verdicts(&Measured::default()).unwrap().iter().all(|claim| claim.verdict == Undecided));
@@ -226,6 +243,43 @@ fn between_the_bounds_nothing_is_decided() {
         let mut made = Made::fair();
         made[1].later_ms = later_ms;
         assert_eq!(verdicts(&made)[5], starts, "{later_ms}");
+    }
+}
+
+#[test]
+fn the_published_speeds_are_judged_from_both_sides() {
+    // The ratio of the speeds is 8 times that of the durations alone; published is 8.3.
+    for (slower, speed) in [(1.0, Confirmed), (0.5, Refuted), (2.0, Refuted), (0.583, Undecided)] {
+        let mut made = Made::fair();
+        (made[1].d1_ms, made[1].d1_after_ms) = (500.0 * slower, 500.0 * slower);
+        assert_eq!(verdicts(&made)[8], speed, "{slower}");
+    }
+}
+
+#[test]
+fn a_mean_duration_in_go_that_bends_is_not_linear() {
+    for (flat_from, linear) in [(99, Confirmed), (34, Undecided), (20, Refuted)] {
+        let mut made = Made::fair();
+        made[1].flat_from = flat_from;
+        assert_eq!(verdicts(&made)[9], linear, "{flat_from}");
+    }
+}
+
+#[test]
+fn the_garbage_collector_is_judged_by_both_spreads() {
+    for (later_ms, spread, predictable) in [(0.5, 0.05, Confirmed), (1.0, 0.1, Refuted), (0.5, 0.1, Undecided)] {
+        let mut made = Made::fair();
+        (made[2].later_ms, made[2].spread) = (later_ms, spread);
+        assert_eq!(verdicts(&made)[10], predictable, "{later_ms} {spread}");
+    }
+}
+
+#[test]
+fn two_tasks_on_two_cores_take_as_long_as_one() {
+    for (per_core, parallel) in [(0.95, Confirmed), (0.75, Undecided), (0.5, Refuted)] {
+        let mut made = Made::fair();
+        (made[1].per_core, made[2].per_core) = (per_core, per_core);
+        assert_eq!(verdicts(&made)[11], parallel, "{per_core}");
     }
 }
 

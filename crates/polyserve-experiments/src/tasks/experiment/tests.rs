@@ -35,6 +35,8 @@ fn recorded(contestants: &[Contestant], dir: Option<&Path>, stop: &Shutdown) -> 
     let settings = Settings {
         contestants: contestants.iter().map(|one| one.name.clone()).collect(),
         task_ms: 1.0,
+        steps: None,
+        check: false,
         counts: vec![1, 2],
         series: 0,
         seed: 0,
