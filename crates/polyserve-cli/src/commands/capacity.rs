@@ -13,7 +13,7 @@ use polyserve_load::{Dist, Mix, Traffic};
 use serde_json::json;
 
 use super::cores::CoresArgs;
-use super::entrants::{ServerLaunches, left_out, limit_launch};
+use super::entrants::{LIMIT, ServerLaunches, left_out, limit_launch};
 use super::names::{chosen, full_names, once, tagged_or_own};
 use super::room;
 use super::seed::SeedArgs;
@@ -24,7 +24,6 @@ use crate::config_args::ConfigArgs;
 
 /// The server that is measured over every repo, and the baseline unless servers are given.
 const SERVER: &str = "pool_server/mpsc_pool";
-const LIMIT: &str = "null_epoll";
 
 /// The arguments of `polyserve capacity`.
 #[derive(Debug, clap::Args)]

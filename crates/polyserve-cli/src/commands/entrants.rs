@@ -108,7 +108,7 @@ const UNUSED_REPO: &str = "two_level";
 const QUICK_REPOS: usize = 2;
 
 /// The limit of kept connections. A reference that the catalog lacks is left out.
-const LIMIT: &str = "null_epoll";
+pub(crate) const LIMIT: &str = "null_epoll";
 /// The limit of connections for one request each.
 const ACCEPT_LIMIT: &str = "null_accept";
 

@@ -69,12 +69,18 @@ fn enough_rounds_are_a_decision() {
         assert_ne!(one["verdict"], "too_few_rounds");
         assert!(one["p99_interval"]["low"].is_number(), "{one}");
     }
+    let capacity = &array(&said["capacity"])[0];
+    assert_eq!((&capacity["goal_us"], &capacity["searches"]), (&3_600_000_000_u64.into(), &6.into()), "{capacity}");
+    assert!(capacity["requests_per_s"].as_f64() > Some(0.0), "{capacity}");
     let first = said["ranked"][0]["server"].as_str().unwrap();
     let wanted = match said["client_full"].as_bool() {
         Some(true) => format!("undecided; first so far is {first}/two_level"),
         _ => format!("use {first}/two_level: it keeps 99 % of the requests within 3600s"),
     };
-    has(&printed(&line), &[&wanted, "200 req/s (poisson), as given", "measured with: tokio_tcp "]);
+    has(
+        &printed(&line),
+        &[&wanted, "200 req/s (poisson), as given", "measured with: tokio_tcp ", "it keeps a p99 of "],
+    );
 }
 
 /// The first SIGINT ends the run within a round. The report is of the whole rounds, and says that the run was ended early.

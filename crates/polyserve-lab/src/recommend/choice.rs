@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
+use crate::capacity::{Sample, SearchEnd};
 use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
 use crate::compare::{Key, Role};
-use crate::experiment::Failed;
-use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, tie_band};
+use crate::experiment::{Failed, distinct};
+use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, middle, tie_band};
 
 /// The recommendation, and all that it is based on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct Recommendation {
     pub ranked: Vec<Ranked>,
     /// The winner; `None` if no candidate was measured.
     pub choice: Option<Choice>,
+    /// The winner's capacity for each goal; none if it was not searched.
+    #[serde(default)]
+    pub capacity: Vec<CapacityFigure>,
     /// Whether a candidate meets the latency goal; `None` without a goal, and if it is too near to tell.
     pub goal_met: Option<bool>,
     /// Whether the client had no time left with the winner: then the servers may be able to do more.
@@ -98,6 +102,44 @@ pub struct Choice {
     pub margin: Option<Margin>,
     /// How to use it.
     pub lines: Lines,
+}
+
+/// The max rate at which the winner keeps a goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CapacityFigure {
+    /// The goal: the max p99, in microseconds.
+    pub goal_us: u64,
+    /// Requests per second: the median of the searches.
+    pub requests_per_s: f64,
+    /// The result of the lowest search.
+    pub low: f64,
+    /// The result of the highest search.
+    pub high: f64,
+    /// The number of searches.
+    pub searches: usize,
+    /// How most of the searches ended, if not between two rates.
+    pub end: Option<SearchEnd>,
+}
+
+impl CapacityFigure {
+    /// The figures of these searches, by goal.
+    pub fn of(samples: &[(u64, Sample)]) -> Vec<Self> {
+        let goals = distinct(samples.iter().map(|(goal_us, _)| *goal_us));
+        let figure = |goal_us: u64| {
+            let own: Vec<&Sample> = samples.iter().filter(|(goal, _)| *goal == goal_us).map(|(_, own)| own).collect();
+            let most = |end: &SearchEnd| own.iter().filter(|sample| sample.end == *end).count() * 2 > own.len();
+            let rates = || own.iter().map(|sample| sample.per_s);
+            Some(Self {
+                goal_us,
+                requests_per_s: middle(rates())?,
+                low: rates().fold(f64::INFINITY, f64::min),
+                high: rates().fold(0.0, f64::max),
+                searches: own.len(),
+                end: [SearchEnd::Below, SearchEnd::Above].into_iter().find(most),
+            })
+        };
+        goals.into_iter().filter_map(figure).collect()
+    }
 }
 
 /// The winner's ratio to another candidate.
@@ -189,6 +231,7 @@ impl Recommendation {
             tie_band: band,
             ranked,
             choice,
+            capacity: Vec::new(),
             goal_met,
             client_full: rows.first().is_some_and(|first| first.row.saturated == CLIENT),
             failed: ranking.failed.clone(),

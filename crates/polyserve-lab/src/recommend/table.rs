@@ -7,7 +7,8 @@ use polyserve_report::figures::{bytes, count, time_us};
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
-use super::choice::{Choice, Margin, Ranked, Recommendation};
+use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
+use crate::capacity::SearchEnd;
 use crate::experiment::distinct;
 use crate::journal::of_kind;
 use crate::statistics::{Interval, LEAST_ROUNDS};
@@ -132,6 +133,19 @@ impl Recommendation {
         }
         if let Some(Margin { over, ratio, interval }) = margin {
             writeln!(f, "its throughput is {ratio:.3} {interval} times the throughput of {over}")?;
+        }
+        for CapacityFigure { goal_us, requests_per_s, low, high, searches, end } in &self.capacity {
+            let bound = match end {
+                Some(SearchEnd::Below) => "less than ",
+                Some(SearchEnd::Above) => "at least ",
+                _ => "",
+            };
+            let (goal, per_s) = (time_us(*goal_us as f64), count(*requests_per_s));
+            let (low, high) = (count(*low), count(*high));
+            writeln!(
+                f,
+                "it keeps a p99 of {goal} up to {bound}{per_s} req/s ({low} to {high} in {searches} searches)"
+            )?;
         }
         match &lines.feature {
             Some(feature) => writeln!(f, "\n// polyserve = {{ features = [\"{feature}\"] }}")?,

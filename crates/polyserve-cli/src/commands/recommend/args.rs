@@ -46,8 +46,8 @@ pub(crate) struct RecommendArgs {
     /// The max memory for the entities, such as 64MiB. A store that is known to need more is left out. [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(super) memory: Option<u64>,
-    /// The max duration of the run.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    /// The max duration of the run. With enough time, the capacity of the choice is searched after the comparison.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "90s")]
     pub(super) time: Duration,
     /// The number of rounds; fewer than 10 decide nothing. [default: what the time allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -63,7 +63,7 @@ pub(crate) struct RecommendArgs {
     /// Ask no questions: use the defaults.
     #[arg(long)]
     pub(super) defaults: bool,
-    /// A directory to record in: recommend.jsonl, and recommend-compare.jsonl with every measurement. A run that was ended early
+    /// A directory to record in: recommend.jsonl, recommend-compare.jsonl and recommend-capacity.jsonl with every measurement. A run that was ended early
     /// is resumed there.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,

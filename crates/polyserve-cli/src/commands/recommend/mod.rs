@@ -2,6 +2,7 @@
 
 mod args;
 mod ask;
+mod capacity;
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -51,7 +52,12 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     // During the questions, Ctrl-C belongs to the prompt.
     let session = context.start()?;
     let time_was_up = stop_after(args.time, &session.stop)?;
-    let mut comparison = args.comparison(&session, &workload, &set)?;
+    // The capacity is searched if the comparison leaves time for it.
+    let rest = args.time.saturating_sub(capacity::time(&workload));
+    let (mut comparison, has_capacity) = match args.comparison(&session, &workload, &set, rest) {
+        Ok(comparison) => (comparison, true),
+        Err(_) => (args.comparison(&session, &workload, &set, args.time)?, false),
+    };
     let environment = session.environment(cores_of(&comparison), args.random.seed);
     comparison.details = vec![
         ("settings", ConfigArgs::default().given()?),
@@ -75,7 +81,12 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         seed: args.random.seed,
         time_was_up: time_was_up.load(Ordering::Acquire),
     };
-    let recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
+    let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
+    let chosen = recommendation.choice.as_ref().map(|choice| choice.candidate.name());
+    let chosen = comparison.contestants.iter().find(|one| Some(&one.name) == chosen.as_ref());
+    if let Some(chosen) = chosen.filter(|_| has_capacity && !session.stop.is_begun()) {
+        capacity::add(&mut recommendation, &comparison.instrument, chosen.launch.clone(), &header, args);
+    }
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
     // A run that was ended early fails only if a candidate did wrong: a rerun measures the others again.
@@ -119,7 +130,14 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
 }
 
 impl RecommendArgs {
-    fn comparison(&self, session: &Session<'_>, workload: &Workload, set: &CandidateSet) -> anyhow::Result<Comparison> {
+    /// The comparison, of which the budget is `time`.
+    fn comparison(
+        &self,
+        session: &Session<'_>,
+        workload: &Workload,
+        set: &CandidateSet,
+        time: Duration,
+    ) -> anyhow::Result<Comparison> {
         let settings = ConfigArgs::default().settings(None)?;
         let (mut contestants, mut absent) = (Vec::new(), Vec::new());
         for candidate in &set.candidates {
@@ -137,15 +155,16 @@ impl RecommendArgs {
         baseline.role = Role::Baseline;
         let same = Contestant { name: again(&baseline.name), role: Role::Same, ..baseline.clone() };
         contestants.insert(1, same);
-        let budget = Budget::of(self.time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize))
-            .map_err(|needed| {
+        let budget = Budget::of(time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize)).map_err(
+            |needed| {
                 let needed = humantime::format_duration(needed);
                 Misuse(format!(
                     "--time {:?} is too little for {} candidates: it takes {needed}",
                     self.time,
                     set.candidates.len()
                 ))
-            })?;
+            },
+        )?;
         let instrument = self.instrument(session, workload, &budget)?;
         let mut comparison = Comparison::new(contestants, instrument, budget.rounds);
         comparison.rate = workload.rate_per_s;

@@ -142,3 +142,30 @@ fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
     assert_eq!((ranks(&with_one), with_one.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
     assert!(with_one.choice.unwrap().margin.is_none());
 }
+
+#[test]
+fn the_capacity_is_the_median_of_the_searches_for_a_goal() {
+    let sample =
+        |per_s: f64, end| Sample { per_s, end, p99_us: 900.0, cpu_us: None, client_busy: 0.5, lateness_p99_us: 1.0 };
+    let (between, above) = (SearchEnd::Between, SearchEnd::Above);
+    let searches = [
+        (1000, sample(200.0, between)),
+        (10_000, sample(900.0, above)),
+        (1000, sample(100.0, between)),
+        (10_000, sample(900.0, above)),
+        (1000, sample(150.0, above)),
+    ];
+    let figures = CapacityFigure::of(&searches);
+    let [low, high] = &figures[..] else { panic!("{figures:?}") };
+    assert_eq!((low.goal_us, low.requests_per_s, low.low, low.high, low.searches), (1000, 150.0, 100.0, 200.0, 3));
+    assert_eq!((low.end, high.end, high.goal_us), (None, Some(above), 10_000));
+    let mut recommended = of(None, 12, &[("a", 100.0, 1.0)]);
+    recommended.capacity = figures;
+    let text = recommended.to_string();
+    for wanted in [
+        "it keeps a p99 of 1.0 ms up to 150 req/s (100 to 200 in 3 searches)\n",
+        "it keeps a p99 of 10.0 ms up to at least 900 req/s (900 to 900 in 2 searches)\n",
+    ] {
+        assert!(text.contains(wanted), "{text}");
+    }
+}

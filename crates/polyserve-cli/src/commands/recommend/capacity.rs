@@ -1,0 +1,90 @@
+//! The capacity of the recommended candidate: the max rate at which it keeps the goal for the p99, searched after the comparison.
+
+use std::time::Duration;
+
+use polyserve_lab::capacity::{self, Capacity, CapacityBench, NamedLaunch};
+use polyserve_lab::compare::Instrument;
+use polyserve_lab::experiment::{self, Experiment as _};
+use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::launch::Launch;
+use polyserve_lab::recommend::choice::CapacityFigure;
+use polyserve_lab::recommend::{Recommendation, Workload};
+use serde_json::json;
+
+use super::super::entrants::{LIMIT, limit_launch};
+use super::RecommendArgs;
+
+/// The name of its record.
+const RECORD: &str = "recommend-capacity";
+/// The goals if the workload has none, in microseconds.
+const GOALS_US: [u64; 2] = [1000, 10_000];
+const ROUNDS: usize = 3;
+const SLICE: Duration = Duration::from_millis(100);
+/// The time of a search for one goal, and the time before the first of a round.
+const SEARCH: Duration = Duration::from_millis(1500);
+const BEFORE: Duration = Duration::from_millis(800);
+/// Requests that take longer need more time than there is.
+const LONGEST_REQUEST: Duration = Duration::from_millis(5);
+
+/// The goals of the searches; none if the workload is not searched.
+fn goals(workload: &Workload) -> Vec<u64> {
+    match workload.p99_goal_ms {
+        _ if !workload.keep_alive || workload.longest_request() > LONGEST_REQUEST => Vec::new(),
+        Some(goal) => vec![(goal * 1000.0) as u64],
+        None => GOALS_US.to_vec(),
+    }
+}
+
+/// The time that the searches take.
+pub(super) fn time(workload: &Workload) -> Duration {
+    let goals = u32::try_from(goals(workload).len()).unwrap_or(0);
+    let round = (BEFORE + SEARCH * goals) * 2;
+    if goals == 0 { Duration::ZERO } else { round * ROUNDS as u32 }
+}
+
+/// Adds the capacity of the choice to the recommendation. If it cannot be searched, a warning has the reason.
+pub(super) fn add(
+    recommendation: &mut Recommendation,
+    instrument: &Instrument,
+    launch: Launch,
+    header: &Header,
+    args: &RecommendArgs,
+) {
+    let Some(choice) = &recommendation.choice else { return };
+    let target = NamedLaunch { name: choice.candidate.name(), launch };
+    match search(&recommendation.workload, instrument, target, header, args) {
+        Ok(figures) => recommendation.capacity = figures,
+        Err(error) => tracing::warn!("the capacity is not known: {error:#}"),
+    }
+}
+
+fn search(
+    workload: &Workload,
+    instrument: &Instrument,
+    target: NamedLaunch,
+    header: &Header,
+    args: &RecommendArgs,
+) -> anyhow::Result<Vec<CapacityFigure>> {
+    let bench = CapacityBench {
+        server_cores: instrument.server_cores.clone(),
+        client_cores: instrument.client_cores.clone(),
+        connections: instrument.connections,
+        traffic: instrument.traffic.clone(),
+        limit: NamedLaunch { name: LIMIT.into(), launch: limit_launch() },
+        limit_traffic: instrument.limit_traffic.clone(),
+        slice: SLICE,
+        stop: instrument.stop.clone(),
+    };
+    let mut capacity = Capacity {
+        targets: vec![target],
+        absent: Vec::new(),
+        goals_us: goals(workload),
+        rounds: ROUNDS,
+        description: json!({"workload": workload, "slice_s": SLICE.as_secs_f64()}),
+        instrument: bench,
+    };
+    let header = Header { experiment: capacity::NAME.to_owned(), plan: capacity.describe(), ..header.clone() };
+    let mut record = Journal::named(args.out.as_deref(), RECORD, &header)?;
+    let records = experiment::run(&mut capacity, &header, &mut record, &instrument.stop)?;
+    Ok(CapacityFigure::of(&records.samples().map(|(key, sample)| (key.goal_us, *sample)).collect::<Vec<_>>()))
+}
