@@ -35,12 +35,18 @@ pub(crate) fn of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The processor-time clock of a process. Its resolution is a nanosecond, and it is readable for any process.
+/// The processor-time clock of a process. Its resolution is a nanosecond, and it is readable for any process. Cost of a
+/// reading: a system call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessCpuTime(ProcessClock);
+pub struct ProcessCpuTime(ProcessClock);
 
 impl ProcessCpuTime {
-    pub(crate) fn new(id: u32) -> Result<Self, LoadError> {
+    /// The clock of the process with this id.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such process.
+    pub fn new(id: u32) -> Result<Self, LoadError> {
         let none = || LoadError::setting(format!("there is no process {id}"));
         let number = i32::try_from(id).ok().filter(|id| *id > 0).ok_or_else(none)?;
         let clock = Self(ProcessClock::pid_cpu_clock_id(Pid::from_raw(number)).map_err(|_| none())?);
@@ -48,7 +54,7 @@ impl ProcessCpuTime {
     }
 
     /// Returns the processor time in nanoseconds, or `None` if the process has ended.
-    pub(crate) fn read(self) -> Option<u64> {
+    pub fn read(self) -> Option<u64> {
         let time = self.0.now().ok()?;
         u64::try_from(Duration::from(time).as_nanos()).ok()
     }

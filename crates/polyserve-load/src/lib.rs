@@ -38,6 +38,7 @@ pub mod run;
 pub mod traffic;
 
 pub use arrivals::Arrivals;
+pub use clock::ProcessCpuTime;
 pub use dist::{Dist, Picker};
 pub use error::LoadError;
 pub use load::{CpuSource, Load, Pace, RunLength, Usage};

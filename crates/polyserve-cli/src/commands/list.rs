@@ -62,7 +62,7 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn table(listing: &Listing<'_>) -> Table {
-    let mut table = Table::of_texts(&["KIND", "NAME", "WHAT IT IS", "WHAT IT PROMISES"]);
+    let mut table = Table::of_texts(&["kind", "name", "what it is", "what it promises"]);
     for (kind, lines) in [
         ("server", &listing.servers),
         ("repo", &listing.repos),

@@ -87,8 +87,16 @@ fn a_good_client_is_served_during_a_slow_crowd() {
 #[test]
 fn for_people_it_is_a_table_for_each_kind() {
     let said = printed(&format!("{TINY} --servers=pool_server,sequential --kind=idle,slow-heads --connections=5"));
-    has(&said, &["idle: 5 connections", "slow-heads: 5 connections", "EACH: what the process grew by"]);
-    has(&said, &["P99 < 10 MS", "before", "WITH"]);
+    has(
+        &said,
+        &[
+            "idle: 5 connections",
+            "slow-heads: 5 connections",
+            "of a connection: growth of the process",
+            "idle CPU (ms/s)",
+        ],
+    );
+    has(&said, &["p99 < 10 ms", "before", "with"]);
     // A server of one connection at a time is not measured: every other waits for it.
     has(&said, &["<= 10s x 8", "a bound, the head's timeout"]);
 }

@@ -22,7 +22,7 @@ fn workloads_are_recorded_and_a_rerun_goes_on() {
     let loads = "--workload=read,churn,insert,memory --dist=uniform,zipf:0.99,hot";
     let line = format!("{TINY} {places} {loads} --out={dir}");
     let said = printed(&line);
-    has(&said, &["keys: read zipf:0.99; medians of 2 rounds", "keys: churn", "keys: memory", "OF bare/dashmap"]);
+    has(&said, &["keys: read zipf:0.99; medians of 2 rounds", "keys: churn", "keys: memory", "of bare/dashmap"]);
     has(&said, &["bare/dashmap (again)", "bare/hash_map, 10 keys: not run: it is for one thread"]);
     has(&said, &["with a look at the clock in it", "too few rounds: a verdict needs 10"]);
     let recorded = dir.lines(RECORD);

@@ -56,9 +56,9 @@ impl fmt::Display for Report {
             writeln!(f, "{name}\n{table}")?;
         }
         if !measured.cells.is_empty() {
-            writeln!(f, "DRIFT: a task alone, the median of 5 runs, at the end against the start")?;
-            writeln!(f, "COST: 1 - t d1 / sum(d), PROFIT: 1 - total / (t d1), d1: ALONE")?;
-            writeln!(f, "WORKING, WAITING for a core, OVERHEAD of a core's time: of the sum of the durations; of the")?;
+            writeln!(f, "drift: a task alone, the median of 5 runs, at the end against the start")?;
+            writeln!(f, "cost: 1 - t d1 / sum(d), profit: 1 - total / (t d1), d1: alone")?;
+            writeln!(f, "working, waiting for a core, overhead of a core's time: of the sum of the durations; of the")?;
             writeln!(f, "tasks' own threads, but of the whole process where goroutines change threads\n")?;
             for claim in claims {
                 writeln!(f, "{}: {}\n  {}", claim.verdict, claim.claim, claim.figure)?;

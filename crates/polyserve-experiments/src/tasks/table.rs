@@ -30,7 +30,7 @@ pub fn tables(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
         tables.push((String::from("Sequences that converge"), limits(measured)));
     }
     if !measured.failed.is_empty() {
-        let mut table = Table::of_texts(&["CONTESTANT", "NO FIGURES, BECAUSE"]);
+        let mut table = Table::of_texts(&["contestant", "no figures, because"]);
         measured.failed.iter().for_each(|failed| table.row(vec![failed.contestant.clone(), failed.why.clone()]));
         tables.push((String::from("Without figures"), table));
     }
@@ -79,25 +79,25 @@ fn all_at_once(measured: &Measured, tasks: usize) -> Table {
     Table::of_columns(
         cells,
         &[
-            ("CONTESTANT", &|cell| cell.contestant.clone()),
-            ("ALONE", &|cell| ms(cell.alone.d1_ms)),
-            ("DRIFT", &|cell| or_nothing(drift(cell))),
-            ("THREADS", &|cell| or_nothing(cell.threads.map(|threads| threads.to_string()))),
-            ("MEAN", &|cell| ms(cell.figures.mean_duration_ms)),
-            ("STD DEV", &|cell| ms(cell.figures.std_dev_ms)),
-            ("TOTAL", &|cell| ms(cell.figures.total_duration_ms)),
-            ("PROFIT", &|cell| percent(cell.figures.profit_pct)),
-            ("COST", &|cell| percent(cell.figures.cost_pct)),
-            ("WORKING", &|cell| percent(cell.figures.working_pct)),
-            ("WAITING", &|cell| percent(cell.figures.waiting_pct)),
-            ("OVERHEAD", &|cell| percent(cell.figures.overhead_pct)),
+            ("contestant", &|cell| cell.contestant.clone()),
+            ("alone", &|cell| ms(cell.alone.d1_ms)),
+            ("drift", &|cell| or_nothing(drift(cell))),
+            ("threads", &|cell| or_nothing(cell.threads.map(|threads| threads.to_string()))),
+            ("mean", &|cell| ms(cell.figures.mean_duration_ms)),
+            ("std dev", &|cell| ms(cell.figures.std_dev_ms)),
+            ("total", &|cell| ms(cell.figures.total_duration_ms)),
+            ("profit", &|cell| percent(cell.figures.profit_pct)),
+            ("cost", &|cell| percent(cell.figures.cost_pct)),
+            ("working", &|cell| percent(cell.figures.working_pct)),
+            ("waiting", &|cell| percent(cell.figures.waiting_pct)),
+            ("overhead", &|cell| percent(cell.figures.overhead_pct)),
         ],
     )
 }
 
 /// `None` if nothing ran in batches.
 fn batches(measured: &Measured) -> Option<Table> {
-    let mut table = Table::of_numbers(&["CONTESTANT", "TASKS", "BATCH", "TOTAL AT ONCE", "TOTAL IN BATCHES", "RATIO"]);
+    let mut table = Table::of_numbers(&["contestant", "tasks", "batch", "total at once", "total in batches", "ratio"]);
     let mut is_empty = true;
     for name in measured.contestants() {
         for cell in measured.cells.iter().filter(|cell| cell.series > 0 && cell.contestant == name) {
@@ -121,15 +121,15 @@ fn batches(measured: &Measured) -> Option<Table> {
 fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
     let [rust, go] = published()?;
     let mut table = Table::of_numbers(&[
-        "TASKS (PUBLISHED / HERE)",
+        "tasks (published / here)",
         "RUST'S MEAN MS",
-        "TOTAL MS",
-        "COST %",
-        "PROFIT %",
+        "total ms",
+        "cost %",
+        "profit %",
         "GO'S MEAN MS",
-        "TOTAL MS",
-        "COST %",
-        "PROFIT %",
+        "total ms",
+        "cost %",
+        "profit %",
     ]);
     for (rust, go) in rust.iter().zip(&go) {
         let ours = [STD_THREADS, GO].map(|name| measured.cell(name, rust.tasks, 0).map(|cell| cell.figures));
@@ -159,7 +159,7 @@ fn published_columns(published: &Published, own: Option<Figures>) -> [String; 4]
 
 fn limits(measured: &Measured) -> Table {
     let steps = measured.calibration.as_ref().map_or(0, |calibration| calibration.steps);
-    let mut table = Table::of_numbers(&["TASK", "LIMIT", "STEP"]);
+    let mut table = Table::of_numbers(&["task", "limit", "step"]);
     for sequence in &measured.sequences {
         if let Some((limit, step)) = sequence.limit.zip(sequence.step) {
             table.row(vec![sequence.task.to_string(), limit.to_string(), step.to_string()]);
@@ -209,6 +209,6 @@ mod tests {
         assert!(text(5).contains("1 of 2"), "{}", text(5));
         assert!(text(6).contains("rayon") && text(6).contains("no time"), "{}", text(6));
         let text = Report::of(measured(&lines)).unwrap().to_string();
-        assert!(text.contains("ALONE") && text.contains("confirmed: "), "{text}");
+        assert!(text.contains("alone") && text.contains("confirmed: "), "{text}");
     }
 }

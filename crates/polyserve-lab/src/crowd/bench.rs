@@ -7,11 +7,14 @@
 //! Invariant: every process is verified by a PUT and GETs before it is measured, and every answer is checked while it is
 //! measured. Cost: the slices or phases, and the time to open a crowd.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 use polyserve_load::data::{Data, EntityVersion};
-use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
+use polyserve_load::{
+    CpuSource, Dist, Exchange, Load, Mix, Pace, ProcessCpuTime, Report, RunLength, Traffic, prefill_for,
+};
 
 use super::CrowdKind;
 use super::connection_opener::{Crowd, CrowdCounts, CrowdPlan};
@@ -72,6 +75,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The uncounted start of a slice: the first requests of new connections.
 const RAMP: Duration = Duration::from_millis(5);
 
+/// The time without a request.
+const IDLE_TIME: Duration = Duration::from_secs(1);
+const STOP_CHECK: Duration = Duration::from_millis(50);
+
 /// A server's process, and the good client's load.
 struct Instance {
     process: Process,
@@ -115,6 +122,7 @@ impl CrowdBench {
         let crowd = self.open_crowd(&instances[0], spec, say)?;
         let arrived = crowd.counts();
         let memory = CrowdMemory::of(before, memory(&instances[0])?, arrived.held);
+        let idle_cpu_ms_per_s = self.idle_cpu(&instances[0], say);
         let (mut slices, mut unserved) = (Vec::new(), None);
         'rounds: for round in 1..=self.rounds {
             say(&format!("round {round} of {}", self.rounds));
@@ -139,7 +147,22 @@ impl CrowdBench {
             process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         }
         let beside = CrowdEffect::of(&slices, self.seed);
-        Ok((Idle { memory, crowd, arrived, unserved, beside }, slices))
+        Ok((Idle { memory, idle_cpu_ms_per_s, crowd, arrived, unserved, beside }, slices))
+    }
+
+    /// The CPU time of the server in a time without a request, in milliseconds a second. `None` if the run ends.
+    fn idle_cpu(&self, instance: &Instance, say: &mut dyn FnMut(&str)) -> Option<f64> {
+        say("without a request");
+        let clock = ProcessCpuTime::new(instance.process.pid()).ok()?;
+        let (start, before) = (Instant::now(), clock.read()?);
+        while start.elapsed() < IDLE_TIME {
+            if self.stop.is_begun() {
+                return None;
+            }
+            thread::sleep(STOP_CHECK);
+        }
+        let (spent, elapsed) = (clock.read()?.saturating_sub(before), start.elapsed());
+        Some(spent as f64 / 1e6 / elapsed.as_secs_f64())
     }
 
     /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result.

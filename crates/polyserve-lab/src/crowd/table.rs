@@ -46,33 +46,35 @@ pub(super) fn tables(rows: &[CrowdRow]) -> Vec<(String, Table)> {
 
 fn idle_table(rows: &[&CrowdRow]) -> Table {
     let mut table = Table::of_numbers(&[
-        "SERVER",
-        "HELD",
-        "REFUSED",
-        "CUT",
-        "BEFORE",
-        "WITH",
-        "EACH",
-        "REQUESTS/S",
-        "RATIO",
-        "INTERVAL",
-        "VERDICT",
+        "server",
+        "held",
+        "refused",
+        "cut",
+        "memory before",
+        "memory with",
+        "of a connection",
+        "idle CPU (ms/s)",
+        "req/s",
+        "ratio",
+        "95 %",
+        "verdict",
         "A/A",
-        "COST",
-        "INTERVAL",
-        "VERDICT",
+        "req/CPU s, ratio",
+        "95 %",
+        "verdict",
         "A/A",
     ]);
     for row in rows {
         let mut cells = vec![row.name.clone()];
         match row.outcome() {
             Some(CrowdOutcome::Idle(idle)) => {
-                let Idle { memory, crowd, beside, .. } = &**idle;
+                let Idle { memory, idle_cpu_ms_per_s, crowd, beside, .. } = &**idle;
                 cells.extend(
                     [crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|number| count(number as f64)),
                 );
                 cells.extend([memory.before_bytes, memory.with_bytes].map(|size| bytes(size as f64)));
                 cells.push(or_nothing(memory.bytes_per_connection.map(bytes)));
+                cells.push(or_nothing(idle_cpu_ms_per_s.map(|cpu| format!("{cpu:.2}"))));
                 cells.push(count(beside.with_requests_per_s));
                 for (compared, same) in [(beside.throughput, beside.same_throughput), (beside.cost, beside.same_cost)] {
                     cells.extend(ratio(compared));
@@ -89,11 +91,9 @@ fn idle_table(rows: &[&CrowdRow]) -> Table {
 
 fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
     write!(f, "{}", idle_table(rows))?;
-    writeln!(f, "EACH: what the process grew by, for each connection held; sockets in the kernel are not in it")?;
-    writeln!(
-        f,
-        "RATIO, COST: requests a second, and for each second of the server's CPU time, with / without the crowd"
-    )?;
+    writeln!(f, "of a connection: growth of the process for each connection held, without the kernel's sockets")?;
+    writeln!(f, "idle CPU: the server's CPU time with the crowd and without a request")?;
+    writeln!(f, "ratio: requests a second, and for each second of the server's CPU time, with to without the crowd")?;
     bounds(f, rows)
 }
 
@@ -104,24 +104,24 @@ fn ratio(compared: Option<Compared>) -> [String; 3] {
 
 fn slow_table(rows: &[&CrowdRow]) -> Table {
     let mut table = Table::of_numbers(&[
-        "SERVER",
-        "CROWD",
-        "P50",
-        "P99",
-        "P99.9",
-        "MAX",
-        "ANSWERED",
-        "ERRORS",
+        "server",
+        "crowd",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "answered",
+        "errors",
         "CPU",
-        "MEMORY",
-        "FDS",
-        "LATE",
-        "P99 < 10 MS",
+        "memory",
+        "descriptors",
+        "client late",
+        "p99 < 10 ms",
     ]);
     for row in rows {
         match row.outcome() {
             Some(CrowdOutcome::Slow(slow)) => {
-                for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
+                for (phase, name) in [(&slow.before, "before"), (&slow.with, "with"), (&slow.after, "after")] {
                     let server = if name == "before" { row.name.clone() } else { String::new() };
                     table.row(cells(phase, slow.before.is_bearable, server, name));
                 }
@@ -148,7 +148,7 @@ impl Report {
         writeln!(f, "the good client: {rate} requests/s over {connections} connections; from when a request was due")?;
         writeln!(
             f,
-            "CPU, MEMORY, FDS: the server's, the last two at the end; LATE: how late the good client itself was, 99 %"
+            "CPU, memory, descriptors: the server's, the last two at the end; client late: the good client's lateness, 99 %"
         )?;
         if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Slow(slow)) if !slow.before.is_bearable)) {
             writeln!(f, "no, nor before: the machine had no p99 below 10 ms to give, so nothing is said of the crowd")?;
@@ -175,7 +175,7 @@ fn cells(phase: &PacedFigures, is_bearable_before: bool, name: String, when: &st
     cells.push(time_us(phase.lateness_p99_us));
     let answer = match (phase.is_bearable, is_bearable_before) {
         (true, _) => "yes",
-        (false, true) => "NO",
+        (false, true) => "no",
         (false, false) => "no, nor before",
     };
     cells.push(answer.into());

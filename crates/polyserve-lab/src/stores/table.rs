@@ -42,15 +42,15 @@ fn verdict(verdict: Option<Verdict>) -> String {
 }
 
 fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
-    let axis = axis.name().to_uppercase();
+    let axis = axis.name();
     let later = points.iter().any(|point| point.windowed_per_s.is_some());
     let bare = points.iter().any(|point| point.beside_bare.is_some());
-    let against = format!("OF {baseline}");
-    let mut header = vec!["STORE", axis.as_str(), "OPERATIONS/S"];
-    header.extend(later.then_some("64 OUTSTANDING"));
-    header.extend([against.as_str(), "VERDICT"]);
-    header.extend(bare.then_some("OF ITS BARE MAP"));
-    header.extend(["CPU", "P50", "P99", "P99.9", "MAX"]);
+    let against = format!("of {baseline}");
+    let mut header = vec!["store", axis, "operations/s"];
+    header.extend(later.then_some("64 outstanding"));
+    header.extend([against.as_str(), "verdict"]);
+    header.extend(bare.then_some("of its bare map"));
+    header.extend(["CPU", "p50", "p99", "p99.9", "max"]);
     let mut table = Table::of_numbers(&header);
     for point in points {
         let mut row = vec![point.name.clone(), count(point.x as f64), rate(point.per_s)];
@@ -75,13 +75,13 @@ fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
     Table::of_columns(
         points,
         &[
-            ("STORE", &|point| point.name.clone()),
-            (&axis.name().to_uppercase(), &|point| count(point.x as f64)),
-            ("BYTES EACH", &|point| bytes(point.filled)),
-            ("OF bare/hash_map", &|point| or_nothing(point.of_plain.map(|part| format!("{part:.3}")))),
-            ("ALL REMOVED", &|point| bytes(point.emptied)),
-            ("STORED AGAIN", &|point| bytes(point.refilled)),
-            ("STORED/S", &|point| or_nothing(point.stored_per_s().map(rate))),
+            ("store", &|point| point.name.clone()),
+            (axis.name(), &|point| count(point.x as f64)),
+            ("bytes each", &|point| bytes(point.filled)),
+            ("of bare/hash_map", &|point| or_nothing(point.of_plain.map(|part| format!("{part:.3}")))),
+            ("all removed", &|point| bytes(point.emptied)),
+            ("stored again", &|point| bytes(point.refilled)),
+            ("stored/s", &|point| or_nothing(point.stored_per_s().map(rate))),
         ],
     )
 }
@@ -115,7 +115,7 @@ fn growth_table(growth: &[&ThroughputGrowth]) -> Table {
 fn fastest_table(points: &[&StorePoint]) -> Table {
     let places: BTreeSet<u64> = points.iter().map(|point| point.x).collect();
     let loads: BTreeSet<&StoreLoad> = points.iter().map(|point| &point.load).collect();
-    let mut header = vec![String::from("WORKLOAD")];
+    let mut header = vec![String::from("workload")];
     header.extend(places.iter().map(|x| count(*x as f64)));
     let mut table = Table::of_texts(&header.iter().map(String::as_str).collect::<Vec<_>>());
     for load in loads {
@@ -142,7 +142,7 @@ fn tails_table(points: &[&StorePoint], x: u64) -> Table {
     let here = || points.iter().filter(move |point| point.x == x);
     let loads: BTreeSet<&StoreLoad> = here().map(|point| &point.load).collect();
     let names: BTreeSet<&str> = here().map(|point| &*point.name).filter(|name| !name.ends_with(AGAIN)).collect();
-    let mut header = vec![String::from("STORE")];
+    let mut header = vec![String::from("store")];
     header.extend(loads.iter().map(ToString::to_string));
     let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
     for name in names {

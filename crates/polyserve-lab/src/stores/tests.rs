@@ -319,8 +319,8 @@ fn a_report_has_ratios_memory_and_growth() {
         "keys: read uniform",
         "keys: the fastest repo",
         "keys: memory",
-        "BYTES EACH",
-        "OF slow",
+        "bytes each",
+        "of slow",
         "2.000 [2.000, 2.000]",
         "faster",
     ] {
