@@ -1,73 +1,130 @@
 #!/usr/bin/env bash
-# Records the runs behind the docs' tables: ci/results.sh DIR, such as docs/results/2026-11-21. Hours on two cores, and nothing
-# else should run meanwhile; ended early, the same command goes on where it was. TASK=200ms shortens the longest of them. The
-# docs show the records of that directory then.
+# Records the runs behind the docs' tables: ci/results.sh DIR [PART...], such as docs/results/2026-11-21. Nothing else should run
+# meanwhile. It prints the parts and an estimate of their time first. Ended early, the same command goes on where it was; parts can
+# be recorded one after the other, with commits of records and docs between them. TASK=200ms shortens the part tasks to 20 minutes.
+# At the end, the docs show the records of that directory.
 set -uo pipefail
 trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
+# The parts in their order, with their minutes on two cores.
+parts=(matrix:55 stress:15 tasks:95 page:85 ladder:65 scale:30 capacity:40 seam:16 stores:90 compare:15 crowd:10 dispatch:5 trial:180 docs:1)
+
 dir=${1:?a directory to record in}
 dir=${dir%/}
+shift
+known() { printf '%s\n' "${parts[@]%%:*}" | grep -qxF -- "$1"; }
+for part in "$@"; do known "$part" || { echo "there is no part $part: they are ${parts[*]%%:*}" >&2; exit 2; }; done
+chosen=()
+minutes=0
+for part in "${parts[@]}"; do
+    if [ $# = 0 ] || printf '%s\n' "$@" | grep -qxF -- "${part%%:*}"; then
+        chosen+=("${part%%:*}")
+        minutes=$((minutes + ${part##*:}))
+        printf '%-10s about %3d min\n' "${part%%:*}" "${part##*:}"
+    fi
+done
+printf '%-10s about %d h %02d min, with the builds of the ladder\n' "in all" $((minutes / 60)) $((minutes % 60))
+
 cargo build --release --bins || exit
 failed=0
 # One that fails says why; the others go on.
-polyserve() { echo; echo "== polyserve $*"; target/release/polyserve "$@" --out "$dir" || failed=1; }
+polyserve() { echo; echo "== polyserve $* (after $((SECONDS / 60)) min)"; target/release/polyserve "$@" --out "$dir" || failed=1; }
 
-polyserve page
-polyserve matrix
-# With two server cores, which the client shares: the published contestants only.
-published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
-published+=,debug/pool_classic/mpsc_pool,go/twin-rwmutex-printing
-polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --name matrix-two-cores
-for server in all go/twin-rwmutex go/twin-syncmap; do
-    polyserve stress --server "$server"
-    polyserve stress --server "$server" --burst
-done
-polyserve tasks --task "${TASK:-1s}"
-polyserve ladder
-polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --name ladder-16
-polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 12 --connections 64 --name ladder-depths
-polyserve scale
-polyserve capacity
-polyserve seam
-stores=(scale --in-process --rounds 10 --slice 60ms)
-polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
-polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
-polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
-typed=typed/std_mutex,typed/std_rwlock,typed/sharded,typed/packed,typed/dashmap,typed/papaya,typed/scc
-bare=bare/hash_map,bare/std_rwlock,bare/dashmap,bare/papaya,bare/scc
-polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --repos "$typed,$bare" --name stores-typed
-polyserve "${stores[@]}" --axis keys --workload read,50/50 --repos "$typed,$bare" --name stores-typed-keys
-polyserve "${stores[@]}" --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
-    --repos sharded,packed,dashmap,papaya,scc,copy_on_write,bare/dashmap,bare/papaya,bare/scc
-polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
-polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m \
-    --repos bare/hash_map,std_mutex,two_level,sharded,packed,dashmap,papaya,scc,copy_on_write --name stores-memory
-kinds=sequential,thread_per_connection,leader_followers,pool_classic/mpsc_pool,pool_server/mpsc_pool
-kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
-servers=(--servers "$kinds" --repos sharded --rounds 20 --baseline pool_server/sharded)
-polyserve compare "${servers[@]}" --name servers-kept
-polyserve compare "${servers[@]}" --name servers-close --no-keepalive
-ours=(--servers "tokio_per_core,tokio_tcp,smol,tokio_hyper" --repos std_rwlock --workers 1 --rounds 12 --baseline peer/hyper --peers all)
-polyserve compare "${ours[@]}" --name compare-get
-polyserve compare "${ours[@]}" --name compare-put --mix put=1
-polyserve compare "${ours[@]}" --name compare-pipeline --pipeline 16
-polyserve compare "${ours[@]}" --name compare-close --no-keepalive
-polyserve crowd --kind idle --rounds 12 --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-idle
-polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s \
-    --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-slow
-POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q -- dispatch || failed=1
+matrix() {
+    polyserve matrix
+    # With two server cores, which the client shares: the published contestants only.
+    local published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
+    published+=,debug/pool_classic/mpsc_pool,go/twin-rwmutex-printing
+    polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --name matrix-two-cores
+}
+
+stress() {
+    local server
+    for server in all go/twin-rwmutex go/twin-syncmap; do
+        polyserve stress --server "$server"
+        polyserve stress --server "$server" --burst
+    done
+}
+
+tasks() { polyserve tasks --task "${TASK:-1s}"; }
+
+page() { polyserve page; }
+
+ladder() {
+    polyserve ladder
+    polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --name ladder-16
+    polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 12 --connections 64 --name ladder-depths
+}
+
+scale() { polyserve scale; }
+
+capacity() { polyserve capacity; }
+
+seam() { polyserve seam; }
+
+stores() {
+    local stores=(scale --in-process --rounds 10 --slice 60ms)
+    polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
+    polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
+    polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
+    local typed=typed/std_mutex,typed/std_rwlock,typed/sharded,typed/packed,typed/dashmap,typed/papaya,typed/scc
+    local bare=bare/hash_map,bare/std_rwlock,bare/dashmap,bare/papaya,bare/scc
+    polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --repos "$typed,$bare" --name stores-typed
+    polyserve "${stores[@]}" --axis keys --workload read,50/50 --repos "$typed,$bare" --name stores-typed-keys
+    polyserve "${stores[@]}" --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
+        --repos sharded,packed,dashmap,papaya,scc,copy_on_write,bare/dashmap,bare/papaya,bare/scc
+    polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
+    polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m --name stores-memory \
+        --repos bare/hash_map,std_mutex,two_level,sharded,packed,dashmap,papaya,scc,copy_on_write
+}
+
+compare() {
+    local kinds=sequential,thread_per_connection,leader_followers,pool_classic/mpsc_pool,pool_server/mpsc_pool
+    kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
+    local servers=(--servers "$kinds" --repos sharded --rounds 20 --baseline pool_server/sharded)
+    polyserve compare "${servers[@]}" --name servers-kept
+    polyserve compare "${servers[@]}" --name servers-close --no-keepalive
+    local ours=(--servers tokio_per_core,tokio_tcp,smol,tokio_hyper --repos std_rwlock --workers 1 --rounds 12)
+    ours+=(--baseline peer/hyper --peers all)
+    polyserve compare "${ours[@]}" --name compare-get
+    polyserve compare "${ours[@]}" --name compare-put --mix put=1
+    polyserve compare "${ours[@]}" --name compare-pipeline --pipeline 16
+    polyserve compare "${ours[@]}" --name compare-close --no-keepalive
+}
+
+crowd() {
+    local servers=tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server
+    polyserve crowd --kind idle --rounds 12 --servers "$servers" --name crowd-idle
+    polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s --servers "$servers" --name crowd-slow
+}
+
+dispatch() { POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q -- dispatch || failed=1; }
+
+# Whether a comparison can be believed: of a server with itself, and with a slower one.
+trial() {
+    polyserve trial --same 100 --quick --servers pool_server --repos two_level --name trial-same
+    polyserve trial --slowed 5 --times 20 --servers pool_server --repos two_level --name trial-slowed
+}
+
 # The docs are to show what was recorded here.
-if [[ $dir == docs/* ]]; then
-    # Pages of tables lie next to their records.
-    for page in docs/results/*/*.md; do
-        [ "${page%/*}" = "$dir" ] || mv "$page" "$dir/"
-    done
-    for file in "$dir"/*.jsonl "$dir"/*.md; do
-        sed -i "s#results/[^ /]*/${file##*/}#${dir#docs/}/${file##*/}#g" docs/*.md
-    done
-    rm -f docs/charts/*.svg # each is drawn anew
-fi
-target/release/polyserve report --splice docs/*.md docs/results/*/*.md || failed=1
+docs() {
+    local page file
+    if [[ $dir == docs/* ]]; then
+        # Pages of tables lie next to their records.
+        for page in docs/results/*/*.md; do
+            [ "${page%/*}" = "$dir" ] || mv "$page" "$dir/"
+        done
+        for file in "$dir"/*.jsonl "$dir"/*.md; do
+            sed -i "s#results/[^ /]*/${file##*/}#${dir#docs/}/${file##*/}#g" docs/*.md
+        done
+        rm -f docs/charts/*.svg # each is drawn anew
+    fi
+    target/release/polyserve report --splice docs/*.md docs/results/*/*.md || failed=1
+}
+
+for part in "${chosen[@]}"; do
+    "$part"
+done
 exit "$failed"
