@@ -22,13 +22,23 @@ func TestAFewTermsByHand(t *testing.T) {
 	}
 }
 
+func TestTheCheckFindsALimit(t *testing.T) {
+	for name, last := range map[string]func([3]float64, uint64) float64{"described": describedChecked, "published": publishedChecked} {
+		before := limits.Load()
+		if got := last([3]float64{0.5, 0.5, 0.5}, 10); got != 0.5 || limits.Load() != before+2 {
+			t.Errorf("%s: %v, limits %d", name, got, limits.Load()-before)
+		}
+	}
+}
+
 var starts = [][3]float64{{0.1, 0.2, 0.3}, {0.9, 0.5, 0.1}, {0.3, 0.3, 0.7}, {0.6, 0.1, 0.2}, {0.8, 0.9, 0.4}}
 
 func TestEveryTaskRunsOnceAndSaysWhen(t *testing.T) {
 	const steps = 20000
-	for _, locked := range []bool{false, true} {
+	for _, how := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
+		locked, check := how[0], how[1]
 		for order, last := range map[string]func([3]float64, uint64) float64{asDescribed: described, asPublished: published} {
-			all, err := run(request{starts, steps, order, 0, locked}, locked)
+			all, err := run(request{starts, steps, order, 0, check}, locked)
 			if err != nil || len(all) != len(starts) {
 				t.Fatalf("%v, %v", all, err)
 			}
