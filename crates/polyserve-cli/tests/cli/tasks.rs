@@ -63,10 +63,16 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
 
 #[test]
 fn a_given_number_of_steps_is_not_calibrated() {
-    let said =
-        printed("tasks --steps=100000 --most=2 --series=0 --contestants=scoped_threads/std,rayon --check-convergence");
-    has(&said, &["a task is 100,000 steps: ", "published: Rust 367 million"]);
-    has(&said, &["steps per second, with the check for convergence in each step: scoped_threads/std "]);
+    let line = "tasks --steps=100000 --most=2 --series=0 --contestants=scoped_threads/std,rayon --check-convergence";
+    let cores = std::thread::available_parallelism().unwrap();
+    let said = printed(line);
+    has(&said, &["a task is 100,000 steps: ", "367,000,000", &format!("cores: {cores}\n")]);
+    has(&said, &[&format!("Steps per second, on {cores} cores, with the check for convergence\n")]);
+    let measured = json(line);
+    let speeds = array(&measured["speeds"]);
+    let of: Vec<_> = speeds.iter().map(|speed| (speed["contestant"].as_str().unwrap(), &speed["steps"])).collect();
+    assert_eq!(of, [("scoped_threads/std", &100_000.into()), ("rayon", &100_000.into())]);
+    assert!(speeds.iter().all(|speed| speed["steps_per_s"].as_f64().unwrap() > 0.0), "{speeds:?}");
 }
 
 /// The last terms in Go are equal to ours bit for bit, in both orders.

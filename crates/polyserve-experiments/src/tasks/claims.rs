@@ -355,10 +355,11 @@ impl Judge<'_> {
     /// from half of the published difference to one and a half times it. Confirmed if the ratio is within by more than
     /// [`NEAR`], refuted if it is outside by more.
     fn steps_per_second(&self) -> Judged {
-        let [Some(rust), Some(go)] = [STD_THREADS, GO].map(|name| self.measured.steps_per_s(name)) else {
+        let [Some(rust), Some(go)] = [STD_THREADS, GO].map(|name| self.measured.speed(name)) else {
             return (None, String::from("there are no single runs of both languages"));
         };
         let [published_rust, published_go] = STEPS_PER_S;
+        let (rust, go) = (rust.steps_per_s, go.steps_per_s);
         let (ratio, published) = (rust / go, published_rust / published_go);
         let within =
             all([above(ratio, 1.0 + 0.5 * (published - 1.0), NEAR), above(1.0 + 1.5 * (published - 1.0), ratio, NEAR)]);

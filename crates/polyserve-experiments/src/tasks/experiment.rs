@@ -169,18 +169,21 @@ impl Tasks {
     }
 
     /// Prints how long the cells that are missing take.
-    fn announce(&self, notebook: &Notebook<'_, Self>) {
+    fn announce(&self, notebook: &Notebook<'_, Self>) -> anyhow::Result<()> {
         let is_absent = |key: &Key| self.absent.iter().any(|absent| absent.key.contestant == key.contestant);
         let plan = self.plan();
         let left: Vec<&Key> = plan.keys().filter(|key| !is_absent(key) && !notebook.records().has(key)).collect();
-        let all: usize = left.iter().map(|key| self.weight(key)).sum();
-        if all == 0 || notebook.is_stopped() {
-            return;
+        if left.is_empty() || notebook.is_stopped() {
+            return Ok(());
         }
-        let seconds = (all as f64 * self.settings.task_ms / 1000.0 / self.cores.count() as f64).ceil();
+        let calibrations: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
+        let task_ms = |key: &Key| calibration_of(&calibrations, &key.contestant).map_or(0.0, |known| known.measured_ms);
+        let all_ms: f64 = left.iter().map(|key| self.weight(key) as f64 * task_ms(key)).sum();
+        let seconds = (all_ms / 1000.0 / self.cores.count() as f64).ceil();
         let time = humantime::format_duration(Duration::from_secs_f64(seconds.max(1.0)));
         let members = self.members.len();
         notebook.progress.say(&format!("about {time}: {} runs of {members} contestants", left.len()));
+        Ok(())
     }
 
     fn observe(&mut self, key: &Key, notebook: &Notebook<'_, Self>) -> Result<Sample, Absence> {
@@ -260,8 +263,7 @@ impl Experiment for Tasks {
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         self.calibrate(notebook)?;
         self.sequences(notebook)?;
-        self.announce(notebook);
-        Ok(())
+        self.announce(notebook)
     }
 
     fn plan(&self) -> Plan<Key> {
@@ -321,7 +323,7 @@ impl Experiment for Tasks {
     }
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
-        let Report { measured, claims } = report;
+        let Report { measured, claims, .. } = report;
         let csv = [("", table::csv(&measured.cells)?), ("_schedule", table::schedules_csv(&measured.cells)?)];
         let csv = csv.map(|(suffix, text)| (suffix.to_owned(), text)).into();
         let (tables, charts) = (table::tables(measured)?, chart::charts(measured));

@@ -55,6 +55,17 @@ pub struct MeasuredCell {
     pub schedule: Vec<Scheduled>,
 }
 
+/// The speed of a contestant: the steps per second of a task that runs alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Speed {
+    /// The contestant.
+    pub contestant: String,
+    /// The number of steps of its tasks.
+    pub steps: u64,
+    /// The steps per second.
+    pub steps_per_s: f64,
+}
+
 /// A contestant that has no figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingFigure {
@@ -167,10 +178,17 @@ impl Measured {
         self.sequences.sort_by_key(|sequence| sequence.task);
     }
 
-    /// The steps per second of a contestant's task alone; `None` without such runs.
-    pub fn steps_per_s(&self, contestant: &str) -> Option<f64> {
-        let calibration = calibration_of(&self.calibrations, contestant)?;
-        Some(calibration.steps as f64 / (self.alone(contestant, When::Before)?.d1_ms / 1000.0))
+    /// The speed of a contestant's task alone; `None` without such runs.
+    pub fn speed(&self, contestant: &str) -> Option<Speed> {
+        let steps = calibration_of(&self.calibrations, contestant)?.steps;
+        let seconds = self.alone(contestant, When::Before)?.d1_ms / 1000.0;
+        Some(Speed { contestant: contestant.to_owned(), steps, steps_per_s: (steps as f64 / seconds).round() })
+    }
+
+    /// The speeds of all contestants that have single runs, in the order of the plan.
+    pub fn speeds(&self) -> Vec<Speed> {
+        let names = self.plan.as_ref().map(|plan| plan.contestants.as_slice()).unwrap_or_default();
+        names.iter().filter_map(|name| self.speed(name)).collect()
     }
 
     /// What a contestant's task took alone; `None` without such runs.

@@ -7,10 +7,8 @@ use polyserve_report::figures::count;
 use serde::Serialize;
 
 use super::claims::verdicts;
-use super::measured::Measured;
-use super::published::{GO, STEPS_PER_S};
+use super::measured::{Measured, Speed};
 use super::record::{Calibration, When};
-use super::runner::STD_THREADS;
 use super::table::tables;
 
 /// The result.
@@ -19,6 +17,8 @@ pub struct Report {
     /// Everything that was measured.
     #[serde(flatten)]
     pub measured: Measured,
+    /// The steps per second of each contestant.
+    pub speeds: Vec<Speed>,
     /// The verdicts on the published claims.
     pub claims: Vec<Claim>,
 }
@@ -30,26 +30,18 @@ impl Report {
     ///
     /// Returns an error if a published file cannot be read.
     pub fn of(measured: Measured) -> anyhow::Result<Self> {
-        let claims = verdicts(&measured)?;
-        Ok(Self { measured, claims })
+        let (speeds, claims) = (measured.speeds(), verdicts(&measured)?);
+        Ok(Self { measured, speeds, claims })
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { measured, claims } = self;
+        let Self { measured, claims, .. } = self;
         for Calibration { steps, measured_ms, contestant } in &measured.calibrations {
             writeln!(f, "a task is {} steps: {measured_ms:.1} ms of {contestant}", count(*steps as f64))?;
         }
         if let Some(plan) = &measured.plan {
-            let named = [STD_THREADS, GO].into_iter().filter_map(|name| Some((name, measured.steps_per_s(name)?)));
-            let each: Vec<String> = named.map(|(name, per_s)| format!("{name} {:.0} million", per_s / 1e6)).collect();
-            if !each.is_empty() {
-                let [rust, go] = STEPS_PER_S.map(|per_s| per_s / 1e6);
-                let each = each.join(", ");
-                let check = if plan.check { ", with the check for convergence in each step" } else { "" };
-                writeln!(f, "steps per second{check}: {each}; published: Rust {rust:.0} million, Go {go:.0} million")?;
-            }
             writeln!(f, "cores: {}\n", plan.core_count)?;
         }
         for (name, table) in tables(measured).map_err(|_| fmt::Error)? {

@@ -2,12 +2,13 @@
 //! against measured figures.
 
 use polyserve_lab::experiment;
+use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 use serde_json::json;
 
 use super::figures::{Figures, round};
-use super::measured::{Measured, MeasuredCell};
-use super::published::{GO, PUBLISHED_CORES, Published, published};
+use super::measured::{Measured, MeasuredCell, Speed};
+use super::published::{GO, PUBLISHED_CORES, Published, STEPS_PER_S, published};
 use super::runner::STD_THREADS;
 
 /// The tables of a result, each with its name.
@@ -16,7 +17,7 @@ use super::runner::STD_THREADS;
 ///
 /// Returns an error if a published file cannot be read.
 pub fn tables(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
-    let mut tables = Vec::new();
+    let mut tables: Vec<(String, Table)> = speeds(measured).into_iter().collect();
     for tasks in some_counts(measured) {
         tables.push((format!("{tasks} tasks at once"), all_at_once(measured, tasks)));
     }
@@ -70,6 +71,27 @@ fn some_counts(measured: &Measured) -> Vec<usize> {
     counts.sort_unstable();
     counts.dedup();
     counts
+}
+
+/// The steps per second of each contestant's task alone, and those published for both languages; `None` without single runs.
+fn speeds(measured: &Measured) -> Option<(String, Table)> {
+    let (speeds, plan) = (measured.speeds(), measured.plan.as_ref()?);
+    let published = |speed: &Speed| {
+        let place = [STD_THREADS, GO].iter().position(|name| speed.contestant == *name);
+        or_nothing(place.map(|place| count(STEPS_PER_S[place])))
+    };
+    let table = Table::of_columns(
+        &speeds,
+        &[
+            ("contestant", &|speed| speed.contestant.clone()),
+            ("steps of a task", &|speed| count(speed.steps as f64)),
+            ("speed (steps/s)", &|speed| count(speed.steps_per_s)),
+            ("published (steps/s)", &|speed| published(speed)),
+        ],
+    );
+    let check = if plan.check { "with" } else { "without" };
+    let name = format!("Steps per second, on {} cores, {check} the check for convergence", plan.core_count);
+    (!speeds.is_empty()).then_some((name, table))
 }
 
 fn all_at_once(measured: &Measured, tasks: usize) -> Table {
@@ -183,6 +205,7 @@ mod tests {
         let tables = tables(&measured(&lines)).unwrap();
         let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
         let wanted = [
+            "Steps per second, on 2 cores, without the check for convergence",
             "2 tasks at once",
             "10 tasks at once",
             "40 tasks at once",
@@ -193,11 +216,15 @@ mod tests {
         ];
         assert_eq!(names, wanted);
         let text = |place: usize| tables[place].1.to_string();
-        assert!(text(2).contains("scoped_threads/std") && text(2).contains("go/goroutines"), "{}", text(2));
-        assert!(text(3).contains("1.000"), "{}", text(3));
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let speeds: Vec<String> = text(0).lines().skip(1).map(words).collect();
+        // 1000 steps in 500 ms, and 125.
+        assert_eq!(speeds[..2], ["scoped_threads/std 1,000 2,000 367,000,000", "go/goroutines 125 250 44,000,000"]);
+        assert!(text(3).contains("scoped_threads/std") && text(3).contains("go/goroutines"), "{}", text(3));
+        assert!(text(4).contains("1.000"), "{}", text(4));
         // Every published number of tasks, with every column; ours are made up.
-        assert_eq!(text(4).lines().count(), 1 + 40, "{}", text(4));
-        let last = text(4).lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(text(5).lines().count(), 1 + 40, "{}", text(5));
+        let last = text(5).lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         let own = |name| {
             let figures = measured(&lines).cell(name, 40, 0).unwrap().figures;
             [figures.mean_duration_ms, figures.total_duration_ms, figures.cost_pct, figures.profit_pct]
@@ -206,8 +233,8 @@ mod tests {
         let pairs = theirs.iter().zip([own(STD_THREADS), own(GO)].concat());
         let wanted = pairs.fold(String::from("40"), |row, (then, now)| format!("{row} {then} / {now:.1}"));
         assert_eq!(last, wanted);
-        assert!(text(5).contains("1 of 2"), "{}", text(5));
-        assert!(text(6).contains("rayon") && text(6).contains("no time"), "{}", text(6));
+        assert!(text(6).contains("1 of 2"), "{}", text(6));
+        assert!(text(7).contains("rayon") && text(7).contains("no time"), "{}", text(7));
         let text = Report::of(measured(&lines)).unwrap().to_string();
         assert!(text.contains("alone") && text.contains("confirmed: "), "{text}");
     }
