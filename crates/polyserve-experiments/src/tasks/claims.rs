@@ -9,7 +9,7 @@
 
 use std::ops::RangeBounds;
 
-use polyserve_lab::statistics::{median, middle};
+use polyserve_lab::statistics::{Estimate, Interval, LEAST_ROUNDS, median, middle};
 use polyserve_report::Claim;
 
 use super::figures::{Figures, LinearFit, Scheduled};
@@ -29,6 +29,9 @@ pub const LEAST_OBSERVATIONS: usize = 3;
 pub const NEAR: f64 = 0.025;
 /// The same for a share of what the cores can gain.
 pub const NEAR_SHARE: f64 = 0.01;
+
+/// A spread is smaller than another if it is at most this share of the other spread.
+pub const SMALLER: f64 = 0.8;
 
 /// The claims, with what is `measured` of them.
 ///
@@ -56,7 +59,11 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
         ("series of 8 win nothing over all at once", judge.series()),
         ("a task makes 367 million steps a second in Rust and 44 million in Go", judge.steps_per_second()),
         ("Go's mean duration grows linearly", judge.go_is_linear()),
-        ("without a garbage collector the schedule is more predictable", judge.without_gc()),
+        (
+            "Rust's schedule, without a garbage collector, is more predictable than Go's",
+            judge.more_predictable(STD_THREADS, GO),
+        ),
+        ("Go's schedule is more predictable without its garbage collector", judge.more_predictable(GO_GC_OFF, GO)),
         ("tasks run in parallel, up to the number of cores", judge.parallel()),
     ];
     Ok(said.map(|(claim, (holds, figure))| Claim::new("tasks", claim, holds, figure)).into())
@@ -402,31 +409,32 @@ impl Judge<'_> {
         self.unless_noisy(&[GO], holds, figure)
     }
 
-    /// The spreads of starts and of durations in Go without the garbage collector, as shares of those with it: standard
-    /// deviations relative to the total and to the mean duration, the medians from twice the cores on. Confirmed if both
-    /// shares are below 0.8, refuted if none is below 0.95. Else undecided.
-    fn without_gc(&self) -> Judged {
-        let without = self.measured.all_at_once(GO_GC_OFF);
-        let spreads = |cells: &[&MeasuredCell]| {
-            let cells = within(cells, 2 * self.cores..);
-            let starts = median_of(&cells, |cell| spread_of_starts(cell) / cell.figures.total_duration_ms);
-            starts.zip(median_of(&cells, |cell| cell.figures.std_dev_ms / cell.figures.mean_duration_ms))
+    /// The spreads of starts and of durations of `name` as shares of those of `other`. They are standard deviations, relative to
+    /// the total and to the mean duration. A share is the median of the ratios at each number of tasks from twice the cores on,
+    /// with its 95 % interval. Confirmed if both intervals are below [`SMALLER`], refuted if both are above it. Else undecided,
+    /// and with fewer than [`LEAST_ROUNDS`] ratios. (Starts one after the other, as claimed of Rust, are spread too.)
+    fn more_predictable(&self, name: &str, other: &str) -> Judged {
+        let own = self.measured.all_at_once(name);
+        let ratios = |spread: fn(&MeasuredCell) -> f64| -> Vec<f64> {
+            let cells = within(&own, 2 * self.cores..).into_iter();
+            cells.filter_map(|cell| Some(spread(cell) / spread(self.measured.cell(other, cell.tasks, 0)?))).collect()
         };
-        let Some((with, without)) = spreads(&self.go).zip(spreads(&without)) else {
-            return (None, format!("there are too few observations of {GO} and {GO_GC_OFF}"));
+        let estimate = |spread| Estimate::of(&ratios(spread), 0).filter(|estimate| estimate.rounds >= LEAST_ROUNDS);
+        let Some((starts, durations)) = estimate(spread_of_starts).zip(estimate(spread_of_durations)) else {
+            let least = 2 * self.cores;
+            return (None, format!("too few observations of {least} tasks or more of both {name} and {other}"));
         };
-        let shares = [without.0 / with.0, without.1 / with.1];
-        let holds = match shares {
-            [starts, durations] if starts < 0.8 && durations < 0.8 => Some(true),
-            [starts, durations] if starts >= 0.95 && durations >= 0.95 => Some(false),
+        let is_smaller = |Estimate { interval, .. }: Estimate| match interval {
+            Interval { high, .. } if high < SMALLER => Some(true),
+            Interval { low, .. } if low > SMALLER => Some(false),
             _ => None,
         };
+        let holds = is_smaller(starts).filter(|smaller| is_smaller(durations) == Some(*smaller));
         let figure = format!(
-            "the spread of starts without it is {:.2} of that with it ({:.4} of the total), of durations {:.2} ({:.3} of the \
-             mean)",
-            shares[0], with.0, shares[1], with.1
+            "the spread of starts of {name} is {:.2} {} of that of {other}, the spread of durations {:.2} {}",
+            starts.ratio, starts.interval, durations.ratio, durations.interval
         );
-        self.unless_noisy(&[GO, GO_GC_OFF], holds, figure)
+        self.unless_noisy(&[name, other], holds, figure)
     }
 
     /// The total of two tasks or more, up to the number of cores, divided by a single task's duration, on threads and in
@@ -457,12 +465,17 @@ impl Judge<'_> {
     }
 }
 
-/// The standard deviation of the starts, in milliseconds.
+/// The standard deviation of the starts, as a share of the total duration.
 fn spread_of_starts(cell: &MeasuredCell) -> f64 {
     let count = cell.schedule.len() as f64;
     let mean = cell.schedule.iter().map(|task| task.started_ms).sum::<f64>() / count;
     let squares: f64 = cell.schedule.iter().map(|task| (task.started_ms - mean).powi(2)).sum();
-    (squares / (count - 1.0)).sqrt()
+    (squares / (count - 1.0)).sqrt() / cell.figures.total_duration_ms
+}
+
+/// The standard deviation of the durations, as a share of their mean.
+fn spread_of_durations(cell: &MeasuredCell) -> f64 {
+    cell.figures.std_dev_ms / cell.figures.mean_duration_ms
 }
 
 /// The cells with these numbers of tasks.
