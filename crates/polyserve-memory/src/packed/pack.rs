@@ -31,15 +31,20 @@ use polyserve_core::{Entity, EntityRef, Identifiable};
 pub trait Pack: Identifiable {
     /// Appends the packed form. Returns `false` if there is none; the entity is then held as it is.
     ///
-    /// By default, an entity has no packed form if postcard cannot express it, as with `#[serde(flatten)]`. Every entity is
-    /// read back once to find that out.
+    /// By default, an entity has no packed form if postcard cannot express it, as with `#[serde(flatten)]`, or a field that is
+    /// left out by `#[serde(skip_serializing_if)]`. Every entity is read back once to find that out: its packed form and its
+    /// JSON must be the same again.
     fn pack(&self, out: &mut Vec<u8>) -> bool {
         let packed = postcard::to_extend(&self.view(), Vec::new());
         let Ok(packed) = packed else { return false };
-        let again =
-            postcard::from_bytes::<Self>(&packed).and_then(|read| postcard::to_extend(&read.view(), Vec::new()));
+        let Ok(read) = postcard::from_bytes::<Self>(&packed) else { return false };
+        let again = postcard::to_extend(&read.view(), Vec::new());
+        let json = |entity: &Self| {
+            let mut json = Vec::new();
+            Self::write_json(entity.view(), &mut json).ok().map(|()| json)
+        };
         out.extend_from_slice(&packed);
-        again.is_ok_and(|again| again == packed)
+        again.is_ok_and(|again| again == packed) && json(&read) == json(self)
     }
 
     /// Returns the id of a packed entity.

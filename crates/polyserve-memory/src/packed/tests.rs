@@ -1,6 +1,9 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use polyserve_core::Identifiable;
+use serde::{Deserialize, Serialize};
+
 use super::pages::{KEPT, PAGE};
 use super::*;
 use crate::hash::IdState;
@@ -228,4 +231,41 @@ fn a_long_description_is_dropped_outside_the_locks() {
     let (hash, shard) = repo.shards.of(&7_i64);
     let removed = shard.write().remove(hash, &7, &Condition::ALWAYS, |id| repo.shards.hash(id));
     assert_eq!(removed, Conditional::Done((Removed::Removed, Some(long(4.0)))));
+}
+
+/// An entity with a field that is left out if it is empty. The compact form does not show that a field was left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Sparse {
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    a: Option<u8>,
+    b: u8,
+    c: String,
+}
+
+impl Identifiable for Sparse {
+    type Id = String;
+    type View<'a> = &'a Self;
+    fn id(&self) -> &String {
+        &self.name
+    }
+    fn view(&self) -> &Self {
+        self
+    }
+    fn from_view(view: &Self) -> Self {
+        view.clone()
+    }
+}
+
+impl Pack for Sparse {}
+
+/// Regression test: such an entity was read back as another one with the same compact form.
+#[test]
+fn an_entity_that_its_compact_form_changes_is_held_as_it_is() {
+    let odd = Sparse { name: "k".into(), a: None, b: 1, c: "\0\0".into() };
+    let store = Packed::of::<Sparse>();
+    let _ = store.put(odd.clone()).wait().unwrap();
+    let mut seen = None;
+    let _ = store.get(&odd.name, &mut |shown: &Sparse| seen = Some(shown.clone())).wait().unwrap();
+    assert_eq!(seen, Some(odd));
 }
