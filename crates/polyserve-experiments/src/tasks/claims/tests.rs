@@ -264,6 +264,17 @@ fn a_mean_duration_in_go_that_bends_is_not_linear() {
         made[1].flat_from = flat_from;
         assert_eq!(verdicts(&made)[9], linear, "{flat_from}");
     }
+    let means: [fn(u64) -> f64; 2] =
+        [|_| 1000.0, |tasks| 100.0 * tasks as f64 + if tasks % 2 == 0 { 900.0 } else { 0.0 }];
+    for (mean, linear) in means.into_iter().zip([Refuted, Undecided]) {
+        let lines = changed(&Made::fair(), |name, tasks, line| {
+            if name == GO {
+                line["mean_duration_ms"] = json!(mean(tasks));
+            }
+        });
+        let claim = &claims(&lines).unwrap()[9];
+        assert_eq!(claim.verdict, linear, "{claim:?}");
+    }
 }
 
 #[test]
