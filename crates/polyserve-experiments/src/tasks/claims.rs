@@ -2,7 +2,8 @@
 //!
 //! A claim on 8 cores is judged per core: `c` cores can gain a profit of at most `1 - 1/c`. The verdict is undecided if a
 //! task alone took less than [`LEAST_TASK_MS`], worked for less than [`LEAST_WORK_PCT`] of that time, or took
-//! [`MOST_DRIFT_PCT`] more or less at the end than at the start. The figure is printed in any case.
+//! [`MOST_DRIFT_PCT`] more or less at the end than at the start, or if other processes used more than [`MOST_OTHERS_PCT`] of
+//! the cores' time meanwhile. The figure is printed in any case.
 //!
 //! An observation is a single run, so what is claimed of one number of tasks is judged by the median over its neighbours,
 //! [`LEAST_OBSERVATIONS`] or more; and a figure that is nearly at a threshold decides nothing either.
@@ -23,6 +24,8 @@ pub const LEAST_TASK_MS: f64 = 100.0;
 pub const LEAST_WORK_PCT: f64 = 90.0;
 /// A machine that changed by more in between has measured itself.
 pub const MOST_DRIFT_PCT: f64 = 10.0;
+/// Durations on cores that other processes use more are theirs too.
+pub const MOST_OTHERS_PCT: f64 = 10.0;
 /// A median of fewer observations is one of them.
 pub const LEAST_OBSERVATIONS: usize = 3;
 /// So near to a threshold on the share of what the cores can do, to either side, nothing is decided.
@@ -89,6 +92,7 @@ impl Judge<'_> {
         for name in names {
             let cells = self.measured.all_at_once(name);
             let drift = self.measured.drift_pct(name);
+            let others_pct = 100.0 * self.measured.others(name).unwrap_or(0.0);
             let why = match (cells.first(), drift) {
                 (None, _) => format!("{name} has no figures"),
                 (Some(cell), _) if cell.alone.d1_ms < LEAST_TASK_MS => {
@@ -97,6 +101,9 @@ impl Judge<'_> {
                 (Some(cell), _) if 100.0 * cell.alone.cpu1_ms < LEAST_WORK_PCT * cell.alone.d1_ms => {
                     let work = 100.0 * cell.alone.cpu1_ms / cell.alone.d1_ms;
                     format!("others were at work: a task alone worked for {work:.0} % of its time")
+                }
+                _ if others_pct > MOST_OTHERS_PCT => {
+                    format!("others were at work: they used {others_pct:.0} % of the cores' time while {name} ran")
                 }
                 (_, None) => format!("the drift of {name} is not known"),
                 (_, Some(drift)) if drift.abs() > MOST_DRIFT_PCT => format!("{name} drifted by {drift:+.1} %"),

@@ -10,6 +10,7 @@ use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::conversation::Conversation;
 use polyserve_lab::launch::process::Failure;
+use polyserve_lab::machine::proc::Spent;
 use polyserve_lab::machine::{Cores, proc};
 
 use super::figures::{Scheduled, round};
@@ -31,6 +32,8 @@ pub(super) struct Answer {
     process_cpu_ns: i64,
     /// The largest number of threads that its process was seen to have.
     pub(super) threads: Option<u64>,
+    /// The share of the cores' time that other processes used meanwhile; `None` if the system does not report it.
+    pub(super) others: Option<f64>,
 }
 
 /// The max time of a request without the time of its tasks.
@@ -66,6 +69,7 @@ impl TaskContestant {
         };
         let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
         let wrong = |Failure(why)| Absence::wrong(why);
+        let (before, begun) = (Spent::on(cores.numbers()), Instant::now());
         talk.tell(&text).map_err(wrong)?;
         // The machine may be busy, and Go's tasks may be slower.
         let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
@@ -84,7 +88,12 @@ impl TaskContestant {
                 Some(line) => match serde_json::from_str(&line) {
                     Ok(AnswerLine::Ran(one)) => ran.push(one),
                     Ok(AnswerLine::Done(Done { process_cpu_ns })) => {
-                        return complete(Answer { ran, process_cpu_ns, threads }, request).map(Some);
+                        let all_s = begun.elapsed().as_secs_f64() * cores.count() as f64;
+                        let idle_s =
+                            before.zip(Spent::on(cores.numbers())).map(|(before, now)| now.idle_since(&before));
+                        let others = idle_s.map(|idle_s| 1.0 - (idle_s + process_cpu_ns as f64 / 1e9) / all_s);
+                        let others = others.map(|share| round(share.clamp(0.0, 1.0)));
+                        return complete(Answer { ran, process_cpu_ns, threads, others }, request).map(Some);
                     }
                     Ok(AnswerLine::Failed(failed)) => return Err(Absence::wrong(failed.error)),
                     Err(error) => return Err(Absence::wrong(format!("it says {line:?}: {error}"))),

@@ -208,7 +208,8 @@ impl Tasks {
         let alone = alone(notebook.records(), &key.contestant, When::Before);
         let alone = alone.ok_or_else(|| Absence::failed("there was no single run"))?;
         let figures = Figures::of(&schedule, cpu_ms, alone).rounded();
-        Ok(Sample::Cell(Observation { figures, alone, cpu_of, threads: answer.threads, schedule }))
+        let Answer { threads, others, .. } = answer;
+        Ok(Sample::Cell(Observation { figures, alone, cpu_of, threads, others, schedule }))
     }
 
     /// Asks for tasks of this number of steps, and about how many milliseconds each.

@@ -51,6 +51,9 @@ pub struct MeasuredCell {
     pub cpu_of: CpuScope,
     /// The largest number of threads that the process was seen to have.
     pub threads: Option<u64>,
+    /// The share of the cores' time that other processes used meanwhile, 0 to 1; `None` in old records, or if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<f64>,
     /// The tasks, by number.
     pub schedule: Vec<Scheduled>,
 }
@@ -120,7 +123,7 @@ impl Measured {
             let contestant = contestant.clone();
             match (*step, sample) {
                 (Step::Cell { tasks, series }, Sample::Cell(observation)) => {
-                    let Observation { figures, alone, cpu_of, threads, schedule } = observation.clone();
+                    let Observation { figures, alone, cpu_of, threads, others, schedule } = observation.clone();
                     measured.cells.push(MeasuredCell {
                         tasks,
                         contestant,
@@ -129,6 +132,7 @@ impl Measured {
                         alone,
                         cpu_of,
                         threads,
+                        others,
                         schedule,
                     });
                 }
@@ -214,6 +218,13 @@ impl Measured {
             self.cells.iter().filter(|cell| cell.series == 0 && cell.contestant == contestant).collect();
         cells.sort_by_key(|cell| cell.tasks);
         cells
+    }
+
+    /// The mean share of the cores' time that other processes used during a contestant's observations; `None` if it is unknown.
+    pub fn others(&self, contestant: &str) -> Option<f64> {
+        let cells = self.cells.iter().filter(|cell| cell.contestant == contestant);
+        let shares: Vec<f64> = cells.filter_map(|cell| cell.others).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     }
 
     /// The contestants that have observations, in their order.

@@ -194,6 +194,9 @@ pub struct Observation {
     pub cpu_of: CpuScope,
     /// The largest number of threads that the process was seen to have.
     pub threads: Option<u64>,
+    /// The share of the cores' time that other processes used meanwhile, 0 to 1; `None` in old records, or if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<f64>,
     /// The tasks, by number.
     pub schedule: Vec<Scheduled>,
 }

@@ -40,6 +40,8 @@ pub(in crate::tasks) struct Made {
     pub(in crate::tasks) batches: f64,
     /// The standard deviation of the durations, as a share of their mean.
     pub(in crate::tasks) spread: f64,
+    /// The share of the cores' time that other processes use.
+    pub(in crate::tasks) others: f64,
 }
 
 impl Made {
@@ -59,6 +61,7 @@ impl Made {
             threads: |tasks| tasks as u64 + 1,
             batches: 1.0,
             spread: 0.1,
+            others: 0.02,
         };
         let go = Self { name: GO, per_core: 0.9, later_ms: 1.0, threads: |_| 4, flat_from: 99, ..rust.like() };
         let gc_off = Self { name: GO_GC_OFF, later_ms: 0.5, spread: 0.05, ..go.like() };
@@ -88,7 +91,8 @@ impl Made {
         let figures = Figures { std_dev_ms: self.spread * mean, ..figures };
         let figures = Figures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
         let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuScope::Process, Some((self.threads)(tasks)));
-        MeasuredCell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule }
+        let others = Some(self.others);
+        MeasuredCell { tasks, contestant, series, figures, alone, cpu_of, threads, others, schedule }
     }
 }
 
@@ -199,6 +203,9 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     let mut disturbed = Made::fair();
     disturbed.iter_mut().for_each(|made| made.work = 0.5);
     assert_eq!(verdicts(&disturbed), but_threads);
+    let mut shared = Made::fair();
+    shared.iter_mut().for_each(|made| made.others = 0.12);
+    assert_eq!(verdicts(&shared), but_threads);
     let mut drifted = Made::fair();
     drifted.iter_mut().for_each(|made| made.d1_after_ms = made.d1_ms * 1.2);
     assert_eq!(verdicts(&drifted), but_threads);
