@@ -26,6 +26,8 @@ pub mod executor;
 #[doc(hidden)]
 pub mod http1;
 mod json;
+#[doc(hidden)]
+pub mod mailbox;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 pub mod net;

@@ -38,9 +38,6 @@
 //! operation: 0.07 M operations a second at half puts on two threads, `sharded` 11.1
 //! (`docs/results/2026-11-22/stores-workers.jsonl`).
 
-pub(crate) mod mailbox;
-mod sync;
-
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::ready;
@@ -51,6 +48,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use polyserve_core::config::cores;
+use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{
@@ -58,7 +56,6 @@ use polyserve_core::{
     promise,
 };
 
-use self::mailbox::{Mailbox, Refused};
 use crate::hash::IdState;
 
 /// The default capacity of a mailbox. It is larger than the default number of connections of a server.

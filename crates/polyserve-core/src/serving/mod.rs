@@ -14,13 +14,14 @@
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | isolate a panic of foreign code | [`panics`] |
 //! | lock without poisoning | [`sync`] |
+//! | send operations to one thread, bounded | [`mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
 //! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
 //!
 //! `examples/custom_server` is a server of these parts.
 
 #[doc(inline)]
-pub use crate::{http1, panics, sync};
+pub use crate::{http1, mailbox, panics, sync};
 
 mod accepting;
 mod bind;

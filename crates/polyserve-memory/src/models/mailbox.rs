@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::sync::model::{DEADLOCK, PrimitiveFault, check, finds};
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use super::bounds;
 use crate::Actor;
-use crate::actor::mailbox::{Mailbox, Refused};
 
 /// Starts the receiver of a mailbox with capacity `room`. It returns all messages that it receives until the close.
 fn receiver(mailbox: &Arc<Mailbox<(usize, usize)>>, room: usize) -> JoinHandle<Vec<(usize, usize)>> {

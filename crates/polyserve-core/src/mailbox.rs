@@ -10,10 +10,12 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::PoisonError;
 
-use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
-pub(crate) struct Mailbox<M> {
+/// A bounded mailbox with one receiver.
+pub struct Mailbox<M> {
     state: Mutex<MailboxState<M>>,
     arrival: Condvar,
     capacity: usize,
@@ -28,14 +30,22 @@ struct MailboxState<M> {
 
 /// The reason why a message was not accepted, with the message.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Refused<M> {
+pub enum Refused<M> {
+    /// The mailbox holds its max number of messages.
     Full(M),
+    /// The mailbox is closed.
     Closed(M),
+}
+
+impl<M> std::fmt::Debug for Mailbox<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
 }
 
 impl<M> Mailbox<M> {
     /// Creates a mailbox that holds `capacity` messages.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         let state = MailboxState { waiting: VecDeque::new(), asleep: false, closed: false };
         Self { state: Mutex::new(state), arrival: Condvar::new(), capacity }
     }
@@ -45,7 +55,7 @@ impl<M> Mailbox<M> {
     /// # Errors
     ///
     /// Returns [`Refused`] if the mailbox is full or closed.
-    pub(crate) fn send(&self, message: M) -> Result<(), Refused<M>> {
+    pub fn send(&self, message: M) -> Result<(), Refused<M>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Refused::Closed(message));
@@ -60,7 +70,7 @@ impl<M> Mailbox<M> {
 
     /// Waits until there is a message, and moves all messages into `batch`, which must be empty. Returns `false` if the
     /// mailbox is closed and no message is left. Only one thread may receive.
-    pub(crate) fn receive(&self, batch: &mut VecDeque<M>) -> bool {
+    pub fn receive(&self, batch: &mut VecDeque<M>) -> bool {
         let mut state = self.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -75,14 +85,14 @@ impl<M> Mailbox<M> {
     }
 
     /// Closes the mailbox. The receiver still gets the waiting messages.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         self.wake(state);
     }
 
     /// Closes the mailbox and returns the waiting messages. For the receiver only.
-    pub(crate) fn end(&self) -> VecDeque<M> {
+    pub fn end(&self) -> VecDeque<M> {
         let mut state = self.lock();
         state.closed = true;
         mem::take(&mut state.waiting)
