@@ -165,6 +165,9 @@ pub enum RepoError {
     Closed,
     /// The repo accepts no more work for now. Over HTTP: 503.
     Overloaded,
+    /// The engine behind the repo cannot be reached, or did not answer in time; the source says which. A write may have
+    /// been done, or may still be done. Over HTTP: 503.
+    Unavailable(Box<dyn Error + Send + Sync>),
     /// Any other error; it is the source. Over HTTP: 500.
     Other(Box<dyn Error + Send + Sync>),
 }
@@ -174,6 +177,7 @@ impl fmt::Display for RepoError {
         match self {
             Self::Closed => f.write_str("the repo is closed"),
             Self::Overloaded => f.write_str("the repo is overloaded"),
+            Self::Unavailable(_) => f.write_str("the repo is unavailable"),
             Self::Other(_) => f.write_str("the repo failed"),
         }
     }
@@ -183,7 +187,7 @@ impl Error for RepoError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Closed | Self::Overloaded => None,
-            Self::Other(source) => Some(source.as_ref()),
+            Self::Unavailable(source) | Self::Other(source) => Some(source.as_ref()),
         }
     }
 }

@@ -400,12 +400,15 @@ fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
 
 fn failed(error: &RepoError) -> Reply {
     match error {
-        RepoError::Closed | RepoError::Overloaded => {
+        RepoError::Closed | RepoError::Overloaded | RepoError::Unavailable(_) => {
+            if error.source().is_some() {
+                tracing::warn!(error = error as &dyn Error, "the repo is unavailable");
+            }
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
             header(reply, "Retry-After", "1".into())
         }
         RepoError::Other(_) => {
-            tracing::warn!(error = error as &dyn std::error::Error, "the repo failed");
+            tracing::warn!(error = error as &dyn Error, "the repo failed");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
         }
     }

@@ -402,9 +402,12 @@ fn refused_by_the_head_alone() {
 #[test]
 fn a_failing_repo_is_503_or_500() {
     let retry = |got: &Got| got.field("Retry-After").map(str::to_owned);
-    for (failing, status, retries) in
-        [(FailingRepo::Closed, 503, true), (FailingRepo::Overloaded, 503, true), (FailingRepo::Failing, 500, false)]
-    {
+    for (failing, status, retries) in [
+        (FailingRepo::Closed, 503, true),
+        (FailingRepo::Overloaded, 503, true),
+        (FailingRepo::Unavailable, 503, true),
+        (FailingRepo::Failing, 500, false),
+    ] {
         let env = serve(failing);
         for got in [get(&env, "/1"), put(&env, "/", ONE), ask(&env, &request("DELETE", "/1", "", b""))] {
             got.check_problem(status);

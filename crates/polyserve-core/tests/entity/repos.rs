@@ -74,6 +74,7 @@ impl EntityRepo for LaterRepo {
 pub(crate) enum FailingRepo {
     Closed,
     Overloaded,
+    Unavailable,
     Failing,
 }
 
@@ -82,6 +83,7 @@ impl FailingRepo {
         Answer::Now(Err(match self {
             Self::Closed => RepoError::Closed,
             Self::Overloaded => RepoError::Overloaded,
+            Self::Unavailable => RepoError::Unavailable("a secret of the engine".into()),
             Self::Failing => RepoError::Other("a secret of the store".into()),
         }))
     }
