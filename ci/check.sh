@@ -44,6 +44,7 @@ echo; echo "== the arrows between crates point one way"
 never polyserve-sys 'polyserve.*'
 never polyserve-core 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
 never polyserve-memory 'polyserve-(threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-durable 'polyserve-(memory|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
 never polyserve-threadpool 'polyserve-(memory|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
 never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features

@@ -1,0 +1,327 @@
+//! Group commit: one thread decides, logs, syncs, publishes and answers all writes that wait.
+//!
+//! The thread takes every write that has arrived, in order. It decides each against the writes before it in the batch, else
+//! against the repo in memory. It appends the records of all accepted writes as one frame and syncs once. Then it applies them
+//! to the repo in memory, and only then it completes the answers. The writes that arrive during the fsync are the next batch.
+//! It never waits for more writes.
+//!
+//! Invariants:
+//!
+//! * The repo in memory holds synced writes only, so a reader never sees what a crash can take back.
+//! * An answer is completed after the fsync of every write that it depends on. That holds for a refusal too: it may be due to a
+//!   write of the same batch.
+//! * After the first error of a write or an fsync, nothing is written any more. It is unknown what is on the disk, and a
+//!   second fsync may succeed without having written anything.
+//! * Code of an entity's type that panics fails that operation, and no other.
+
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::fmt;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use polyserve_core::mailbox::Mailbox;
+use polyserve_core::panics::drop_payload;
+use polyserve_core::{Completer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+
+use crate::compactor::Compactor;
+use crate::format::FrameBuffer;
+use crate::log::Log;
+
+/// The bytes of records from which a batch takes no further write: 8 MiB. The rest is the next batch.
+const MAX_BATCH: usize = 8 << 20;
+
+/// The completer of a write's answer.
+pub(crate) type WriteReply<T> = Completer<WriteResult<T>>;
+
+/// A write that waits for its fsync.
+pub(crate) enum Write<E: Identifiable> {
+    Put { entity: E, condition: Condition, record: Vec<u8>, reply: WriteReply<Put> },
+    Remove { id: E::Id, condition: Condition, record: Vec<u8>, reply: WriteReply<Removed> },
+}
+
+impl<E: Identifiable> Write<E> {
+    /// Returns the number of bytes that the write holds in the queue.
+    pub(crate) fn bytes(&self) -> u64 {
+        let (Self::Put { record, .. } | Self::Remove { record, .. }) = self;
+        record.len() as u64
+    }
+}
+
+/// A write of the batch, and its result if the batch becomes durable.
+enum Decided<E: Identifiable> {
+    Put { entity: E, result: WriteResult<Put>, reply: WriteReply<Put> },
+    Remove { id: E::Id, result: WriteResult<Removed>, reply: WriteReply<Removed> },
+}
+
+/// An answer that waits for the end of its batch.
+enum Answered {
+    Put(WriteReply<Put>, WriteResult<Put>),
+    Remove(WriteReply<Removed>, WriteResult<Removed>),
+}
+
+/// The result of a conditional write.
+type WriteResult<T> = Result<Conditional<T>, RepoError>;
+
+impl<E: Identifiable> Decided<E> {
+    /// Whether the write changes the store.
+    fn is_change(&self) -> bool {
+        match self {
+            Self::Put { result, .. } => matches!(result, Ok(Conditional::Done(_))),
+            Self::Remove { result, .. } => matches!(result, Ok(Conditional::Done(Removed::Removed))),
+        }
+    }
+}
+
+/// What the thread of the log shares with the callers.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The reason why writes have stopped.
+    pub(crate) stopped: OnceLock<WritesStopped>,
+    /// The bytes of all writes in the queue.
+    pub(crate) queued: AtomicU64,
+    syncs: AtomicU64,
+    writes: AtomicU64,
+    sync_nanos: AtomicU64,
+}
+
+/// Counts of what a store has written since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommitCounts {
+    /// The number of fsyncs of a batch.
+    pub syncs: u64,
+    /// The number of logged writes. Divided by `syncs`, it is the mean size of a batch.
+    pub writes: u64,
+    /// The nanoseconds that the thread of the log has spent in writing batches and in their fsyncs.
+    pub sync_nanos: u64,
+}
+
+impl Shared {
+    pub(crate) fn counts(&self) -> CommitCounts {
+        let [syncs, writes, sync_nanos] =
+            [&self.syncs, &self.writes, &self.sync_nanos].map(|count| count.load(Ordering::Relaxed));
+        CommitCounts { syncs, writes, sync_nanos }
+    }
+}
+
+/// The error of every write after the first failure of the log: the source of [`RepoError::Other`]. Reads still work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WritesStopped(String);
+
+impl fmt::Display for WritesStopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store accepts no writes any more, because {}", self.0)
+    }
+}
+
+impl Error for WritesStopped {}
+
+/// The writer of the log.
+pub(crate) struct Committer<R, E: Identifiable> {
+    memory: Arc<R>,
+    log: Log,
+    compactor: Compactor,
+    shared: Arc<Shared>,
+    frame: FrameBuffer,
+    decided: Vec<Decided<E>>,
+    /// The position in `decided` of the last accepted write of an id.
+    latest: HashMap<E::Id, usize>,
+    answers: VecDeque<Answered>,
+}
+
+impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
+    pub(crate) fn new(memory: Arc<R>, log: Log, compactor: Compactor, shared: Arc<Shared>) -> Self {
+        let (decided, latest, answers) = (Vec::new(), HashMap::new(), VecDeque::new());
+        Self { memory, log, compactor, shared, frame: FrameBuffer::new(), decided, latest, answers }
+    }
+
+    /// Compacts on the thread that commits.
+    #[cfg(test)]
+    pub(crate) fn compacting_inline(self) -> Self {
+        Self { compactor: self.compactor.inline(), ..self }
+    }
+
+    /// The loop of the thread. It ends when the mailbox is closed and empty.
+    pub(crate) fn run(mut self, mailbox: &Mailbox<Write<E>>) {
+        let mut queue = WriteQueue { mailbox, batch: VecDeque::new() };
+        while queue.mailbox.receive(&mut queue.batch) {
+            while !queue.batch.is_empty() {
+                self.commit(&mut queue.batch);
+            }
+        }
+    }
+
+    /// Commits the first writes of `batch`: all, if they have less than [`MAX_BATCH`] bytes.
+    pub(crate) fn commit(&mut self, batch: &mut VecDeque<Write<E>>) {
+        self.decide_all(batch);
+        #[cfg(test)]
+        if crate::mistakes::is_made(crate::mistakes::Mistake::PublishedBeforeSync) {
+            self.publish();
+        }
+        if !self.frame.is_empty() && self.shared.stopped.get().is_none() {
+            self.store();
+        }
+        self.publish();
+        self.answer();
+        if self.shared.stopped.get().is_none()
+            && let Err(error) = self.compactor.step(&mut self.log)
+        {
+            self.stop(&format!("its next log cannot be created: {error}"));
+        }
+    }
+
+    /// Moves writes from `batch` to `decided`, and the records of the accepted ones to the frame.
+    fn decide_all(&mut self, batch: &mut VecDeque<Write<E>>) {
+        self.frame.clear();
+        self.latest.clear();
+        while self.frame.len() < MAX_BATCH
+            && let Some(write) = batch.pop_front()
+        {
+            self.shared.queued.fetch_sub(write.bytes(), Ordering::Relaxed);
+            let (decided, id, record) = match write {
+                Write::Put { entity, condition, record, reply } => {
+                    let result = self.look(entity.id(), &condition).map(|look| match look {
+                        (_, false) => Conditional::Refused,
+                        (true, true) => Conditional::Done(Put::Replaced),
+                        (false, true) => Conditional::Done(Put::Created),
+                    });
+                    let id = entity.id().clone();
+                    (Decided::Put { entity, result, reply }, id, record)
+                }
+                Write::Remove { id, condition, record, reply } => {
+                    let result = self.look(&id, &condition).map(|look| match look {
+                        (false, _) => Conditional::Done(Removed::Absent),
+                        (true, false) => Conditional::Refused,
+                        (true, true) => Conditional::Done(Removed::Removed),
+                    });
+                    (Decided::Remove { id: id.clone(), result, reply }, id, record)
+                }
+            };
+            if decided.is_change() {
+                self.frame.push(&record);
+                self.latest.insert(id, self.decided.len());
+            }
+            self.decided.push(decided);
+        }
+    }
+
+    /// Returns whether the entity is stored after all writes so far, and whether the condition allows a write.
+    fn look(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
+        catch_unwind(AssertUnwindSafe(|| self.look_up(id, condition))).unwrap_or_else(|payload| {
+            drop_payload(payload);
+            Err(RepoError::Other("the evaluation of the condition panicked".into()))
+        })
+    }
+
+    fn look_up(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
+        let is_allowed =
+            |view: Option<E::View<'_>>| (view.is_some(), condition.is_always() || condition.allows_view::<E>(view));
+        match self.latest.get(id).and_then(|position| self.decided.get(*position)) {
+            Some(Decided::Put { entity, .. }) => return Ok(is_allowed(Some(entity.view()))),
+            Some(Decided::Remove { .. }) => return Ok(is_allowed(None)),
+            None => {}
+        }
+        let mut seen = (false, false);
+        match self.memory.get(id, &mut |view| seen = is_allowed(Some(view))).wait()? {
+            Lookup::Absent => Ok(is_allowed(None)),
+            Lookup::Visited => Ok(seen),
+            Lookup::Fetched(entity) => Ok(is_allowed(Some(entity.view()))),
+        }
+    }
+
+    /// Writes the frame and syncs it.
+    fn store(&mut self) {
+        let start = Instant::now();
+        if let Err(error) = self.log.append(&mut self.frame) {
+            self.stop(&format!("its log cannot be written: {error}"));
+            return;
+        }
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.shared.syncs.fetch_add(1, Ordering::Relaxed);
+        self.shared.writes.fetch_add(u64::from(self.frame.records()), Ordering::Relaxed);
+        self.shared.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Applies the accepted writes to the repo in memory, unless writes have stopped.
+    fn publish(&mut self) {
+        let mut decided = mem::take(&mut self.decided);
+        for write in decided.drain(..) {
+            let apply = write.is_change() && self.shared.stopped.get().is_none();
+            let applied = catch_unwind(AssertUnwindSafe(|| match write {
+                Decided::Put { entity, result, reply } => {
+                    let applied = if apply { self.memory.put(entity).wait().map(drop) } else { Ok(()) };
+                    (applied, Answered::Put(reply, result))
+                }
+                Decided::Remove { id, result, reply } => {
+                    let applied = if apply { self.memory.remove(&id).wait().map(drop) } else { Ok(()) };
+                    (applied, Answered::Remove(reply, result))
+                }
+            }));
+            let applied = match applied {
+                Ok((applied, answered)) => {
+                    self.answers.push_back(answered);
+                    applied
+                }
+                // The completer was dropped, so the write is answered with `Closed`.
+                Err(payload) => {
+                    drop_payload(payload);
+                    Err(RepoError::Other("it panicked".into()))
+                }
+            };
+            if let Err(error) = applied {
+                self.stop(&format!("the repo in memory did not take a logged write: {error}"));
+            }
+        }
+        self.decided = decided;
+    }
+
+    /// Completes the answers of the batch.
+    fn answer(&mut self) {
+        let stopped = self.shared.stopped.get();
+        while !self.answers.is_empty() {
+            // One `catch_unwind` for many answers: a waker may panic, and its answer has then left the list.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                while let Some(answered) = self.answers.pop_front() {
+                    match answered {
+                        Answered::Put(reply, result) => complete(reply, result, stopped),
+                        Answered::Remove(reply, result) => complete(reply, result, stopped),
+                    }
+                }
+            }))
+            .map_err(drop_payload);
+        }
+    }
+
+    fn stop(&self, reason: &str) {
+        tracing::error!(reason, "the durable store accepts no writes any more");
+        let _ = self.shared.stopped.set(WritesStopped(reason.to_owned()));
+    }
+}
+
+/// Completes an answer. An abandoned one is dropped.
+fn complete<T>(reply: WriteReply<T>, result: WriteResult<T>, stopped: Option<&WritesStopped>) {
+    let result = match stopped {
+        Some(stopped) => result.and_then(|_| Err(RepoError::Other(Box::new(stopped.clone())))),
+        None => result,
+    };
+    let _ = reply.complete(result);
+}
+
+/// The mailbox of the log's thread, and the writes that it has taken out. A drop answers all of them with `Closed`.
+struct WriteQueue<'a, E: Identifiable> {
+    mailbox: &'a Mailbox<Write<E>>,
+    batch: VecDeque<Write<E>>,
+}
+
+impl<E: Identifiable> Drop for WriteQueue<'_, E> {
+    fn drop(&mut self) {
+        let waiting = self.mailbox.end();
+        for write in self.batch.drain(..).chain(waiting) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(write))).map_err(drop_payload);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Compaction: the newest snapshot and the complete logs become one snapshot, without the records that later ones replaced.
+//!
+//! It runs on a thread of its own and reads files alone, so neither writes nor reads wait for it. It can be interrupted at any
+//! point: the old files are removed after the new snapshot is durable under its name.
+//!
+//! Cost: two passes over the old files. Memory: the id of each entity and 24 bytes.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use crate::format::{Change, Kind};
+use crate::log::{INCOMPLETE, SnapshotWriter};
+use crate::recovery::{Files, Tolerance, no_records, read_file};
+
+/// The place of a record: the position of its file in the list, its offset, and its length.
+type RecordPlace = (usize, u64, usize);
+
+/// Writes the snapshot with the number `next` from `files`, which no one writes any more, and removes them. Returns the
+/// length of the snapshot, or `None` if it was cancelled.
+pub(crate) fn compact(
+    disk: &Arc<dyn Disk>,
+    files: &Files,
+    next: u64,
+    cancelled: &AtomicBool,
+) -> Result<Option<u64>, OpenError> {
+    let io = |action: &'static str, name: String| move |source| OpenError::io(action, Path::new(&name), source);
+    let Some(bytes) = merge(disk, files, next, cancelled, &mut Tolerance::None)? else { return Ok(None) };
+    for (name, _, _) in files.in_order() {
+        disk.remove(&name).map_err(io("remove", name.clone()))?;
+    }
+    disk.sync().map_err(io("sync", "the directory".to_owned()))?;
+    Ok(Some(bytes))
+}
+
+/// Writes the snapshot with the number `next` from `files`.
+pub(crate) fn merge(
+    disk: &Arc<dyn Disk>,
+    files: &Files,
+    next: u64,
+    cancelled: &AtomicBool,
+    tolerance: &mut Tolerance<'_>,
+) -> Result<Option<u64>, OpenError> {
+    let io = |action: &'static str, name: String| move |source| OpenError::io(action, Path::new(&name), source);
+    let name = Kind::Snapshot.file_name(next);
+    let abandoned = || {
+        let removed = disk.remove(&(name.clone() + INCOMPLETE));
+        removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    };
+    let mut opened = Vec::new();
+    for (name, kind, number) in files.in_order() {
+        let file = disk.open(&name).map_err(io("open", name.clone()))?;
+        opened.push((file, name, kind, number));
+    }
+    let Some(places) = last_places(&opened, cancelled, tolerance)? else { return Ok(None) };
+    let written = write_snapshot(disk, next, &opened, places, cancelled);
+    match written {
+        Ok(Some(bytes)) => Ok(Some(bytes)),
+        Ok(None) => abandoned().map_err(io("remove", name.clone())).map(|()| None),
+        Err(source) => {
+            let _ = abandoned(); // the first error is the one to report; the next start removes the file
+            Err(io("write", name.clone())(source))
+        }
+    }
+}
+
+type Opened = (Box<dyn DiskFile>, String, Kind, u64);
+
+/// Returns the place of the last record of each stored entity.
+fn last_places(
+    opened: &[Opened],
+    cancelled: &AtomicBool,
+    tolerance: &mut Tolerance<'_>,
+) -> Result<Option<Vec<RecordPlace>>, OpenError> {
+    let mut places: HashMap<Box<str>, RecordPlace> = HashMap::new();
+    for (position, (file, name, kind, number)) in opened.iter().enumerate() {
+        if cancelled.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let is_last = matches!(tolerance, Tolerance::Collect(_)) && position + 1 == opened.len();
+        read_file(&**file, (name, *kind, *number), is_last, tolerance, |frame| {
+            let kept = frame.for_each(|record, offset, length| {
+                match (record.change, places.get_mut(record.id)) {
+                    (Change::Remove, _) => drop(places.remove(record.id)),
+                    (Change::Put | Change::PutPacked, Some(place)) => *place = (position, offset, length),
+                    (Change::Put | Change::PutPacked, None) => {
+                        places.insert(record.id.into(), (position, offset, length));
+                    }
+                }
+                Ok::<(), ()>(())
+            });
+            kept.map_err(|_| no_records(name, frame.offset))
+        })?;
+    }
+    let mut places: Vec<RecordPlace> = places.into_values().collect();
+    places.sort_unstable(); // so that the files are read from their beginning to their end
+    Ok(Some(places))
+}
+
+fn write_snapshot(
+    disk: &Arc<dyn Disk>,
+    next: u64,
+    opened: &[Opened],
+    places: Vec<RecordPlace>,
+    cancelled: &AtomicBool,
+) -> io::Result<Option<u64>> {
+    let mut snapshot = SnapshotWriter::create(disk, next)?;
+    let mut window = Window::default();
+    for place in places {
+        if cancelled.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        snapshot.push(window.read(opened, place)?)?;
+    }
+    snapshot.finish().map(Some)
+}
+
+/// Bytes of a file, so that neighbouring records are read at once.
+#[derive(Debug, Default)]
+struct Window {
+    bytes: Vec<u8>,
+    position: usize,
+    start: u64,
+}
+
+impl Window {
+    const LENGTH: usize = 1 << 20;
+
+    fn read(&mut self, opened: &[Opened], (position, offset, length): RecordPlace) -> io::Result<&[u8]> {
+        let end = offset + length as u64;
+        if self.position != position || offset < self.start || end > self.start + self.bytes.len() as u64 {
+            let file = &opened[position].0;
+            let left = usize::try_from(file.len()?.saturating_sub(offset)).unwrap_or(usize::MAX);
+            (self.position, self.start) = (position, offset);
+            self.bytes.clear();
+            self.bytes.resize(length.max(Self::LENGTH).min(left), 0);
+            let mut filled = 0;
+            while filled < self.bytes.len() {
+                match file.read_at(&mut self.bytes[filled..], offset + filled as u64)? {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            self.bytes.truncate(filled);
+        }
+        let from = (offset - self.start) as usize;
+        self.bytes.get(from..from + length).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}

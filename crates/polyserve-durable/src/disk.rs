@@ -1,0 +1,182 @@
+//! The file seam: the calls that the store makes to a disk. [`Directory`] makes them to the file system; tests make them to a
+//! simulated disk that loses, tears and reorders what was not synced.
+//!
+//! Invariants that the store relies on, and that a simulated disk keeps:
+//!
+//! * What a [`DiskFile::sync`] that succeeded covers survives a crash. Nothing else is certain to: an unsynced write may be
+//!   lost, torn or written before an earlier one.
+//! * A write does not change bytes at other offsets, also if it is torn.
+//! * A name survives a crash after a [`Disk::sync`] that succeeded. Nothing else is certain to.
+//!
+//! This module is unstable: its items may change in any release.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
+
+use crate::error::OpenError;
+
+/// A directory of files.
+pub trait Disk: fmt::Debug + Send + Sync + 'static {
+    /// Returns the names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Creates an empty file, or empties the one that is there. Opens it for reading and writing.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Renames a file. Replaces the one that has the new name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes all creations, renamings and removals durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An open file.
+#[allow(clippy::len_without_is_empty)]
+pub trait DiskFile: fmt::Debug + Send {
+    /// Returns the number of bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads at `offset`. Returns the number of bytes, which is 0 at the end only.
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`.
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Cuts the file.
+    fn set_len(&mut self, len: u64) -> io::Result<()>;
+
+    /// Makes the content and the length durable.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Lets later reads return what is on the disk. After a failed fsync, the system may hold bytes in memory alone and take
+    /// them for written.
+    fn drop_cache(&mut self) -> io::Result<()>;
+}
+
+/// A directory of the file system that one process uses at a time.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// The directory itself: an fsync makes names durable.
+    this: File,
+    /// The lock is held as long as this file is open.
+    _lock: Option<File>,
+}
+
+/// The name of the lock file.
+pub(crate) const LOCK: &str = "lock";
+
+impl Directory {
+    /// Opens a directory, and creates it if it does not exist. Locks it against other processes.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`OpenError::InUse`] if another store, in this process or another, has the directory open.
+    pub fn lock(path: &Path) -> Result<Arc<Self>, OpenError> {
+        let failed = |action| move |source| OpenError::io(action, path, source);
+        fs::create_dir_all(path).map_err(failed("create the directory"))?;
+        if let Some(parent) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
+            File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed("sync the parent of"))?;
+        }
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path.join(LOCK));
+        let mut lock = open.map_err(failed("open the lock file of"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let holder = io::read_to_string(&lock).unwrap_or_default();
+                return Err(OpenError::InUse { path: path.to_owned(), process: holder.trim().parse().ok() });
+            }
+            Err(error) => return Err(failed("lock")(error.into())),
+        }
+        // The number is only for the error message of the next process, so a failure is none.
+        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        Self::at(path, Some(lock)).map(Arc::new).map_err(failed("open"))
+    }
+
+    /// Opens a directory without its lock, to read files that another process may be writing.
+    pub(crate) fn unlocked(path: &Path) -> Result<Self, OpenError> {
+        Self::at(path, None).map_err(|source| OpenError::io("open", path, source))
+    }
+
+    fn at(path: &Path, lock: Option<File>) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), this: File::open(path)?, _lock: lock })
+    }
+}
+
+impl Disk for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // The store gives no name that is not UTF-8.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let read_only = self._lock.is_none();
+        let file = OpenOptions::new().read(true).write(!read_only).open(self.path.join(name))?;
+        Ok(Box::new(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let path = self.path.join(name);
+        Ok(Box::new(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.this.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match FileExt::read_at(self, into, offset) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+
+    /// fdatasync(2): the length is part of what it makes durable, because the data could not be read without it.
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn drop_cache(&mut self) -> io::Result<()> {
+        Ok(fadvise(self, 0, None, Advice::DontNeed)?)
+    }
+}

@@ -1,0 +1,458 @@
+//! The format of the files: a header, then frames of records. All numbers are little-endian.
+//!
+//! | bytes | header |
+//! |---|---|
+//! | 8 | the magic number |
+//! | 2 | the version of the format |
+//! | 2 | 1 for a log, 2 for a snapshot |
+//! | 4 | the salt: a random number, part of each checksum of the file |
+//! | 8 | the number of the file |
+//! | 4 | CRC-32 of the bytes above |
+//!
+//! | bytes | frame |
+//! |---|---|
+//! | 4 | the marker |
+//! | 4 | the length of the records in bytes |
+//! | 8 | the number of the frame: 1 is the first of the file |
+//! | 4 | the number of records; 0 marks the end of a snapshot |
+//! | 4 | CRC-32 of the salt, the 20 bytes above, and the records |
+//! | | the records |
+//!
+//! | bytes | record |
+//! |---|---|
+//! | 1 | 1: a put, as JSON; 2: a remove; 3: a put, in postcard's form, of what JSON cannot express |
+//! | 4 | the length of the id in bytes |
+//! | 4 | the length of the entity in bytes |
+//! | | the id as text, then the entity |
+//!
+//! A log has one frame for each fsync, so a crash tears at most its last frame. Because of the salt, the bytes of a
+//! client never read as a frame.
+
+use std::io;
+
+use crc32fast::Hasher;
+
+use crate::disk::DiskFile;
+
+/// The version of the format.
+pub(crate) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 8] = *b"polysrv\x1a";
+const MARKER: [u8; 4] = [0xF1, 0x9A, 0xC3, 0x5E];
+
+/// The bytes of a file's header.
+pub(crate) const HEADER: usize = 28;
+
+/// The bytes of a frame before its records.
+pub(crate) const FRAME_HEADER: usize = 24;
+
+/// The max bytes of a frame's records. A longer length is damage, so a reader allocates no more.
+pub(crate) const MAX_FRAME: usize = 128 << 20;
+
+/// The max bytes of a record. A frame takes at least one record, whatever the frame already has.
+pub(crate) const MAX_RECORD: usize = 64 << 20;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The writes, in the order in which they took effect.
+    Log,
+    /// The entities that were stored when the log of the same number began.
+    Snapshot,
+}
+
+impl Kind {
+    /// Returns the name of the file with this number.
+    pub(crate) fn file_name(self, number: u64) -> String {
+        match self {
+            Self::Log => format!("log-{number:016x}"),
+            Self::Snapshot => format!("snapshot-{number:016x}"),
+        }
+    }
+
+    /// Reads the name of a file. Returns `None` for a file that is neither log nor snapshot.
+    pub(crate) fn parse(name: &str) -> Option<(Self, u64)> {
+        let (kind, number) = name.split_once('-')?;
+        let kind = match kind {
+            "log" => Self::Log,
+            "snapshot" => Self::Snapshot,
+            _ => return None,
+        };
+        let number = (number.len() == 16).then(|| u64::from_str_radix(number, 16).ok())??;
+        (kind.file_name(number) == name).then_some((kind, number))
+    }
+}
+
+/// The header of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileHeader {
+    pub(crate) kind: Kind,
+    pub(crate) number: u64,
+    pub(crate) salt: u32,
+}
+
+/// The reason why the first bytes of a file are no header.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoFileHeader {
+    Damaged(&'static str),
+    /// The header is that of another version. `is_whole` is whether its checksum is right by this version.
+    Version {
+        version: u16,
+        is_whole: bool,
+    },
+}
+
+impl FileHeader {
+    pub(crate) fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&if self.kind == Kind::Log { 1_u16 } else { 2 }.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.salt.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..24]);
+        bytes[24..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, NoFileHeader> {
+        let Some(bytes) = bytes.first_chunk::<HEADER>() else { return Err(NoFileHeader::Damaged("the header is cut")) };
+        if bytes[..8] != MAGIC {
+            return Err(NoFileHeader::Damaged("it does not begin as a file of a store"));
+        }
+        let is_whole = crc32fast::hash(&bytes[..24]) == word(&bytes[24..]);
+        match u16::from_le_bytes([bytes[8], bytes[9]]) {
+            VERSION if is_whole => {}
+            VERSION => return Err(NoFileHeader::Damaged("the checksum of the header is wrong")),
+            // The checksum of another version may be another one, so a wrong one is no damage.
+            version => return Err(NoFileHeader::Version { version, is_whole }),
+        }
+        let kind = match u16::from_le_bytes([bytes[10], bytes[11]]) {
+            1 => Kind::Log,
+            2 => Kind::Snapshot,
+            _ => return Err(NoFileHeader::Damaged("the header names no kind of file")),
+        };
+        Ok(Self { kind, salt: word(&bytes[12..]), number: long(&bytes[16..]) })
+    }
+}
+
+/// A frame that is being filled.
+#[derive(Debug)]
+pub(crate) struct FrameBuffer {
+    bytes: Vec<u8>,
+    records: u32,
+}
+
+impl FrameBuffer {
+    pub(crate) fn new() -> Self {
+        Self { bytes: vec![0; FRAME_HEADER], records: 0 }
+    }
+
+    /// Removes all records. Keeps at most 1 MiB of memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.truncate(FRAME_HEADER);
+        self.bytes.shrink_to(1 << 20);
+        self.records = 0;
+    }
+
+    pub(crate) fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.records += 1;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Returns the number of records.
+    pub(crate) fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Returns the number of bytes of the frame.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Writes the header of the frame, and returns all bytes of the frame.
+    pub(crate) fn seal(&mut self, salt: u32, number: u64) -> &[u8] {
+        let length = (self.bytes.len() - FRAME_HEADER) as u32;
+        self.bytes[..4].copy_from_slice(&MARKER);
+        self.bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        self.bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        self.bytes[16..20].copy_from_slice(&self.records.to_le_bytes());
+        let checksum = checksum(salt, &self.bytes[..20], &self.bytes[FRAME_HEADER..]);
+        self.bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        &self.bytes
+    }
+}
+
+fn checksum(salt: u32, header: &[u8], records: &[u8]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    hasher.update(header);
+    hasher.update(records);
+    hasher.finalize()
+}
+
+/// A record of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) change: Change,
+    /// The id, as text.
+    pub(crate) id: &'a str,
+    /// The entity. Of a remove: empty.
+    pub(crate) entity: &'a [u8],
+}
+
+/// What a record does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A put of an entity in its JSON form.
+    Put = 1,
+    /// A remove.
+    Remove = 2,
+    /// A put of an entity in postcard's form.
+    PutPacked = 3,
+}
+
+impl<'a> Record<'a> {
+    const HEADER: usize = 9;
+
+    /// Appends the bytes of a record to `out`, which the caller may fill with the entity: `entity` appends it.
+    pub(crate) fn write<X>(
+        change: Change,
+        id: &dyn std::fmt::Display,
+        out: &mut Vec<u8>,
+        entity: impl FnOnce(&mut Vec<u8>) -> Result<(), X>,
+    ) -> Result<(), X> {
+        use std::io::Write as _;
+        let start = out.len();
+        out.push(change as u8);
+        out.extend_from_slice(&[0; 8]);
+        write!(out, "{id}").expect("a vector takes all bytes");
+        let middle = out.len();
+        entity(out)?;
+        let lengths = [middle - start - Self::HEADER, out.len() - middle].map(|length| length as u32);
+        out[start + 1..start + 5].copy_from_slice(&lengths[0].to_le_bytes());
+        out[start + 5..start + 9].copy_from_slice(&lengths[1].to_le_bytes());
+        Ok(())
+    }
+
+    /// Reads the first record of `bytes`. Returns it, and its length. Returns `None` if the bytes are no record.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<(Self, usize)> {
+        let (header, rest) = bytes.split_first_chunk::<{ Record::HEADER }>()?;
+        let change = match header[0] {
+            1 => Change::Put,
+            2 => Change::Remove,
+            3 => Change::PutPacked,
+            _ => return None,
+        };
+        let (id, rest) = rest.split_at_checked(word(&header[1..]) as usize)?;
+        let (entity, _) = rest.split_at_checked(word(&header[5..]) as usize)?;
+        let record = Self { change, id: str::from_utf8(id).ok()?, entity };
+        Some((record, Self::HEADER + id.len() + entity.len()))
+    }
+}
+
+/// A frame of a file.
+#[derive(Debug)]
+pub(crate) struct Frame<'a> {
+    /// The offset of its first byte.
+    pub(crate) offset: u64,
+    pub(crate) records: u32,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Calls `each` with every record and its offset in the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns `None` if the bytes are not as many records as the frame states, else the error of `each`.
+    pub(crate) fn for_each<X>(
+        &self,
+        mut each: impl FnMut(Record<'a>, u64, usize) -> Result<(), X>,
+    ) -> Result<(), Option<X>> {
+        let mut at = 0;
+        for _ in 0..self.records {
+            let (record, length) = Record::read(&self.payload[at..]).ok_or(None)?;
+            each(record, self.offset + (FRAME_HEADER + at) as u64, length).map_err(Some)?;
+            at += length;
+        }
+        if at == self.payload.len() { Ok(()) } else { Err(None) }
+    }
+}
+
+/// What stands at a place of a file.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    /// A valid frame.
+    Frame(Frame<'a>),
+    /// The end of the file.
+    End,
+    /// No valid frame.
+    Invalid(&'static str),
+}
+
+/// Reads the frames of a file, one after the other.
+#[derive(Debug)]
+pub(crate) struct Reader<'f> {
+    file: &'f dyn DiskFile,
+    pub(crate) header: FileHeader,
+    len: u64,
+    /// The offset of the next frame.
+    offset: u64,
+    /// The number of the next frame.
+    number: u64,
+    /// Bytes of the file from `start` on.
+    buffer: Vec<u8>,
+    start: u64,
+}
+
+/// The bytes that a reader reads at once.
+const CHUNK: usize = 1 << 20;
+
+impl<'f> Reader<'f> {
+    /// Reads the header of a file.
+    pub(crate) fn open(file: &'f dyn DiskFile) -> io::Result<Result<Self, NoFileHeader>> {
+        let mut reader = Self {
+            file,
+            header: FileHeader { kind: Kind::Log, number: 0, salt: 0 },
+            len: file.len()?,
+            offset: HEADER as u64,
+            number: 1,
+            buffer: Vec::new(),
+            start: 0,
+        };
+        let bytes = reader.bytes(0, HEADER)?;
+        match FileHeader::decode(bytes) {
+            Ok(header) => {
+                reader.header = header;
+                Ok(Ok(reader))
+            }
+            Err(reason) => Ok(Err(reason)),
+        }
+    }
+
+    /// Returns the offset behind the last valid frame.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the length of the file.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the number of the next frame.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns up to `length` bytes at `offset`; fewer at the end of the file only.
+    fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
+        let length = length.min(usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let inside = offset >= self.start && offset + length as u64 <= self.start + self.buffer.len() as u64;
+        if !inside {
+            let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+            self.buffer.clear();
+            self.buffer.resize(length.max(CHUNK).min(left), 0);
+            self.start = offset;
+            let mut filled = 0;
+            while filled < self.buffer.len() {
+                match self.file.read_at(&mut self.buffer[filled..], offset + filled as u64)? {
+                    0 => break, // the file was cut while it was read
+                    read => filled += read,
+                }
+            }
+            self.buffer.truncate(filled);
+        }
+        let from = (offset - self.start) as usize;
+        let to = (from + length).min(self.buffer.len());
+        Ok(&self.buffer[from..to])
+    }
+
+    /// Returns the next frame, which has the next number. After [`Next::Invalid`], the reader stays at that place.
+    pub(crate) fn next(&mut self) -> io::Result<Next<'_>> {
+        let (offset, expected) = (self.offset, self.number);
+        if offset >= self.len {
+            return Ok(Next::End);
+        }
+        let length = match self.probe(offset)? {
+            Ok((number, _)) if number != expected => return Ok(Next::Invalid("the frame has another number")),
+            Ok((_, length)) => length,
+            Err(reason) => return Ok(Next::Invalid(reason)),
+        };
+        self.offset = offset + length as u64;
+        self.number = expected + 1;
+        let bytes = self.bytes(offset, length)?;
+        let (header, payload) = bytes.split_at(FRAME_HEADER);
+        Ok(Next::Frame(Frame { offset, records: word(&header[16..]), payload }))
+    }
+
+    /// Looks at the bytes at `offset`. Returns the number and the length of the valid frame there.
+    fn probe(&mut self, offset: u64) -> io::Result<Result<(u64, usize), &'static str>> {
+        let salt = self.header.salt;
+        let header = self.bytes(offset, FRAME_HEADER)?;
+        let Some(header) = header.first_chunk::<FRAME_HEADER>().copied() else { return Ok(Err("the frame is cut")) };
+        if header[..4] != MARKER {
+            return Ok(Err("there is no frame"));
+        }
+        let length = word(&header[4..]) as usize;
+        if length > MAX_FRAME {
+            return Ok(Err("the length of the frame is wrong"));
+        }
+        let bytes = self.bytes(offset, FRAME_HEADER + length)?;
+        if bytes.len() < FRAME_HEADER + length {
+            return Ok(Err("the frame is cut"));
+        }
+        if is_checked() && checksum(salt, &header[..20], &bytes[FRAME_HEADER..]) != word(&header[20..]) {
+            return Ok(Err("the checksum is wrong"));
+        }
+        Ok(Ok((long(&header[8..]), FRAME_HEADER + length)))
+    }
+
+    /// Searches from the present place on for a valid frame with the next number or a later one. Returns its offset.
+    pub(crate) fn find_later(&mut self) -> io::Result<Option<u64>> {
+        let mut offset = self.offset;
+        while offset < self.len {
+            let window = self.bytes(offset, CHUNK)?;
+            let found = window.windows(MARKER.len()).position(|bytes| bytes == MARKER);
+            let Some(found) = found else {
+                offset += (window.len().saturating_sub(MARKER.len() - 1)).max(1) as u64;
+                continue;
+            };
+            offset += found as u64;
+            if matches!(self.probe(offset)?, Ok((number, _)) if number >= self.number) {
+                return Ok(Some(offset));
+            }
+            offset += 1;
+        }
+        Ok(None)
+    }
+
+    /// Goes on at the valid frame at `offset`. Returns the number of lost frames before it.
+    pub(crate) fn skip_to(&mut self, offset: u64) -> io::Result<u64> {
+        let number = self.probe(offset)?.map_or(self.number, |(number, _)| number);
+        let lost = number - self.number;
+        (self.offset, self.number) = (offset, number);
+        Ok(lost)
+    }
+}
+
+/// Whether checksums are looked at: always, but in the test that shows what happens if they are not.
+fn is_checked() -> bool {
+    #[cfg(test)]
+    return !crate::mistakes::is_made(crate::mistakes::Mistake::ChecksumIgnored);
+    #[cfg(not(test))]
+    true
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(*bytes.first_chunk().expect("a word has four bytes"))
+}
+
+fn long(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().expect("a number has eight bytes"))
+}

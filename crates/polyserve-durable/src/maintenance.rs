@@ -1,0 +1,251 @@
+//! Check, repair and backup of a directory. They work on files alone, so they need no entity type.
+//!
+//! `polyserve durable check|repair|backup` calls them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::compaction::merge;
+use crate::disk::{Directory, Disk, DiskFile};
+use crate::error::{Damage, OpenError};
+use crate::format::Kind;
+use crate::log::Log;
+use crate::recovery::{Files, Tolerance, TornTail, no_records, read_file};
+
+/// What [`check`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreReport {
+    /// The number of files that were read.
+    pub files: u64,
+    /// The bytes of their valid frames and headers.
+    pub bytes: u64,
+    /// The number of valid records. Several may be of one entity.
+    pub records: u64,
+    /// The torn end of the last log. The next start drops it.
+    pub torn: Option<TornTail>,
+    /// The damage. Each place makes a start fail.
+    pub damage: Vec<Damage>,
+}
+
+/// Reads all files of a store, and lists what is damaged. Changes nothing.
+///
+/// # Errors
+///
+/// Returns an error if the store is in use, if a file cannot be read, or if it has another version.
+///
+/// ```
+/// use polyserve_core::{Entity, EntityRepo};
+/// use polyserve_durable::{Durable, maintenance};
+/// use polyserve_memory::Sharded;
+///
+/// # let directory = std::env::temp_dir().join(format!("polyserve-doc-check-{}", std::process::id()));
+/// let store = Durable::open(&directory, Sharded::new())?;
+/// store.put(Entity::new(1, "first", 0.5)).wait()?;
+/// drop(store);
+/// let report = maintenance::check(&directory)?;
+/// assert!(report.records == 1 && report.damage.is_empty());
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn check(directory: impl AsRef<Path>) -> Result<StoreReport, OpenError> {
+    let disk = Directory::lock(existing(directory.as_ref())?)?;
+    check_on(&*disk)
+}
+
+/// Returns the directory if it is one: a typing error must not create an empty store.
+fn existing(directory: &Path) -> Result<&Path, OpenError> {
+    match fs::metadata(directory) {
+        Ok(found) if found.is_dir() => Ok(directory),
+        Ok(_) => Err(OpenError::io("open the directory", directory, io::ErrorKind::NotADirectory.into())),
+        Err(source) => Err(OpenError::io("open the directory", directory, source)),
+    }
+}
+
+fn check_on(disk: &dyn Disk) -> Result<StoreReport, OpenError> {
+    let mut report = StoreReport::default();
+    let mut tolerance = Tolerance::Collect(&mut report.damage);
+    let files = Files::list(disk, &mut tolerance)?;
+    for (name, kind, number) in files.in_order() {
+        let file = open(disk, &name)?;
+        let is_last = kind == Kind::Log && Some(&number) == files.logs.last();
+        let mut damaged = Vec::new();
+        let extent = read_file(&*file, (&name, kind, number), is_last, &mut tolerance, |frame| {
+            match frame.for_each(|_, _, _| Ok::<(), ()>(())) {
+                Ok(()) => report.records += u64::from(frame.records),
+                Err(_) => damaged.push(no_records(&name, frame.offset)),
+            }
+            Ok(())
+        })?;
+        for error in damaged {
+            if let OpenError::Damaged(damage) = error {
+                tolerance.accept(damage)?;
+            }
+        }
+        report.files += 1;
+        if let Some(extent) = extent {
+            report.bytes += extent.end;
+            report.torn = extent.torn.or(report.torn);
+        }
+    }
+    Ok(report)
+}
+
+fn open(disk: &dyn Disk, name: &str) -> Result<Box<dyn DiskFile>, OpenError> {
+    disk.open(name).map_err(|source| OpenError::io("open", Path::new(name), source))
+}
+
+/// What [`repair`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairReport {
+    /// The damage. What stood there is lost.
+    pub damage: Vec<Damage>,
+    /// The new names of the damaged store's files, if there was damage. They are kept as they were.
+    pub renamed: Vec<PathBuf>,
+}
+
+/// Makes a damaged store open again: writes a snapshot of all valid records, and renames the old files so that a store does
+/// not read them. A store without damage stays as it is.
+///
+/// Writes that were acknowledged may be lost with the damage. If the last record of an entity is lost, the entity has
+/// the value of an earlier record, or is absent.
+///
+/// # Errors
+///
+/// Returns an error if the store is in use, or if a file cannot be read or written.
+pub fn repair(directory: impl AsRef<Path>) -> Result<RepairReport, OpenError> {
+    let directory = existing(directory.as_ref())?;
+    let disk: Arc<dyn Disk> = Directory::lock(directory)?;
+    let kept = repair_on(&disk)?;
+    let named = |name: &String| directory.join(name);
+    Ok(RepairReport { damage: kept.0, renamed: kept.1.iter().map(named).collect() })
+}
+
+pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String>), OpenError> {
+    let report = check_on(&**disk)?;
+    if report.damage.is_empty() {
+        return Ok(Default::default());
+    }
+    let mut damage = Vec::new();
+    let files = Files::list(&**disk, &mut Tolerance::Collect(&mut damage))?;
+    let last = files.snapshot.into_iter().chain(files.logs.iter().copied()).max().unwrap_or(0);
+    let next = last + 1;
+    let failed = |action, name: &str| {
+        let name = name.to_owned();
+        move |source| OpenError::io(action, Path::new(&name), source)
+    };
+    // A snapshot needs the log of its number.
+    drop(Log::create(disk, next).map_err(failed("create", &Kind::Log.file_name(next)))?);
+    let never = AtomicBool::new(false);
+    merge(disk, &files, next, &never, &mut Tolerance::Collect(&mut damage))?;
+    let mut kept = Vec::new();
+    for (name, _, _) in files.in_order() {
+        let new = format!("damaged-{name}");
+        disk.rename(&name, &new).map_err(failed("rename", &name))?;
+        kept.push(new);
+    }
+    disk.sync().map_err(failed("sync", "the directory"))?;
+    Ok((report.damage, kept))
+}
+
+/// What [`backup`] copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// The number of files.
+    pub files: u64,
+    /// The number of bytes.
+    pub bytes: u64,
+}
+
+/// The number of times that a backup lists the files anew, because a compaction has removed one before it was opened.
+const ATTEMPTS: u32 = 100;
+
+/// Copies a store, also while it is in use, to the new directory `to`. The copy has every write that was answered before this
+/// call, and is a state that the store had: opening the copy is like opening the store after a crash.
+///
+/// # Errors
+///
+/// Returns an error if `to` exists, if a file is damaged, or if one cannot be read or written. Then there is no `to`, but
+/// there may be a directory of the same name that ends in `.incomplete`; the next backup removes it.
+pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<BackupReport, OpenError> {
+    let (directory, to) = (existing(directory.as_ref())?, to.as_ref());
+    if fs::symlink_metadata(to).is_ok() {
+        return Err(OpenError::io("create", to, io::ErrorKind::AlreadyExists.into()));
+    }
+    let mut incomplete = to.as_os_str().to_owned();
+    incomplete.push(".incomplete");
+    let incomplete = PathBuf::from(incomplete);
+    if incomplete.exists() {
+        fs::remove_dir_all(&incomplete).map_err(|source| OpenError::io("remove", &incomplete, source))?;
+    }
+    let source = Directory::unlocked(directory)?;
+    let opened = open_all(&source, directory)?;
+    let target = Directory::lock(&incomplete)?;
+    let mut report = BackupReport::default();
+    let last = opened.last().map(|(name, ..)| name.clone());
+    for (name, kind, number, file) in &opened {
+        let is_last = Some(name) == last.as_ref();
+        let extent = read_file(&**file, (name, *kind, *number), is_last, &mut Tolerance::None, |_| Ok(()))?;
+        // A log that is being created has no frame, and a store without it is complete.
+        let Some(extent) = extent else { continue };
+        let failed = |source| OpenError::io("copy", Path::new(name), source);
+        let mut copy = target.create(name).map_err(failed)?;
+        copy_bytes(&**file, &mut *copy, extent.end).and_then(|()| copy.sync()).map_err(failed)?;
+        report.files += 1;
+        report.bytes += extent.end;
+    }
+    target.sync().map_err(|source| OpenError::io("sync", &incomplete, source))?;
+    drop(target);
+    let moved = fs::rename(&incomplete, to).and_then(|()| {
+        let parent = to.canonicalize()?.parent().map(Path::to_owned);
+        parent.map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+    });
+    moved.map_err(|source| OpenError::io("create", to, source))?;
+    Ok(report)
+}
+
+type OpenedFile = (String, Kind, u64, Box<dyn DiskFile>);
+
+/// Opens all files of a store that may be in use. A file that is open stays readable after a compaction has removed it.
+fn open_all(disk: &dyn Disk, directory: &Path) -> Result<Vec<OpenedFile>, OpenError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let opened = Files::of(disk).and_then(|files| {
+            let open = |(name, kind, number): (String, Kind, u64)| {
+                let file = open(disk, &name)?;
+                Ok((name, kind, number, file))
+            };
+            files.in_order().map(open).collect::<Result<Vec<_>, OpenError>>()
+        });
+        match opened {
+            Ok(opened) if opened.is_empty() => {
+                return Err(OpenError::io("find a store in", directory, io::ErrorKind::NotFound.into()));
+            }
+            Ok(opened) => return Ok(opened),
+            // A directory that is read while its files change may show neither an old file nor its successor.
+            Err(OpenError::Damaged(_)) if tries < ATTEMPTS => {}
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && tries < ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn copy_bytes(from: &dyn DiskFile, to: &mut dyn DiskFile, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = 0;
+    while offset < length {
+        let wanted = buffer.len().min(usize::try_from(length - offset).unwrap_or(usize::MAX));
+        match from.read_at(&mut buffer[..wanted], offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => to.write_all_at(&buffer[..read], offset)?,
+        }
+        offset = to.len()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! A disk in memory that loses power: what was not synced is lost, torn, reordered or rotten afterwards.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use polyserve_core::sync::lock;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::disk::{Disk, DiskFile};
+
+/// What the disk does instead of what it was asked to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Faults {
+    /// The number of the call at which the power fails. 1 is the first.
+    pub(super) power_fails_at: Option<u64>,
+    /// The number of the call that fails once.
+    pub(super) fails_at: Option<u64>,
+    /// A sync of a file does nothing.
+    pub(super) forgets_file_syncs: bool,
+    /// A sync of the directory does nothing.
+    pub(super) forgets_name_syncs: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct FileContent {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: Vec<ContentChange>,
+}
+
+#[derive(Clone, Debug)]
+enum ContentChange {
+    Write(usize, Vec<u8>),
+    SetLen(usize),
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Set(String, usize),
+    Remove(String),
+}
+
+#[derive(Default)]
+struct State {
+    contents: Vec<FileContent>,
+    live: BTreeMap<String, usize>,
+    durable: BTreeMap<String, usize>,
+    unsynced: Vec<NameChange>,
+    faults: Faults,
+    calls: u64,
+    has_power: bool,
+    fails_next_sync: bool,
+    observer: Option<Box<dyn FnMut() + Send>>,
+}
+
+#[derive(Clone)]
+pub(super) struct SimulatedDisk(Arc<Mutex<State>>);
+
+struct SimulatedFile(SimulatedDisk, usize);
+
+impl SimulatedDisk {
+    pub(super) fn new(faults: Faults) -> Self {
+        Self(Arc::new(Mutex::new(State { faults, has_power: true, ..State::default() })))
+    }
+
+    /// Returns the number of calls so far.
+    pub(super) fn calls(&self) -> u64 {
+        lock(&self.0).calls
+    }
+
+    /// Whether no call has failed and the power is on.
+    pub(super) fn is_well(&self) -> bool {
+        let state = lock(&self.0);
+        state.has_power && state.faults.fails_at.is_none_or(|at| state.calls < at)
+    }
+
+    /// Makes the next sync of a file fail.
+    pub(super) fn fail_next_sync(&self) {
+        lock(&self.0).fails_next_sync = true;
+    }
+
+    /// Calls `observer` before each further call to the disk.
+    pub(super) fn observe(&self, observer: impl FnMut() + Send + 'static) {
+        lock(&self.0).observer = Some(Box::new(observer));
+    }
+
+    /// Returns the disk as it is after the power came back. `faults` are those of its next life.
+    pub(super) fn after_power_failure(&self, seed: u64, faults: Faults) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let state = lock(&self.0);
+        let contents = state.contents.iter().map(|content| {
+            let survived = survivor(content, &mut random);
+            FileContent { live: survived.clone(), durable: survived, unsynced: Vec::new() }
+        });
+        let contents = contents.collect();
+        let mut names = state.durable.clone();
+        for change in state.unsynced.iter().filter(|_| random.random()) {
+            apply(change.clone(), &mut names);
+        }
+        Self::with(contents, names, faults)
+    }
+
+    /// Returns the disk as another process sees it after the first one was killed.
+    pub(super) fn after_kill(&self, faults: Faults) -> Self {
+        let state = lock(&self.0);
+        let contents = state.contents.clone();
+        let next = Self::with(contents, state.live.clone(), faults);
+        lock(&next.0).durable = state.durable.clone();
+        lock(&next.0).unsynced = state.unsynced.clone();
+        next
+    }
+
+    fn with(contents: Vec<FileContent>, names: BTreeMap<String, usize>, faults: Faults) -> Self {
+        let (live, durable) = (names.clone(), names);
+        Self(Arc::new(Mutex::new(State { contents, live, durable, faults, has_power: true, ..State::default() })))
+    }
+
+    /// Inverts the bits `mask` of a byte that is on the disk.
+    pub(super) fn rot(&self, name: &str, offset: usize, mask: u8) {
+        let mut state = lock(&self.0);
+        let index = state.live[name];
+        let content = &mut state.contents[index];
+        content.live[offset] ^= mask;
+        content.durable[offset] ^= mask;
+    }
+
+    /// Returns the bytes of a file.
+    pub(super) fn bytes(&self, name: &str) -> Vec<u8> {
+        let state = lock(&self.0);
+        state.contents[state.live[name]].live.clone()
+    }
+
+    /// Makes a call: `run` gets the state, and whether the call is to fail.
+    fn call<T>(&self, run: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {
+        let observer = lock(&self.0).observer.take();
+        if let Some(mut observer) = observer {
+            observer();
+            lock(&self.0).observer = Some(observer);
+        }
+        let mut state = lock(&self.0);
+        if !state.has_power {
+            return Err(io::Error::other("the power is off"));
+        }
+        state.calls += 1;
+        let fails_now = |at| at == Some(state.calls);
+        let (loses_power, fails) = (fails_now(state.faults.power_fails_at), fails_now(state.faults.fails_at));
+        let result = run(&mut state, fails);
+        if loses_power {
+            state.has_power = false;
+            return Err(io::Error::other("the power fails"));
+        }
+        if fails { Err(io::ErrorKind::StorageFull.into()) } else { result }
+    }
+}
+
+/// Returns what a power failure leaves of a file: some of the unsynced changes, in any order, torn and rotten.
+fn survivor(content: &FileContent, random: &mut ChaCha8Rng) -> Vec<u8> {
+    let mut bytes = content.durable.clone();
+    let mut changes: Vec<ContentChange> = content.unsynced.clone();
+    if random.random_bool(0.3) {
+        changes.shuffle(random);
+    }
+    let likely = random.random_range(0.0..=1.0);
+    for change in changes {
+        if !random.random_bool(likely) {
+            continue;
+        }
+        match change {
+            ContentChange::Write(offset, written) => {
+                let end = if random.random() { written.len() } else { random.random_range(0..=written.len()) };
+                let begin = if random.random_bool(0.2) { random.random_range(0..=end) } else { 0 };
+                let full_length = offset + if random.random() { written.len() } else { end };
+                if bytes.len() < full_length {
+                    bytes.resize(full_length, 0);
+                }
+                bytes[offset + begin..offset + end].copy_from_slice(&written[begin..end]);
+                if end > begin && random.random_bool(0.2) {
+                    let rotten = offset + random.random_range(begin..end);
+                    bytes[rotten] ^= 1 << random.random_range(0..8);
+                }
+            }
+            ContentChange::SetLen(length) => bytes.resize(length, 0),
+        }
+    }
+    bytes
+}
+
+/// Makes a change durable, whole.
+fn write_through(change: ContentChange, bytes: &mut Vec<u8>) {
+    match change {
+        ContentChange::Write(offset, written) => {
+            if bytes.len() < offset + written.len() {
+                bytes.resize(offset + written.len(), 0);
+            }
+            bytes[offset..offset + written.len()].copy_from_slice(&written);
+        }
+        ContentChange::SetLen(length) => bytes.resize(length, 0),
+    }
+}
+
+fn apply(change: NameChange, names: &mut BTreeMap<String, usize>) {
+    match change {
+        NameChange::Set(name, content) => drop(names.insert(name, content)),
+        NameChange::Remove(name) => drop(names.remove(&name)),
+    }
+}
+
+impl State {
+    fn rename(&mut self, changes: impl IntoIterator<Item = NameChange>) {
+        for change in changes {
+            apply(change.clone(), &mut self.live);
+            self.unsynced.push(change);
+        }
+    }
+
+    fn find(&self, name: &str) -> io::Result<usize> {
+        self.live.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl fmt::Debug for SimulatedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.0);
+        let lengths: BTreeMap<_, _> =
+            state.live.iter().map(|(name, content)| (name, state.contents[*content].live.len())).collect();
+        f.debug_struct("SimulatedDisk").field("calls", &state.calls).field("files", &lengths).finish_non_exhaustive()
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.call(|state, _| Ok(state.live.keys().cloned().collect()))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let content = self.call(|state, _| state.find(name))?;
+        Ok(Box::new(SimulatedFile(self.clone(), content)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let content = self.call(|state, fails| {
+            if fails {
+                return Ok(0);
+            }
+            // An open file with this name keeps its content, as on a real disk after an unlink. The store never opens a file
+            // twice, so a new content is the same.
+            state.contents.push(FileContent::default());
+            let content = state.contents.len() - 1;
+            state.rename([NameChange::Set(name.to_owned(), content)]);
+            Ok(content)
+        })?;
+        Ok(Box::new(SimulatedFile(self.clone(), content)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.call(|state, fails| {
+            let content = state.find(from)?;
+            if !fails {
+                state.rename([NameChange::Set(to.to_owned(), content), NameChange::Remove(from.to_owned())]);
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.call(|state, fails| {
+            state.find(name)?;
+            if !fails {
+                state.rename([NameChange::Remove(name.to_owned())]);
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.call(|state, fails| {
+            if !fails && !state.faults.forgets_name_syncs {
+                state.durable = state.live.clone();
+                state.unsynced.clear();
+            }
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Debug for SimulatedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SimulatedFile").field(&self.1).finish()
+    }
+}
+
+impl SimulatedFile {
+    fn call<T>(&self, run: impl FnOnce(&mut FileContent, bool, Faults) -> io::Result<T>) -> io::Result<T> {
+        self.0.call(|state, fails| {
+            let faults = state.faults;
+            run(&mut state.contents[self.1], fails, faults)
+        })
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.call(|content, _, _| Ok(content.live.len() as u64))
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.call(|content, _, _| {
+            let rest = content.live.get(offset as usize..).unwrap_or_default();
+            let read = rest.len().min(into.len());
+            into[..read].copy_from_slice(&rest[..read]);
+            Ok(read)
+        })
+    }
+
+    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.call(|content, fails, _| {
+            // A full disk takes a part.
+            let bytes = if fails { &bytes[..bytes.len() / 2] } else { bytes };
+            let offset = offset as usize;
+            if content.live.len() < offset + bytes.len() {
+                content.live.resize(offset + bytes.len(), 0);
+            }
+            content.live[offset..offset + bytes.len()].copy_from_slice(bytes);
+            content.unsynced.push(ContentChange::Write(offset, bytes.to_vec()));
+            Ok(())
+        })
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.call(|content, fails, _| {
+            if !fails {
+                content.live.resize(len as usize, 0);
+                content.unsynced.push(ContentChange::SetLen(len as usize));
+            }
+            Ok(())
+        })
+    }
+
+    /// After a failed sync, the kernel takes the unsynced pages for written: a later sync does not write them.
+    fn sync(&mut self) -> io::Result<()> {
+        let fails_next = std::mem::take(&mut lock(&self.0.0).fails_next_sync);
+        self.call(|content, fails, faults| {
+            if fails_next {
+                content.unsynced.clear();
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            if fails {
+                content.unsynced.clear();
+            } else if !faults.forgets_file_syncs {
+                for change in content.unsynced.drain(..) {
+                    write_through(change, &mut content.durable);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn drop_cache(&mut self) -> io::Result<()> {
+        self.call(|content, _, _| {
+            content.live = content.durable.clone();
+            for change in content.unsynced.clone() {
+                write_through(change, &mut content.live);
+            }
+            Ok(())
+        })
+    }
+}

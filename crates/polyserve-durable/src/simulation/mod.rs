@@ -1,0 +1,316 @@
+//! Power failures, failed calls and rotten bytes at every call that the store makes to the disk.
+//!
+//! A run is a few lives of one store on a [`SimulatedDisk`], over a repo in memory that each life fills anew. A life ends by a
+//! power failure or a kill at one of the calls. After each, the recovered state must be the state after some batch: no earlier
+//! than the last answered one, and no earlier than what a reader has seen. All is drawn from seeds, which failures print.
+
+mod disk;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use polyserve_core::repo::EntityRepoExt;
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Condition, Conditional, Entity, Put, Removed, RepoError, promise};
+use polyserve_memory::StdMutex;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use self::disk::{Faults, SimulatedDisk};
+use crate::commit::{Committer, Write};
+use crate::disk::Disk;
+use crate::durable::{DurableOptions, load};
+use crate::format::Kind;
+use crate::maintenance::repair_on;
+use crate::mistakes::{Mistake, making};
+use crate::record::{put_record, remove_record};
+
+const IDS: i64 = 6;
+
+/// The stored entities: the description of each id.
+type Stored = BTreeMap<i64, String>;
+
+fn stored(memory: &StdMutex) -> Stored {
+    (0..IDS).filter_map(|id| Some((id, memory.fetch(&id).unwrap()?.description))).collect()
+}
+
+/// What the store must have kept.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    /// The state after each batch. The first is the recovered one.
+    states: Vec<Stored>,
+    /// The position of the last state that was answered or seen.
+    least: usize,
+}
+
+impl Expected {
+    fn note_seen(&mut self, seen: &Stored) {
+        let position = self.states[self.least..].iter().position(|state| state == seen);
+        self.least += position.unwrap_or_else(|| panic!("a reader sees {seen:?}, which is no state of {self:?}"));
+    }
+
+    /// Checks a recovered state, and begins anew with it.
+    fn check(&mut self, recovered: Stored) -> Result<(), String> {
+        if !self.states[self.least..].contains(&recovered) {
+            return Err(format!(
+                "recovered {recovered:?}, which is no state from {} on of {:?}",
+                self.least, self.states
+            ));
+        }
+        *self = Self { states: vec![recovered], least: 0 };
+        Ok(())
+    }
+}
+
+type Answers = Vec<Answer<Result<(), RepoError>>>;
+
+/// Draws a batch of writes. Applies them to `state` as they must take effect.
+fn batch(random: &mut ChaCha8Rng, state: &mut Stored) -> (VecDeque<Write<Entity>>, Answers) {
+    let (mut writes, mut answers) = (VecDeque::new(), Answers::new());
+    for _ in 0..random.random_range(1..=4) {
+        let id = random.random_range(0..IDS);
+        let condition = match random.random_range(0..4) {
+            0 => Condition::absent(),
+            1 => Condition::present(),
+            _ => Condition::ALWAYS,
+        };
+        let (is_stored, is_absent_only) = (state.contains_key(&id), condition == Condition::absent());
+        let is_allowed = condition.is_always() || is_stored != is_absent_only;
+        if random.random_bool(0.7) {
+            let text = format!("{:08x}", random.random::<u32>());
+            let expected = match (is_allowed, is_stored) {
+                (false, _) => Conditional::Refused,
+                (true, false) => Conditional::Done(Put::Created),
+                (true, true) => Conditional::Done(Put::Replaced),
+            };
+            if is_allowed {
+                state.insert(id, text.clone());
+            }
+            let entity = Entity::new(id, text, 0.5);
+            let (reply, answer) = promise(Err(RepoError::Closed));
+            writes.push_back(Write::Put { record: put_record(&entity).unwrap(), entity, condition, reply });
+            answers.push(answer.map(move |result| result.map(|done| assert_eq!(done, expected))));
+        } else {
+            let expected = match (is_stored, is_allowed) {
+                (false, _) => Conditional::Done(Removed::Absent),
+                (true, false) => Conditional::Refused,
+                (true, true) => Conditional::Done(Removed::Removed),
+            };
+            if is_allowed {
+                state.remove(&id);
+            }
+            let (reply, answer) = promise(Err(RepoError::Closed));
+            writes.push_back(Write::Remove { id, record: remove_record::<Entity>(&id).unwrap(), condition, reply });
+            answers.push(answer.map(move |result| result.map(|done| assert_eq!(done, expected))));
+        }
+    }
+    (writes, answers)
+}
+
+fn options() -> DurableOptions {
+    DurableOptions::default().compact_from(700)
+}
+
+/// Opens the store. Compaction runs on this thread.
+fn open(disk: &SimulatedDisk) -> Result<(Committer<StdMutex, Entity>, Arc<StdMutex>), String> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (committer, memory, ..) =
+        load(&disk, StdMutex::new(), &options()).map_err(|error| format!("{error}: {error:?}"))?;
+    Ok((committer.compacting_inline(), memory))
+}
+
+/// Runs a life of the store: opens it, checks what it recovered, and writes batches until the power fails or all are written.
+fn live(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) -> Result<(), String> {
+    let (mut committer, memory) = match open(disk) {
+        Ok(opened) => opened,
+        Err(_) if !disk.is_well() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    lock(expected).check(stored(&memory))?;
+    let (observed, watched) = (Arc::clone(expected), Arc::clone(&memory));
+    disk.observe(move || lock(&observed).note_seen(&stored(&watched)));
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for _ in 0..12 {
+        let mut state = lock(expected).states.last().unwrap().clone();
+        let (mut writes, answers) = batch(&mut random, &mut state);
+        lock(expected).states.push(state);
+        committer.commit(&mut writes);
+        let answered = answers.into_iter().map(Answer::wait).filter(Result::is_ok).count();
+        if answered > 0 {
+            let mut expected = lock(expected);
+            expected.least = expected.states.len() - 1;
+        } else {
+            // The batch may be on the disk or not. No later batch can be.
+            break;
+        }
+    }
+    lock(expected).note_seen(&stored(&memory));
+    Ok(())
+}
+
+/// Runs `lives` of a store, each with the faults of `faults`, and checks the last recovered state.
+fn run(seed: u64, lives: &[Faults], after: Faults) -> Result<u64, String> {
+    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], least: 0 }));
+    let mut disk = SimulatedDisk::new(lives.first().copied().unwrap_or(after));
+    let mut calls = 0;
+    for (life, next) in lives.iter().skip(1).chain([&after]).enumerate() {
+        live(&disk, seed + life as u64, &expected)?;
+        calls = disk.calls();
+        disk = if lives[life].fails_at.is_some() && seed.is_multiple_of(2) {
+            disk.after_kill(*next)
+        } else {
+            disk.after_power_failure(seed ^ 0x5eed, *next)
+        };
+    }
+    let (_, memory) = open(&disk)?;
+    lock(&expected).check(stored(&memory))?;
+    Ok(calls)
+}
+
+/// The number of seeds: `POLYSERVE_SEEDS`, or 30.
+fn seeds() -> u64 {
+    std::env::var("POLYSERVE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30)
+}
+
+/// Returns the first violation when the power fails at each call of `seeds` runs.
+fn violation(seeds: u64, faults: Faults) -> Option<String> {
+    for seed in 0..seeds {
+        let calls = run(seed, &[faults], faults).unwrap_or(300);
+        for at in 1..=calls {
+            let fails = Faults { power_fails_at: Some(at), ..faults };
+            if let Err(why) = run(seed, &[fails, fails], faults) {
+                return Some(format!("seed {seed}, power failure at call {at}: {why}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn a_power_failure_at_any_call_takes_back_nothing() {
+    assert_eq!(violation(seeds(), Faults::default()), None);
+}
+
+/// One call fails, with a part of a write done; then the process is killed, or the power fails.
+#[test]
+fn a_failed_call_takes_back_nothing() {
+    for seed in 0..seeds() {
+        let calls = run(seed, &[Faults::default()], Faults::default()).unwrap();
+        for at in 1..=calls {
+            let fails = Faults { fails_at: Some(at), ..Faults::default() };
+            let ended = run(seed, &[fails, Faults::default()], Faults::default());
+            assert!(ended.is_ok(), "seed {seed}, call {at} fails: {ended:?}");
+        }
+    }
+}
+
+/// After a failed call to the log, every later write fails, and reads go on.
+#[test]
+fn writes_stop_after_the_first_failure_and_reads_go_on() {
+    let disk = SimulatedDisk::new(Faults::default());
+    let (mut committer, memory) = open(&disk).unwrap();
+    let mut put = |id| {
+        let entity = Entity::new(id, "text", 0.5);
+        let (reply, answer) = promise(Err(RepoError::Closed));
+        let write = Write::Put { record: put_record(&entity).unwrap(), entity, condition: Condition::ALWAYS, reply };
+        committer.commit(&mut [write].into());
+        answer.wait()
+    };
+    put(1).unwrap();
+    disk.fail_next_sync();
+    for id in [2, 1, 3] {
+        let error = put(id).unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains("accepts no writes any more"), "{why}");
+        assert_eq!(stored(&memory), Stored::from([(1, "text".to_owned())]));
+    }
+}
+
+#[test]
+fn fsyncs_that_are_left_out_are_caught() {
+    assert!(violation(seeds(), Faults { forgets_file_syncs: true, ..Faults::default() }).is_some());
+}
+
+#[test]
+fn a_directory_that_is_not_synced_is_caught() {
+    assert!(violation(seeds(), Faults { forgets_name_syncs: true, ..Faults::default() }).is_some());
+}
+
+#[test]
+fn checksums_that_are_not_looked_at_are_caught() {
+    let caught = making(Mistake::ChecksumIgnored, || {
+        std::panic::catch_unwind(|| violation(seeds(), Faults::default())).map_or(true, |found| found.is_some())
+    });
+    assert!(caught);
+}
+
+#[test]
+fn a_write_that_is_shown_before_its_fsync_is_caught() {
+    assert!(making(Mistake::PublishedBeforeSync, || violation(seeds(), Faults::default())).is_some());
+}
+
+/// A store of a snapshot and a log, its files, and its states after each frame of the last log.
+fn damaged_store() -> (SimulatedDisk, Vec<String>, Vec<Stored>) {
+    let disk = SimulatedDisk::new(Faults::default());
+    let (mut committer, memory) = open(&disk).unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let (mut state, mut states) = (Stored::new(), Vec::new());
+    let files = || {
+        let mut names = disk.list().unwrap();
+        names.retain(|name| Kind::parse(name).is_some());
+        names
+    };
+    while files().len() < 2 || states.len() < 30 {
+        let (mut writes, _answers) = batch(&mut random, &mut state);
+        committer.commit(&mut writes);
+        states.push(stored(&memory));
+    }
+    drop(committer);
+    let names = files();
+    (disk, names, states)
+}
+
+/// A bit of any byte of any file is inverted. The store refuses to open, or opens with everything but the last frame, which
+/// could be a torn one. A repair makes it open again.
+#[test]
+fn rotten_bytes_are_refused_and_repaired() {
+    let (disk, names, states) = damaged_store();
+    let last = states.last().unwrap();
+    let mut refused = 0;
+    for name in &names {
+        for offset in 0..disk.bytes(name).len() {
+            let rotten = disk.after_kill(Faults::default());
+            rotten.rot(name, offset, 1 << (offset % 8));
+            match open(&rotten) {
+                Ok((_, memory)) => {
+                    let stored = stored(&memory);
+                    let is_last_log =
+                        name.starts_with("log-") && Some(name) == names.iter().rfind(|n| n.starts_with("log-"));
+                    assert!(
+                        is_last_log && states[states.len() - 3..].contains(&stored),
+                        "{name} at {offset}: {stored:?}"
+                    );
+                }
+                Err(why) => {
+                    refused += 1;
+                    assert!(why.contains(name.as_str()), "{name} at {offset}: {why}");
+                    let dyn_disk: Arc<dyn Disk> = Arc::new(rotten.clone());
+                    let is_version = why.contains("has format version");
+                    let repaired = repair_on(&dyn_disk);
+                    assert_eq!(repaired.is_err(), is_version, "{name} at {offset}: {repaired:?}");
+                    if !is_version {
+                        let (damage, kept) = repaired.unwrap();
+                        assert!(!damage.is_empty() && kept.len() == names.len());
+                        let (_, memory) = open(&rotten).unwrap();
+                        // Each entity that is there was stored at some time.
+                        for (id, text) in stored(&memory) {
+                            assert!(states.iter().any(|state| state.get(&id) == Some(&text)), "{id} {text}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 100, "{refused} of the bytes are refused");
+    assert_eq!(stored(&open(&disk).unwrap().1), *last);
+}

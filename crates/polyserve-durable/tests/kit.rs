@@ -1,0 +1,22 @@
+//! The conformance kit for repos on durable stores, over repos in memory that answer now and later.
+
+use std::env::temp_dir;
+
+use polyserve_conformance::repo::RepoSubject;
+use polyserve_conformance::repo_conformance;
+use polyserve_core::EntityRepo;
+use polyserve_core::entity::NamedEntity;
+use polyserve_durable::Durable;
+use polyserve_memory::{Actor, Packed, Sharded};
+
+fn durable<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> RepoSubject {
+    RepoSubject::new(move || Durable::temporary(temp_dir(), make()).unwrap()).answers_now_or_later()
+}
+
+repo_conformance!(sharded, durable(Sharded::new));
+repo_conformance!(packed, durable(Packed::new));
+repo_conformance!(actor, durable(Actor::new).answers_later());
+repo_conformance!(
+    named,
+    RepoSubject::named(|| Durable::temporary(temp_dir(), Sharded::of::<NamedEntity>()).unwrap()).answers_now_or_later()
+);
