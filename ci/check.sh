@@ -20,7 +20,7 @@ step ci/msrv.sh
 # 15 seconds. That each package builds alone takes minutes: ci/deep.sh package.
 step cargo package --workspace --no-verify --allow-dirty -q
 
-for features in "" threadpool memory dashmap papaya scc env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool memory dashmap papaya scc durable env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features

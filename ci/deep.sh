@@ -2,7 +2,7 @@
 # What is too long for every change: the long form of every seeded test, 50 interrupts of 50, the stress scenario and a
 # checked history, each a million requests for each server and repo; the models, searched further, and with mistakes that
 # they must catch; other people's frameworks; and every package as users get it, built alone. Hours on 2 cores.
-# ci/deep.sh [random] [drain] [ab] [jmeter] [models] [peers] [stress] [check] [package]
+# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [stress] [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
@@ -11,6 +11,11 @@ cd "$(dirname "$0")/.."
 random() {
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --test random
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-conformance --lib brute
+}
+
+durable() {
+    POLYSERVE_SEEDS=2000 cargo test -q --release -p polyserve-durable --lib
+    POLYSERVE_CRASHES=200 cargo test -q --release -p polyserve-durable --test crash
 }
 
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-cli --test cli drain; }
@@ -53,7 +58,7 @@ check() {
 # 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random drain ab jmeter models peers stress check package
+[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

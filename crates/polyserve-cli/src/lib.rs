@@ -43,9 +43,9 @@ use tracing_subscriber::filter::LevelFilter;
 use commands::session::Context;
 use commands::{
     capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
-    ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs,
-    report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs,
-    tasks::TasksArgs, trial::TrialArgs,
+    durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
+    recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs,
+    stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -68,6 +68,8 @@ enum Command {
     List,
     /// Run a server until SIGINT or SIGTERM, then drain it.
     Serve(ServeArgs),
+    /// Check, repair or back up a durable store.
+    Durable(DurableArgs),
     /// Write entity test data as CSV.
     Data(DataArgs),
     /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
@@ -168,7 +170,8 @@ fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {
             lines.push(format!("Servers: {}", names(catalog.servers())));
         }
         if takes(["repo", "repos"]) {
-            lines.push(format!("Repos: {}", names(catalog.repos())));
+            let located = catalog.located_repos().iter().map(|repo| format!(", {}", repo.form()));
+            lines.push(format!("Repos: {}{}", names(catalog.repos()), located.collect::<String>()));
         }
         if !lines.is_empty() {
             *command = std::mem::take(command).after_help(lines.join("\n\n"));
@@ -185,6 +188,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
     match &cli.command {
         Command::List => commands::list::run(catalog, json),
         Command::Serve(args) => commands::serve::run(catalog, args, json),
+        Command::Durable(args) => commands::durable::run(args, json),
         Command::Data(args) => commands::data::run(args, json),
         Command::Load(args) => commands::load::run(args, json),
         Command::Check(args) => commands::check::run(catalog, args, json),

@@ -67,7 +67,7 @@
 //! * The seams, re-exported from `polyserve-core`: [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`net`],
 //!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root. [`serving`] is the
 //!   toolkit for authors of servers; it is unstable.
-//! * The strategies, by feature: [`memory`], [`threadpool`] and `runtimes`.
+//! * The strategies, by feature: [`memory`], `durable`, [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
 //!
@@ -80,6 +80,7 @@
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
 //! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
 //! | `scc` | yes | the repo over the bucket-locked map of the `scc` crate |
+//! | `durable` | no | a durable store over any repo in memory, in `durable` |
 //! | `tokio` | no | servers and executors on tokio, in `runtimes` |
 //! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
 //! | `tower` | no | a service as a `tower::Service`; with `hyper`, a `tower::Service` as a server |
@@ -124,6 +125,12 @@ pub use signals::ServeUntilSignal;
 #[cfg(feature = "memory")]
 pub mod memory {
     pub use polyserve_memory::*;
+}
+
+/// A durable store: a log with group commit under any repo in memory.
+#[cfg(feature = "durable")]
+pub mod durable {
+    pub use polyserve_durable::*;
 }
 
 /// Thread pools, and the servers on threads.

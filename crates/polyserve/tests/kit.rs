@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
-use polyserve::catalog::{Catalog, Entry, Promise};
+use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry};
 use polyserve::{Connections, ServerConfig};
 use polyserve_conformance::executor::{self, ExecutorSubject};
 use polyserve_conformance::property::{self, Property};
@@ -31,11 +31,28 @@ fn main() {
     trials.extend(catalog.repos().iter().flat_map(|entry| of("repo", entry, repo::PROPERTIES, repo_subject)));
     let named = catalog.repos().iter().filter(|entry| entry.named.is_some());
     trials.extend(named.flat_map(|entry| of("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
+    let located = located(&catalog);
+    trials.extend(located.iter().flat_map(|entry| of("repo", entry, repo::PROPERTIES, repo_subject)));
+    trials.extend(located.iter().flat_map(|entry| of("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
     trials.extend(catalog.servers().iter().flat_map(|entry| of("server", entry, server::PROPERTIES, server_subject)));
     trials.extend(
         catalog.executors().iter().flat_map(|entry| of("executor", entry, executor::PROPERTIES, executor_subject)),
     );
     libtest_mimic::run(&args, trials).exit();
+}
+
+/// Returns the repos that keep their entities in a directory, in the system's temporary one. Repos over an engine are tested by
+/// their own crate, which starts the engines.
+fn located(catalog: &Catalog) -> Vec<RepoEntry> {
+    let in_directories = catalog.located_repos().iter().filter(|located| located.location == "PATH");
+    let entry = |located: &LocatedRepo| {
+        let location = std::env::temp_dir();
+        let found = catalog.repo(&format!("{}:{}", located.name, location.display()));
+        let mut entry = found.expect("the location is given");
+        entry.name.clone_from(&located.name);
+        entry
+    };
+    in_directories.map(entry).collect()
 }
 
 /// Makes a test of each property for one strategy.

@@ -1,5 +1,6 @@
 //! `polyserve check`: whether what concurrent clients see of a server over a repo has an order.
 
+use std::borrow::Borrow;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,6 +18,9 @@ use super::room;
 use super::seed::SeedArgs;
 use super::session::on_signal;
 use crate::config_args::ConfigArgs;
+
+/// All servers or repos of the catalog.
+const ALL: &str = "all";
 
 /// What `polyserve check` is told.
 #[derive(Debug, clap::Args)]
@@ -103,6 +107,11 @@ impl CheckArgs {
             let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
             return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
         }
+        if self.repo == [ALL] {
+            for repo in catalog.located_repos() {
+                eprintln!("not configured, so not checked: {}", repo.form());
+            }
+        }
         let repos = named(&self.repo, catalog.repos(), |name| catalog.repo(name))?;
         if self.in_process {
             self.takes_no_settings("--in-process")?;
@@ -133,13 +142,13 @@ impl CheckArgs {
 }
 
 /// The entries of these names; all entries for `all`.
-fn named<'a, M: Clone + 'a>(
+fn named<M: Clone, E: Borrow<Entry<M>>>(
     names: &[String],
     entries: &[Entry<M>],
-    find: impl Fn(&str) -> Result<&'a Entry<M>, UnknownName>,
+    find: impl Fn(&str) -> Result<E, UnknownName>,
 ) -> Result<Vec<Entry<M>>, UnknownName> {
-    if names == ["all"] {
+    if names == [ALL] {
         return Ok(entries.to_vec());
     }
-    names.iter().map(|name| find(name).cloned()).collect()
+    names.iter().map(|name| Ok(find(name)?.borrow().clone())).collect()
 }

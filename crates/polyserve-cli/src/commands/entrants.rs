@@ -34,7 +34,9 @@ impl FromStr for Pair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.rsplit_once('/') {
+        // The location of a repo may have slashes.
+        let name = text.split(':').next().unwrap_or(text);
+        match name.rsplit_once('/').map(|(server, _)| (server, &text[server.len() + 1..])) {
             Some((server, repo)) => Ok(Self { server: server.to_owned(), repo: repo.to_owned() }),
             None => Err(format!("{text:?} is not SERVER/REPO such as leader_followers/two_level")),
         }
@@ -354,7 +356,9 @@ pub(crate) fn part_of(command: &str, flag: &str, value: &impl Serialize) -> serd
 pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
     let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
     let chosen = [format!("--server={server}"), format!("--repo={repo}")];
-    let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from));
+    // A measurement begins with an empty store, and leaves nothing at the location.
+    let temporary = repo.contains(':').then_some("--temporary-repo").map(OsString::from);
+    let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from)).chain(temporary);
     Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json }
 }
 

@@ -1,8 +1,9 @@
 //! `polyserve list`: what the catalog has.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
-use polyserve::catalog::{Catalog, Entry};
+use polyserve::catalog::{Catalog, Entry, LocatedRepo};
 use polyserve_lab::output::{print, print_json};
 use polyserve_report::Table;
 use serde::Serialize;
@@ -11,6 +12,7 @@ use serde::Serialize;
 struct Listing<'a> {
     servers: Vec<ListEntry<'a>>,
     repos: Vec<ListEntry<'a>>,
+    located_repos: Vec<ListEntry<'a>>,
     executors: Vec<ListEntry<'a>>,
     services: Vec<ListEntry<'a>>,
     references: Vec<ListEntry<'a>>,
@@ -18,7 +20,7 @@ struct Listing<'a> {
 
 #[derive(Serialize)]
 struct ListEntry<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     summary: &'a str,
     promises: String,
     tags: String,
@@ -32,11 +34,25 @@ struct Code<'a> {
     expression: &'a str,
 }
 
+/// The repos that need a location, with `NAME:LOCATION` as their names.
+fn located(repos: &[LocatedRepo]) -> Vec<ListEntry<'_>> {
+    repos
+        .iter()
+        .map(|repo| ListEntry {
+            name: repo.form().into(),
+            summary: &repo.summary,
+            promises: words(&repo.promises),
+            tags: String::new(),
+            code: None,
+        })
+        .collect()
+}
+
 fn lines<M>(entries: &[Entry<M>]) -> Vec<ListEntry<'_>> {
     entries
         .iter()
         .map(|Entry { name, summary, promises, tags, code, .. }| ListEntry {
-            name,
+            name: name.into(),
             summary,
             promises: words(promises),
             tags: words(tags),
@@ -53,6 +69,7 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
     let listing = Listing {
         servers: lines(catalog.servers()),
         repos: lines(catalog.repos()),
+        located_repos: located(catalog.located_repos()),
         executors: lines(catalog.executors()),
         services: lines(catalog.services()),
         references: lines(catalog.references()),
@@ -66,12 +83,13 @@ fn table(listing: &Listing<'_>) -> Table {
     for (kind, lines) in [
         ("server", &listing.servers),
         ("repo", &listing.repos),
+        ("repo", &listing.located_repos),
         ("executor", &listing.executors),
         ("service", &listing.services),
         ("reference", &listing.references),
     ] {
         for ListEntry { name, summary, promises, .. } in lines {
-            table.row(vec![kind.to_owned(), (*name).to_owned(), (*summary).to_owned(), promises.clone()]);
+            table.row(vec![kind.to_owned(), name.to_string(), (*summary).to_owned(), promises.clone()]);
         }
     }
     table

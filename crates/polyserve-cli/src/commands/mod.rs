@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod cores;
 pub(crate) mod crowd;
 pub(crate) mod data;
+pub(crate) mod durable;
 pub(crate) mod entrants;
 pub(crate) mod ladder;
 pub(crate) mod list;

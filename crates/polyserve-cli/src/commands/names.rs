@@ -1,5 +1,7 @@
 //! The names that a command line has, and those that it leaves out.
 
+use std::borrow::Borrow;
+
 use polyserve::catalog::{Entry, Tag, UnknownName};
 
 /// Returns the names of the entries with this tag.
@@ -8,11 +10,11 @@ pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
 }
 
 /// Returns the full names of the entries with these names.
-pub(crate) fn full_names<'a, M: 'a>(
+pub(crate) fn full_names<M, E: Borrow<Entry<M>>>(
     names: &[String],
-    find: impl Fn(&str) -> Result<&'a Entry<M>, UnknownName>,
+    find: impl Fn(&str) -> Result<E, UnknownName>,
 ) -> Result<Vec<String>, UnknownName> {
-    names.iter().map(|name| Ok(find(name)?.name.clone())).collect()
+    names.iter().map(|name| Ok(find(name)?.borrow().name.clone())).collect()
 }
 
 /// Returns the names of all `entries`; for a quick run, of as many as built-in entries have its tag: first the program's own

@@ -29,7 +29,7 @@ pub(crate) struct ServeArgs {
     /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
-    /// The repo: how data is shared.
+    /// The repo: how data is shared. `durable:PATH` keeps the entities in the directory PATH. See `polyserve list`.
     #[arg(long, value_name = "R", default_value = "sharded")]
     repo: String,
     /// The service: what is answered.
@@ -62,6 +62,9 @@ pub(crate) struct ServeArgs {
     /// The time for which each request blocks its thread, like a client library without deferred answers.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     blocking_wait: Option<Duration>,
+    /// Make a new, empty repo at the location, and remove it at the end: for measurements.
+    #[arg(long, hide = true)]
+    temporary_repo: bool,
     /// Burn this number of nanoseconds of CPU time a request: a comparison's positive control.
     #[arg(long, value_name = "NS", hide = true)]
     spin: Option<u64>,
@@ -90,8 +93,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
             return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
         }
     }
-    let mut repo =
-        (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
+    let entry = catalog.repo(&args.repo)?;
+    let make = entry.open.as_ref().filter(|_| !args.temporary_repo).unwrap_or(&entry.make);
+    let mut repo = make().with_context(|| format!("the repo {} cannot be opened", args.repo))?;
     if let Some(delay) = args.repo_delay {
         repo = Arc::new(Delayed::new(repo, delay));
     }

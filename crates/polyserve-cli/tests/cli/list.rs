@@ -4,7 +4,7 @@ use super::{array, has, json, printed, texts};
 fn as_json() {
     let listing = json("list");
     let kinds: Vec<&String> = listing.as_object().unwrap().keys().collect();
-    assert_eq!(kinds, ["executors", "references", "repos", "servers", "services"]);
+    assert_eq!(kinds, ["executors", "located_repos", "references", "repos", "servers", "services"]);
     for entry in listing.as_object().unwrap().values().flat_map(array) {
         assert_eq!(entry.as_object().unwrap().len(), 5, "{entry:?}");
         assert!(["name", "summary", "promises", "tags"].iter().all(|field| entry[*field].is_string()), "{entry:?}");
@@ -20,13 +20,14 @@ fn as_json() {
         assert!(names("servers").contains(&format!("pool_server/{name}").as_str()), "{name}");
     }
     assert_eq!(names("services"), ["entity", "echo", "page", "welcome"]);
+    assert_eq!(names("located_repos"), ["durable[/REPO]:PATH"]);
     let references: &[&str] = if cfg!(target_os = "linux") { &["null_epoll", "null_accept"] } else { &[] };
     assert_eq!(names("references"), references);
 }
 
 #[test]
 fn for_people() {
-    has(&printed("list"), &["pool_server/mpsc_pool", "dashmap", "linearizable", "welcome"]);
+    has(&printed("list"), &["pool_server/mpsc_pool", "dashmap", "durable[/REPO]:PATH", "linearizable", "welcome"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod compare;
 mod crowd;
 mod data;
 mod drain;
+mod durable;
 mod experiments;
 mod go;
 mod ladder;

@@ -60,8 +60,8 @@ impl Lines {
     pub fn of(catalog: &Catalog, candidate: &Candidate) -> Self {
         let Candidate { server, repo, workers } = candidate;
         let server_code = catalog.server(server).ok().and_then(|entry| entry.code.as_ref());
-        let repo_code = catalog.repo(repo).ok().and_then(|entry| entry.code.as_ref());
-        let (lines, server, repo, features) = match (server_code, repo_code) {
+        let repo_code = catalog.repo(repo).ok().and_then(|entry| entry.code);
+        let (lines, server, repo, features) = match (server_code, &repo_code) {
             (Some(server), Some(repo)) => {
                 (BY_CODE, &server.expression, &repo.expression, vec![server.feature, repo.feature])
             }

@@ -26,6 +26,7 @@
 
 mod build_code;
 mod builtin;
+mod located;
 mod name;
 mod promise;
 mod suits;
@@ -40,6 +41,7 @@ use polyserve_core::service::EntityService;
 use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Service};
 
 pub use build_code::BuildCode;
+pub use located::LocatedRepo;
 pub use name::UnknownName;
 pub use promise::Promise;
 pub use suits::{RepoChoice, RepoCriteria, Suits};
@@ -87,6 +89,9 @@ pub struct Entry<M> {
     pub code: Option<BuildCode>,
     /// The constructor.
     pub make: M,
+    /// Of a repo that keeps its entities at a location: opens them. `make` makes a new, empty repo at that location, and
+    /// removes it when it is dropped.
+    pub open: Option<MakeRepo>,
     /// Of a repo that takes any entity: the constructor for [`NamedEntity`]s. The kit's tests use it.
     pub named: Option<MakeNamedRepo>,
     /// Of a repo: the workloads for which it is a candidate. See [`Catalog::repos_for`].
@@ -105,7 +110,7 @@ pub type ServiceEntry = Entry<MakeService>;
 impl<M> Entry<M> {
     fn new(name: &str, summary: &str, promises: &[Promise], make: M) -> Self {
         let (name, summary, promises) = (name.to_owned(), summary.to_owned(), promises.to_vec());
-        Self { name, summary, promises, tags: Vec::new(), code: None, make, named: None, suits: None }
+        Self { name, summary, promises, tags: Vec::new(), code: None, make, open: None, named: None, suits: None }
     }
 
     /// Adds tags. A new entry has none.
@@ -203,6 +208,13 @@ impl Entry<MakeRepo> {
     #[must_use]
     pub fn with_suits(mut self, suits: Suits) -> Self {
         self.suits = Some(suits);
+        self
+    }
+
+    /// Sets the constructor that opens the entities that are kept at the repo's location. A new entry has none.
+    #[must_use]
+    pub fn with_open(mut self, open: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static) -> Self {
+        self.open = Some(Arc::new(open));
         self
     }
 
@@ -308,6 +320,7 @@ impl<M> fmt::Debug for Entry<M> {
 pub struct Catalog {
     servers: Vec<ServerEntry>,
     repos: Vec<RepoEntry>,
+    located_repos: Vec<LocatedRepo>,
     executors: Vec<ExecutorEntry>,
     services: Vec<ServiceEntry>,
     references: Vec<ServerEntry>,
@@ -335,6 +348,14 @@ impl Catalog {
     #[must_use]
     pub fn with_repo(mut self, entry: RepoEntry) -> Self {
         add(&mut self.repos, entry);
+        self
+    }
+
+    /// Adds a kind of repo that needs a location.
+    #[must_use]
+    pub fn with_located_repo(mut self, repo: LocatedRepo) -> Self {
+        self.located_repos.retain(|known| known.name != repo.name);
+        self.located_repos.push(repo);
         self
     }
 
@@ -370,9 +391,14 @@ impl Catalog {
         &self.servers
     }
 
-    /// Returns the repos.
+    /// Returns the repos. Those that need a location are not among them.
     pub fn repos(&self) -> &[RepoEntry] {
         &self.repos
+    }
+
+    /// Returns the kinds of repos that need a location.
+    pub fn located_repos(&self) -> &[LocatedRepo] {
+        &self.located_repos
     }
 
     /// Returns the executors.
@@ -401,13 +427,42 @@ impl Catalog {
         known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })
     }
 
-    /// Returns the repo with this name.
+    /// Returns the repo with this name. `NAME:LOCATION` names a repo at a location, and `NAME/REPO:LOCATION` one that stands
+    /// on another repo in memory than its usual one.
     ///
     /// # Errors
     ///
-    /// Returns [`UnknownName`] with the known names if the name is unknown.
-    pub fn repo(&self, name: &str) -> Result<&RepoEntry, UnknownName> {
-        find("repo", &self.repos, name)
+    /// Returns [`UnknownName`] with the known names if the name is unknown, or if the location is missing.
+    ///
+    /// ```
+    /// # #[cfg(feature = "durable")] {
+    /// use polyserve::catalog::Catalog;
+    ///
+    /// let catalog = Catalog::builtin();
+    /// assert_eq!(catalog.repo("durable/packed:data")?.name, "durable/packed:data");
+    /// assert!(catalog.repo("durable").unwrap_err().to_string().contains("durable:PATH"));
+    /// # }
+    /// # Ok::<(), polyserve::catalog::UnknownName>(())
+    /// ```
+    pub fn repo(&self, name: &str) -> Result<RepoEntry, UnknownName> {
+        let (head, location) = name.split_once(':').unwrap_or((name, ""));
+        let (kind, over) = head.split_once('/').map_or((head, None), |(kind, over)| (kind, Some(over)));
+        let located = self.located_repos.iter().find(|located| located.name == kind);
+        match located {
+            Some(located) if over.is_none() || located.over_repos => {
+                if location.is_empty() {
+                    return Err(UnknownName::without_location(name, &format!("{head}:{}", located.location)));
+                }
+                let over = over.map(|over| find("repo", &self.repos, over)).transpose()?;
+                Ok(located.at(location, over))
+            }
+            _ => {
+                let forms = self.located_repos.iter().map(LocatedRepo::form);
+                find("repo", &self.repos, name)
+                    .cloned()
+                    .map_err(|error| forms.fold(error, |error, form| error.or(&form)))
+            }
+        }
     }
 
     /// Returns the executor with this name.

@@ -30,12 +30,14 @@ pub enum Promise {
     AnswersLater,
     /// A service defers the answers that its repo defers.
     AnswersAsRepo,
-    /// A service defers some answers.
+    /// A repo or a service defers some answers.
     AnswersNowOrLater,
     /// The mailboxes of a repo have limits. A full mailbox refuses an operation.
     BoundedMailboxes,
     /// A repo loses its entities when the process ends.
     Volatile,
+    /// A repo answers a write after it is on the disk. No crash takes back an answered write, or a value that a read has shown.
+    Durable,
     /// A reference sends the same answer to every request.
     FixedAnswer,
     /// A reference closes the connection after an answer.
@@ -63,6 +65,7 @@ impl fmt::Display for Promise {
             Self::AnswersNowOrLater => "answers now, or later",
             Self::BoundedMailboxes => "bounded mailboxes",
             Self::Volatile => "volatile",
+            Self::Durable => "durable",
             Self::FixedAnswer => "a fixed answer",
             Self::ClosesAfterAnswer => "closes after it",
             Self::Other(words) => words,

@@ -203,7 +203,7 @@ impl RecommendArgs {
 fn flags_of(contestant: &Contestant) -> Vec<String> {
     let args = contestant.launch.args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let is_setting = |arg: &String| {
-        let fixed = ["--server=", "--repo=", "--listen=", "--json", "--until-stdin-ends"];
+        let fixed = ["--server=", "--repo=", "--listen=", "--json", "--until-stdin-ends", "--temporary-repo"];
         arg.starts_with("--") && !fixed.iter().any(|fixed| arg.starts_with(fixed))
     };
     args.filter(is_setting).collect()
