@@ -27,6 +27,9 @@ step cargo check -q -p polyserve-memory --no-default-features
 for features in "" tokio hyper http2 tower smol futures; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
 done
+for features in "" etcd redis postgres; do
+    step cargo clippy -q -p polyserve-cluster --all-targets --no-default-features --features "$features" -- -D warnings
+done
 # With all features jemalloc is taken.
 step cargo check -q -p polyserve-cli --features mimalloc
 
@@ -53,6 +56,11 @@ never polyserve-async 'async-io|async-executor|futures-executor' --no-default-fe
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor' --no-default-features --features tower
 never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
+never polyserve-cluster 'polyserve-(memory|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
+never polyserve-cluster 'etcd-client|redis|tokio-postgres' --no-default-features
+never polyserve-cluster 'redis|tokio-postgres' --no-default-features --features etcd
+never polyserve-cluster 'etcd-client|tokio-postgres' --no-default-features --features redis
+never polyserve-cluster 'etcd-client|redis' --no-default-features --features postgres
 never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experiments|cli)|polyserve|tokio|hyper|mio'
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
 never polyserve 'polyserve-(async|memory|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features

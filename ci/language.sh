@@ -10,7 +10,7 @@ exec perl - "$@" <<'PERL'
 use strict;
 use warnings;
 
-my @crates = qw(polyserve polyserve-core polyserve-sys polyserve-memory polyserve-durable polyserve-threadpool polyserve-async
+my @crates = qw(polyserve polyserve-core polyserve-sys polyserve-memory polyserve-durable polyserve-cluster polyserve-threadpool polyserve-async
     polyserve-conformance polyserve-load polyserve-lab examples benches);
 my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 

@@ -24,12 +24,16 @@ verdicts() {
 }
 
 # The tools of the steps below, in one go. A step whose tool is missing says that it did not run: `ab` in ci/ab.sh, a browser in
-# ci/browser.sh, strace in the tests that count system calls.
+# ci/browser.sh, strace in the tests that count system calls. The engines are required.
 tools_installed() {
     local missing=()
     command -v ab >/dev/null || missing+=(apache2-utils)
     command -v strace >/dev/null || missing+=(strace)
     command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
+    command -v etcd >/dev/null || missing+=(etcd-server etcd-client)
+    command -v redis-server >/dev/null || missing+=(redis-server)
+    [ -n "$(find /usr/lib/postgresql -name initdb -print -quit 2>/dev/null)" ] || missing+=(postgresql)
+    command -v nft >/dev/null || missing+=(nftables)
     [ ${#missing[@]} = 0 ] || apt_install --no-install-recommends "${missing[@]}" ||
         echo "some of these cannot be installed: ${missing[*]}" >&2
 }
@@ -40,6 +44,11 @@ kit() {
     for filter in repo::two_level:: repo::sharded:: server::pool_server/mpsc_pool:: server::tokio_tcp::; do
         cargo test -q --workspace --test kit -- "$filter"
     done
+}
+
+# The stores over etcd, Redis Cluster and PostgreSQL, with the engines on loopback. About two minutes.
+engines() {
+    POLYSERVE_ENGINES=required RUST_TEST_THREADS=$threads cargo test -q -p polyserve-cluster --all-features
 }
 
 # Most server tests wait for a timeout or a drain, so more tests run at a time than there are cores.
@@ -71,6 +80,7 @@ whole() {
     step cargo test --workspace --no-run
     step ci/registry.sh
     RUST_TEST_THREADS=$threads step cargo test --workspace --no-fail-fast
+    step engines
 }
 
 quick() {

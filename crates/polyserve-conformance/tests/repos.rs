@@ -106,6 +106,7 @@ catches! {
     cut_at_nul: odd_descriptions_are_kept, now::<CutAtNul>();
     lossy_value: values_keep_their_bits, now::<LossyValue>();
     text_value: values_keep_their_bits, now::<TextValue>();
+    text_value_as_json: values_keep_their_bits, now::<TextValue>().stores_json();
     removes_two_ids: agrees_with_a_map, now::<RemovesTwoIds>();
     double_visit: visit_is_called_exactly_once, now::<DoubleVisit>();
     visits_and_answers_later: visit_is_called_exactly_once, now::<VisitsAndAnswersLater>().answers_now_or_later();

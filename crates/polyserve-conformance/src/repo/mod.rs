@@ -119,6 +119,7 @@ pub struct RepoSubject {
     answers: Answers,
     patience: Duration,
     keys: usize,
+    json: bool,
 }
 
 impl RepoSubject {
@@ -128,7 +129,7 @@ impl RepoSubject {
     /// By default a repo is in memory, has a patience of 10 s, and is tested with 20 000 keys.
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
         let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
-        Self { make, answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000 }
+        Self { make, answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000, json: false }
     }
 
     /// Creates a subject for repos of [`NamedEntity`]s, with the defaults of [`RepoSubject::new`]. A repo that takes any
@@ -167,6 +168,13 @@ impl RepoSubject {
         Self { keys, ..self }
     }
 
+    /// The repo stores the JSON of an entity. JSON has no NaN and no infinity, so the repo answers a put of one with an
+    /// error and stores nothing.
+    #[must_use]
+    pub fn stores_json(self) -> Self {
+        Self { json: true, ..self }
+    }
+
     /// Runs `property` on a new repo, on a thread that is left behind if it hangs.
     fn run(&self, property: impl FnOnce(Store) + Send + 'static) -> Outcome {
         self.run_to_outcome(|store| {
@@ -178,7 +186,8 @@ impl RepoSubject {
     /// Does the same as `run`, for a property that may return that it cannot run here.
     fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
         let (ended, end) = mpsc::channel::<Infallible>();
-        let store = Store { repo: (self.make)(), answers: self.answers, patience: self.patience, keys: self.keys };
+        let &Self { answers, patience, keys, json, .. } = self;
+        let store = Store { repo: (self.make)(), answers, patience, keys, json };
         let thread = thread::Builder::new().name("property".into()).spawn(move || {
             let _ended = ended; // dropped however the property ends
             property(store)
@@ -201,6 +210,7 @@ impl fmt::Debug for RepoSubject {
             .field("answers", &self.answers)
             .field("patience", &self.patience)
             .field("keys", &self.keys)
+            .field("json", &self.json)
             .finish_non_exhaustive()
     }
 }

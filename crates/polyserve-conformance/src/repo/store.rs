@@ -19,6 +19,7 @@ pub(super) struct Store {
     pub(super) answers: Answers,
     pub(super) patience: Duration,
     pub(super) keys: usize,
+    pub(super) json: bool,
 }
 
 impl Store {
@@ -63,6 +64,13 @@ impl Store {
             Ok(value) => value,
             Err(error) => panic!("{what} failed: {error:?}"),
         }
+    }
+
+    /// Asserts that a put is answered with an error.
+    pub(super) fn expect_rejected(&self, entity: Entity) {
+        let what = format!("a put of the value {}", entity.value);
+        let put = outcome(self.patience, &what, self.repo.put(entity));
+        assert!(put.is_err(), "{what}, which JSON does not have, is answered with {put:?}");
     }
 
     /// Asserts that the entity of `id` equals `expected` bit for bit, or that there is none.

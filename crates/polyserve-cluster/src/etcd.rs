@@ -1,0 +1,256 @@
+//! `etcd`: a key for each entity in an etcd cluster.
+//!
+//! Promises: linearizable. etcd acknowledges a write after a majority of the members has it on disk. A get asks the
+//! majority too.
+//!
+//! * A key is the prefix and the text of the id; its value is the JSON of the entity. A get is a linearizable range
+//!   read, a put returns the previous pair, which tells `Created` from `Replaced`. A write with a condition is a
+//!   transaction that compares the revision of the entity that the condition was evaluated on.
+//! * Requests go over one HTTP/2 connection to one member, which passes them to the leader. If the member does not answer,
+//!   or has no leader, later requests go to the next member. After a leader fails, etcd answers again when it has elected
+//!   another one: after about a second with its default settings.
+//!
+//! Limits of etcd: a request has at most 1.5 MiB, and a database a few GB.
+//!
+//! *Wins when* no acknowledged write may be lost and reads must never be stale, across machines. *Loses when* writes are
+//! many: each costs an fsync on a majority of the members.
+
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KvClient, PutOptions, Txn, TxnOp,
+};
+use polyserve_core::{Entity, Identifiable, Put, Removed};
+use tokio::time::timeout;
+
+use crate::error::{ConnectError, Failure};
+use crate::limits::StoreLimits;
+use crate::remote::{Engine, Held, Remote, Renewed, Stored};
+
+/// A store in an etcd cluster.
+///
+/// ```no_run
+/// use polyserve_cluster::{Etcd, EtcdOptions};
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo};
+///
+/// let members = "http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379";
+/// let store = Etcd::<Entity>::connect(members, EtcdOptions::default())?;
+/// store.put(Entity::new(1, "first", 0.5)).wait()?;
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Etcd<E: Identifiable = Entity> {
+    remote: Remote<E, Members>,
+}
+
+/// The settings of an [`Etcd`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EtcdOptions {
+    /// The text that begins each key. Stores with the same prefix share their entities. No prefix may begin with the
+    /// prefix of another store, because [`len`](polyserve_core::EntityRepo::len) counts by prefix. Default: `polyserve/`.
+    pub prefix: String,
+    /// The name and the password, if the cluster has users. Default: none.
+    pub user: Option<(String, String)>,
+    /// How long to wait, and how much to hold.
+    pub limits: StoreLimits,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self { prefix: "polyserve/".into(), user: None, limits: StoreLimits::default() }
+    }
+}
+
+impl EtcdOptions {
+    /// Sets the text that begins each key.
+    #[must_use]
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// Sets the name and the password.
+    #[must_use]
+    pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: Some((name.into(), password.into())), ..self }
+    }
+
+    /// Sets how long to wait, and how much to hold.
+    #[must_use]
+    pub fn limits(self, limits: StoreLimits) -> Self {
+        Self { limits, ..self }
+    }
+}
+
+impl<E: Identifiable> Etcd<E> {
+    /// Connects to the members at `urls`, which are separated by commas: `http://HOST:PORT,...`.
+    ///
+    /// It blocks this thread until a member has answered.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a URL is invalid, or if no member answers within the connect timeout.
+    pub fn connect(urls: &str, options: EtcdOptions) -> Result<Self, ConnectError> {
+        let urls = urls.split(',').map(|url| checked(url.trim())).collect::<Result<Vec<_>, _>>()?;
+        let EtcdOptions { prefix, user, limits } = options;
+        let patience = limits.timeout / 3;
+        let mut settings = ConnectOptions::new()
+            .with_connect_timeout(patience)
+            // etcd closes a connection that is probed more often than each 5 seconds.
+            .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
+            // A member without a leader rejects requests. It would hold them until it has a leader again.
+            .with_require_leader(true);
+        if let Some((name, password)) = user {
+            settings = settings.with_user(name, password).with_auto_token_refresh(true);
+        }
+        let open = move || Members { urls, settings, patience, current: Renewed::new() };
+        Ok(Self { remote: Remote::connect(limits, prefix, open)? })
+    }
+}
+
+/// Returns a URL if it is valid.
+fn checked(url: &str) -> Result<String, ConnectError> {
+    let invalid =
+        |why: &str| Err(ConnectError::new(format!("the etcd URL {url:?} {why}; an example: http://127.0.0.1:2379")));
+    let Some((scheme, address)) = url.split_once("://") else { return invalid("has no scheme") };
+    if scheme == "https" {
+        return invalid("needs TLS, which this store does not support");
+    }
+    if scheme != "http" {
+        return invalid("has another scheme than http");
+    }
+    if address.contains('@') {
+        return invalid("has a user; set it in the options");
+    }
+    match address.trim_end_matches('/').rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+        {
+            Ok(url.to_owned())
+        }
+        _ => invalid("does not end with HOST:PORT"),
+    }
+}
+
+crate::remote::repo!(Etcd);
+
+/// The members of a cluster. Requests go to one of them at a time.
+struct Members {
+    urls: Vec<String>,
+    settings: ConnectOptions,
+    /// The max time to connect to a member.
+    patience: Duration,
+    current: Renewed<KvClient>,
+}
+
+impl Members {
+    /// Connects to the member of this number, in turn. It is connected if it answers a read of its own data.
+    async fn open(&self, number: usize) -> Result<KvClient, Failure> {
+        let url = &self.urls[number % self.urls.len()];
+        let connected = timeout(self.patience, async {
+            let mut client = Client::connect([url], Some(self.settings.clone())).await?.kv_client();
+            client.get("polyserve", Some(GetOptions::new().with_serializable().with_count_only())).await?;
+            Ok(client)
+        });
+        match connected.await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(match sorted(error) {
+                Failure::Unknown(source) => Failure::NotDone(source),
+                failure => failure,
+            }),
+            Err(_) => Err(Failure::NotDone(format!("{url} does not answer within {:?}", self.patience).into())),
+        }
+    }
+
+    /// The failure of a request. A member that fails is left.
+    fn failed(&self, connection: &Held<KvClient>, error: Error) -> Failure {
+        let failure = sorted(error);
+        if !matches!(failure, Failure::Rejected(_)) {
+            self.current.suspect(connection);
+        }
+        failure
+    }
+
+    /// Runs `operation` if the revision of the key is `revision`, which is 0 if there is no such key.
+    async fn transact(
+        &self,
+        connection: &Held<KvClient>,
+        key: &str,
+        revision: i64,
+        operation: TxnOp,
+    ) -> Result<bool, Failure> {
+        let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
+        let transaction = Txn::new().when([unchanged]).and_then([operation]);
+        let done = connection.connection.clone().txn(transaction).await;
+        Ok(done.map_err(|error| self.failed(connection, error))?.succeeded())
+    }
+}
+
+/// What an error means for the request. The numbers are the codes of gRPC.
+fn sorted(error: Error) -> Failure {
+    let Error::GRpcStatus(status) = &error else { return Failure::Unknown(error.into()) };
+    match (i32::from(status.code()), status.message()) {
+        (_, "etcdserver: no leader" | "etcdserver: too many requests") => Failure::NotDone(error.into()),
+        // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
+        (1 | 2 | 4 | 10 | 13 | 14, _) => Failure::Unknown(error.into()),
+        _ => Failure::Rejected(error.into()),
+    }
+}
+
+impl Engine for Members {
+    const NAME: &'static str = "etcd";
+    type Connection = Held<KvClient>;
+    /// The revision of the last write to the key.
+    type Version = i64;
+
+    async fn connection(&self) -> Result<Held<KvClient>, Failure> {
+        self.current.get(async |number| self.open(number).await).await
+    }
+
+    fn suspect(&self, connection: &Held<KvClient>) {
+        self.current.suspect(connection);
+    }
+
+    async fn get(&self, connection: &Held<KvClient>, key: &str) -> Result<Option<Stored<i64>>, Failure> {
+        let found = connection.connection.clone().get(key, None).await;
+        let mut found = found.map_err(|error| self.failed(connection, error))?;
+        Ok(found.take_kvs().pop().map(|pair| {
+            let version = pair.mod_revision();
+            Stored { value: pair.into_key_value().1, version }
+        }))
+    }
+
+    async fn put(&self, connection: &Held<KvClient>, key: &str, value: &[u8]) -> Result<Put, Failure> {
+        let done = connection.connection.clone().put(key, value, Some(PutOptions::new().with_prev_key())).await;
+        let done = done.map_err(|error| self.failed(connection, error))?;
+        Ok(if done.prev_key().is_some() { Put::Replaced } else { Put::Created })
+    }
+
+    async fn remove(&self, connection: &Held<KvClient>, key: &str) -> Result<Removed, Failure> {
+        let done = connection.connection.clone().delete(key, Some(DeleteOptions::new())).await;
+        let done = done.map_err(|error| self.failed(connection, error))?;
+        Ok(if done.deleted() > 0 { Removed::Removed } else { Removed::Absent })
+    }
+
+    async fn put_over(
+        &self,
+        connection: &Held<KvClient>,
+        key: &str,
+        seen: Option<&Stored<i64>>,
+        value: &[u8],
+    ) -> Result<bool, Failure> {
+        let revision = seen.map_or(0, |seen| seen.version);
+        self.transact(connection, key, revision, TxnOp::put(key, value, None)).await
+    }
+
+    async fn remove_seen(&self, connection: &Held<KvClient>, key: &str, seen: &Stored<i64>) -> Result<bool, Failure> {
+        self.transact(connection, key, seen.version, TxnOp::delete(key, None)).await
+    }
+
+    async fn len(&self, connection: &Held<KvClient>, prefix: &str) -> Result<u64, Failure> {
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let found = connection.connection.clone().get(prefix, Some(options)).await;
+        Ok(found.map_err(|error| self.failed(connection, error))?.count().unsigned_abs())
+    }
+}

@@ -1,0 +1,61 @@
+//! Entity repos over engines that keep data when a process ends, and, if they are set up so, when a machine fails: one
+//! engine in each file.
+//!
+//! polyserve replicates nothing itself. An engine keeps the entities, and any number of polyserve processes serve the
+//! entities of one engine. All repos answer [`Answer::Later`](polyserve_core::Answer::Later) with a
+//! [`Lookup::Fetched`](polyserve_core::Lookup::Fetched), and never block the caller's thread.
+//!
+//! # What they promise
+//!
+//! | repo | order of operations | an acknowledged write is lost |
+//! |---|---|---|
+//! | [`Etcd`](etcd) | linearizable | never, while a majority of the members keeps its disk |
+//! | [`RedisCluster`](redis_cluster) | linearizable between failovers | if a master fails before its replica has the write |
+//! | [`Postgres`](postgres) | linearizable on one primary | never, while the primary keeps its disk and `fsync` is on |
+//!
+//! All three:
+//!
+//! * An operation is answered within [`StoreLimits::timeout`]. If the engine has not answered by then, the answer is
+//!   [`RepoError::Unavailable`](polyserve_core::RepoError::Unavailable), over HTTP 503.
+//! * A read is repeated until its deadline. A write is repeated only if the engine has certainly not done it. So after
+//!   `Unavailable`, a write may have been done, and may still be done. A client that needs to know reads the entity, or
+//!   sends the write with a condition.
+//! * The constructor waits for the engine up to [`StoreLimits::connect_timeout`], and then returns an error. Later, a lost
+//!   engine is connected again when it is back.
+//! * A condition is evaluated on what the engine stores, and the write is done only if that is still stored.
+//! * The engine stores the JSON of an entity. If that JSON does not read back, as with a NaN, the put is
+//!   rejected with [`RepoError::Other`](polyserve_core::RepoError::Other).
+//! * Dropping a repo answers what is outstanding with [`RepoError::Closed`](polyserve_core::RepoError::Closed).
+//!
+//! Connections are not encrypted: keep the engine in a private network.
+//!
+//! # Layout
+//!
+//! * [`etcd`], [`redis_cluster`], [`postgres`]: the operations of each engine. Features `etcd`, `redis`, `postgres`.
+//! * `remote`: what they share: the I/O thread, deadlines, attempts, conditions.
+//! * `limits`, `error`: [`StoreLimits`] and [`ConnectError`].
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "etcd", feature = "redis", feature = "postgres")),
+    allow(dead_code, unused_imports, unused_macros)
+)]
+
+mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+mod limits;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis_cluster;
+mod remote;
+
+pub use self::error::ConnectError;
+#[cfg(feature = "etcd")]
+pub use self::etcd::{Etcd, EtcdOptions};
+pub use self::limits::StoreLimits;
+#[cfg(feature = "postgres")]
+pub use self::postgres::{Postgres, PostgresOptions};
+#[cfg(feature = "redis")]
+pub use self::redis_cluster::{RedisCluster, RedisOptions};

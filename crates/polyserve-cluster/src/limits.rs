@@ -1,0 +1,64 @@
+//! [`StoreLimits`]: the limits that all stores of this crate have.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// How long a store waits for its engine, and how many operations it holds.
+///
+/// ```
+/// use polyserve_cluster::StoreLimits;
+/// use std::time::Duration;
+///
+/// let limits = StoreLimits::default().timeout(Duration::from_secs(2));
+/// assert_eq!(limits.max_in_flight.get(), 1_024);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreLimits {
+    /// The max time from the call of an operation to its answer, waiting included. Default: 5 s.
+    pub timeout: Duration,
+    /// The max time that the constructor waits for the engine. Default: 5 s.
+    pub connect_timeout: Duration,
+    /// The max number of operations that the engine has not answered. Default: 1,024.
+    pub max_in_flight: NonZeroUsize,
+    /// The max number of operations that wait until fewer are in flight. One more is answered with
+    /// [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). Default: 16,384.
+    pub max_waiting: NonZeroUsize,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+            max_in_flight: const { NonZeroUsize::new(1_024).unwrap() },
+            max_waiting: const { NonZeroUsize::new(16 * 1_024).unwrap() },
+        }
+    }
+}
+
+impl StoreLimits {
+    /// Sets the max time from the call of an operation to its answer.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the max time that the constructor waits for the engine.
+    #[must_use]
+    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Sets the max number of operations that the engine has not answered.
+    #[must_use]
+    pub fn max_in_flight(self, max_in_flight: NonZeroUsize) -> Self {
+        Self { max_in_flight, ..self }
+    }
+
+    /// Sets the max number of operations that wait until fewer are in flight.
+    #[must_use]
+    pub fn max_waiting(self, max_waiting: NonZeroUsize) -> Self {
+        Self { max_waiting, ..self }
+    }
+}

@@ -1,0 +1,337 @@
+//! `postgres`: a row for each entity in a table of PostgreSQL.
+//!
+//! Promises: linearizable on one primary, which acknowledges a write after it is on disk (settings `fsync` and
+//! `synchronous_commit`, which are on by default). A failover to a standby that replicates asynchronously may lose
+//! acknowledged writes.
+//!
+//! * A row has the text of the id and the JSON of the entity, both of type `text`. A put is an upsert that tells
+//!   `Created` from `Replaced`. A write with a condition names, in its `WHERE`, the text of the entity that the condition
+//!   was evaluated on.
+//! * There is a small fixed number of connections. Operations take them in turn, and are pipelined: an operation does not
+//!   wait for the answer to the one before. Each write is a transaction. Writes of different connections share an fsync
+//!   of the server.
+//! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
+//!   about 2,700 bytes.
+//!
+//! *Wins when* PostgreSQL is there already, and its queries, backups and replicas are of use. *Loses when* one machine
+//! cannot take all writes.
+
+use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::time::Duration;
+
+use polyserve_core::{Entity, Identifiable, Put, Removed};
+use tokio::task::spawn_local;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+
+use crate::error::{ConnectError, Failure};
+use crate::limits::StoreLimits;
+use crate::remote::{Engine, Held, Remote, Renewed, Stored};
+
+/// A store in a table of PostgreSQL.
+///
+/// ```no_run
+/// use polyserve_cluster::{Postgres, PostgresOptions};
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo};
+///
+/// let store = Postgres::<Entity>::connect("postgres://app:secret@10.0.0.1/app", PostgresOptions::default())?;
+/// store.put(Entity::new(1, "first", 0.5)).wait()?;
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Postgres<E: Identifiable = Entity> {
+    remote: Remote<E, Pool>,
+}
+
+/// The settings of a [`Postgres`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// The table: letters, digits and `_`, after a schema and a dot if need be. It is created if it does not exist.
+    /// Stores with the same table share their entities. Default: `polyserve`.
+    pub table: String,
+    /// The number of connections. Default: 4.
+    pub connections: NonZeroUsize,
+    /// How long to wait, and how much to hold.
+    pub limits: StoreLimits,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        let connections = const { NonZeroUsize::new(4).unwrap() };
+        Self { table: "polyserve".into(), connections, limits: StoreLimits::default() }
+    }
+}
+
+impl PostgresOptions {
+    /// Sets the table.
+    #[must_use]
+    pub fn table(self, table: impl Into<String>) -> Self {
+        Self { table: table.into(), ..self }
+    }
+
+    /// Sets the number of connections.
+    #[must_use]
+    pub fn connections(self, connections: NonZeroUsize) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// Sets how long to wait, and how much to hold.
+    #[must_use]
+    pub fn limits(self, limits: StoreLimits) -> Self {
+        Self { limits, ..self }
+    }
+}
+
+impl<E: Identifiable> Postgres<E> {
+    /// Connects to the database at `url`: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A URL may name several hosts, and
+    /// with `target_session_attrs=read-write` the primary among them is used.
+    ///
+    /// It blocks this thread until the database has answered.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the URL or the table's name is invalid, if the database does not answer within the connect
+    /// timeout, or if the table cannot be created.
+    pub fn connect(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
+        let PostgresOptions { table, connections, limits } = options;
+        // The URL may have a password, so messages do not show it.
+        let invalid = |error| {
+            ConnectError::caused(
+                "the PostgreSQL URL is invalid; an example: postgres://user@127.0.0.1:5432/database",
+                error,
+            )
+        };
+        let mut config: Config = url.parse().map_err(invalid)?;
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
+        }
+        if !is_table(&table) {
+            let what = format!("the table {table:?} is no name of letters, digits and `_`; an example: polyserve");
+            return Err(ConnectError::new(what));
+        }
+        let timeout = limits.timeout;
+        config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));
+        let open = move || Pool {
+            config,
+            table,
+            timeout,
+            sessions: (0..connections.get()).map(|_| Renewed::new()).collect(),
+            next: Cell::new(0),
+        };
+        Ok(Self { remote: Remote::connect(limits, String::new(), open)? })
+    }
+}
+
+/// Whether a text is a table's name, with or without a schema, that SQL takes as it is.
+fn is_table(text: &str) -> bool {
+    let is_name = |name: &str| {
+        let is_start = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        is_start && name.len() < 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    text.split('.').count() <= 2 && text.split('.').all(is_name)
+}
+
+crate::remote::repo!(Postgres);
+
+/// A fixed number of connections.
+struct Pool {
+    config: Config,
+    table: String,
+    timeout: Duration,
+    sessions: Vec<Renewed<Rc<Session>>>,
+    /// The session of the next operation.
+    next: Cell<usize>,
+}
+
+/// A connection with its statements.
+struct Session {
+    client: Client,
+    get: Statement,
+    put: Statement,
+    remove: Statement,
+    create: Statement,
+    put_over: Statement,
+    remove_seen: Statement,
+    len: Statement,
+}
+
+impl Pool {
+    async fn open(&self) -> Result<Rc<Session>, Failure> {
+        let (client, connection) = self.config.connect(NoTls).await.map_err(not_open)?;
+        // Reads and writes the socket, until the client is dropped or the connection fails.
+        spawn_local(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
+            }
+        });
+        self.prepared(client).await.map(Rc::new).map_err(not_open)
+    }
+
+    async fn prepared(&self, client: Client) -> Result<Session, Error> {
+        let table = &self.table;
+        // A statement that waits for a lock must not hold its connection longer than anything waits for it.
+        client.batch_execute(&format!("SET statement_timeout = {}", self.timeout.as_millis().max(1))).await?;
+        let exists: bool = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[table]).await?.try_get(0)?;
+        if !exists {
+            let columns = r#"(id text COLLATE "C" PRIMARY KEY, value text NOT NULL)"#;
+            client.batch_execute(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await?;
+        }
+        let prepare = async |sql: String| client.prepare(&sql).await;
+        let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
+        Ok(Session {
+            get: prepare(format!("SELECT value FROM {table} WHERE id = $1")).await?,
+            // A row that was replaced has the replacing transaction in `xmax`.
+            put: prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}")).await?,
+            remove: prepare(format!("DELETE FROM {table} WHERE id = $1")).await?,
+            create: prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) ON CONFLICT DO NOTHING")).await?,
+            put_over: prepare(format!("UPDATE {table} SET value = $3 WHERE id = $1 AND value = $2")).await?,
+            remove_seen: prepare(format!("DELETE FROM {table} WHERE id = $1 AND value = $2")).await?,
+            len: prepare(format!("SELECT count(*) FROM {table}")).await?,
+            client,
+        })
+    }
+
+    /// The failure of a statement. A session that is closed, or on a standby, is left.
+    fn failed(&self, connection: &Turn, error: Error) -> Failure {
+        let failure = sorted(error);
+        if connection.held.connection.client.is_closed() || matches!(failure, Failure::NotDone(_)) {
+            self.suspect(connection);
+        }
+        failure
+    }
+
+    async fn execute(
+        &self,
+        turn: &Turn,
+        statement: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Failure> {
+        turn.session().client.execute(statement, values).await.map_err(|error| self.failed(turn, error))
+    }
+
+    async fn rows(
+        &self,
+        turn: &Turn,
+        statement: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<Row>, Failure> {
+        turn.session().client.query_opt(statement, values).await.map_err(|error| self.failed(turn, error))
+    }
+}
+
+/// What an error means for the statement.
+fn sorted(error: Error) -> Failure {
+    match error.code() {
+        // It was undone: the server was not ready, is a standby, or stopped the statement.
+        Some(
+            &SqlState::T_R_SERIALIZATION_FAILURE
+            | &SqlState::T_R_DEADLOCK_DETECTED
+            | &SqlState::QUERY_CANCELED
+            | &SqlState::READ_ONLY_SQL_TRANSACTION
+            | &SqlState::CANNOT_CONNECT_NOW
+            | &SqlState::TOO_MANY_CONNECTIONS,
+        ) => Failure::NotDone(error.into()),
+        // The server ends, or the connection does: a commit may have come before.
+        Some(&SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN) | None => Failure::Unknown(error.into()),
+        Some(_) => Failure::Rejected(error.into()),
+    }
+}
+
+/// What an error means for a session that is being opened. Nothing was written.
+fn not_open(error: Error) -> Failure {
+    match sorted(error) {
+        Failure::Unknown(source) => Failure::NotDone(source),
+        // Another process creates the table at the same time.
+        Failure::Rejected(source) if is_race(&source) => Failure::NotDone(source),
+        failure => failure,
+    }
+}
+
+fn is_race(source: &crate::error::Source) -> bool {
+    let code = source.downcast_ref().and_then(Error::code);
+    matches!(code, Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_OBJECT))
+}
+
+/// A session for one operation.
+struct Turn {
+    place: usize,
+    held: Held<Rc<Session>>,
+}
+
+impl Turn {
+    fn session(&self) -> &Session {
+        &self.held.connection
+    }
+}
+
+/// An id as a text without NUL.
+fn escaped(id: &str) -> String {
+    id.replace('\\', r"\\").replace('\0', r"\0")
+}
+
+/// JSON as a text.
+fn text(value: &[u8]) -> Result<&str, Failure> {
+    str::from_utf8(value).map_err(|error| Failure::Rejected(error.into()))
+}
+
+impl Engine for Pool {
+    const NAME: &'static str = "postgres";
+    type Connection = Turn;
+    /// The text of a value tells it from another one.
+    type Version = ();
+
+    async fn connection(&self) -> Result<Turn, Failure> {
+        let place = self.next.get() % self.sessions.len();
+        self.next.set(place + 1);
+        let held = self.sessions[place].get(async |_| self.open().await).await?;
+        Ok(Turn { place, held })
+    }
+
+    fn suspect(&self, turn: &Turn) {
+        self.sessions[turn.place].suspect(&turn.held);
+    }
+
+    async fn get(&self, turn: &Turn, id: &str) -> Result<Option<Stored<()>>, Failure> {
+        let row = self.rows(turn, &turn.session().get, &[&escaped(id)]).await?;
+        let value = row.map(|row| row.try_get::<_, String>(0)).transpose().map_err(|error| self.failed(turn, error))?;
+        Ok(value.map(|value| Stored { value: value.into_bytes(), version: () }))
+    }
+
+    async fn put(&self, turn: &Turn, id: &str, value: &[u8]) -> Result<Put, Failure> {
+        let row = self.rows(turn, &turn.session().put, &[&escaped(id), &text(value)?]).await?;
+        let row = row.ok_or_else(|| Failure::Rejected("a rule or trigger of the table dropped the row".into()))?;
+        let created = row.try_get(0).map_err(|error| self.failed(turn, error))?;
+        Ok(if created { Put::Created } else { Put::Replaced })
+    }
+
+    async fn remove(&self, turn: &Turn, id: &str) -> Result<Removed, Failure> {
+        let removed = self.execute(turn, &turn.session().remove, &[&escaped(id)]).await?;
+        Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
+    }
+
+    async fn put_over(&self, turn: &Turn, id: &str, seen: Option<&Stored<()>>, value: &[u8]) -> Result<bool, Failure> {
+        let (id, value, session) = (escaped(id), text(value)?, turn.session());
+        let changed = match seen {
+            None => self.execute(turn, &session.create, &[&id, &value]).await?,
+            Some(seen) => self.execute(turn, &session.put_over, &[&id, &text(&seen.value)?, &value]).await?,
+        };
+        Ok(changed > 0)
+    }
+
+    async fn remove_seen(&self, turn: &Turn, id: &str, seen: &Stored<()>) -> Result<bool, Failure> {
+        let values: [&(dyn ToSql + Sync); 2] = [&escaped(id), &text(&seen.value)?];
+        Ok(self.execute(turn, &turn.session().remove_seen, &values).await? > 0)
+    }
+
+    async fn len(&self, turn: &Turn, _prefix: &str) -> Result<u64, Failure> {
+        let row = self.rows(turn, &turn.session().len, &[]).await?;
+        let count: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| self.failed(turn, error))?;
+        Ok(count.unwrap_or(0).unsigned_abs())
+    }
+}

@@ -1,0 +1,349 @@
+//! `redis_cluster`: a key for each entity in a Redis Cluster, which spreads keys over its masters.
+//!
+//! Promises: linearizable while no master fails. **A failover may lose acknowledged writes**: a master acknowledges a
+//! write before its replicas have it. [`RedisOptions::replicas`] makes that less likely and does not exclude it: a write
+//! is acknowledged after that number of replicas has it in memory, but the cluster may elect another replica. A master
+//! that is cut off also serves reads until it notices, which may then be stale.
+//!
+//! * A key is the prefix and the text of the id; its value is the JSON of the entity. A put is one `SET` with `GET`:
+//!   its answer tells `Created` from `Replaced`. A write with a condition is a script that compares the bytes of the
+//!   entity that the condition was evaluated on.
+//! * There is one connection to each node. Requests are pipelined on it. With `replicas`, each write is followed by a
+//!   `WAIT`, and a node serves the next request of the connection only after it. So writes to a master take turns, each
+//!   of about a round trip to a replica.
+//! * `MOVED` and `ASK` are followed. A request that the cluster refused, because a slot moves or has no master yet, is
+//!   repeated until its deadline. If a node does not answer, the cluster's layout is read anew.
+//! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each.
+//!
+//! Source: the [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+//!
+//! *Wins when* throughput must grow with machines, and a failover may lose the last moment's writes. *Loses when* a lost
+//! write matters.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use polyserve_core::{Entity, Identifiable, Put, Removed};
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::{Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+
+use crate::error::{ConnectError, Failure};
+use crate::limits::StoreLimits;
+use crate::remote::{Engine, Held, Remote, Renewed, Stored};
+
+/// A store in a Redis Cluster.
+///
+/// ```no_run
+/// use polyserve_cluster::{RedisCluster, RedisOptions};
+/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepo};
+///
+/// let nodes = "redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379";
+/// let store = RedisCluster::<Entity>::connect(nodes, RedisOptions::default())?;
+/// store.put(Entity::new(1, "first", 0.5)).wait()?;
+/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RedisCluster<E: Identifiable = Entity> {
+    remote: Remote<E, Cluster>,
+}
+
+/// The settings of a [`RedisCluster`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RedisOptions {
+    /// The text that begins each key. Stores with the same prefix share their entities. No prefix may begin with the
+    /// prefix of another store, because [`len`](polyserve_core::EntityRepo::len) counts by prefix. Default: `polyserve:`.
+    pub prefix: String,
+    /// The number of replicas that have a write before it is acknowledged. Default: 0.
+    pub replicas: u32,
+    /// How long to wait, and how much to hold.
+    pub limits: StoreLimits,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self { prefix: "polyserve:".into(), replicas: 0, limits: StoreLimits::default() }
+    }
+}
+
+impl RedisOptions {
+    /// Sets the text that begins each key.
+    #[must_use]
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// Sets the number of replicas that have a write before it is acknowledged.
+    #[must_use]
+    pub fn replicas(self, replicas: u32) -> Self {
+        Self { replicas, ..self }
+    }
+
+    /// Sets how long to wait, and how much to hold.
+    #[must_use]
+    pub fn limits(self, limits: StoreLimits) -> Self {
+        Self { limits, ..self }
+    }
+}
+
+impl<E: Identifiable> RedisCluster<E> {
+    /// Connects to the cluster of the nodes at `urls`, which are separated by commas: `redis://HOST:PORT,...`. The other
+    /// nodes of the cluster are found through these.
+    ///
+    /// It blocks this thread until the cluster has answered.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a URL is invalid, or if the cluster does not answer within the connect timeout.
+    pub fn connect(urls: &str, options: RedisOptions) -> Result<Self, ConnectError> {
+        let RedisOptions { prefix, replicas, limits } = options;
+        let mut nodes = Vec::new();
+        for url in urls.split(',').map(str::trim) {
+            let example = "an example: redis://127.0.0.1:6379";
+            if url.starts_with("rediss:") {
+                let what = format!("the Redis URL {url:?} needs TLS, which this store does not support; {example}");
+                return Err(ConnectError::new(what));
+            }
+            let node = url.into_connection_info();
+            let invalid = |error| ConnectError::caused(format!("the Redis URL {url:?} is invalid; {example}"), error);
+            nodes.push(node.map_err(invalid)?);
+        }
+        // The store bounds the time of each attempt itself, and decides what is sent again.
+        let patience = limits.timeout / 3;
+        let client = ClusterClientBuilder::new(nodes)
+            .retries(0)
+            .connection_timeout(patience / 2)
+            .response_timeout(limits.timeout.saturating_mul(2))
+            .build()
+            .map_err(|error| ConnectError::caused("the Redis URLs do not describe a cluster", error))?;
+        let open = move || Cluster { client, replicas, patience, current: Renewed::new() };
+        Ok(Self { remote: Remote::connect(limits, prefix, open)? })
+    }
+}
+
+crate::remote::repo!(RedisCluster);
+
+/// Stores the second argument under the key, if the key's value is the first.
+const PUT_OVER: &str =
+    "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('SET',KEYS[1],ARGV[2]) return 1 end return 0";
+/// Removes the key, if its value is the argument.
+const REMOVE_SEEN: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
+
+/// The connections to the nodes of a cluster.
+struct Cluster {
+    client: ClusterClient,
+    replicas: u32,
+    /// The max wait for replicas.
+    patience: Duration,
+    current: Renewed<ClusterConnection>,
+}
+
+impl Cluster {
+    /// Sends a command to the master of `key`.
+    async fn ask<T: FromRedisValue>(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        command: Cmd,
+    ) -> Result<T, Failure> {
+        let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+        let mut nodes = connection.connection.clone();
+        let answer = nodes.route_command(command.clone(), RoutingInfo::SingleNode(to_master)).await;
+        let answer = match answer {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
+                let asking = [cmd("ASKING"), command];
+                pipelined(nodes, &asking, asked_node(&error).ok_or_else(|| sorted(error))?).await?.pop()
+            }
+            answer => Some(answer.map_err(sorted)?),
+        };
+        read(answer)
+    }
+
+    /// Sends a write to the master of `key`. If replicas have to have it, waits for them.
+    async fn write<T: FromRedisValue>(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        command: Cmd,
+    ) -> Result<T, Failure> {
+        if self.replicas == 0 {
+            return self.ask(connection, key, command).await;
+        }
+        let mut wait = cmd("WAIT");
+        wait.arg(self.replicas).arg(u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX));
+        // Both over one connection: `WAIT` is for the writes of its own connection.
+        let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+        let nodes = connection.connection.clone();
+        let both = [command, wait];
+        let mut answers = match pipelined(nodes.clone(), &both, to_master).await {
+            Err(Failure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
+                // A node forgets `ASKING` after one command: the one that follows.
+                Some(node) => {
+                    let [command, wait] = both;
+                    let mut answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await?;
+                    answers.remove(0);
+                    answers
+                }
+                None => return Err(Failure::NotDone(source)),
+            },
+            answers => answers?,
+        };
+        let acknowledged: u32 = read(answers.pop())?;
+        if acknowledged < self.replicas {
+            let source = format!("{acknowledged} replicas have the write; {} have to", self.replicas);
+            return Err(Failure::Unknown(source.into()));
+        }
+        read(answers.pop())
+    }
+}
+
+/// Sends commands to one node, in one piece. Returns their answers.
+async fn pipelined(
+    mut nodes: ClusterConnection,
+    commands: &[Cmd],
+    node: SingleNodeRoutingInfo,
+) -> Result<Vec<Value>, Failure> {
+    let mut pipeline = Pipeline::with_capacity(commands.len());
+    commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
+    let answers = nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)?;
+    // An answer may be an error. The first one counts: the write comes before its `WAIT`.
+    answers.into_iter().map(|answer| answer.extract_error().map_err(sorted)).collect()
+}
+
+/// The node that an `ASK` names.
+fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
+    if error.kind() != ErrorKind::Server(ServerErrorKind::Ask) {
+        return None;
+    }
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+/// What an error means for the request.
+fn sorted(error: RedisError) -> Failure {
+    use ServerErrorKind as Server;
+    match error.kind() {
+        ErrorKind::Server(
+            Server::Moved
+            | Server::Ask
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::BusyLoading
+            | Server::ReadOnly,
+        )
+        | ErrorKind::ClusterConnectionNotFound => Failure::NotDone(error.into()),
+        ErrorKind::Io if error.is_connection_refusal() => Failure::NotDone(error.into()),
+        ErrorKind::Io | ErrorKind::Parse => Failure::Unknown(error.into()),
+        _ => Failure::Rejected(error.into()),
+    }
+}
+
+/// Reads an answer as a `T`.
+fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, Failure> {
+    let answer = answer.ok_or_else(|| Failure::Rejected("an answer is missing".into()))?;
+    T::from_redis_value(answer).map_err(|error| Failure::Rejected(error.into()))
+}
+
+impl Engine for Cluster {
+    const NAME: &'static str = "redis_cluster";
+    type Connection = Held<ClusterConnection>;
+    /// The bytes of a value tell it from another one.
+    type Version = ();
+
+    async fn connection(&self) -> Result<Held<ClusterConnection>, Failure> {
+        let open = async |_| self.client.get_async_connection().await.map_err(|error| Failure::NotDone(error.into()));
+        self.current.get(open).await
+    }
+
+    fn suspect(&self, connection: &Held<ClusterConnection>) {
+        self.current.suspect(connection);
+    }
+
+    async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, Failure> {
+        let value: Option<Vec<u8>> = self.ask(connection, key, Cmd::get(key)).await?;
+        Ok(value.map(|value| Stored { value, version: () }))
+    }
+
+    async fn put(&self, connection: &Held<ClusterConnection>, key: &str, value: &[u8]) -> Result<Put, Failure> {
+        let mut set = Cmd::set(key, value);
+        set.arg("GET");
+        let replaced: Value = self.write(connection, key, set).await?;
+        Ok(if replaced == Value::Nil { Put::Created } else { Put::Replaced })
+    }
+
+    async fn remove(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Removed, Failure> {
+        let removed: u64 = self.write(connection, key, Cmd::del(key)).await?;
+        Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
+    }
+
+    async fn put_over(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        seen: Option<&Stored<()>>,
+        value: &[u8],
+    ) -> Result<bool, Failure> {
+        let Some(seen) = seen else {
+            return self.write(connection, key, Cmd::set_nx(key, value)).await;
+        };
+        let mut script = cmd("EVAL");
+        script.arg(PUT_OVER).arg(1).arg(key).arg(&seen.value).arg(value);
+        self.write(connection, key, script).await
+    }
+
+    async fn remove_seen(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        seen: &Stored<()>,
+    ) -> Result<bool, Failure> {
+        let mut script = cmd("EVAL");
+        script.arg(REMOVE_SEEN).arg(1).arg(key).arg(&seen.value);
+        self.write(connection, key, script).await
+    }
+
+    /// Counts keys in a set: `SCAN` may show a key more than once.
+    async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, Failure> {
+        let mut nodes = connection.connection.clone();
+        let pattern = format!("{}*", escaped(prefix));
+        let scan = |cursor: u64| {
+            let mut scan = cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+            scan
+        };
+        let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
+        let first: Vec<(String, (u64, Vec<Vec<u8>>))> = read(Some(first))?;
+        let mut keys = HashSet::new();
+        for (address, (mut cursor, mut found)) in first {
+            let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+            let port = port.parse().map_err(|_| Failure::Rejected(format!("{address} is no address").into()))?;
+            loop {
+                keys.extend(found.into_iter().map(Vec::into_boxed_slice));
+                if cursor == 0 {
+                    break;
+                }
+                let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+                let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master)).await;
+                (cursor, found) = read(Some(next.map_err(sorted)?))?;
+            }
+        }
+        Ok(keys.len() as u64)
+    }
+}
+
+/// A text as a pattern that matches only the text.
+fn escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}

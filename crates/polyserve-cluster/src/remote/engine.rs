@@ -1,0 +1,61 @@
+//! [`Engine`]: what a store asks of its engine.
+
+use polyserve_core::{Put, Removed};
+
+use crate::error::Failure;
+
+/// A stored value.
+#[derive(Debug)]
+pub(crate) struct Stored<V> {
+    /// The JSON of the entity.
+    pub(crate) value: Vec<u8>,
+    /// What tells this value from a later one under the same key.
+    pub(crate) version: V,
+}
+
+/// An engine, with the connections to it. It lives on the I/O thread.
+///
+/// Each operation is one attempt: it sends its request at most once. The caller bounds its time, and repeats it if that is
+/// safe.
+pub(crate) trait Engine: 'static {
+    /// The name in messages.
+    const NAME: &'static str;
+
+    /// What an attempt uses.
+    type Connection;
+
+    /// What tells one value of a key from another: a revision, or nothing if the bytes of the value do.
+    type Version: Send + 'static;
+
+    /// Returns an open connection. A failure is never [`Failure::Unknown`].
+    async fn connection(&self) -> Result<Self::Connection, Failure>;
+
+    /// Learns that there was no answer over this connection in time. Later operations get another connection.
+    fn suspect(&self, connection: &Self::Connection);
+
+    async fn get(&self, connection: &Self::Connection, key: &str) -> Result<Option<Stored<Self::Version>>, Failure>;
+
+    async fn put(&self, connection: &Self::Connection, key: &str, value: &[u8]) -> Result<Put, Failure>;
+
+    async fn remove(&self, connection: &Self::Connection, key: &str) -> Result<Removed, Failure>;
+
+    /// Stores `value` if the key still has the value `seen`, or none. Returns whether it did.
+    async fn put_over(
+        &self,
+        connection: &Self::Connection,
+        key: &str,
+        seen: Option<&Stored<Self::Version>>,
+        value: &[u8],
+    ) -> Result<bool, Failure>;
+
+    /// Removes the key if it still has the value `seen`. Returns whether it did.
+    async fn remove_seen(
+        &self,
+        connection: &Self::Connection,
+        key: &str,
+        seen: &Stored<Self::Version>,
+    ) -> Result<bool, Failure>;
+
+    /// Returns the number of keys that begin with `prefix`.
+    async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, Failure>;
+}

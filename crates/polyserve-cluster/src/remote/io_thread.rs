@@ -1,0 +1,122 @@
+//! [`IoThread`]: the thread that owns the engine's connections, and the bounded queue to it.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use polyserve_core::panics::isolate;
+use polyserve_core::{Answer, RepoError, promise};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::spawn_local;
+
+use crate::error::ConnectError;
+use crate::limits::StoreLimits;
+
+/// An operation. It starts a task on the I/O thread. The task holds the permit until it ends.
+type Job<N> = Box<dyn FnOnce(Rc<N>, OwnedSemaphorePermit) + Send>;
+
+/// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
+pub(crate) struct IoThread<N> {
+    jobs: mpsc::Sender<Job<N>>,
+    /// Dropping it ends the thread.
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<N: 'static> IoThread<N> {
+    /// Starts the thread, which calls `open` for its engine.
+    pub(crate) fn start(
+        name: &str,
+        limits: &StoreLimits,
+        open: impl FnOnce() -> N + Send + 'static,
+    ) -> Result<Self, ConnectError> {
+        let cannot = |error| ConnectError::caused("cannot start the I/O thread", error);
+        // A host name is resolved on a thread of its own. One is enough, and tokio ends it after some seconds.
+        let mut runtime = Builder::new_current_thread();
+        runtime.enable_io().enable_time().max_blocking_threads(1);
+        let (jobs, queue) = mpsc::channel(limits.max_waiting.get());
+        let (stop, stopped) = oneshot::channel();
+        let (started, start) = std::sync::mpsc::channel();
+        let max_in_flight = limits.max_in_flight.get();
+        let thread = thread::Builder::new().name(format!("polyserve-{name}")).spawn(move || {
+            // A local runtime cannot be sent to another thread: it is made here.
+            let runtime = match runtime.build_local(LocalOptions::default()) {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(started.send(error)),
+            };
+            drop(started);
+            let mut queue = Drained(queue);
+            runtime.block_on(async {
+                let engine = Rc::new(open());
+                tokio::select! {
+                    _ = stopped => {}
+                    () = serve(&engine, &mut queue.0, max_in_flight) => {}
+                }
+            });
+            // Dropping the runtime drops all tasks and with them their completers. A resolver may hang: it is left behind.
+            runtime.shutdown_background();
+        });
+        let thread = thread.map_err(cannot)?;
+        match start.recv() {
+            Ok(error) => Err(cannot(error)),
+            Err(_) => Ok(Self { jobs, stop: Some(stop), thread: Some(thread) }),
+        }
+    }
+
+    /// Runs `operation` on the I/O thread. The answer is always later, also if there is no room.
+    pub(crate) fn submit<T: Send + 'static>(
+        &self,
+        operation: impl AsyncFnOnce(Rc<N>) -> Result<T, RepoError> + Send + 'static,
+    ) -> Answer<Result<T, RepoError>> {
+        let (completer, answer) = promise(Err(RepoError::Closed));
+        let job: Job<N> = Box::new(move |engine, permit| {
+            spawn_local(async move {
+                let result = operation(engine).await;
+                drop(permit);
+                let _ = completer.complete(result);
+            });
+        });
+        match self.jobs.try_send(job) {
+            // A closed queue drops the job with its completer, which answers `Closed`.
+            Ok(()) | Err(TrySendError::Closed(_)) => answer,
+            Err(TrySendError::Full(_)) => Answer::later(ready(Err(RepoError::Overloaded))),
+        }
+    }
+}
+
+/// Starts a task for each job while fewer than the max number are in flight.
+async fn serve<N>(engine: &Rc<N>, queue: &mut mpsc::Receiver<Job<N>>, max_in_flight: usize) {
+    let free = Arc::new(Semaphore::new(max_in_flight));
+    while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
+        let Some(job) = queue.recv().await else { break };
+        job(Rc::clone(engine), permit);
+    }
+}
+
+/// The queue of jobs. When it is dropped, each job that is left is answered with `Closed`.
+struct Drained<N>(mpsc::Receiver<Job<N>>);
+
+impl<N> Drop for Drained<N> {
+    fn drop(&mut self) {
+        self.0.close();
+        while let Ok(job) = self.0.try_recv() {
+            // Dropping the completer wakes the waiting thread, and that waker may panic.
+            let _ = isolate(|| drop(job));
+        }
+    }
+}
+
+impl<N> Drop for IoThread<N> {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let Some(thread) = self.thread.take() else { return };
+        // A waker may hold the last reference to the store. A thread cannot wait for itself.
+        if thread.thread().id() != thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What all stores over an engine share: [`Remote`], a repo over an [`Engine`].
+//!
+//! The engine's connections belong to one I/O thread with a tokio runtime of its own. A caller encodes an entity, sends
+//! the operation to the I/O thread, and returns an answer at once. The I/O thread completes the answer's promise. The
+//! thread that polls the answer decodes the entity, so that decoding is not the work of one thread.
+//!
+//! Invariants:
+//!
+//! * No caller waits: the queue to the I/O thread is bounded, and an operation that does not fit is
+//!   [`RepoError::Overloaded`].
+//! * Each operation is answered by its deadline, whatever the engine does. A dropped store answers
+//!   [`RepoError::Closed`].
+//! * A write is sent at most once, unless the engine has certainly not done it. See [`attempt`].
+//! * Code of the entity's type never ends the I/O thread: a panic there fails one operation.
+//!
+//! Cost of an operation, in addition to the client library's own: a promise, a job and a task, which are three
+//! allocations, and the wake of a thread on the way there and back. Operations that arrive while the I/O thread is awake
+//! share its wake, and their requests share a write to the socket.
+
+mod attempt;
+mod engine;
+mod io_thread;
+mod renewed;
+
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::time::Instant;
+
+use polyserve_core::panics::isolate;
+use polyserve_core::{Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoError};
+
+use self::attempt::Attempts;
+pub(crate) use self::engine::{Engine, Stored};
+use self::io_thread::IoThread;
+pub(crate) use self::renewed::{Held, Renewed};
+use crate::error::{ConnectError, Failure};
+use crate::limits::StoreLimits;
+
+/// The max number of times that a write with a condition reads the entity again, because another write came in between.
+const MAX_CONFLICTS: u32 = 100;
+
+/// A repo over an engine.
+pub(crate) struct Remote<E, N> {
+    io: IoThread<N>,
+    limits: StoreLimits,
+    /// The engine's keys are this text and the id.
+    prefix: String,
+    entity: PhantomData<fn() -> E>,
+}
+
+impl<E: Identifiable, N: Engine> Remote<E, N> {
+    /// Starts the I/O thread. `open` makes the engine there. Waits until the engine has answered a read.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine does not answer within the connect timeout, or if the thread cannot be started.
+    pub(crate) fn connect(
+        limits: StoreLimits,
+        prefix: String,
+        open: impl FnOnce() -> N + Send + 'static,
+    ) -> Result<Self, ConnectError> {
+        let attempts = Attempts { deadline: Instant::now() + limits.connect_timeout, limits: limits.clone() };
+        let probe = prefix.clone();
+        let io = IoThread::start(N::NAME, &limits, open)?;
+        let first = io.submit(async move |engine: Rc<N>| {
+            let answered = attempts.read(&*engine, async |connection| engine.get(connection, &probe).await).await;
+            Ok(answered.map(drop))
+        });
+        let unreachable = |source| ConnectError::caused(format!("cannot connect to {}", N::NAME), source);
+        match first.wait() {
+            Ok(Ok(())) => Ok(Self { io, limits, prefix, entity: PhantomData }),
+            Ok(Err(Failure::NotDone(source) | Failure::Unknown(source) | Failure::Rejected(source))) => {
+                Err(unreachable(source))
+            }
+            Err(error) => Err(unreachable(error.into())),
+        }
+    }
+
+    fn key(&self, id: &E::Id) -> String {
+        format!("{}{id}", self.prefix)
+    }
+
+    /// Runs an operation on the I/O thread. Its time begins now.
+    fn run<T: Send + 'static>(
+        &self,
+        operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer<Result<T, RepoError>> {
+        let attempts = Attempts { deadline: Instant::now() + self.limits.timeout, limits: self.limits.clone() };
+        self.io.submit(async move |engine: Rc<N>| {
+            operation(&engine, &attempts).await.map_err(|failure| failure.into_repo_error(N::NAME))
+        })
+    }
+
+    pub(crate) fn get(&self, id: &E::Id) -> Answer<Result<Lookup<E>, RepoError>> {
+        let key = self.key(id);
+        let found = self.run(async move |engine: &N, attempts: &Attempts| {
+            attempts.read(engine, async |connection| engine.get(connection, &key).await).await
+        });
+        found.map(|found| match found? {
+            None => Ok(Lookup::Absent),
+            Some(stored) => decoded(&stored.value).map(Lookup::Fetched),
+        })
+    }
+
+    pub(crate) fn put(&self, entity: &E) -> Answer<Result<Put, RepoError>> {
+        let value = match encoded(entity) {
+            Ok(value) => value,
+            Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
+        };
+        let key = self.key(entity.id());
+        self.run(async move |engine: &N, attempts: &Attempts| {
+            attempts.write(engine, async |connection| engine.put(connection, &key, &value).await).await
+        })
+    }
+
+    pub(crate) fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+        let key = self.key(id);
+        self.run(async move |engine: &N, attempts: &Attempts| {
+            attempts.write(engine, async |connection| engine.remove(connection, &key).await).await
+        })
+    }
+
+    pub(crate) fn put_if(&self, entity: &E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        if condition.is_always() {
+            return self.put(entity).map(|put| put.map(Conditional::Done));
+        }
+        let value = match encoded(entity) {
+            Ok(value) => value,
+            Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
+        };
+        let (key, condition) = (self.key(entity.id()), condition.clone());
+        self.run(async move |engine: &N, attempts: &Attempts| {
+            for _ in 0..MAX_CONFLICTS {
+                let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
+                if !allows::<E, N>(&condition, stored.as_ref())? {
+                    return Ok(Conditional::Refused);
+                }
+                let put = if stored.is_some() { Put::Replaced } else { Put::Created };
+                let replace = async |connection: &_| engine.put_over(connection, &key, stored.as_ref(), &value).await;
+                if attempts.write(engine, replace).await? {
+                    return Ok(Conditional::Done(put));
+                }
+            }
+            Err(conflicts())
+        })
+    }
+
+    pub(crate) fn remove_if(
+        &self,
+        id: &E::Id,
+        condition: &Condition,
+    ) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        if condition.is_always() {
+            return self.remove(id).map(|removed| removed.map(Conditional::Done));
+        }
+        let (key, condition) = (self.key(id), condition.clone());
+        self.run(async move |engine: &N, attempts: &Attempts| {
+            for _ in 0..MAX_CONFLICTS {
+                let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
+                let Some(stored) = stored else { return Ok(Conditional::Done(Removed::Absent)) };
+                if !allows::<E, N>(&condition, Some(&stored))? {
+                    return Ok(Conditional::Refused);
+                }
+                let take = async |connection: &_| engine.remove_seen(connection, &key, &stored).await;
+                if attempts.write(engine, take).await? {
+                    return Ok(Conditional::Done(Removed::Removed));
+                }
+            }
+            Err(conflicts())
+        })
+    }
+
+    pub(crate) fn len(&self) -> Answer<Result<u64, RepoError>> {
+        let prefix = self.prefix.clone();
+        self.run(async move |engine: &N, attempts: &Attempts| {
+            attempts.read(engine, async |connection| engine.len(connection, &prefix).await).await
+        })
+    }
+}
+
+fn conflicts() -> Failure {
+    Failure::NotDone(format!("other writes changed the entity at each of {MAX_CONFLICTS} tries").into())
+}
+
+/// The JSON of an entity.
+///
+/// # Errors
+///
+/// Returns an error if the JSON does not read as an entity with the same id. So nothing is stored that no get can show,
+/// for instance a NaN.
+fn encoded<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoError> {
+    let mut value = Vec::with_capacity(128);
+    E::write_json(entity.view(), &mut value).map_err(RepoError::Other)?;
+    let read: E = decoded(&value)?;
+    if read.id() == entity.id() {
+        return Ok(value);
+    }
+    Err(RepoError::Other(format!("the JSON of the entity {} has the id {}", entity.id(), read.id()).into()))
+}
+
+fn decoded<E: Identifiable>(value: &[u8]) -> Result<E, RepoError> {
+    E::read_json(value).map_err(|invalid| RepoError::Other(Box::new(invalid)))
+}
+
+/// Whether a condition allows a write over what is stored. This runs code of the entity's type, which may panic.
+fn allows<E: Identifiable, N: Engine>(
+    condition: &Condition,
+    stored: Option<&Stored<N::Version>>,
+) -> Result<bool, Failure> {
+    let judged = isolate(|| {
+        let stored: Option<E> = stored.map(|stored| decoded(&stored.value)).transpose()?;
+        Ok::<bool, RepoError>(condition.allows(stored.as_ref()))
+    });
+    match judged {
+        Ok(judged) => judged.map_err(|error| Failure::Rejected(error.into())),
+        Err(panic) => Err(Failure::Rejected(format!("the entity's own code panicked: {panic}").into())),
+    }
+}
+
+/// Implements `EntityRepo` and `Debug` for a store with a field `remote`.
+macro_rules! repo {
+    ($store:ident) => {
+        impl<E: ::polyserve_core::Identifiable> ::polyserve_core::EntityRepo<E> for $store<E> {
+            /// Answers [`Lookup::Fetched`](::polyserve_core::Lookup::Fetched) and never calls `visit`.
+            fn get(
+                &self,
+                id: &E::Id,
+                _visit: &mut dyn FnMut(E::View<'_>),
+            ) -> ::polyserve_core::Answer<Result<::polyserve_core::Lookup<E>, ::polyserve_core::RepoError>> {
+                self.remote.get(id)
+            }
+
+            fn put_if(
+                &self,
+                entity: E,
+                condition: &::polyserve_core::Condition,
+            ) -> ::polyserve_core::Answer<
+                Result<::polyserve_core::Conditional<::polyserve_core::Put>, ::polyserve_core::RepoError>,
+            > {
+                self.remote.put_if(&entity, condition)
+            }
+
+            fn remove_if(
+                &self,
+                id: &E::Id,
+                condition: &::polyserve_core::Condition,
+            ) -> ::polyserve_core::Answer<
+                Result<::polyserve_core::Conditional<::polyserve_core::Removed>, ::polyserve_core::RepoError>,
+            > {
+                self.remote.remove_if(id, condition)
+            }
+
+            fn put(
+                &self,
+                entity: E,
+            ) -> ::polyserve_core::Answer<Result<::polyserve_core::Put, ::polyserve_core::RepoError>> {
+                self.remote.put(&entity)
+            }
+
+            fn remove(
+                &self,
+                id: &E::Id,
+            ) -> ::polyserve_core::Answer<Result<::polyserve_core::Removed, ::polyserve_core::RepoError>> {
+                self.remote.remove(id)
+            }
+
+            fn len(&self) -> ::polyserve_core::Answer<Result<u64, ::polyserve_core::RepoError>> {
+                self.remote.len()
+            }
+        }
+
+        impl<E: ::polyserve_core::Identifiable> ::std::fmt::Debug for $store<E> {
+            /// Asks the engine nothing.
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($store)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use repo;

@@ -1,0 +1,165 @@
+//! What the kit does not test: limits, and an engine that is not there.
+
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_cluster::StoreLimits;
+use polyserve_core::repo::EntityRepoExt as _;
+use polyserve_core::{Answer, Condition, Entity, Put, RepoError};
+
+use crate::Test;
+use crate::kind::{Kind, name_space};
+use crate::run::{PATIENCE, free_port, wait_for};
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    vec![
+        Test::shared(kind, "too_many_operations_are_overload", move |urls| {
+            too_many_operations_are_overload(kind, urls)
+        }),
+        Test::shared(kind, "a_dropped_store_answers_closed", move |urls| a_dropped_store_answers_closed(kind, urls)),
+        Test::shared(kind, "stores_share_an_engine", move |urls| stores_share_an_engine(kind, urls)),
+        Test::own(kind, "an_absent_engine_is_an_error", move || {
+            an_absent_engine_is_an_error(kind);
+            Ok(())
+        }),
+        Test::own(kind, "a_bad_url_is_an_error", move || {
+            a_bad_url_is_an_error(kind);
+            Ok(())
+        }),
+        Test::own(kind, "outages_end", move || {
+            let mut engine = kind.start()?;
+            a_stopped_engine_is_unavailable(kind, &mut engine);
+            an_ended_engine_comes_back(kind, &mut engine);
+            Ok(())
+        }),
+    ]
+}
+
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// Waits for an answer, at most the tests' patience.
+fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+    answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
+}
+
+/// An operation that does not fit is answered with `Overloaded`, and the others are done.
+fn too_many_operations_are_overload(kind: Kind, urls: &str) {
+    let limits = StoreLimits::default().max_in_flight(ONE).max_waiting(ONE).timeout(PATIENCE);
+    let store = kind.connect::<Entity>(urls, &name_space(), limits).expect("it connects");
+    assert_eq!(settled(store.put(Entity::new(1, "first", 0.5))).unwrap(), Put::Created);
+    let answers: Vec<_> = (0..10_000).map(|_| store.get(&1, &mut |_| ())).collect();
+    let (mut done, mut overloaded) = (0, 0);
+    for answer in answers {
+        match settled(answer) {
+            Ok(_) => done += 1,
+            Err(RepoError::Overloaded) => overloaded += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(done > 0 && overloaded > 0, "{done} were done, {overloaded} were too many");
+    assert_eq!(store.fetch(&1).unwrap(), Some(Entity::new(1, "first", 0.5)));
+}
+
+/// Answers that are outstanding when a store is dropped come, and are results or `Closed`.
+fn a_dropped_store_answers_closed(kind: Kind, urls: &str) {
+    let limits = StoreLimits::default().max_in_flight(ONE);
+    let store = kind.connect::<Entity>(urls, &name_space(), limits).expect("it connects");
+    let puts: Vec<_> = (0..1_000).map(|id| store.put(Entity::new(id, "last", 1.0))).collect();
+    drop(store);
+    let mut closed = 0;
+    for put in puts {
+        match settled(put) {
+            Ok(_) => {}
+            Err(RepoError::Closed) => closed += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(closed > 0, "the drop waited for all operations");
+}
+
+/// What one store writes, another store with the same name space sees; a third with another name space does not.
+fn stores_share_an_engine(kind: Kind, urls: &str) {
+    let (shared, other) = (name_space(), name_space());
+    let connect =
+        |name_space: &str| kind.connect::<Entity>(urls, name_space, StoreLimits::default()).expect("it connects");
+    let (one, two, three) = (connect(&shared), connect(&shared), connect(&other));
+    let entity = Entity::new(1, "first", 0.5);
+    assert_eq!(settled(one.put(entity.clone())).unwrap(), Put::Created);
+    assert_eq!(two.fetch(&1).unwrap(), Some(entity.clone()));
+    assert_eq!(settled(two.put_if(entity.clone(), &Condition::absent())).unwrap().done(), None);
+    assert_eq!(settled(two.put(entity)).unwrap(), Put::Replaced);
+    assert_eq!((settled(one.len()).unwrap(), three.fetch(&1).unwrap()), (1, None));
+}
+
+/// The constructor returns an error that names the engine.
+fn an_absent_engine_is_an_error(kind: Kind) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let url = match kind {
+        Kind::Etcd => format!("http://{address}"),
+        Kind::Redis => format!("redis://{address}"),
+        Kind::Postgres => format!("postgres://user@{address}/none"),
+    };
+    let limits = StoreLimits::default().connect_timeout(Duration::from_millis(200));
+    let error = kind.connect::<Entity>(&url, "absent", limits).expect_err("nothing listens there").to_string();
+    assert!(error.starts_with(&format!("cannot connect to {}: ", kind.name())), "{error}");
+    println!("{error}");
+}
+
+fn a_bad_url_is_an_error(kind: Kind) {
+    let urls: &[&str] = match kind {
+        Kind::Etcd => {
+            &["", "127.0.0.1:2379", "http://", "http://127.0.0.1", "https://127.0.0.1:1", "http://127.0.0.1:1,"]
+        }
+        Kind::Redis => &["", "127.0.0.1:6379", "http://127.0.0.1", "rediss://127.0.0.1", "redis://127.0.0.1,"],
+        Kind::Postgres => &["nonsense", "postgres://127.0.0.1:x", "postgres://127.0.0.1/?sslmode=require"],
+    };
+    for url in urls {
+        let error = kind.connect::<Entity>(url, "bad", StoreLimits::default()).expect_err(url).to_string();
+        assert!(!error.starts_with("cannot connect"), "{url:?} was not checked: {error}");
+        println!("{error}");
+    }
+}
+
+/// An engine that stops answering is `Unavailable` after the timeout. It serves again once it goes on.
+fn a_stopped_engine_is_unavailable(kind: Kind, engine: &mut crate::Engine) {
+    let limits = StoreLimits::default().timeout(Duration::from_secs(1));
+    let store = kind.connect::<Entity>(&engine.urls(), &name_space(), limits).expect("it connects");
+    let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
+    assert_eq!(settled(store.put(before.clone())).unwrap(), Put::Created);
+    engine.stop();
+    let (get, put) = (store.get(&1, &mut |_| ()), store.put(after.clone()));
+    let (conditional, len) = (store.put_if(after.clone(), &Condition::absent()), store.len());
+    assert!(!get.is_now() && !put.is_now() && !conditional.is_now() && !len.is_now());
+    let errors = [settled(get).err(), settled(put).err(), settled(conditional).err(), settled(len).err()];
+    engine.resume();
+    for error in errors {
+        assert!(matches!(error, Some(RepoError::Unavailable(_))), "{error:?}");
+    }
+    let stored = wait_for("a store serves after its engine went on", || store.fetch(&1).ok());
+    // The put may have been done.
+    assert!(stored == Some(before) || stored == Some(after), "{stored:?}");
+    wait_for("a store writes after its engine went on", || settled(store.put(Entity::new(2, "new", 3.0))).ok());
+    assert_eq!(store.fetch(&2).unwrap(), Some(Entity::new(2, "new", 3.0)));
+}
+
+/// An engine that has ended is `Unavailable`. A store serves again once it is back, and a constructor waits for it.
+fn an_ended_engine_comes_back(kind: Kind, engine: &mut crate::Engine) {
+    let limits = StoreLimits::default().timeout(Duration::from_secs(1));
+    let (urls, name_space) = (engine.urls(), name_space());
+    let store = kind.connect::<Entity>(&urls, &name_space, limits.clone()).expect("it connects");
+    let entity = Entity::new(1, "before", 1.0);
+    assert_eq!(settled(store.put(entity.clone())).unwrap(), Put::Created);
+    engine.kill();
+    for _ in 0..3 {
+        let error = store.fetch(&1).expect_err("the engine has ended");
+        assert!(matches!(error, RepoError::Unavailable(_)), "{error:?}");
+    }
+    let late = thread::spawn(move || kind.connect::<Entity>(&urls, &name_space, limits.connect_timeout(PATIENCE)));
+    engine.restart();
+    let late = late.join().expect("the constructor does not panic").expect("it waits for the engine");
+    let stored = wait_for("a store serves after its engine came back", || store.fetch(&1).ok());
+    // These nodes of Redis keep nothing on disk.
+    assert_eq!(stored, (kind != Kind::Redis).then_some(entity));
+    assert_eq!(wait_for("a new store serves", || late.fetch(&1).ok()), stored);
+}

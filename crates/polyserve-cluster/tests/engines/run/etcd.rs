@@ -1,0 +1,127 @@
+//! An etcd cluster of three members.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{Folder, Missing, Process, free_port, output, program, wait_for};
+
+pub(crate) struct EtcdCluster {
+    members: Vec<EtcdMember>,
+    etcd: PathBuf,
+    etcdctl: PathBuf,
+    initial: String,
+    folder: Folder,
+}
+
+struct EtcdMember {
+    process: Option<Process>,
+    client: u16,
+    peer: u16,
+    /// The user that runs it, if it is not this one.
+    user: Option<String>,
+}
+
+/// The number of members.
+const MEMBERS: usize = 3;
+
+impl EtcdCluster {
+    /// Starts the members and waits until they have a leader.
+    pub(crate) fn start() -> Result<Self, Missing> {
+        let mut cluster = Self::prepared([None, None, None])?;
+        cluster.run();
+        Ok(cluster)
+    }
+
+    /// Chooses the ports. Starts nothing.
+    pub(crate) fn prepared(users: [Option<String>; MEMBERS]) -> Result<Self, Missing> {
+        let (etcd, etcdctl) = (program("etcd")?, program("etcdctl")?);
+        let make = |user| EtcdMember { process: None, client: free_port(), peer: free_port(), user };
+        let members: Vec<EtcdMember> = users.into_iter().map(make).collect();
+        let named = |(number, member): (usize, &EtcdMember)| format!("m{number}=http://127.0.0.1:{}", member.peer);
+        let initial = members.iter().enumerate().map(named).collect::<Vec<_>>().join(",");
+        Ok(Self { members, etcd, etcdctl, initial, folder: Folder::new("etcd") })
+    }
+
+    /// Starts all members and waits until they have a leader.
+    pub(crate) fn run(&mut self) {
+        (0..MEMBERS).for_each(|number| self.start_member(number));
+        self.leader();
+    }
+
+    /// Starts a member. A member that was started before has its data.
+    pub(crate) fn start_member(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        let folder = self.folder.path().join(format!("m{number}"));
+        if !folder.exists() {
+            std::fs::create_dir(&folder).expect("a directory can be made");
+            if let Some(user) = &member.user {
+                output(Command::new("chown").arg(user).arg(&folder));
+                output(Command::new("chmod").arg("700").arg(&folder));
+            }
+        }
+        let (client, peer) =
+            (format!("http://127.0.0.1:{}", member.client), format!("http://127.0.0.1:{}", member.peer));
+        let name = format!("m{number}");
+        let data = folder.join("data");
+        let args: Vec<&str> = vec![
+            "--name",
+            &name,
+            "--data-dir",
+            data.to_str().expect("the path is UTF-8"),
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+            "--initial-cluster",
+            &self.initial,
+            "--initial-cluster-state",
+            "new",
+            "--log-level",
+            "warn",
+        ];
+        let log = self.folder.path().join(format!("m{number}.log"));
+        member.process = Some(Process::start(&self.etcd, member.user.as_deref(), &args, &log));
+    }
+
+    /// The URLs of all members.
+    pub(crate) fn urls(&self) -> String {
+        let url = |member: &EtcdMember| format!("http://127.0.0.1:{}", member.client);
+        self.members.iter().map(url).collect::<Vec<_>>().join(",")
+    }
+
+    /// The client ports and the peer ports.
+    pub(crate) fn ports(&self) -> Vec<(u16, u16)> {
+        self.members.iter().map(|member| (member.client, member.peer)).collect()
+    }
+
+    pub(crate) fn member(&mut self, number: usize) -> &mut Process {
+        self.members[number].process.as_mut().expect("the member was started")
+    }
+
+    pub(crate) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.members.iter_mut().filter_map(|member| member.process.as_mut())
+    }
+
+    /// Waits until a member says that it leads. Returns its number.
+    pub(crate) fn leader(&mut self) -> usize {
+        wait_for("etcd elects a leader", || {
+            self.processes().for_each(Process::assert_runs);
+            (0..MEMBERS).find(|&number| self.leads(number))
+        })
+    }
+
+    /// Whether a member says that it leads.
+    fn leads(&self, number: usize) -> bool {
+        let url = format!("http://127.0.0.1:{}", self.members[number].client);
+        let mut command = Command::new(&self.etcdctl);
+        command.env("ETCDCTL_API", "3").args(["--command-timeout=2s", "--endpoints", &url]);
+        let status = command.args(["endpoint", "status", "--write-out=fields"]).output().expect("etcdctl can be run");
+        let text = String::from_utf8_lossy(&status.stdout);
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" : "));
+        field("\"MemberID\"").is_some_and(|own| field("\"Leader\"") == Some(own))
+    }
+}

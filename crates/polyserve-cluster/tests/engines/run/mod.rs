@@ -1,0 +1,179 @@
+//! Engines for tests: real ones, started on loopback, each in a directory and a process group of its own.
+
+pub(crate) mod etcd;
+pub(crate) mod postgres;
+pub(crate) mod redis;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// The max wait for an engine to start, to elect, or to be back.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a test cannot run here.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+/// Finds a program in `PATH`, and where Debian keeps the programs that are not in it.
+pub(crate) fn program(name: &str) -> Result<PathBuf, Missing> {
+    let mut folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    folders.extend(versions.map(|version| version.path().join("bin")));
+    let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| Missing(format!("{name} is not installed")))
+}
+
+/// Returns a port of the loopback address that is free now, and that no other call returns. It is outside of the range
+/// from which the system takes ports for clients.
+pub(crate) fn free_port() -> u16 {
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut taken = TAKEN.lock().unwrap();
+    let first = 12_000 + (std::process::id() % 1_700) as u16 * 11;
+    let free = |port: &u16| !taken.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let port = (first..32_000).chain(12_000..first).find(free).expect("a port is free");
+    taken.insert(port);
+    port
+}
+
+/// A directory that is removed when it is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        static COUNT: Mutex<u32> = Mutex::new(0);
+        let mut count = COUNT.lock().unwrap();
+        *count += 1;
+        let path = env::temp_dir().join(format!("polyserve-{name}-{}-{count}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory can be made");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process of an engine. Dropping it kills the process and all that it started.
+pub(crate) struct Process {
+    child: Child,
+    /// Its output.
+    pub(crate) log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program. Its output goes to a file. If this process is killed, so is the program: the thread that calls
+    /// this function has to live as long as the engine.
+    pub(crate) fn start(program: &Path, user: Option<&str>, args: &[impl AsRef<OsStr>], log: &Path) -> Self {
+        let out = fs::File::options().create(true).append(true).open(log).expect("a log can be opened");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(user) = user {
+            command.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+        }
+        command.arg("--").arg(program).args(args);
+        command.stdin(Stdio::null()).stdout(out.try_clone().expect("a log can be shared")).stderr(out);
+        let child =
+            command.process_group(0).current_dir("/tmp").spawn().expect("setpriv of util-linux starts programs");
+        Self { child, log: log.to_owned() }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let group = Pid::from_child(&self.child);
+        kill_process_group(group, signal).expect("the engine's process group is there");
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Stops it until [`resume`](Self::resume).
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Panics with the log if the process has ended.
+    pub(crate) fn assert_runs(&mut self) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            panic!("the engine ended with {status}: {}", self.tail());
+        }
+    }
+
+    /// The end of the log.
+    pub(crate) fn tail(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(4_000)..]).into_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a program to its end. Returns its output.
+///
+/// # Panics
+///
+/// Panics with the output if the program fails.
+pub(crate) fn output(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Waits until `ready` returns a value.
+///
+/// # Panics
+///
+/// Panics if it does not within [`PATIENCE`].
+pub(crate) fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = ready() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        // Between two looks at another process, which has no way to tell us.
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether something listens at a port of the loopback address.
+pub(crate) fn listens(port: u16) -> Option<()> {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(drop)
+}

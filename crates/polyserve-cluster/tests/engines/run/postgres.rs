@@ -1,0 +1,115 @@
+//! A PostgreSQL server.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{Folder, Missing, Process, free_port, output, program, wait_for};
+
+pub(crate) struct PostgresServer {
+    process: Process,
+    port: u16,
+    server: PathBuf,
+    user: Option<&'static str>,
+    folder: Folder,
+}
+
+impl PostgresServer {
+    /// Makes a database cluster and starts its server.
+    pub(crate) fn start() -> Result<Self, Missing> {
+        let (initdb, server) = (program("initdb")?, program("postgres")?);
+        // PostgreSQL refuses to run as root.
+        let user = rustix::process::geteuid().is_root().then_some("postgres");
+        if let Some(user) = user
+            && !std::fs::read_to_string("/etc/passwd")
+                .is_ok_and(|users| users.lines().any(|line| line.starts_with("postgres:")))
+        {
+            return Err(Missing(format!("root cannot run PostgreSQL, and there is no user {user}")));
+        }
+        let folder = Folder::new("postgres");
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).expect("a directory can be made");
+        let mut init = Command::new("setpriv");
+        if let Some(user) = user {
+            output(Command::new("chown").arg(user).arg(&data));
+            init.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+        }
+        init.arg("--").arg(initdb).args(["--auth=trust", "--username=polyserve", "--no-sync", "--locale=C"]);
+        output(init.args(["--encoding=UTF8", "-D"]).arg(&data).current_dir("/tmp"));
+        let port = free_port();
+        let process = run(&server, user, &folder, port);
+        let mut started = Self { process, port, server, user, folder };
+        started.wait_until_ready();
+        Ok(started)
+    }
+
+    /// Ends the server and all its children at once.
+    pub(crate) fn kill(&mut self) {
+        let children = self.children();
+        self.signal("KILL");
+        self.process.kill();
+        let is_there = |child: &String| std::path::Path::new("/proc").join(child).exists();
+        wait_for("PostgreSQL's processes end", || (!children.iter().any(is_there)).then_some(()));
+    }
+
+    /// Starts the server again after it was killed.
+    pub(crate) fn restart(&mut self) {
+        let _ = std::fs::remove_file(&self.process.log);
+        self.process = run(&self.server, self.user, &self.folder, self.port);
+        self.wait_until_ready();
+    }
+
+    fn wait_until_ready(&mut self) {
+        let log = self.process.log.clone();
+        wait_for("PostgreSQL accepts connections", || {
+            self.process.assert_runs();
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let (_, since) = text.rsplit_once("starting PostgreSQL")?;
+            since.contains("ready to accept connections").then_some(())
+        });
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Stops the server and the processes that serve its connections, which are in groups of their own.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    /// The processes that serve connections, and the server's other helpers.
+    fn children(&self) -> Vec<String> {
+        let own = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        children.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Sends a signal to the server and its children. A child may have ended in the meantime.
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{name}")).arg(self.process.id().to_string()).args(self.children());
+        let _ = kill.stderr(std::process::Stdio::null()).status();
+    }
+}
+
+impl Drop for PostgresServer {
+    /// Ends the connections' processes too: by themselves they end only when they are used.
+    fn drop(&mut self) {
+        self.signal("KILL");
+    }
+}
+
+fn run(server: &std::path::Path, user: Option<&'static str>, folder: &Folder, port: u16) -> Process {
+    let (data, port) = (folder.path().join("data"), port.to_string());
+    let data = data.to_str().expect("the path is UTF-8");
+    #[rustfmt::skip]
+    let args = [
+        "-D", data, "-p", &port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
+        "-c", "max_connections=200", "-c", "log_min_messages=warning",
+    ];
+    Process::start(server, user, &args, &folder.path().join("log"))
+}

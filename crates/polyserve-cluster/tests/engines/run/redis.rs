@@ -1,0 +1,132 @@
+//! A Redis Cluster of three masters, each with a replica.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Folder, Missing, Process, free_port, listens, output, program, wait_for};
+
+pub(crate) struct RedisNodes {
+    nodes: Vec<(u16, Process)>,
+    server: PathBuf,
+    /// The port of each node's cluster bus.
+    buses: Vec<u16>,
+    folder: Folder,
+}
+
+/// Three masters and three replicas.
+const NODES: usize = 6;
+
+impl RedisNodes {
+    /// Starts the nodes, and waits until all serve as a cluster.
+    pub(crate) fn start() -> Result<Self, Missing> {
+        let (server, cli): (PathBuf, PathBuf) = (program("redis-server")?, program("redis-cli")?);
+        let folder = Folder::new("redis");
+        let buses: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
+        let run = |bus: &u16| {
+            let port = free_port();
+            (port, run(&server, &folder, port, *bus))
+        };
+        let mut nodes: Vec<(u16, Process)> = buses.iter().map(run).collect();
+        for (port, process) in &mut nodes {
+            wait_for("redis-server listens", || {
+                process.assert_runs();
+                listens(*port)
+            });
+        }
+        let mut create = Command::new(cli);
+        create.args(["--cluster", "create"]).args(nodes.iter().map(|(port, _)| format!("127.0.0.1:{port}")));
+        output(create.args(["--cluster-replicas", "1", "--cluster-yes"]));
+        let cluster = Self { nodes, server, buses, folder };
+        cluster.wait_until_whole();
+        Ok(cluster)
+    }
+
+    /// Starts all nodes again after they were killed. They know their cluster, and have no data.
+    pub(crate) fn restart(&mut self) {
+        for ((port, process), bus) in self.nodes.iter_mut().zip(&self.buses) {
+            *process = run(&self.server, &self.folder, *port, *bus);
+        }
+        self.wait_until_whole();
+    }
+
+    /// Waits until each node sees all slots served, and each replica is connected to its master.
+    fn wait_until_whole(&self) {
+        for (port, _) in &self.nodes {
+            wait_for("the Redis cluster is whole", || {
+                let is_ok = ask(*port, "CLUSTER INFO")?.contains("cluster_state:ok");
+                let replication = ask(*port, "INFO replication")?;
+                let is_linked = replication.contains("role:master") || replication.contains("master_link_status:up");
+                (is_ok && is_linked).then_some(())
+            });
+        }
+    }
+
+    /// The URLs of all nodes.
+    pub(crate) fn urls(&self) -> String {
+        self.nodes.iter().map(|(port, _)| format!("redis://127.0.0.1:{port}")).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.nodes.iter_mut().map(|(_, process)| process)
+    }
+
+    /// The number of a master, and the ranges of its slots.
+    pub(crate) fn a_master(&self) -> (usize, Vec<(u16, u16)>) {
+        let found = self.nodes.iter().enumerate().find_map(|(number, (port, _))| {
+            let nodes = ask(*port, "CLUSTER NODES")?;
+            let own = nodes.lines().find(|line| line.contains("myself,master"))?;
+            let ranges = own.split(' ').skip(8).filter_map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                Some((first.parse().ok()?, last.parse().ok()?))
+            });
+            Some((number, ranges.collect()))
+        });
+        found.expect("a node is a master")
+    }
+
+    /// The slot of a key.
+    pub(crate) fn slot(&self, key: &str) -> u16 {
+        let answer = self.nodes.iter().find_map(|(port, _)| ask(*port, &format!("CLUSTER KEYSLOT {key}")));
+        answer.and_then(|slot| slot.trim().parse().ok()).expect("a node knows the slot of a key")
+    }
+
+    pub(crate) fn node(&mut self, number: usize) -> &mut Process {
+        &mut self.nodes[number].1
+    }
+}
+
+fn run(server: &Path, folder: &Folder, port: u16, bus: u16) -> Process {
+    let (log, data) = (folder.path().join(format!("{port}.log")), folder.path().join(port.to_string()));
+    std::fs::create_dir_all(&data).expect("a directory can be made");
+    let (port, bus, data) = (port.to_string(), bus.to_string(), data.to_str().expect("the path is UTF-8"));
+    #[rustfmt::skip]
+    let args = [
+        "--port", &port, "--cluster-port", &bus, "--bind", "127.0.0.1", "--dir", data,
+        "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--save", "", "--appendonly", "no",
+        // A replica that was just stopped may take over too.
+        "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+    ];
+    Process::start(server, None, &args, &log)
+}
+
+/// Sends a command to a node. Returns the text of its answer, or `None` if the node does not answer.
+fn ask(port: u16, command: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+    let mut answer = BufReader::new(stream);
+    let mut head = String::new();
+    answer.read_line(&mut head).ok()?;
+    match head.split_at_checked(1)? {
+        (":", number) => Some(number.to_owned()),
+        ("$", length) => {
+            let mut text = vec![0; length.trim().parse().ok()?];
+            answer.read_exact(&mut text).ok()?;
+            String::from_utf8(text).ok()
+        }
+        _ => None,
+    }
+}
