@@ -46,7 +46,7 @@ impl Error for ConnectError {
 
 /// Why an engine did not do what it was asked.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum EngineFailure {
     /// It was certainly not done, and another try may succeed.
     NotDone(Source),
     /// It may have been done, or may still be done.
@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     Rejected(Source),
 }
 
-impl Failure {
+impl EngineFailure {
     /// The error of the repo's operation. `engine` is the engine's name.
     pub(crate) fn into_repo_error(self, engine: &'static str) -> RepoError {
         let error = |what, source| Box::new(EngineError { engine, what, source });

@@ -23,7 +23,7 @@ use etcd_client::{
 use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::time::timeout;
 
-use crate::error::{ConnectError, Failure};
+use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored};
 
@@ -146,7 +146,7 @@ struct Members {
 
 impl Members {
     /// Connects to the member of this number, in turn. It is connected if it answers a read of its own data.
-    async fn open(&self, number: usize) -> Result<KvClient, Failure> {
+    async fn open(&self, number: usize) -> Result<KvClient, EngineFailure> {
         let url = &self.urls[number % self.urls.len()];
         let connected = timeout(self.patience, async {
             let mut client = Client::connect([url], Some(self.settings.clone())).await?.kv_client();
@@ -156,17 +156,17 @@ impl Members {
         match connected.await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(match sorted(error) {
-                Failure::Unknown(source) => Failure::NotDone(source),
+                EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
                 failure => failure,
             }),
-            Err(_) => Err(Failure::NotDone(format!("{url} does not answer within {:?}", self.patience).into())),
+            Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {:?}", self.patience).into())),
         }
     }
 
     /// The failure of a request. A member that fails is left.
-    fn failed(&self, connection: &Held<KvClient>, error: Error) -> Failure {
+    fn failed(&self, connection: &Held<KvClient>, error: Error) -> EngineFailure {
         let failure = sorted(error);
-        if !matches!(failure, Failure::Rejected(_)) {
+        if !matches!(failure, EngineFailure::Rejected(_)) {
             self.current.suspect(connection);
         }
         failure
@@ -179,7 +179,7 @@ impl Members {
         key: &str,
         revision: i64,
         operation: TxnOp,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EngineFailure> {
         let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
         let transaction = Txn::new().when([unchanged]).and_then([operation]);
         let done = connection.connection.clone().txn(transaction).await;
@@ -188,13 +188,13 @@ impl Members {
 }
 
 /// What an error means for the request. The numbers are the codes of gRPC.
-fn sorted(error: Error) -> Failure {
-    let Error::GRpcStatus(status) = &error else { return Failure::Unknown(error.into()) };
+fn sorted(error: Error) -> EngineFailure {
+    let Error::GRpcStatus(status) = &error else { return EngineFailure::Unknown(error.into()) };
     match (i32::from(status.code()), status.message()) {
-        (_, "etcdserver: no leader" | "etcdserver: too many requests") => Failure::NotDone(error.into()),
+        (_, "etcdserver: no leader" | "etcdserver: too many requests") => EngineFailure::NotDone(error.into()),
         // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
-        (1 | 2 | 4 | 10 | 13 | 14, _) => Failure::Unknown(error.into()),
-        _ => Failure::Rejected(error.into()),
+        (1 | 2 | 4 | 10 | 13 | 14, _) => EngineFailure::Unknown(error.into()),
+        _ => EngineFailure::Rejected(error.into()),
     }
 }
 
@@ -204,7 +204,7 @@ impl Engine for Members {
     /// The revision of the last write to the key.
     type Version = i64;
 
-    async fn connection(&self) -> Result<Held<KvClient>, Failure> {
+    async fn connection(&self) -> Result<Held<KvClient>, EngineFailure> {
         self.current.get(async |number| self.open(number).await).await
     }
 
@@ -212,7 +212,7 @@ impl Engine for Members {
         self.current.suspect(connection);
     }
 
-    async fn get(&self, connection: &Held<KvClient>, key: &str) -> Result<Option<Stored<i64>>, Failure> {
+    async fn get(&self, connection: &Held<KvClient>, key: &str) -> Result<Option<Stored<i64>>, EngineFailure> {
         let found = connection.connection.clone().get(key, None).await;
         let mut found = found.map_err(|error| self.failed(connection, error))?;
         Ok(found.take_kvs().pop().map(|pair| {
@@ -221,13 +221,13 @@ impl Engine for Members {
         }))
     }
 
-    async fn put(&self, connection: &Held<KvClient>, key: &str, value: &[u8]) -> Result<Put, Failure> {
+    async fn put(&self, connection: &Held<KvClient>, key: &str, value: &[u8]) -> Result<Put, EngineFailure> {
         let done = connection.connection.clone().put(key, value, Some(PutOptions::new().with_prev_key())).await;
         let done = done.map_err(|error| self.failed(connection, error))?;
         Ok(if done.prev_key().is_some() { Put::Replaced } else { Put::Created })
     }
 
-    async fn remove(&self, connection: &Held<KvClient>, key: &str) -> Result<Removed, Failure> {
+    async fn remove(&self, connection: &Held<KvClient>, key: &str) -> Result<Removed, EngineFailure> {
         let done = connection.connection.clone().delete(key, Some(DeleteOptions::new())).await;
         let done = done.map_err(|error| self.failed(connection, error))?;
         Ok(if done.deleted() > 0 { Removed::Removed } else { Removed::Absent })
@@ -239,16 +239,21 @@ impl Engine for Members {
         key: &str,
         seen: Option<&Stored<i64>>,
         value: &[u8],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EngineFailure> {
         let revision = seen.map_or(0, |seen| seen.version);
         self.transact(connection, key, revision, TxnOp::put(key, value, None)).await
     }
 
-    async fn remove_seen(&self, connection: &Held<KvClient>, key: &str, seen: &Stored<i64>) -> Result<bool, Failure> {
+    async fn remove_seen(
+        &self,
+        connection: &Held<KvClient>,
+        key: &str,
+        seen: &Stored<i64>,
+    ) -> Result<bool, EngineFailure> {
         self.transact(connection, key, seen.version, TxnOp::delete(key, None)).await
     }
 
-    async fn len(&self, connection: &Held<KvClient>, prefix: &str) -> Result<u64, Failure> {
+    async fn len(&self, connection: &Held<KvClient>, prefix: &str) -> Result<u64, EngineFailure> {
         let options = GetOptions::new().with_prefix().with_count_only();
         let found = connection.connection.clone().get(prefix, Some(options)).await;
         Ok(found.map_err(|error| self.failed(connection, error))?.count().unsigned_abs())

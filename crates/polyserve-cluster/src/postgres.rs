@@ -28,7 +28,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
-use crate::error::{ConnectError, Failure};
+use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored};
 
@@ -144,13 +144,13 @@ struct Pool {
     config: Config,
     table: String,
     timeout: Duration,
-    sessions: Vec<Renewed<Rc<Session>>>,
+    sessions: Vec<Renewed<Rc<PreparedClient>>>,
     /// The session of the next operation.
     next: Cell<usize>,
 }
 
 /// A connection with its statements.
-struct Session {
+struct PreparedClient {
     client: Client,
     get: Statement,
     put: Statement,
@@ -162,7 +162,7 @@ struct Session {
 }
 
 impl Pool {
-    async fn open(&self) -> Result<Rc<Session>, Failure> {
+    async fn open(&self) -> Result<Rc<PreparedClient>, EngineFailure> {
         let (client, connection) = self.config.connect(NoTls).await.map_err(not_open)?;
         // Reads and writes the socket, until the client is dropped or the connection fails.
         spawn_local(async move {
@@ -173,7 +173,7 @@ impl Pool {
         self.prepared(client).await.map(Rc::new).map_err(not_open)
     }
 
-    async fn prepared(&self, client: Client) -> Result<Session, Error> {
+    async fn prepared(&self, client: Client) -> Result<PreparedClient, Error> {
         let table = &self.table;
         // A statement that waits for a lock must not hold its connection longer than anything waits for it.
         client.batch_execute(&format!("SET statement_timeout = {}", self.timeout.as_millis().max(1))).await?;
@@ -184,7 +184,7 @@ impl Pool {
         }
         let prepare = async |sql: String| client.prepare(&sql).await;
         let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
-        Ok(Session {
+        Ok(PreparedClient {
             get: prepare(format!("SELECT value FROM {table} WHERE id = $1")).await?,
             // A row that was replaced has the replacing transaction in `xmax`.
             put: prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}")).await?,
@@ -198,9 +198,9 @@ impl Pool {
     }
 
     /// The failure of a statement. A session that is closed, or on a standby, is left.
-    fn failed(&self, connection: &Turn, error: Error) -> Failure {
+    fn failed(&self, connection: &PoolTurn, error: Error) -> EngineFailure {
         let failure = sorted(error);
-        if connection.held.connection.client.is_closed() || matches!(failure, Failure::NotDone(_)) {
+        if connection.held.connection.client.is_closed() || matches!(failure, EngineFailure::NotDone(_)) {
             self.suspect(connection);
         }
         failure
@@ -208,25 +208,25 @@ impl Pool {
 
     async fn execute(
         &self,
-        turn: &Turn,
+        turn: &PoolTurn,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, EngineFailure> {
         turn.session().client.execute(statement, values).await.map_err(|error| self.failed(turn, error))
     }
 
     async fn rows(
         &self,
-        turn: &Turn,
+        turn: &PoolTurn,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Option<Row>, Failure> {
+    ) -> Result<Option<Row>, EngineFailure> {
         turn.session().client.query_opt(statement, values).await.map_err(|error| self.failed(turn, error))
     }
 }
 
 /// What an error means for the statement.
-fn sorted(error: Error) -> Failure {
+fn sorted(error: Error) -> EngineFailure {
     match error.code() {
         // It was undone: the server was not ready, is a standby, or stopped the statement.
         Some(
@@ -236,19 +236,19 @@ fn sorted(error: Error) -> Failure {
             | &SqlState::READ_ONLY_SQL_TRANSACTION
             | &SqlState::CANNOT_CONNECT_NOW
             | &SqlState::TOO_MANY_CONNECTIONS,
-        ) => Failure::NotDone(error.into()),
+        ) => EngineFailure::NotDone(error.into()),
         // The server ends, or the connection does: a commit may have come before.
-        Some(&SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN) | None => Failure::Unknown(error.into()),
-        Some(_) => Failure::Rejected(error.into()),
+        Some(&SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN) | None => EngineFailure::Unknown(error.into()),
+        Some(_) => EngineFailure::Rejected(error.into()),
     }
 }
 
 /// What an error means for a session that is being opened. Nothing was written.
-fn not_open(error: Error) -> Failure {
+fn not_open(error: Error) -> EngineFailure {
     match sorted(error) {
-        Failure::Unknown(source) => Failure::NotDone(source),
+        EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
         // Another process creates the table at the same time.
-        Failure::Rejected(source) if is_race(&source) => Failure::NotDone(source),
+        EngineFailure::Rejected(source) if is_race(&source) => EngineFailure::NotDone(source),
         failure => failure,
     }
 }
@@ -259,13 +259,13 @@ fn is_race(source: &crate::error::Source) -> bool {
 }
 
 /// A session for one operation.
-struct Turn {
+struct PoolTurn {
     place: usize,
-    held: Held<Rc<Session>>,
+    held: Held<Rc<PreparedClient>>,
 }
 
-impl Turn {
-    fn session(&self) -> &Session {
+impl PoolTurn {
+    fn session(&self) -> &PreparedClient {
         &self.held.connection
     }
 }
@@ -276,46 +276,53 @@ fn escaped(id: &str) -> String {
 }
 
 /// JSON as a text.
-fn text(value: &[u8]) -> Result<&str, Failure> {
-    str::from_utf8(value).map_err(|error| Failure::Rejected(error.into()))
+fn text(value: &[u8]) -> Result<&str, EngineFailure> {
+    str::from_utf8(value).map_err(|error| EngineFailure::Rejected(error.into()))
 }
 
 impl Engine for Pool {
     const NAME: &'static str = "postgres";
-    type Connection = Turn;
+    type Connection = PoolTurn;
     /// The text of a value tells it from another one.
     type Version = ();
 
-    async fn connection(&self) -> Result<Turn, Failure> {
+    async fn connection(&self) -> Result<PoolTurn, EngineFailure> {
         let place = self.next.get() % self.sessions.len();
         self.next.set(place + 1);
         let held = self.sessions[place].get(async |_| self.open().await).await?;
-        Ok(Turn { place, held })
+        Ok(PoolTurn { place, held })
     }
 
-    fn suspect(&self, turn: &Turn) {
+    fn suspect(&self, turn: &PoolTurn) {
         self.sessions[turn.place].suspect(&turn.held);
     }
 
-    async fn get(&self, turn: &Turn, id: &str) -> Result<Option<Stored<()>>, Failure> {
+    async fn get(&self, turn: &PoolTurn, id: &str) -> Result<Option<Stored<()>>, EngineFailure> {
         let row = self.rows(turn, &turn.session().get, &[&escaped(id)]).await?;
         let value = row.map(|row| row.try_get::<_, String>(0)).transpose().map_err(|error| self.failed(turn, error))?;
         Ok(value.map(|value| Stored { value: value.into_bytes(), version: () }))
     }
 
-    async fn put(&self, turn: &Turn, id: &str, value: &[u8]) -> Result<Put, Failure> {
+    async fn put(&self, turn: &PoolTurn, id: &str, value: &[u8]) -> Result<Put, EngineFailure> {
         let row = self.rows(turn, &turn.session().put, &[&escaped(id), &text(value)?]).await?;
-        let row = row.ok_or_else(|| Failure::Rejected("a rule or trigger of the table dropped the row".into()))?;
+        let row =
+            row.ok_or_else(|| EngineFailure::Rejected("a rule or trigger of the table dropped the row".into()))?;
         let created = row.try_get(0).map_err(|error| self.failed(turn, error))?;
         Ok(if created { Put::Created } else { Put::Replaced })
     }
 
-    async fn remove(&self, turn: &Turn, id: &str) -> Result<Removed, Failure> {
+    async fn remove(&self, turn: &PoolTurn, id: &str) -> Result<Removed, EngineFailure> {
         let removed = self.execute(turn, &turn.session().remove, &[&escaped(id)]).await?;
         Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
     }
 
-    async fn put_over(&self, turn: &Turn, id: &str, seen: Option<&Stored<()>>, value: &[u8]) -> Result<bool, Failure> {
+    async fn put_over(
+        &self,
+        turn: &PoolTurn,
+        id: &str,
+        seen: Option<&Stored<()>>,
+        value: &[u8],
+    ) -> Result<bool, EngineFailure> {
         let (id, value, session) = (escaped(id), text(value)?, turn.session());
         let changed = match seen {
             None => self.execute(turn, &session.create, &[&id, &value]).await?,
@@ -324,12 +331,12 @@ impl Engine for Pool {
         Ok(changed > 0)
     }
 
-    async fn remove_seen(&self, turn: &Turn, id: &str, seen: &Stored<()>) -> Result<bool, Failure> {
+    async fn remove_seen(&self, turn: &PoolTurn, id: &str, seen: &Stored<()>) -> Result<bool, EngineFailure> {
         let values: [&(dyn ToSql + Sync); 2] = [&escaped(id), &text(&seen.value)?];
         Ok(self.execute(turn, &turn.session().remove_seen, &values).await? > 0)
     }
 
-    async fn len(&self, turn: &Turn, _prefix: &str) -> Result<u64, Failure> {
+    async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {
         let row = self.rows(turn, &turn.session().len, &[]).await?;
         let count: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| self.failed(turn, error))?;
         Ok(count.unwrap_or(0).unsigned_abs())

@@ -29,7 +29,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 
-use crate::error::{ConnectError, Failure};
+use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored};
 
@@ -148,7 +148,7 @@ impl Cluster {
         connection: &Held<ClusterConnection>,
         key: &str,
         command: Cmd,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EngineFailure> {
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let mut nodes = connection.connection.clone();
         let answer = nodes.route_command(command.clone(), RoutingInfo::SingleNode(to_master)).await;
@@ -168,7 +168,7 @@ impl Cluster {
         connection: &Held<ClusterConnection>,
         key: &str,
         command: Cmd,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EngineFailure> {
         if self.replicas == 0 {
             return self.ask(connection, key, command).await;
         }
@@ -179,7 +179,7 @@ impl Cluster {
         let nodes = connection.connection.clone();
         let both = [command, wait];
         let mut answers = match pipelined(nodes.clone(), &both, to_master).await {
-            Err(Failure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
+            Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
                 // A node forgets `ASKING` after one command: the one that follows.
                 Some(node) => {
                     let [command, wait] = both;
@@ -187,14 +187,14 @@ impl Cluster {
                     answers.remove(0);
                     answers
                 }
-                None => return Err(Failure::NotDone(source)),
+                None => return Err(EngineFailure::NotDone(source)),
             },
             answers => answers?,
         };
         let acknowledged: u32 = read(answers.pop())?;
         if acknowledged < self.replicas {
             let source = format!("{acknowledged} replicas have the write; {} have to", self.replicas);
-            return Err(Failure::Unknown(source.into()));
+            return Err(EngineFailure::Unknown(source.into()));
         }
         read(answers.pop())
     }
@@ -205,7 +205,7 @@ async fn pipelined(
     mut nodes: ClusterConnection,
     commands: &[Cmd],
     node: SingleNodeRoutingInfo,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, EngineFailure> {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
     let answers = nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)?;
@@ -223,7 +223,7 @@ fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
 }
 
 /// What an error means for the request.
-fn sorted(error: RedisError) -> Failure {
+fn sorted(error: RedisError) -> EngineFailure {
     use ServerErrorKind as Server;
     match error.kind() {
         ErrorKind::Server(
@@ -235,17 +235,17 @@ fn sorted(error: RedisError) -> Failure {
             | Server::BusyLoading
             | Server::ReadOnly,
         )
-        | ErrorKind::ClusterConnectionNotFound => Failure::NotDone(error.into()),
-        ErrorKind::Io if error.is_connection_refusal() => Failure::NotDone(error.into()),
-        ErrorKind::Io | ErrorKind::Parse => Failure::Unknown(error.into()),
-        _ => Failure::Rejected(error.into()),
+        | ErrorKind::ClusterConnectionNotFound => EngineFailure::NotDone(error.into()),
+        ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),
+        ErrorKind::Io | ErrorKind::Parse => EngineFailure::Unknown(error.into()),
+        _ => EngineFailure::Rejected(error.into()),
     }
 }
 
 /// Reads an answer as a `T`.
-fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, Failure> {
-    let answer = answer.ok_or_else(|| Failure::Rejected("an answer is missing".into()))?;
-    T::from_redis_value(answer).map_err(|error| Failure::Rejected(error.into()))
+fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, EngineFailure> {
+    let answer = answer.ok_or_else(|| EngineFailure::Rejected("an answer is missing".into()))?;
+    T::from_redis_value(answer).map_err(|error| EngineFailure::Rejected(error.into()))
 }
 
 impl Engine for Cluster {
@@ -254,8 +254,9 @@ impl Engine for Cluster {
     /// The bytes of a value tell it from another one.
     type Version = ();
 
-    async fn connection(&self) -> Result<Held<ClusterConnection>, Failure> {
-        let open = async |_| self.client.get_async_connection().await.map_err(|error| Failure::NotDone(error.into()));
+    async fn connection(&self) -> Result<Held<ClusterConnection>, EngineFailure> {
+        let open =
+            async |_| self.client.get_async_connection().await.map_err(|error| EngineFailure::NotDone(error.into()));
         self.current.get(open).await
     }
 
@@ -263,19 +264,19 @@ impl Engine for Cluster {
         self.current.suspect(connection);
     }
 
-    async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, Failure> {
+    async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {
         let value: Option<Vec<u8>> = self.ask(connection, key, Cmd::get(key)).await?;
         Ok(value.map(|value| Stored { value, version: () }))
     }
 
-    async fn put(&self, connection: &Held<ClusterConnection>, key: &str, value: &[u8]) -> Result<Put, Failure> {
+    async fn put(&self, connection: &Held<ClusterConnection>, key: &str, value: &[u8]) -> Result<Put, EngineFailure> {
         let mut set = Cmd::set(key, value);
         set.arg("GET");
         let replaced: Value = self.write(connection, key, set).await?;
         Ok(if replaced == Value::Nil { Put::Created } else { Put::Replaced })
     }
 
-    async fn remove(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Removed, Failure> {
+    async fn remove(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Removed, EngineFailure> {
         let removed: u64 = self.write(connection, key, Cmd::del(key)).await?;
         Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
     }
@@ -286,7 +287,7 @@ impl Engine for Cluster {
         key: &str,
         seen: Option<&Stored<()>>,
         value: &[u8],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EngineFailure> {
         let Some(seen) = seen else {
             return self.write(connection, key, Cmd::set_nx(key, value)).await;
         };
@@ -300,14 +301,14 @@ impl Engine for Cluster {
         connection: &Held<ClusterConnection>,
         key: &str,
         seen: &Stored<()>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EngineFailure> {
         let mut script = cmd("EVAL");
         script.arg(REMOVE_SEEN).arg(1).arg(key).arg(&seen.value);
         self.write(connection, key, script).await
     }
 
     /// Counts keys in a set: `SCAN` may show a key more than once.
-    async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, Failure> {
+    async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, EngineFailure> {
         let mut nodes = connection.connection.clone();
         let pattern = format!("{}*", escaped(prefix));
         let scan = |cursor: u64| {
@@ -317,11 +318,11 @@ impl Engine for Cluster {
         };
         let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
         let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
-        let first: Vec<(String, (u64, Vec<Vec<u8>>))> = read(Some(first))?;
+        let first: Vec<(String, Scanned)> = read(Some(first))?;
         let mut keys = HashSet::new();
         for (address, (mut cursor, mut found)) in first {
             let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
-            let port = port.parse().map_err(|_| Failure::Rejected(format!("{address} is no address").into()))?;
+            let port = port.parse().map_err(|_| EngineFailure::Rejected(format!("{address} is no address").into()))?;
             loop {
                 keys.extend(found.into_iter().map(Vec::into_boxed_slice));
                 if cursor == 0 {
@@ -335,6 +336,9 @@ impl Engine for Cluster {
         Ok(keys.len() as u64)
     }
 }
+
+/// The answer to `SCAN`: the next cursor, and keys.
+type Scanned = (u64, Vec<Vec<u8>>);
 
 /// A text as a pattern that matches only the text.
 fn escaped(text: &str) -> String {

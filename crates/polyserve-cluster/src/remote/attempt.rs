@@ -1,7 +1,7 @@
 //! Attempts: each operation ends by its deadline, and is repeated only if that is safe.
 //!
 //! A read is repeated until its deadline, each time over a connection that is not suspect. A write is repeated only
-//! after [`Failure::NotDone`]. This also holds for a put without a condition: the second copy of a put could undo another
+//! after [`EngineFailure::NotDone`]. This also holds for a put without a condition: the second copy of a put could undo another
 //! client's put that came in between, and no order explains that. A put that is repeated could also answer `Replaced` for
 //! the entity that it created itself.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout_at};
 
 use super::engine::Engine;
-use crate::error::Failure;
+use crate::error::EngineFailure;
 use crate::limits::StoreLimits;
 
 /// The pause after the first failed attempt. It doubles up to [`LONGEST_PAUSE`].
@@ -31,12 +31,12 @@ impl Attempts {
     pub(crate) async fn read<N: Engine, T>(
         &self,
         engine: &N,
-        attempt: impl AsyncFn(&N::Connection) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
+    ) -> Result<T, EngineFailure> {
         self.repeat(
             engine,
             attempt,
-            |failure| !matches!(failure, Failure::Rejected(_)),
+            |failure| !matches!(failure, EngineFailure::Rejected(_)),
             self.limits.timeout / READ_ATTEMPTS,
         )
         .await
@@ -46,18 +46,18 @@ impl Attempts {
     pub(crate) async fn write<N: Engine, T>(
         &self,
         engine: &N,
-        attempt: impl AsyncFn(&N::Connection) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.repeat(engine, attempt, |failure| matches!(failure, Failure::NotDone(_)), self.limits.timeout).await
+        attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
+    ) -> Result<T, EngineFailure> {
+        self.repeat(engine, attempt, |failure| matches!(failure, EngineFailure::NotDone(_)), self.limits.timeout).await
     }
 
     async fn repeat<N: Engine, T>(
         &self,
         engine: &N,
-        attempt: impl AsyncFn(&N::Connection) -> Result<T, Failure>,
-        may_repeat: impl Fn(&Failure) -> bool,
+        attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
+        may_repeat: impl Fn(&EngineFailure) -> bool,
         patience: Duration,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EngineFailure> {
         let mut pause = FIRST_PAUSE;
         loop {
             let failure = match self.once(engine, &attempt, patience).await {
@@ -77,17 +77,17 @@ impl Attempts {
     async fn once<N: Engine, T>(
         &self,
         engine: &N,
-        attempt: impl AsyncFn(&N::Connection) -> Result<T, Failure>,
+        attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
         patience: Duration,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EngineFailure> {
         let connection = timeout_at(self.deadline.into(), engine.connection()).await;
-        let connection = connection.map_err(|_| Failure::NotDone(self.late("no connection")))??;
+        let connection = connection.map_err(|_| EngineFailure::NotDone(self.late("no connection")))??;
         let until = self.deadline.min(Instant::now() + patience);
         match timeout_at(until.into(), attempt(&connection)).await {
             Ok(done) => done,
             Err(_) => {
                 engine.suspect(&connection);
-                Err(Failure::Unknown(self.late("no answer")))
+                Err(EngineFailure::Unknown(self.late("no answer")))
             }
         }
     }

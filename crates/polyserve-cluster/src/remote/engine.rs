@@ -2,7 +2,7 @@
 
 use polyserve_core::{Put, Removed};
 
-use crate::error::Failure;
+use crate::error::EngineFailure;
 
 /// A stored value.
 #[derive(Debug)]
@@ -27,17 +27,21 @@ pub(crate) trait Engine: 'static {
     /// What tells one value of a key from another: a revision, or nothing if the bytes of the value do.
     type Version: Send + 'static;
 
-    /// Returns an open connection. A failure is never [`Failure::Unknown`].
-    async fn connection(&self) -> Result<Self::Connection, Failure>;
+    /// Returns an open connection. A failure is never [`EngineFailure::Unknown`].
+    async fn connection(&self) -> Result<Self::Connection, EngineFailure>;
 
     /// Learns that there was no answer over this connection in time. Later operations get another connection.
     fn suspect(&self, connection: &Self::Connection);
 
-    async fn get(&self, connection: &Self::Connection, key: &str) -> Result<Option<Stored<Self::Version>>, Failure>;
+    async fn get(
+        &self,
+        connection: &Self::Connection,
+        key: &str,
+    ) -> Result<Option<Stored<Self::Version>>, EngineFailure>;
 
-    async fn put(&self, connection: &Self::Connection, key: &str, value: &[u8]) -> Result<Put, Failure>;
+    async fn put(&self, connection: &Self::Connection, key: &str, value: &[u8]) -> Result<Put, EngineFailure>;
 
-    async fn remove(&self, connection: &Self::Connection, key: &str) -> Result<Removed, Failure>;
+    async fn remove(&self, connection: &Self::Connection, key: &str) -> Result<Removed, EngineFailure>;
 
     /// Stores `value` if the key still has the value `seen`, or none. Returns whether it did.
     async fn put_over(
@@ -46,7 +50,7 @@ pub(crate) trait Engine: 'static {
         key: &str,
         seen: Option<&Stored<Self::Version>>,
         value: &[u8],
-    ) -> Result<bool, Failure>;
+    ) -> Result<bool, EngineFailure>;
 
     /// Removes the key if it still has the value `seen`. Returns whether it did.
     async fn remove_seen(
@@ -54,8 +58,8 @@ pub(crate) trait Engine: 'static {
         connection: &Self::Connection,
         key: &str,
         seen: &Stored<Self::Version>,
-    ) -> Result<bool, Failure>;
+    ) -> Result<bool, EngineFailure>;
 
     /// Returns the number of keys that begin with `prefix`.
-    async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, Failure>;
+    async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, EngineFailure>;
 }

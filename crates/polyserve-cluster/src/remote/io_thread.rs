@@ -17,11 +17,11 @@ use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 
 /// An operation. It starts a task on the I/O thread. The task holds the permit until it ends.
-type Job<N> = Box<dyn FnOnce(Rc<N>, OwnedSemaphorePermit) + Send>;
+type IoJob<N> = Box<dyn FnOnce(Rc<N>, OwnedSemaphorePermit) + Send>;
 
 /// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
 pub(crate) struct IoThread<N> {
-    jobs: mpsc::Sender<Job<N>>,
+    jobs: mpsc::Sender<IoJob<N>>,
     /// Dropping it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -73,7 +73,7 @@ impl<N: 'static> IoThread<N> {
         operation: impl AsyncFnOnce(Rc<N>) -> Result<T, RepoError> + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
         let (completer, answer) = promise(Err(RepoError::Closed));
-        let job: Job<N> = Box::new(move |engine, permit| {
+        let job: IoJob<N> = Box::new(move |engine, permit| {
             spawn_local(async move {
                 let result = operation(engine).await;
                 drop(permit);
@@ -89,7 +89,7 @@ impl<N: 'static> IoThread<N> {
 }
 
 /// Starts a task for each job while fewer than the max number are in flight.
-async fn serve<N>(engine: &Rc<N>, queue: &mut mpsc::Receiver<Job<N>>, max_in_flight: usize) {
+async fn serve<N>(engine: &Rc<N>, queue: &mut mpsc::Receiver<IoJob<N>>, max_in_flight: usize) {
     let free = Arc::new(Semaphore::new(max_in_flight));
     while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
         let Some(job) = queue.recv().await else { break };
@@ -98,7 +98,7 @@ async fn serve<N>(engine: &Rc<N>, queue: &mut mpsc::Receiver<Job<N>>, max_in_fli
 }
 
 /// The queue of jobs. When it is dropped, each job that is left is answered with `Closed`.
-struct Drained<N>(mpsc::Receiver<Job<N>>);
+struct Drained<N>(mpsc::Receiver<IoJob<N>>);
 
 impl<N> Drop for Drained<N> {
     fn drop(&mut self) {

@@ -33,7 +33,7 @@ use self::attempt::Attempts;
 pub(crate) use self::engine::{Engine, Stored};
 use self::io_thread::IoThread;
 pub(crate) use self::renewed::{Held, Renewed};
-use crate::error::{ConnectError, Failure};
+use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
 
 /// The max number of times that a write with a condition reads the entity again, because another write came in between.
@@ -69,9 +69,9 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let unreachable = |source| ConnectError::caused(format!("cannot connect to {}", N::NAME), source);
         match first.wait() {
             Ok(Ok(())) => Ok(Self { io, limits, prefix, entity: PhantomData }),
-            Ok(Err(Failure::NotDone(source) | Failure::Unknown(source) | Failure::Rejected(source))) => {
-                Err(unreachable(source))
-            }
+            Ok(Err(
+                EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source),
+            )) => Err(unreachable(source)),
             Err(error) => Err(unreachable(error.into())),
         }
     }
@@ -83,7 +83,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     /// Runs an operation on the I/O thread. Its time begins now.
     fn run<T: Send + 'static>(
         &self,
-        operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, Failure> + Send + 'static,
+        operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
         let attempts = Attempts { deadline: Instant::now() + self.limits.timeout, limits: self.limits.clone() };
         self.io.submit(async move |engine: Rc<N>| {
@@ -178,8 +178,8 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     }
 }
 
-fn conflicts() -> Failure {
-    Failure::NotDone(format!("other writes changed the entity at each of {MAX_CONFLICTS} tries").into())
+fn conflicts() -> EngineFailure {
+    EngineFailure::NotDone(format!("other writes changed the entity at each of {MAX_CONFLICTS} tries").into())
 }
 
 /// The JSON of an entity.
@@ -206,14 +206,14 @@ fn decoded<E: Identifiable>(value: &[u8]) -> Result<E, RepoError> {
 fn allows<E: Identifiable, N: Engine>(
     condition: &Condition,
     stored: Option<&Stored<N::Version>>,
-) -> Result<bool, Failure> {
+) -> Result<bool, EngineFailure> {
     let judged = isolate(|| {
         let stored: Option<E> = stored.map(|stored| decoded(&stored.value)).transpose()?;
         Ok::<bool, RepoError>(condition.allows(stored.as_ref()))
     });
     match judged {
-        Ok(judged) => judged.map_err(|error| Failure::Rejected(error.into())),
-        Err(panic) => Err(Failure::Rejected(format!("the entity's own code panicked: {panic}").into())),
+        Ok(judged) => judged.map_err(|error| EngineFailure::Rejected(error.into())),
+        Err(panic) => Err(EngineFailure::Rejected(format!("the entity's own code panicked: {panic}").into())),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
-use crate::error::Failure;
+use crate::error::EngineFailure;
 
 /// After a connection could not be opened, operations fail for this time without a try of their own.
 const REST: Duration = Duration::from_millis(20);
@@ -38,7 +38,10 @@ impl<C: Clone> Renewed<C> {
 
     /// Returns the connection. If there is none, one operation opens it and the others wait. `open` gets the number of
     /// the connection, so that each try can go to another node.
-    pub(crate) async fn get(&self, open: impl AsyncFn(usize) -> Result<C, Failure>) -> Result<Held<C>, Failure> {
+    pub(crate) async fn get(
+        &self,
+        open: impl AsyncFn(usize) -> Result<C, EngineFailure>,
+    ) -> Result<Held<C>, EngineFailure> {
         let current = Rc::clone(&self.current.borrow());
         let number = current.number;
         if let Some(connection) = current.connection.get() {
@@ -48,10 +51,13 @@ impl<C: Clone> Renewed<C> {
             if let Some((at, why)) = &*self.failed.borrow()
                 && at.elapsed() < REST
             {
-                return Err(Failure::NotDone(why.clone().into()));
+                return Err(EngineFailure::NotDone(why.clone().into()));
             }
             let opened = open(number).await;
-            if let Err(Failure::NotDone(source) | Failure::Unknown(source) | Failure::Rejected(source)) = &opened {
+            if let Err(
+                EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source),
+            ) = &opened
+            {
                 *self.failed.borrow_mut() = Some((Instant::now(), source.to_string()));
                 self.renew(number);
             }

@@ -15,7 +15,7 @@ use crate::run::{PATIENCE, free_port, wait_for};
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
         Test::shared(kind, "too_many_operations_are_overload", move |urls| {
-            too_many_operations_are_overload(kind, urls)
+            too_many_operations_are_overload(kind, urls);
         }),
         Test::shared(kind, "a_dropped_store_answers_closed", move |urls| a_dropped_store_answers_closed(kind, urls)),
         Test::shared(kind, "stores_share_an_engine", move |urls| stores_share_an_engine(kind, urls)),

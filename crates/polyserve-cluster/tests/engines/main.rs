@@ -5,6 +5,8 @@
 //! They fail if `POLYSERVE_ENGINES` is `required`.
 
 mod basics;
+mod faults;
+mod http;
 mod kind;
 mod run;
 
@@ -45,6 +47,9 @@ impl Test {
 }
 
 fn main() {
+    if http::serve_if_child() {
+        return;
+    }
     let mut args = Arguments::from_args();
     // As in the standard test harness.
     let threads = env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
@@ -122,6 +127,8 @@ fn tests(kind: Kind) -> Vec<Test> {
         }));
     }
     tests.extend(basics::tests(kind));
+    tests.extend(http::tests(kind));
+    tests.extend(faults::tests(kind));
     tests
 }
 

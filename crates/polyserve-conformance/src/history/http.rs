@@ -32,8 +32,25 @@ pub fn record_http(
     patience: Duration,
     control: &RecordingControl,
 ) -> Recording {
+    record_http_across(&[addr], form, workload, clients, patience, control)
+}
+
+/// Does the same as [`record_http`] with several servers that share their entities. The clients take the servers in turn.
+///
+/// # Panics
+///
+/// Panics if `addrs` is empty.
+pub fn record_http_across(
+    addrs: &[SocketAddr],
+    form: EntityForm,
+    workload: &RecordingWorkload,
+    clients: u32,
+    patience: Duration,
+    control: &RecordingControl,
+) -> Recording {
+    assert!(!addrs.is_empty(), "a recording needs a server");
     let mut recording = Recording::default();
-    let mut cleaner = HttpClient::new(addr, form, patience);
+    let mut cleaner = HttpClient::new(addrs[0], form, patience);
     for key in 0..workload.keys {
         if control.is_stopped() {
             return recording;
@@ -57,6 +74,7 @@ pub fn record_http(
     let (next, start_lock) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
+        let addr = addrs[process as usize % addrs.len()];
         let (mut client, mut operations) = (HttpClient::new(addr, form, patience), Vec::new());
         if start_lock.read().is_err() {
             return (operations, None); // a client's thread could not be started

@@ -75,7 +75,7 @@ use polyserve_core::{Put, Removed};
 
 pub use self::check::{CheckVerdict, check, check_within};
 pub use self::entity_form::EntityForm;
-pub use self::http::record_http;
+pub use self::http::{record_http, record_http_across};
 pub use self::json::ReadError;
 pub(crate) use self::outcome::outcome_of;
 pub(crate) use self::record::RepoClient;

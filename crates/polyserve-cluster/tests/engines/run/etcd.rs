@@ -114,6 +114,11 @@ impl EtcdCluster {
         })
     }
 
+    /// The member that says that it leads, other than `old`.
+    pub(crate) fn leader_but(&self, old: usize) -> Option<usize> {
+        (0..MEMBERS).filter(|number| *number != old).find(|&number| self.leads(number))
+    }
+
     /// Whether a member says that it leads.
     fn leads(&self, number: usize) -> bool {
         let url = format!("http://127.0.0.1:{}", self.members[number].client);

@@ -52,16 +52,17 @@ impl RedisNodes {
         self.wait_until_whole();
     }
 
-    /// Waits until each node sees all slots served, and each replica is connected to its master.
+    /// Waits until each node sees all slots served, and half of the nodes are replicas that are connected to a master.
     fn wait_until_whole(&self) {
-        for (port, _) in &self.nodes {
-            wait_for("the Redis cluster is whole", || {
+        wait_for("the Redis cluster is whole", || {
+            let mut replicas = 0;
+            for (port, _) in &self.nodes {
                 let is_ok = ask(*port, "CLUSTER INFO")?.contains("cluster_state:ok");
-                let replication = ask(*port, "INFO replication")?;
-                let is_linked = replication.contains("role:master") || replication.contains("master_link_status:up");
-                (is_ok && is_linked).then_some(())
-            });
-        }
+                replicas += usize::from(ask(*port, "INFO replication")?.contains("master_link_status:up"));
+                is_ok.then_some(())?;
+            }
+            (replicas == NODES / 2).then_some(())
+        });
     }
 
     /// The URLs of all nodes.

@@ -1,0 +1,257 @@
+//! Nodes that are killed or cut off while clients are recorded.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_cluster::StoreLimits;
+use polyserve_conformance::history::{
+    Action, CheckVerdict, History, Operation, ReadValue, RecordingControl, RecordingWorkload, check, record_in_process,
+    value_of,
+};
+use polyserve_core::repo::EntityRepoExt as _;
+use polyserve_core::{Entity, EntityRepo};
+
+use crate::Test;
+use crate::kind::{Kind, name_space};
+use crate::run::etcd::EtcdCluster;
+use crate::run::postgres::PostgresServer;
+use crate::run::redis::RedisNodes;
+use crate::run::{Missing, output, program, wait_for};
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    match kind {
+        Kind::Etcd => vec![
+            Test::own(kind, "a_killed_leader_loses_no_write", a_killed_leader_loses_no_write),
+            Test::own(kind, "a_stopped_leader_loses_no_write", a_stopped_leader_loses_no_write),
+            Test::own(kind, CUT_OFF, a_leader_that_is_cut_off_loses_no_write),
+        ],
+        Kind::Redis => vec![
+            Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_killed_master(0)),
+            Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_killed_master(1)),
+        ],
+        Kind::Postgres => vec![Test::own(kind, "a_killed_server_loses_no_write", a_killed_server_loses_no_write)],
+    }
+}
+
+const CUT_OFF: &str = "a_leader_that_is_cut_off_loses_no_write";
+
+/// The number of recorded clients.
+const CLIENTS: u32 = 4;
+
+fn limits() -> StoreLimits {
+    StoreLimits::default().timeout(Duration::from_secs(2))
+}
+
+/// Records clients of a store. While they run, causes a fault. Then reads every key.
+///
+/// # Panics
+///
+/// Panics if the history is not linearizable, so if an acknowledged write is lost.
+fn recorded_through(kind: Kind, urls: &str, fault: impl FnOnce()) {
+    let store: Arc<dyn EntityRepo> = kind.connect::<Entity>(urls, &name_space(), limits()).expect("it connects");
+    let workload = RecordingWorkload { operations: 8_192, keys: 32, first_key: 1, seed: 3 };
+    let control = RecordingControl::default();
+    let start = Instant::now();
+    let (recording, fault_at) = thread::scope(|scope| {
+        // If the fault panics, the clients end too.
+        let stop = OnDrop(|| control.stop());
+        let recording = scope.spawn(|| record_in_process(&store, &workload, CLIENTS, &control));
+        wait_for("a fourth of the load is done", || (control.done() >= workload.operations / 4).then_some(()));
+        let fault_at = nanos(start);
+        fault();
+        std::mem::forget(stop);
+        (recording.join().expect("the recording does not panic"), fault_at)
+    });
+    assert_eq!(recording.wrong, []);
+    let mut operations = recording.operations;
+    let since = operations.iter().filter(|operation| operation.called > fault_at && !operation.is_unknown()).count();
+    assert!(since > 0, "no operation was called and answered after the fault");
+    for key in 1..=workload.keys.cast_signed() {
+        let called = nanos(start);
+        let entity = wait_for("the store serves after a fault", || store.fetch(&key).ok());
+        let value = entity.map(|entity| value_of(key, entity.as_ref()).unwrap_or_else(|wrong| panic!("{wrong}")));
+        let read = value.map_or(ReadValue::Absent, ReadValue::Value);
+        let operation =
+            Operation { process: CLIENTS, key, action: Action::Get(Some(read)), called, returned: nanos(start) };
+        operations.push(operation);
+    }
+    let history = History::new(operations).unwrap_or_else(|invalid| panic!("{invalid}"));
+    println!("{}: {} operations, {} not answered", kind.name(), history.operations().len(), history.unknown());
+    assert_eq!(history.shows_nothing(), None);
+    let verdict = check(&history);
+    assert!(matches!(verdict, CheckVerdict::Linearizable), "{verdict:?}");
+}
+
+/// Runs a closure when it is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn nanos(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).expect("a test is short")
+}
+
+fn a_killed_leader_loses_no_write() -> Result<(), Missing> {
+    let mut etcd = EtcdCluster::start()?;
+    let urls = etcd.urls();
+    recorded_through(Kind::Etcd, &urls, || {
+        let leader = etcd.leader();
+        etcd.member(leader).kill();
+        wait_for("another member leads", || etcd.leader_but(leader));
+        etcd.start_member(leader);
+    });
+    Ok(())
+}
+
+/// A leader that is paused, and goes on after another was elected.
+fn a_stopped_leader_loses_no_write() -> Result<(), Missing> {
+    let mut etcd = EtcdCluster::start()?;
+    let urls = etcd.urls();
+    recorded_through(Kind::Etcd, &urls, || {
+        let leader = etcd.leader();
+        etcd.member(leader).stop();
+        wait_for("another member leads", || etcd.leader_but(leader));
+        etcd.member(leader).resume();
+    });
+    Ok(())
+}
+
+/// In this environment variable the child process learns that it is in a network of its own.
+const IN_NETWORK: &str = "POLYSERVE_TEST_IN_NETWORK";
+
+/// The leader keeps its clients, and loses the other members. It runs in a network name space of its own: its rules touch
+/// nothing else on this machine.
+fn a_leader_that_is_cut_off_loses_no_write() -> Result<(), Missing> {
+    if env::var_os(IN_NETWORK).is_some() {
+        return cut_off_in_this_network();
+    }
+    for name in ["etcd", "etcdctl", "ip", "nft", "unshare"] {
+        program(name)?;
+    }
+    // Rules tell the members apart by their users, and so need root.
+    let try_out = format!("ip link set lo up && nft {TABLE} && nft '{CHAIN}' && nft {ADD} ct mark 7 drop");
+    let tried = Command::new("unshare").args(["--net", "sh", "-c", &try_out]).output();
+    let tried = tried.map_err(|error| Missing(format!("no network name space: {error}")))?;
+    if !tried.status.success() {
+        let why = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+        return Err(Missing(format!("no network name space with packet rules: {why}")));
+    }
+    let mut child = Command::new("unshare");
+    child.args(["--net", "sh", "-c", r#"ip link set lo up && exec "$0" "$@""#]);
+    child.arg(env::current_exe().expect("this program has a path")).arg("--exact").arg(format!("etcd::{CUT_OFF}"));
+    let text = output(child.env(IN_NETWORK, "1"));
+    assert!(text.contains("1 passed"), "{text}");
+    Ok(())
+}
+
+const TABLE: &str = "add table inet polyserve";
+const CHAIN: &str = "add chain inet polyserve out { type filter hook output priority 0 ; }";
+const ADD: &str = "add rule inet polyserve out";
+
+fn cut_off_in_this_network() -> Result<(), Missing> {
+    let users = [0, 1, 2].map(|number: u32| (61_001 + number).to_string());
+    let mut etcd = EtcdCluster::prepared(users.clone().map(Some))?;
+    etcd.run();
+    let urls = etcd.urls();
+    let rule = |text: &str| _ = output(Command::new("nft").args(text.split(' ')));
+    rule(TABLE);
+    rule(CHAIN);
+    recorded_through(Kind::Etcd, &urls, || {
+        let leader = etcd.leader();
+        let peers: Vec<u16> = etcd.ports().into_iter().map(|(_, peer)| peer).collect();
+        // Every connection between the leader and another member is marked by its first packet from here, and then both
+        // directions are dropped.
+        for (number, peer) in peers.iter().enumerate() {
+            let side = if number == leader { "!= " } else { "" };
+            rule(&format!("{ADD} meta skuid {side}{} tcp dport {peer} ct mark set 7", users[leader]));
+        }
+        rule(&format!("{ADD} ct mark 7 drop"));
+        wait_for("another member leads", || etcd.leader_but(leader));
+        rule("flush chain inet polyserve out");
+    });
+    Ok(())
+}
+
+fn a_killed_server_loses_no_write() -> Result<(), Missing> {
+    let mut postgres = PostgresServer::start()?;
+    let url = postgres.url();
+    recorded_through(Kind::Postgres, &url, || {
+        postgres.kill();
+        postgres.restart();
+    });
+    Ok(())
+}
+
+/// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
+#[cfg(feature = "redis")]
+fn a_killed_master(replicas: u32) -> Result<(), Missing> {
+    use polyserve_cluster::{RedisCluster, RedisOptions};
+
+    let mut redis = RedisNodes::start()?;
+    let options = RedisOptions::default().limits(limits()).replicas(replicas);
+    let store = RedisCluster::<Entity>::connect(&redis.urls(), options).expect("it connects");
+    let (master, slots) = redis.a_master();
+    let is_lost_with_master = |redis: &RedisNodes, id: i64| {
+        let slot = redis.slot(&format!("polyserve:{id}"));
+        slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
+    };
+    let (next, over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let acknowledged = Mutex::new(BTreeMap::new());
+    let put = || {
+        while !over.load(Relaxed) {
+            let id = next.fetch_add(1, Relaxed);
+            let entity = Entity::new(id, format!("number {id}"), id as f64);
+            if store.put(entity.clone()).wait().is_ok() {
+                acknowledged.lock().unwrap().insert(id, entity);
+            }
+        }
+    };
+    let count = || acknowledged.lock().unwrap().len();
+    thread::scope(|scope| {
+        // Also if a wait below gives up.
+        let _over = OnDrop(|| over.store(true, Relaxed));
+        (0..16).for_each(|_| _ = scope.spawn(put));
+        wait_for("entities are put", || (count() >= 2_000).then_some(()));
+        redis.node(master).kill();
+        let killed_at = next.load(Relaxed);
+        let of_master = (killed_at + 16..).find(|id| is_lost_with_master(&redis, *id)).expect("ids do not end");
+        let entity = Entity::new(of_master, "after the failover", 0.5);
+        // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.
+        wait_for("a replica takes over", || match replicas {
+            0 => store.put(entity.clone()).wait().map(drop).ok(),
+            _ => store.fetch(&of_master).map(drop).ok(),
+        });
+    });
+    let mut lost = Vec::new();
+    let acknowledged = acknowledged.into_inner().unwrap();
+    for (id, entity) in &acknowledged {
+        let stored = wait_for("the store serves after the failover", || store.fetch(id).ok());
+        match stored {
+            None => lost.push(*id),
+            Some(stored) if stored.description == "after the failover" => {}
+            Some(stored) => assert_eq!(&stored, entity),
+        }
+    }
+    println!(
+        "redis_cluster, {replicas} replicas waited for: {} of {} acknowledged writes are lost with their master",
+        lost.len(),
+        acknowledged.len()
+    );
+    assert!(lost.iter().all(|id| is_lost_with_master(&redis, *id)), "lost by masters that live: {lost:?}");
+    assert!(replicas == 0 || lost.is_empty(), "a replica had them: {lost:?}");
+    Ok(())
+}
+
+#[cfg(not(feature = "redis"))]
+fn a_killed_master(_replicas: u32) -> Result<(), Missing> {
+    Kind::Redis.built()
+}

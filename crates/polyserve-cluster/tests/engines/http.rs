@@ -1,0 +1,135 @@
+//! Servers over the stores: many connections, and several processes in front of one engine.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
+
+use polyserve_async::servers::TokioTcp;
+use polyserve_cluster::StoreLimits;
+use polyserve_conformance::client::Client;
+use polyserve_conformance::history::{
+    CheckVerdict, EntityForm, History, RecordingControl, RecordingWorkload, check, record_http_across,
+};
+use polyserve_core::service::EntityService;
+use polyserve_core::{Entity, ServerConfig, ServerExt as _};
+
+use crate::Test;
+use crate::kind::{Kind, name_space};
+use crate::run::PATIENCE;
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    vec![
+        Test::shared(kind, "connections_start_no_threads", move |urls| connections_start_no_threads(kind, urls)),
+        Test::shared(kind, "four_processes_are_one_store", move |urls| four_processes_are_one_store(kind, urls)),
+    ]
+}
+
+const CONNECTIONS: usize = 256;
+
+/// A child process serves with two workers. Many connections put and get at the same time, and the process has as many
+/// threads as before.
+fn connections_start_no_threads(kind: Kind, urls: &str) {
+    let server = ServerProcess::start(kind, urls, &name_space());
+    // The first request has started all threads.
+    Client::connect(server.addr, PATIENCE).unwrap().ask(&get(0), 404);
+    let before = server.threads();
+    let (connected, checked) = (Barrier::new(CONNECTIONS + 1), Barrier::new(CONNECTIONS + 1));
+    let addr = server.addr;
+    let talk = |number: usize| {
+        let mut client = Client::connect(addr, PATIENCE).expect("it connects");
+        connected.wait();
+        client.ask(&put(number), 201);
+        let response = client.ask(&get(number), 200);
+        assert!(response.text().contains(&format!("\"description\":\"number {number}\"")), "{response:?}");
+        for _ in 0..8 {
+            client.ask(&get(number), 200);
+        }
+        checked.wait();
+    };
+    let during = thread::scope(|scope| {
+        let talk = &talk;
+        for number in 0..CONNECTIONS {
+            scope.spawn(move || talk(number));
+        }
+        connected.wait();
+        checked.wait();
+        server.threads()
+    });
+    assert_eq!(during, before, "threads with {CONNECTIONS} connections, and with one");
+}
+
+fn get(id: usize) -> Vec<u8> {
+    format!("GET /{id} HTTP/1.1\r\nHost: test\r\n\r\n").into_bytes()
+}
+
+fn put(id: usize) -> Vec<u8> {
+    let body = format!(r#"{{"id":{id},"description":"number {id}","value":0.5}}"#);
+    let length = body.len();
+    format!("PUT / HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// Clients of four server processes over one engine see one linearizable store.
+fn four_processes_are_one_store(kind: Kind, urls: &str) {
+    let name_space = name_space();
+    let servers: Vec<_> = (0..4).map(|_| ServerProcess::start(kind, urls, &name_space)).collect();
+    let addrs: Vec<SocketAddr> = servers.iter().map(|server| server.addr).collect();
+    let workload = RecordingWorkload { operations: 4_000, keys: 4, first_key: 1, seed: 7 };
+    let control = RecordingControl::default();
+    let recording = record_http_across(&addrs, EntityForm::Published, &workload, 8, PATIENCE, &control);
+    assert_eq!(recording.wrong, []);
+    let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
+    assert_eq!((history.unknown(), history.shows_nothing()), (0, None));
+    let verdict = check(&history);
+    assert!(matches!(verdict, CheckVerdict::Linearizable), "{verdict:?}");
+}
+
+/// What tells this program that it is a server: the store's name, the engine's URLs and the name space.
+const SERVE: &str = "POLYSERVE_TEST_SERVE";
+
+/// A server in a child process. Dropping it ends the process.
+struct ServerProcess {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl ServerProcess {
+    fn start(kind: Kind, urls: &str, name_space: &str) -> Self {
+        let mut command = Command::new(env::current_exe().expect("this program has a path"));
+        command.env(SERVE, format!("{}|{urls}|{name_space}", kind.name())).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("this program can be started");
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut address).expect("it can be read");
+        let addr = address.trim().parse().unwrap_or_else(|_| panic!("a server printed {address:?}"));
+        Self { child, addr }
+    }
+
+    /// The number of its threads.
+    fn threads(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the server runs").count()
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In a child process: serves until the parent ends. Elsewhere returns false.
+pub(crate) fn serve_if_child() -> bool {
+    let Ok(order) = env::var(SERVE) else { return false };
+    let [name, urls, name_space] = order.split('|').collect::<Vec<_>>()[..] else { panic!("{order:?}") };
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).expect("a store has this name");
+    let store = kind.connect::<Entity>(urls, name_space, StoreLimits::default()).expect("it connects");
+    let server = TokioTcp::new(ServerConfig::default().workers(2)).expect("the settings are valid");
+    let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", running.local_addr()).and_then(|()| out.flush()).expect("the parent reads the address");
+    let _ = std::io::stdin().read(&mut [0]);
+    true
+}
