@@ -10,6 +10,7 @@ pub(crate) struct Stored<V> {
     /// The JSON of the entity.
     pub(crate) value: Vec<u8>,
     /// What tells this value from a later one under the same key.
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only etcd has revisions"))]
     pub(crate) version: V,
 }
 

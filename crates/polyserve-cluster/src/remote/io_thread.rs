@@ -49,15 +49,12 @@ impl<N: 'static> IoThread<N> {
                 Err(error) => return drop(started.send(error)),
             };
             drop(started);
-            let mut queue = Drained(queue);
+            let queue = Drained(queue);
             runtime.block_on(async {
-                let engine = Rc::new(open());
-                tokio::select! {
-                    _ = stopped => {}
-                    () = serve(&engine, &mut queue.0, max_in_flight) => {}
-                }
+                spawn_local(serve(Rc::new(open()), queue, max_in_flight));
+                let _ = stopped.await;
             });
-            // Dropping the runtime drops all tasks and with them their completers. A resolver may hang: it is left behind.
+            // This drops all tasks, and with them their completers. A resolver may hang: its thread is left behind.
             runtime.shutdown_background();
         });
         let thread = thread.map_err(cannot)?;
@@ -89,11 +86,11 @@ impl<N: 'static> IoThread<N> {
 }
 
 /// Starts a task for each job while fewer than the max number are in flight.
-async fn serve<N>(engine: &Rc<N>, queue: &mut mpsc::Receiver<IoJob<N>>, max_in_flight: usize) {
+async fn serve<N>(engine: Rc<N>, mut queue: Drained<N>, max_in_flight: usize) {
     let free = Arc::new(Semaphore::new(max_in_flight));
     while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
-        let Some(job) = queue.recv().await else { break };
-        job(Rc::clone(engine), permit);
+        let Some(job) = queue.0.recv().await else { break };
+        job(Rc::clone(&engine), permit);
     }
 }
 

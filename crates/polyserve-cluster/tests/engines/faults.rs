@@ -17,7 +17,7 @@ use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{Entity, EntityRepo};
 
 use crate::Test;
-use crate::kind::{Kind, name_space};
+use crate::kind::{Kind, connect_redis, name_space};
 use crate::run::etcd::EtcdCluster;
 use crate::run::postgres::PostgresServer;
 use crate::run::redis::RedisNodes;
@@ -191,17 +191,15 @@ fn a_killed_server_loses_no_write() -> Result<(), Missing> {
     Ok(())
 }
 
-/// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
-#[cfg(feature = "redis")]
-fn a_killed_master(replicas: u32) -> Result<(), Missing> {
-    use polyserve_cluster::{RedisCluster, RedisOptions};
+const PREFIX: &str = "failover:";
 
+/// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
+fn a_killed_master(replicas: u32) -> Result<(), Missing> {
     let mut redis = RedisNodes::start()?;
-    let options = RedisOptions::default().limits(limits()).replicas(replicas);
-    let store = RedisCluster::<Entity>::connect(&redis.urls(), options).expect("it connects");
+    let store = connect_redis(&redis.urls(), PREFIX, replicas, limits()).expect("it connects");
     let (master, slots) = redis.a_master();
     let is_lost_with_master = |redis: &RedisNodes, id: i64| {
-        let slot = redis.slot(&format!("polyserve:{id}"));
+        let slot = redis.slot(&format!("{PREFIX}{id}"));
         slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
     };
     let (next, over) = (AtomicI64::new(0), AtomicBool::new(false));
@@ -249,9 +247,4 @@ fn a_killed_master(replicas: u32) -> Result<(), Missing> {
     assert!(lost.iter().all(|id| is_lost_with_master(&redis, *id)), "lost by masters that live: {lost:?}");
     assert!(replicas == 0 || lost.is_empty(), "a replica had them: {lost:?}");
     Ok(())
-}
-
-#[cfg(not(feature = "redis"))]
-fn a_killed_master(_replicas: u32) -> Result<(), Missing> {
-    Kind::Redis.built()
 }

@@ -51,7 +51,7 @@ impl Kind {
     }
 
     /// Connects a store to an engine. Stores with one name space share their entities.
-    #[allow(unused_variables, reason = "a build without a store does not use them")]
+    #[allow(unused_variables, clippy::needless_pass_by_value, reason = "a build without a store does not use them")]
     pub(crate) fn connect<E: Identifiable>(
         self,
         urls: &str,
@@ -78,6 +78,23 @@ impl Kind {
             _ => unreachable!("no test of a store runs without its feature"),
         }
     }
+}
+
+/// Connects a store to a Redis Cluster. Its writes wait for this number of replicas.
+#[allow(unused_variables, clippy::needless_pass_by_value, reason = "a build without the store does not use them")]
+pub(crate) fn connect_redis(
+    urls: &str,
+    prefix: &str,
+    replicas: u32,
+    limits: StoreLimits,
+) -> Result<Arc<dyn EntityRepo>, ConnectError> {
+    #[cfg(feature = "redis")]
+    {
+        let options = polyserve_cluster::RedisOptions::default().prefix(prefix).replicas(replicas).limits(limits);
+        Ok(Arc::new(polyserve_cluster::RedisCluster::<polyserve_core::Entity>::connect(urls, options)?))
+    }
+    #[cfg(not(feature = "redis"))]
+    unreachable!("no test of a store runs without its feature")
 }
 
 /// A name space that no other test of this run has.
