@@ -110,7 +110,7 @@ sub source {
 for my $crate (@crates) {
     my $top = -d "crates/$crate" ? "crates/$crate" : $crate;
     my %types;
-    my @files = grep { !m{^benches/(peers|ladder)/} } split /\n/, `git ls-files '$top/*.rs'`;
+    my @files = grep { !m{^benches/(peers|ladder|engines)/} } split /\n/, `git ls-files '$top/*.rs'`;
     source($crate, $_, \%types) for grep { -e } @files;
     for my $name (sort keys %types) {
         my @places = @{$types{$name}};

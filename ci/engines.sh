@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The durable store next to embedded engines with one transaction for each PUT, in turn: writes, group commit on a slow disk,
+# reads next to the repo in memory, and the start with a million entities. Two minutes, after a build of one.
+# ci/engines.sh [writes|delay|reads|start|all] [WRITERS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+cargo run -q --release --locked --manifest-path benches/engines/Cargo.toml --target-dir target/engines -- "$@"
