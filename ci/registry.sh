@@ -65,8 +65,10 @@ if [ ! -d "$bin" ] && [ -d "$root/target/debug/.fingerprint" ]; then
     tar --create --directory "$root/target/debug" --exclude='*polyserve*' deps build .fingerprint | tar --extract --directory "$bin"
 fi
 # With the features of the whole workspace, as the tests of the tree.
+# Other crates have tests of the same name: the kit over the catalog is the one of `polyserve`.
 kit=$(cargo build -q --workspace --bin polyserve --test kit --message-format=json |
-    grep -o '"executable":"[^"]*/kit-[^"]*"' | cut -d'"' -f4)
+    grep -F 'crates/polyserve/tests/kit.rs"' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
+[ -x "$kit" ] || { echo "not one executable of the kit's tests: $kit" >&2; exit 1; }
 
 step "polyserve list"
 for name in dummy_store dummy_server; do
