@@ -22,7 +22,7 @@ step ci/msrv.sh
 # 15 seconds. That each package builds alone takes minutes: ci/deep.sh package.
 step cargo package --workspace --no-verify --allow-dirty -q
 
-for features in "" threadpool memory dashmap papaya scc durable env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool memory dashmap papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
@@ -47,9 +47,9 @@ never() {
 
 echo; echo "== the arrows between crates point one way"
 never polyserve-sys 'polyserve.*'
-never polyserve-core 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
-never polyserve-memory 'polyserve-(threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
-never polyserve-durable 'polyserve-(memory|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-core 'polyserve-(memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
+never polyserve-memory 'polyserve-(cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-durable 'polyserve-(memory|cluster|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
 never polyserve-threadpool 'polyserve-(memory|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
 never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
@@ -58,17 +58,17 @@ never polyserve-async 'async-io|async-executor|futures-executor' --no-default-fe
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor' --no-default-features --features tower
 never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
-never polyserve-cluster 'polyserve-(memory|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
+never polyserve-cluster 'polyserve-(memory|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-cluster 'etcd-client|redis|tokio-postgres' --no-default-features
 never polyserve-cluster 'redis|tokio-postgres' --no-default-features --features etcd
 never polyserve-cluster 'etcd-client|tokio-postgres' --no-default-features --features redis
 never polyserve-cluster 'etcd-client|redis' --no-default-features --features postgres
 never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experiments|cli)|polyserve|tokio|hyper|mio'
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
-never polyserve 'polyserve-(async|memory|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
+never polyserve 'polyserve-(async|memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
 # What the README's first command builds.
-never polyserve-examples 'polyserve-(async|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
+never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
 never polyserve 'polyserve-(conformance|lab|load|report|experiments|cli)|clap|criterion' --all-features
 never polyserve-report 'polyserve.*'
 never polyserve-lab 'polyserve-(experiments|cli)'

@@ -1,6 +1,6 @@
 //! Measures the durable store, next to embedded engines with one transaction for each PUT.
 //!
-//! `polyserve-engines PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`. Files go to a new directory in the present
+//! `polyserve-embedded-engines PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`. Files go to a new directory in the present
 //! one, which is removed at the end.
 
 mod engine;

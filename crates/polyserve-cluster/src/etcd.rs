@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored};
+use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
 /// A store in an etcd cluster.
 ///
@@ -106,6 +106,19 @@ impl<E: Identifiable> Etcd<E> {
         }
         let open = move || Members { urls, settings, patience, current: Renewed::new() };
         Ok(Self { remote: Remote::connect(limits, prefix, open)? })
+    }
+
+    /// Connects to a new, empty store, with a prefix of its own. The entities are removed when the store is dropped. For
+    /// measurements and tests.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`connect`](Self::connect).
+    pub fn temporary(urls: &str, options: EtcdOptions) -> Result<Self, ConnectError> {
+        let prefix = format!("{}{}", unique_name(), options.prefix);
+        let mut store = Self::connect(urls, options.prefix(prefix))?;
+        store.remote.make_temporary();
+        Ok(store)
     }
 }
 
@@ -257,5 +270,10 @@ impl Engine for Members {
         let options = GetOptions::new().with_prefix().with_count_only();
         let found = connection.connection.clone().get(prefix, Some(options)).await;
         Ok(found.map_err(|error| self.failed(connection, error))?.count().unsigned_abs())
+    }
+
+    async fn clear(&self, connection: &Held<KvClient>, prefix: &str) -> Result<(), EngineFailure> {
+        let done = connection.connection.clone().delete(prefix, Some(DeleteOptions::new().with_prefix())).await;
+        done.map(drop).map_err(|error| self.failed(connection, error))
     }
 }

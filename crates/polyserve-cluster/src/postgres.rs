@@ -30,7 +30,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
 use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored};
+use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
 /// A store in a table of PostgreSQL.
 ///
@@ -125,6 +125,19 @@ impl<E: Identifiable> Postgres<E> {
             next: Cell::new(0),
         };
         Ok(Self { remote: Remote::connect(limits, String::new(), open)? })
+    }
+
+    /// Connects to a new, empty store, with a table of its own. The entities are removed when the store is dropped. For
+    /// measurements and tests.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`connect`](Self::connect).
+    pub fn temporary(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
+        let table = format!("{}_{}", options.table, unique_name());
+        let mut store = Self::connect(url, options.table(table))?;
+        store.remote.make_temporary();
+        Ok(store)
     }
 }
 
@@ -340,5 +353,11 @@ impl Engine for Pool {
         let row = self.rows(turn, &turn.session().len, &[]).await?;
         let count: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| self.failed(turn, error))?;
         Ok(count.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Drops the table.
+    async fn clear(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
+        let dropped = turn.session().client.batch_execute(&format!("DROP TABLE IF EXISTS {}", self.table)).await;
+        dropped.map_err(|error| self.failed(turn, error))
     }
 }

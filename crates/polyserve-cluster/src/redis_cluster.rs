@@ -31,7 +31,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisE
 
 use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored};
+use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
 /// A store in a Redis Cluster.
 ///
@@ -121,6 +121,19 @@ impl<E: Identifiable> RedisCluster<E> {
             .map_err(|error| ConnectError::caused("the Redis URLs do not describe a cluster", error))?;
         let open = move || Cluster { client, replicas, patience, current: Renewed::new() };
         Ok(Self { remote: Remote::connect(limits, prefix, open)? })
+    }
+
+    /// Connects to a new, empty store, with a prefix of its own. The entities are removed when the store is dropped. For
+    /// measurements and tests.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`connect`](Self::connect).
+    pub fn temporary(urls: &str, options: RedisOptions) -> Result<Self, ConnectError> {
+        let prefix = format!("{}{}", unique_name(), options.prefix);
+        let mut store = Self::connect(urls, options.prefix(prefix))?;
+        store.remote.make_temporary();
+        Ok(store)
     }
 }
 
@@ -309,32 +322,46 @@ impl Engine for Cluster {
 
     /// Counts keys in a set: `SCAN` may show a key more than once.
     async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, EngineFailure> {
-        let mut nodes = connection.connection.clone();
-        let pattern = format!("{}*", escaped(prefix));
-        let scan = |cursor: u64| {
-            let mut scan = cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
-            scan
-        };
-        let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
-        let first: Vec<(String, Scanned)> = read(Some(first))?;
-        let mut keys = HashSet::new();
-        for (address, (mut cursor, mut found)) in first {
-            let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
-            let port = port.parse().map_err(|_| EngineFailure::Rejected(format!("{address} is no address").into()))?;
-            loop {
-                keys.extend(found.into_iter().map(Vec::into_boxed_slice));
-                if cursor == 0 {
-                    break;
-                }
-                let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-                let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master)).await;
-                (cursor, found) = read(Some(next.map_err(sorted)?))?;
-            }
-        }
-        Ok(keys.len() as u64)
+        Ok(keys(connection, prefix).await?.len() as u64)
     }
+
+    async fn clear(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<(), EngineFailure> {
+        for key in keys(connection, prefix).await? {
+            let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(&*key, SlotAddr::Master));
+            let mut nodes = connection.connection.clone();
+            nodes.route_command(Cmd::unlink(&*key), RoutingInfo::SingleNode(to_master)).await.map_err(sorted)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the keys that begin with `prefix`. It visits all keys of the database.
+async fn keys(connection: &Held<ClusterConnection>, prefix: &str) -> Result<HashSet<Box<[u8]>>, EngineFailure> {
+    let mut nodes = connection.connection.clone();
+    let pattern = format!("{}*", escaped(prefix));
+    let scan = |cursor: u64| {
+        let mut scan = cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+        scan
+    };
+    let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
+    let first: Vec<(String, Scanned)> = read(Some(first))?;
+    let mut keys = HashSet::new();
+    for (address, (mut cursor, mut found)) in first {
+        let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+        let port = port.parse().map_err(|_| EngineFailure::Rejected(format!("{address} is no address").into()))?;
+        loop {
+            keys.extend(found.into_iter().map(Vec::into_boxed_slice));
+            if cursor == 0 {
+                break;
+            }
+            let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+            let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master)).await;
+            (cursor, found) = read(Some(next.map_err(sorted)?))?;
+        }
+    }
+    Ok(keys)
 }
 
 /// The answer to `SCAN`: the next cursor, and keys.

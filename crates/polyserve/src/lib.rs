@@ -67,7 +67,7 @@
 //! * The seams, re-exported from `polyserve-core`: [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`net`],
 //!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root. [`serving`] is the
 //!   toolkit for authors of servers; it is unstable.
-//! * The strategies, by feature: [`memory`], `durable`, [`threadpool`] and `runtimes`.
+//! * The strategies, by feature: [`memory`], `durable`, `cluster`, [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
 //!
@@ -81,6 +81,7 @@
 //! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
 //! | `scc` | yes | the repo over the bucket-locked map of the `scc` crate |
 //! | `durable` | no | a durable store over any repo in memory, in `durable` |
+//! | `etcd`, `redis`, `postgres` | no | a store over that engine, in `cluster`; `etcd` is built with `protoc` |
 //! | `tokio` | no | servers and executors on tokio, in `runtimes` |
 //! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
 //! | `tower` | no | a service as a `tower::Service`; with `hyper`, a `tower::Service` as a server |
@@ -131,6 +132,12 @@ pub mod memory {
 #[cfg(feature = "durable")]
 pub mod durable {
     pub use polyserve_durable::*;
+}
+
+/// Stores over etcd, Redis Cluster and PostgreSQL.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+pub mod cluster {
+    pub use polyserve_cluster::*;
 }
 
 /// Thread pools, and the servers on threads.

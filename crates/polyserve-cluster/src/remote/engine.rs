@@ -63,4 +63,7 @@ pub(crate) trait Engine: 'static {
 
     /// Returns the number of keys that begin with `prefix`.
     async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, EngineFailure>;
+
+    /// Removes all keys that begin with `prefix`.
+    async fn clear(&self, connection: &Self::Connection, prefix: &str) -> Result<(), EngineFailure>;
 }

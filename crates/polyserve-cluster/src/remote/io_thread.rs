@@ -107,12 +107,20 @@ impl<N> Drop for Drained<N> {
     }
 }
 
+impl<N> IoThread<N> {
+    /// Returns whether the caller runs on the I/O thread.
+    pub(crate) fn is_current(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.thread().id() == thread::current().id())
+    }
+}
+
 impl<N> Drop for IoThread<N> {
     fn drop(&mut self) {
         drop(self.stop.take());
-        let Some(thread) = self.thread.take() else { return };
         // A waker may hold the last reference to the store. A thread cannot wait for itself.
-        if thread.thread().id() != thread::current().id() {
+        if !self.is_current()
+            && let Some(thread) = self.thread.take()
+        {
             let _ = thread.join();
         }
     }

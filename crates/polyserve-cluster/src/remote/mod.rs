@@ -22,6 +22,7 @@ mod engine;
 mod io_thread;
 mod renewed;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Instant;
@@ -40,11 +41,13 @@ use crate::limits::StoreLimits;
 const MAX_CONFLICTS: u32 = 100;
 
 /// A repo over an engine.
-pub(crate) struct Remote<E, N> {
+pub(crate) struct Remote<E, N: Engine> {
     io: IoThread<N>,
     limits: StoreLimits,
     /// The engine's keys are this text and the id.
     prefix: String,
+    /// Whether dropping it removes its entities.
+    is_temporary: bool,
     entity: PhantomData<fn() -> E>,
 }
 
@@ -68,12 +71,17 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         });
         let unreachable = |source| ConnectError::caused(format!("cannot connect to {}", N::NAME), source);
         match first.wait() {
-            Ok(Ok(())) => Ok(Self { io, limits, prefix, entity: PhantomData }),
+            Ok(Ok(())) => Ok(Self { io, limits, prefix, is_temporary: false, entity: PhantomData }),
             Ok(Err(
                 EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source),
             )) => Err(unreachable(source)),
             Err(error) => Err(unreachable(error.into())),
         }
+    }
+
+    /// Removes the entities when the repo is dropped.
+    pub(crate) fn make_temporary(&mut self) {
+        self.is_temporary = true;
     }
 
     fn key(&self, id: &E::Id) -> String {
@@ -176,6 +184,32 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             attempts.read(engine, async |connection| engine.len(connection, &prefix).await).await
         })
     }
+}
+
+impl<E, N: Engine> Drop for Remote<E, N> {
+    /// Removes the entities of a temporary repo, within its timeout.
+    fn drop(&mut self) {
+        // The last reference may be dropped by a waker on the I/O thread, which cannot wait for itself.
+        if !self.is_temporary || self.io.is_current() {
+            return;
+        }
+        let attempts = Attempts { deadline: Instant::now() + self.limits.timeout, limits: self.limits.clone() };
+        let prefix = std::mem::take(&mut self.prefix);
+        let cleared = self.io.submit(async move |engine: Rc<N>| {
+            let cleared = attempts.read(&*engine, async |connection| engine.clear(connection, &prefix).await).await;
+            cleared.map_err(|failure| failure.into_repo_error(N::NAME))
+        });
+        if let Err(error) = cleared.wait() {
+            tracing::warn!(%error, "a temporary store cannot be removed");
+        }
+    }
+}
+
+/// Returns a text that begins the keys of one temporary store. It has letters, digits and `_`.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+pub(crate) fn unique_name() -> String {
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("temporary_{random:016x}_")
 }
 
 fn conflicts() -> EngineFailure {

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use polyserve_cluster::StoreLimits;
 use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{Answer, Condition, Entity, Put, RepoError};
+use polyserve_engines::PATIENCE;
+use polyserve_engines::process::{free_port, wait_for};
 
 use crate::Test;
-use crate::kind::{Kind, name_space};
-use crate::run::{PATIENCE, free_port, wait_for};
+use crate::kind::{Connect as _, Engine, Kind, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
@@ -19,6 +20,9 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
         }),
         Test::shared(kind, "a_dropped_store_answers_closed", move |urls| a_dropped_store_answers_closed(kind, urls)),
         Test::shared(kind, "stores_share_an_engine", move |urls| stores_share_an_engine(kind, urls)),
+        Test::shared(kind, "a_temporary_store_leaves_nothing", move |urls| {
+            a_temporary_store_leaves_nothing(kind, urls);
+        }),
         Test::own(kind, "an_absent_engine_is_an_error", move || {
             an_absent_engine_is_an_error(kind);
             Ok(())
@@ -92,6 +96,18 @@ fn stores_share_an_engine(kind: Kind, urls: &str) {
     assert_eq!((settled(one.len()).unwrap(), three.fetch(&1).unwrap()), (1, None));
 }
 
+/// A temporary store is empty, and removes its entities when it is dropped.
+fn a_temporary_store_leaves_nothing(kind: Kind, urls: &str) {
+    let (one, two) = (kind.connect_temporary(urls).expect("it connects"), kind.connect_temporary(urls).unwrap());
+    for id in 0..100 {
+        assert_eq!(settled(one.put(Entity::new(id, "temporary", 0.5))).unwrap(), Put::Created);
+    }
+    assert_eq!((settled(one.len()).unwrap(), settled(two.len()).unwrap()), (100, 0));
+    assert!(kind.count_temporary(urls) > 0);
+    drop((one, two));
+    assert_eq!(kind.count_temporary(urls), 0);
+}
+
 /// The constructor returns an error that names the engine.
 fn an_absent_engine_is_an_error(kind: Kind) {
     let address = format!("127.0.0.1:{}", free_port());
@@ -122,7 +138,7 @@ fn a_bad_url_is_an_error(kind: Kind) {
 }
 
 /// An engine that stops answering is `Unavailable` after the timeout. It serves again once it goes on.
-fn a_stopped_engine_is_unavailable(kind: Kind, engine: &mut crate::Engine) {
+fn a_stopped_engine_is_unavailable(kind: Kind, engine: &mut Engine) {
     let limits = StoreLimits::default().timeout(Duration::from_secs(1));
     let store = kind.connect::<Entity>(&engine.urls(), &name_space(), limits).expect("it connects");
     let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
@@ -144,7 +160,7 @@ fn a_stopped_engine_is_unavailable(kind: Kind, engine: &mut crate::Engine) {
 }
 
 /// An engine that has ended is `Unavailable`. A store serves again once it is back, and a constructor waits for it.
-fn an_ended_engine_comes_back(kind: Kind, engine: &mut crate::Engine) {
+fn an_ended_engine_comes_back(kind: Kind, engine: &mut Engine) {
     let limits = StoreLimits::default().timeout(Duration::from_secs(1));
     let (urls, name_space) = (engine.urls(), name_space());
     let store = kind.connect::<Entity>(&urls, &name_space, limits.clone()).expect("it connects");

@@ -15,13 +15,14 @@ use polyserve_conformance::history::{
 };
 use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{Entity, EntityRepo};
+use polyserve_engines::Missing;
+use polyserve_engines::etcd::EtcdCluster;
+use polyserve_engines::postgres::PostgresServer;
+use polyserve_engines::process::{output, program, wait_for};
+use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
-use crate::kind::{Kind, connect_redis, name_space};
-use crate::run::etcd::EtcdCluster;
-use crate::run::postgres::PostgresServer;
-use crate::run::redis::RedisNodes;
-use crate::run::{Missing, output, program, wait_for};
+use crate::kind::{Connect as _, Kind, connect_redis, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {

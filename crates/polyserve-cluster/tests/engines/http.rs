@@ -16,10 +16,10 @@ use polyserve_conformance::history::{
 };
 use polyserve_core::service::EntityService;
 use polyserve_core::{Entity, ServerConfig, ServerExt as _};
+use polyserve_engines::PATIENCE;
 
 use crate::Test;
-use crate::kind::{Kind, name_space};
-use crate::run::PATIENCE;
+use crate::kind::{Connect as _, Kind, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![

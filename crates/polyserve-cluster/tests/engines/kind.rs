@@ -1,37 +1,38 @@
-//! The stores under test, and their engines.
+//! The stores under test.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use polyserve_cluster::{ConnectError, StoreLimits};
-use polyserve_core::{EntityRepo, Identifiable};
+use polyserve_core::{Entity, EntityRepo, Identifiable};
+use polyserve_engines::Missing;
+use polyserve_engines::process::{output, program};
 
-use crate::run::etcd::EtcdCluster;
-use crate::run::postgres::PostgresServer;
-use crate::run::redis::RedisNodes;
-use crate::run::{Missing, Process};
+pub(crate) use polyserve_engines::{Engine, EngineKind as Kind};
 
-/// A store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Etcd,
-    Redis,
-    Postgres,
+/// The store over an engine.
+pub(crate) trait Connect: Copy {
+    /// Returns an error if this build does not have the store.
+    fn built(self) -> Result<(), Missing>;
+
+    /// Connects a store to an engine. Stores with one name space share their entities.
+    fn connect<E: Identifiable>(
+        self,
+        urls: &str,
+        name_space: &str,
+        limits: StoreLimits,
+    ) -> Result<Arc<dyn EntityRepo<E>>, ConnectError>;
+
+    /// Connects a store that removes its entities when it is dropped.
+    fn connect_temporary(self, urls: &str) -> Result<Arc<dyn EntityRepo>, ConnectError>;
+
+    /// Returns the number of keys or tables of temporary stores.
+    fn count_temporary(self, urls: &str) -> u64;
 }
 
-impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Etcd, Self::Redis, Self::Postgres];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Etcd => "etcd",
-            Self::Redis => "redis_cluster",
-            Self::Postgres => "postgres",
-        }
-    }
-
-    /// Whether this build has the store.
-    pub(crate) fn built(self) -> Result<(), Missing> {
+impl Connect for Kind {
+    fn built(self) -> Result<(), Missing> {
         let (feature, is_on) = match self {
             Self::Etcd => ("etcd", cfg!(feature = "etcd")),
             Self::Redis => ("redis", cfg!(feature = "redis")),
@@ -40,19 +41,8 @@ impl Kind {
         if is_on { Ok(()) } else { Err(Missing(format!("the feature `{feature}` is off"))) }
     }
 
-    /// Starts an engine.
-    pub(crate) fn start(self) -> Result<Engine, Missing> {
-        self.built()?;
-        Ok(match self {
-            Self::Etcd => Engine::Etcd(EtcdCluster::start()?),
-            Self::Redis => Engine::Redis(RedisNodes::start()?),
-            Self::Postgres => Engine::Postgres(PostgresServer::start()?),
-        })
-    }
-
-    /// Connects a store to an engine. Stores with one name space share their entities.
     #[allow(unused_variables, clippy::needless_pass_by_value, reason = "a build without a store does not use them")]
-    pub(crate) fn connect<E: Identifiable>(
+    fn connect<E: Identifiable>(
         self,
         urls: &str,
         name_space: &str,
@@ -73,6 +63,45 @@ impl Kind {
             Self::Postgres => {
                 let options = polyserve_cluster::PostgresOptions::default().table(name_space);
                 Ok(Arc::new(polyserve_cluster::Postgres::<E>::connect(urls, options.limits(limits))?))
+            }
+            #[allow(unreachable_patterns)]
+            _ => unreachable!("no test of a store runs without its feature"),
+        }
+    }
+
+    #[allow(unused_variables, reason = "a build without a store does not use them")]
+    fn connect_temporary(self, urls: &str) -> Result<Arc<dyn EntityRepo>, ConnectError> {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Etcd => Ok(Arc::new(polyserve_cluster::Etcd::<Entity>::temporary(urls, Default::default())?)),
+            #[cfg(feature = "redis")]
+            Self::Redis => {
+                Ok(Arc::new(polyserve_cluster::RedisCluster::<Entity>::temporary(urls, Default::default())?))
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres => Ok(Arc::new(polyserve_cluster::Postgres::<Entity>::temporary(urls, Default::default())?)),
+            #[allow(unreachable_patterns)]
+            _ => unreachable!("no test of a store runs without its feature"),
+        }
+    }
+
+    #[allow(unused_variables, reason = "a build without a store does not use them")]
+    fn count_temporary(self, urls: &str) -> u64 {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Etcd => {
+                let options = polyserve_cluster::EtcdOptions::default().prefix("temporary_");
+                polyserve_cluster::Etcd::<Entity>::connect(urls, options).unwrap().len().wait().unwrap()
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis => {
+                let options = polyserve_cluster::RedisOptions::default().prefix("temporary_");
+                polyserve_cluster::RedisCluster::<Entity>::connect(urls, options).unwrap().len().wait().unwrap()
+            }
+            Self::Postgres => {
+                let mut psql = Command::new(program("psql").expect("it comes with PostgreSQL"));
+                let sql = r"SELECT count(*) FROM pg_tables WHERE tablename LIKE '%temporary\_%'";
+                output(psql.args([urls, "-Atc", sql])).trim().parse().expect("psql prints a number")
             }
             #[allow(unreachable_patterns)]
             _ => unreachable!("no test of a store runs without its feature"),
@@ -101,56 +130,4 @@ pub(crate) fn connect_redis(
 pub(crate) fn name_space() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("t{}", COUNT.fetch_add(1, Relaxed))
-}
-
-/// A running engine.
-pub(crate) enum Engine {
-    Etcd(EtcdCluster),
-    Redis(RedisNodes),
-    Postgres(PostgresServer),
-}
-
-impl Engine {
-    pub(crate) fn urls(&self) -> String {
-        match self {
-            Self::Etcd(etcd) => etcd.urls(),
-            Self::Redis(redis) => redis.urls(),
-            Self::Postgres(postgres) => postgres.url(),
-        }
-    }
-
-    /// Stops all nodes, until [`resume`](Self::resume).
-    pub(crate) fn stop(&mut self) {
-        match self {
-            Self::Etcd(etcd) => etcd.processes().for_each(|process| process.stop()),
-            Self::Redis(redis) => redis.processes().for_each(|process| process.stop()),
-            Self::Postgres(postgres) => postgres.stop(),
-        }
-    }
-
-    pub(crate) fn resume(&mut self) {
-        match self {
-            Self::Etcd(etcd) => etcd.processes().for_each(|process| process.resume()),
-            Self::Redis(redis) => redis.processes().for_each(|process| process.resume()),
-            Self::Postgres(postgres) => postgres.resume(),
-        }
-    }
-
-    /// Ends all nodes, as `kill -9` does.
-    pub(crate) fn kill(&mut self) {
-        match self {
-            Self::Etcd(etcd) => etcd.processes().for_each(Process::kill),
-            Self::Redis(redis) => redis.processes().for_each(Process::kill),
-            Self::Postgres(postgres) => postgres.kill(),
-        }
-    }
-
-    /// Starts all nodes again, and waits until they serve.
-    pub(crate) fn restart(&mut self) {
-        match self {
-            Self::Etcd(etcd) => etcd.run(),
-            Self::Redis(redis) => redis.restart(),
-            Self::Postgres(postgres) => postgres.restart(),
-        }
-    }
 }

@@ -8,7 +8,6 @@ mod basics;
 mod faults;
 mod http;
 mod kind;
-mod run;
 
 use std::env;
 use std::io::Write as _;
@@ -18,9 +17,9 @@ use libtest_mimic::{Arguments, Trial};
 use polyserve_cluster::StoreLimits;
 use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
+use polyserve_engines::{Missing, PATIENCE};
 
-use crate::kind::{Engine, Kind, name_space};
-use crate::run::{Missing, PATIENCE};
+use crate::kind::{Connect as _, Engine, Kind, name_space};
 
 /// A test of a store.
 pub(crate) struct Test {

@@ -3,11 +3,11 @@
 //! Invariant: the printed code is the compiled code. A macro makes the constructor and its text from the same tokens. The
 //! tokens are in a scope with the prelude, and this file imports no strategy.
 
+pub(super) mod located;
+
 use polyserve::prelude::*;
 use polyserve_core::service::{Echo, Page, Welcome};
 
-#[cfg(feature = "durable")]
-use super::LocatedRepo;
 #[cfg(feature = "memory")]
 use super::Suits;
 #[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol"))]
@@ -64,9 +64,7 @@ pub(super) fn catalog() -> Catalog {
     let catalog = futures(catalog);
     #[cfg(feature = "memory")]
     let catalog = memory(catalog);
-    #[cfg(feature = "durable")]
-    let catalog = catalog.with_located_repo(durable());
-    services(catalog)
+    services(located::all().into_iter().fold(catalog, Catalog::with_located_repo))
 }
 
 #[cfg(feature = "threadpool")]
@@ -374,44 +372,6 @@ fn memory(catalog: Catalog) -> Catalog {
 /// The promises of a repo that works on the caller's thread.
 #[cfg(feature = "memory")]
 const REPO: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::Volatile];
-
-/// The durable store over `sharded`, or over any other repo in memory.
-#[cfg(feature = "durable")]
-fn durable() -> LocatedRepo {
-    use std::sync::Arc;
-
-    use polyserve_core::entity::NamedEntity;
-    use polyserve_durable::Durable;
-
-    const PROMISES: &[Promise] = &[Promise::Linearizable, Promise::AnswersNowOrLater, Promise::Durable];
-    let summary = "a log with group commit under a repo in memory";
-    let at = move |path: &str, over: Option<&super::RepoEntry>| {
-        let name = over.map_or_else(|| format!("durable:{path}"), |over| format!("durable/{}:{path}", over.name));
-        let [kept, empty, named] = [(); 3].map(|()| path.to_owned());
-        let Some(over) = over else {
-            let code = format!("polyserve::durable::Durable::open({path:?}, Sharded::new())?");
-            return Entry::repo(&name, summary, PROMISES, move || {
-                Ok(Arc::new(Durable::temporary(&empty, Sharded::new())?))
-            })
-            .with_open(move || Ok(Arc::new(Durable::open(&kept, Sharded::new())?)))
-            .with_named(move || Ok(Arc::new(Durable::temporary(&named, Sharded::of::<NamedEntity>())?)))
-            .with_code(BuildCode::new(Some("durable"), code));
-        };
-        let (make, made) = (Arc::clone(&over.make), Arc::clone(&over.make));
-        let entry = Entry::repo(&name, summary, PROMISES, move || Ok(Arc::new(Durable::temporary(&empty, make()?)?)))
-            .with_open(move || Ok(Arc::new(Durable::open(&kept, made()?)?)));
-        let code = over.code.as_ref().map(|code| {
-            let expression = format!("polyserve::durable::Durable::open({path:?}, {})?", code.expression);
-            BuildCode::new(Some("durable"), expression)
-        });
-        let entry = super::RepoEntry { code, ..entry };
-        match over.named.clone() {
-            Some(make) => entry.with_named(move || Ok(Arc::new(Durable::temporary(&named, make()?)?))),
-            None => entry,
-        }
-    };
-    LocatedRepo::new("durable", summary, "PATH", PROMISES, at).with_repos()
-}
 
 fn services(catalog: Catalog) -> Catalog {
     catalog

@@ -451,12 +451,18 @@ impl Catalog {
         match located {
             Some(located) if over.is_none() || located.over_repos => {
                 if location.is_empty() {
-                    return Err(UnknownName::without_location(name, &format!("{head}:{}", located.location)));
+                    return Err(UnknownName::without(name, format!("a location: {head}:{}", located.location)));
                 }
                 let over = over.map(|over| find("repo", &self.repos, over)).transpose()?;
                 Ok(located.at(location, over))
             }
             _ => {
+                let of_feature =
+                    builtin::located::FEATURES.iter().find(|(known, _)| located.is_none() && *known == kind);
+                if let Some((_, feature)) = of_feature {
+                    let missing = format!("the feature `{feature}`, which this program is built without");
+                    return Err(UnknownName::without(name, missing));
+                }
                 let forms = self.located_repos.iter().map(LocatedRepo::form);
                 find("repo", &self.repos, name)
                     .cloned()

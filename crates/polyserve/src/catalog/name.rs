@@ -19,18 +19,18 @@ pub struct UnknownName {
     kind: &'static str,
     name: String,
     known: Vec<String>,
-    /// If only the location is missing: the form with a location.
-    form: Option<String>,
+    /// What is missing if the name is known.
+    missing: Option<String>,
 }
 
 impl UnknownName {
     pub(crate) fn new(kind: &'static str, name: &str, known: Vec<String>) -> Self {
-        Self { kind, name: name.to_owned(), known, form: None }
+        Self { kind, name: name.to_owned(), known, missing: None }
     }
 
-    /// Creates the error of a name that needs a location: `form` has it.
-    pub(super) fn without_location(name: &str, form: &str) -> Self {
-        Self { form: Some(form.to_owned()), ..Self::new("repo", name, Vec::new()) }
+    /// Creates the error of a repo without what it needs: a location, or a feature.
+    pub(super) fn without(name: &str, missing: String) -> Self {
+        Self { missing: Some(missing), ..Self::new("repo", name, Vec::new()) }
     }
 
     /// Adds `name` to the known names.
@@ -55,8 +55,8 @@ impl UnknownName {
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(form) = &self.form {
-            return write!(f, "the {} {:?} needs a location: {form}", self.kind, self.name);
+        if let Some(missing) = &self.missing {
+            return write!(f, "the {} {:?} needs {missing}", self.kind, self.name);
         }
         write!(f, "there is no {} {:?}", self.kind, self.name)?;
         if let Some(near) = self.suggestion() {

@@ -38,6 +38,8 @@ pub enum Promise {
     Volatile,
     /// A repo answers a write after it is on the disk. No crash takes back an answered write, or a value that a read has shown.
     Durable,
+    /// Several processes, on several machines, serve the entities of one repo.
+    Shared,
     /// A reference sends the same answer to every request.
     FixedAnswer,
     /// A reference closes the connection after an answer.
@@ -66,6 +68,7 @@ impl fmt::Display for Promise {
             Self::BoundedMailboxes => "bounded mailboxes",
             Self::Volatile => "volatile",
             Self::Durable => "durable",
+            Self::Shared => "shared by processes",
             Self::FixedAnswer => "a fixed answer",
             Self::ClosesAfterAnswer => "closes after it",
             Self::Other(words) => words,

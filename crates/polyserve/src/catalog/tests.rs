@@ -204,3 +204,20 @@ fn a_programs_own_entry_has_no_tags_and_no_code() {
     let tagged = mine.with_tags(&[Tag::Quick]).with_code(BuildCode::new(None, "Mine"));
     assert!(tagged.has(Tag::Quick) && !tagged.has(Tag::Scale) && tagged.code.is_some());
 }
+
+/// A program is built without some features: the error names the feature, and not a list of other repos.
+#[test]
+fn a_repo_of_a_feature_that_is_off_is_named_with_it() {
+    let catalog = Catalog::builtin();
+    for (kind, feature) in builtin::located::FEATURES {
+        let found = catalog.repo(&format!("{kind}:somewhere"));
+        let is_on = catalog.located_repos().iter().any(|located| located.name == kind);
+        match found {
+            Ok(entry) => assert!(is_on && entry.name == format!("{kind}:somewhere") && entry.open.is_some()),
+            Err(unknown) => {
+                let text = unknown.to_string();
+                assert!(!is_on && text.contains(&format!("needs the feature `{feature}`")), "{text}");
+            }
+        }
+    }
+}

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Folder, Missing, Process, free_port, listens, output, program, wait_for};
+use crate::process::{Folder, Missing, Process, free_port, listens, output, program, wait_for};
 
-pub(crate) struct RedisNodes {
+/// Three masters and three replicas of Redis. They end when this is dropped, and keep nothing on disk.
+#[derive(Debug)]
+pub struct RedisNodes {
     nodes: Vec<(u16, Process)>,
     server: PathBuf,
     /// The port of each node's cluster bus.
@@ -21,7 +23,15 @@ const NODES: usize = 6;
 
 impl RedisNodes {
     /// Starts the nodes, and waits until all serve as a cluster.
-    pub(crate) fn start() -> Result<Self, Missing> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start() -> Result<Self, Missing> {
         let (server, cli): (PathBuf, PathBuf) = (program("redis-server")?, program("redis-cli")?);
         let folder = Folder::new("redis");
         let buses: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
@@ -45,7 +55,11 @@ impl RedisNodes {
     }
 
     /// Starts all nodes again after they were killed. They know their cluster, and have no data.
-    pub(crate) fn restart(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn restart(&mut self) {
         for ((port, process), bus) in self.nodes.iter_mut().zip(&self.buses) {
             *process = run(&self.server, &self.folder, *port, *bus);
         }
@@ -65,17 +79,22 @@ impl RedisNodes {
         });
     }
 
-    /// The URLs of all nodes.
-    pub(crate) fn urls(&self) -> String {
+    /// Returns the URLs of all nodes, separated by commas.
+    pub fn urls(&self) -> String {
         self.nodes.iter().map(|(port, _)| format!("redis://127.0.0.1:{port}")).collect::<Vec<_>>().join(",")
     }
 
-    pub(crate) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+    /// Returns the processes of all nodes.
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
         self.nodes.iter_mut().map(|(_, process)| process)
     }
 
-    /// The number of a master, and the ranges of its slots.
-    pub(crate) fn a_master(&self) -> (usize, Vec<(u16, u16)>) {
+    /// Returns the number of a master, and the ranges of its slots.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no node is a master.
+    pub fn a_master(&self) -> (usize, Vec<(u16, u16)>) {
         let found = self.nodes.iter().enumerate().find_map(|(number, (port, _))| {
             let nodes = ask(*port, "CLUSTER NODES")?;
             let own = nodes.lines().find(|line| line.contains("myself,master"))?;
@@ -88,13 +107,18 @@ impl RedisNodes {
         found.expect("a node is a master")
     }
 
-    /// The slot of a key.
-    pub(crate) fn slot(&self, key: &str) -> u16 {
+    /// Returns the slot of a key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no node answers.
+    pub fn slot(&self, key: &str) -> u16 {
         let answer = self.nodes.iter().find_map(|(port, _)| ask(*port, &format!("CLUSTER KEYSLOT {key}")));
         answer.and_then(|slot| slot.trim().parse().ok()).expect("a node knows the slot of a key")
     }
 
-    pub(crate) fn node(&mut self, number: usize) -> &mut Process {
+    /// Returns the process of a node.
+    pub fn node(&mut self, number: usize) -> &mut Process {
         &mut self.nodes[number].1
     }
 }

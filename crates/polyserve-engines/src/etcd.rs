@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Folder, Missing, Process, free_port, output, program, wait_for};
+use crate::process::{Folder, Missing, Process, free_port, output, program, wait_for};
 
-pub(crate) struct EtcdCluster {
+/// Three members of etcd. They end when this is dropped.
+#[derive(Debug)]
+pub struct EtcdCluster {
     members: Vec<EtcdMember>,
     etcd: PathBuf,
     etcdctl: PathBuf,
@@ -13,6 +15,7 @@ pub(crate) struct EtcdCluster {
     folder: Folder,
 }
 
+#[derive(Debug)]
 struct EtcdMember {
     process: Option<Process>,
     client: u16,
@@ -26,14 +29,26 @@ const MEMBERS: usize = 3;
 
 impl EtcdCluster {
     /// Starts the members and waits until they have a leader.
-    pub(crate) fn start() -> Result<Self, Missing> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start() -> Result<Self, Missing> {
         let mut cluster = Self::prepared([None, None, None])?;
         cluster.run();
         Ok(cluster)
     }
 
-    /// Chooses the ports. Starts nothing.
-    pub(crate) fn prepared(users: [Option<String>; MEMBERS]) -> Result<Self, Missing> {
+    /// Chooses the ports. Starts nothing. Each member runs as its user, or as the user of this process.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    pub fn prepared(users: [Option<String>; MEMBERS]) -> Result<Self, Missing> {
         let (etcd, etcdctl) = (program("etcd")?, program("etcdctl")?);
         let make = |user| EtcdMember { process: None, client: free_port(), peer: free_port(), user };
         let members: Vec<EtcdMember> = users.into_iter().map(make).collect();
@@ -43,13 +58,21 @@ impl EtcdCluster {
     }
 
     /// Starts all members and waits until they have a leader.
-    pub(crate) fn run(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn run(&mut self) {
         (0..MEMBERS).for_each(|number| self.start_member(number));
         self.leader();
     }
 
     /// Starts a member. A member that was started before has its data.
-    pub(crate) fn start_member(&mut self, number: usize) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start_member(&mut self, number: usize) {
         let member = &mut self.members[number];
         let folder = self.folder.path().join(format!("m{number}"));
         if !folder.exists() {
@@ -87,39 +110,53 @@ impl EtcdCluster {
         member.process = Some(Process::start(&self.etcd, member.user.as_deref(), &args, &log));
     }
 
-    /// The URLs of all members.
-    pub(crate) fn urls(&self) -> String {
+    /// Returns the URLs of all members, separated by commas.
+    pub fn urls(&self) -> String {
         let url = |member: &EtcdMember| format!("http://127.0.0.1:{}", member.client);
         self.members.iter().map(url).collect::<Vec<_>>().join(",")
     }
 
-    /// The client ports and the peer ports.
-    pub(crate) fn ports(&self) -> Vec<(u16, u16)> {
+    /// Returns the client port and the peer port of each member.
+    pub fn ports(&self) -> Vec<(u16, u16)> {
         self.members.iter().map(|member| (member.client, member.peer)).collect()
     }
 
-    pub(crate) fn member(&mut self, number: usize) -> &mut Process {
+    /// Returns the process of a member.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the member was not started.
+    pub fn member(&mut self, number: usize) -> &mut Process {
         self.members[number].process.as_mut().expect("the member was started")
     }
 
-    pub(crate) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+    /// Returns the processes of all members.
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
         self.members.iter_mut().filter_map(|member| member.process.as_mut())
     }
 
-    /// Waits until a member says that it leads. Returns its number.
-    pub(crate) fn leader(&mut self) -> usize {
+    /// Waits until a member leads. Returns its number.
+    ///
+    /// # Panics
+    ///
+    /// Panics if none does within [`PATIENCE`](crate::PATIENCE), or if a member has ended.
+    pub fn leader(&mut self) -> usize {
         wait_for("etcd elects a leader", || {
             self.processes().for_each(Process::assert_runs);
             (0..MEMBERS).find(|&number| self.leads(number))
         })
     }
 
-    /// The member that says that it leads, other than `old`.
-    pub(crate) fn leader_but(&self, old: usize) -> Option<usize> {
+    /// Returns the member that leads, if it is not `old`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `etcdctl` cannot be run.
+    pub fn leader_but(&self, old: usize) -> Option<usize> {
         (0..MEMBERS).filter(|number| *number != old).find(|&number| self.leads(number))
     }
 
-    /// Whether a member says that it leads.
+    /// Returns whether a member leads, by its own account.
     fn leads(&self, number: usize) -> bool {
         let url = format!("http://127.0.0.1:{}", self.members[number].client);
         let mut command = Command::new(&self.etcdctl);

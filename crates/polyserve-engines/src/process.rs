@@ -1,12 +1,9 @@
-//! Engines for tests: real ones, started on loopback, each in a directory and a process group of its own.
-
-pub(crate) mod etcd;
-pub(crate) mod postgres;
-pub(crate) mod redis;
+//! What all engines need: programs, ports, directories, processes, and waits.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
@@ -19,14 +16,24 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The max wait for an engine to start, to elect, or to be back.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a test cannot run here.
+/// The reason why an engine cannot run here.
 #[derive(Clone, Debug)]
-pub(crate) struct Missing(pub(crate) String);
+pub struct Missing(pub String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Finds a program in `PATH`, and where Debian keeps the programs that are not in it.
-pub(crate) fn program(name: &str) -> Result<PathBuf, Missing> {
+///
+/// # Errors
+///
+/// Returns an error if the program is not installed.
+pub fn program(name: &str) -> Result<PathBuf, Missing> {
     let mut folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     folders.extend(["/usr/sbin".into(), "/sbin".into()]);
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -37,7 +44,11 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, Missing> {
 
 /// Returns a port of the loopback address that is free now, and that no other call returns. It is outside of the range
 /// from which the system takes ports for clients.
-pub(crate) fn free_port() -> u16 {
+///
+/// # Panics
+///
+/// Panics if no port is free.
+pub fn free_port() -> u16 {
     static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut taken = TAKEN.lock().unwrap();
     let first = 12_000 + (std::process::id() % 1_700) as u16 * 11;
@@ -48,10 +59,16 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// A directory that is removed when it is dropped.
-pub(crate) struct Folder(PathBuf);
+#[derive(Debug)]
+pub struct Folder(PathBuf);
 
 impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
+    /// Creates a directory below the system's temporary one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the directory cannot be created.
+    pub fn new(name: &str) -> Self {
         static COUNT: Mutex<u32> = Mutex::new(0);
         let mut count = COUNT.lock().unwrap();
         *count += 1;
@@ -60,7 +77,8 @@ impl Folder {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -72,16 +90,21 @@ impl Drop for Folder {
 }
 
 /// A process of an engine. Dropping it kills the process and all that it started.
-pub(crate) struct Process {
+#[derive(Debug)]
+pub struct Process {
     child: Child,
     /// Its output.
-    pub(crate) log: PathBuf,
+    pub log: PathBuf,
 }
 
 impl Process {
     /// Starts a program. Its output goes to a file. If this process is killed, so is the program: the thread that calls
     /// this function has to live as long as the engine.
-    pub(crate) fn start(program: &Path, user: Option<&str>, args: &[impl AsRef<OsStr>], log: &Path) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// Panics if the program cannot be started.
+    pub fn start(program: &Path, user: Option<&str>, args: &[impl AsRef<OsStr>], log: &Path) -> Self {
         let out = fs::File::options().create(true).append(true).open(log).expect("a log can be opened");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
@@ -95,7 +118,8 @@ impl Process {
         Self { child, log: log.to_owned() }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Returns the number of the process.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -105,29 +129,34 @@ impl Process {
     }
 
     /// Ends it at once, as `kill -9` does.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 
-    /// Stops it until [`resume`](Self::resume).
-    pub(crate) fn stop(&self) {
+    /// Pauses it until [`resume`](Self::resume).
+    pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    pub(crate) fn resume(&self) {
+    /// Continues it after [`stop`](Self::stop).
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
+    /// Checks that the process runs.
+    ///
+    /// # Panics
+    ///
     /// Panics with the log if the process has ended.
-    pub(crate) fn assert_runs(&mut self) {
+    pub fn assert_runs(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
             panic!("the engine ended with {status}: {}", self.tail());
         }
     }
 
-    /// The end of the log.
-    pub(crate) fn tail(&self) -> String {
+    /// Returns the end of the log.
+    pub fn tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(4_000)..]).into_owned()
     }
@@ -144,7 +173,7 @@ impl Drop for Process {
 /// # Panics
 ///
 /// Panics with the output if the program fails.
-pub(crate) fn output(command: &mut Command) -> String {
+pub fn output(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
@@ -161,7 +190,7 @@ pub(crate) fn output(command: &mut Command) -> String {
 /// # Panics
 ///
 /// Panics if it does not within [`PATIENCE`].
-pub(crate) fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = ready() {
@@ -173,7 +202,7 @@ pub(crate) fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// Whether something listens at a port of the loopback address.
-pub(crate) fn listens(port: u16) -> Option<()> {
+/// Returns whether something listens at a port of the loopback address.
+pub fn listens(port: u16) -> Option<()> {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(drop)
 }

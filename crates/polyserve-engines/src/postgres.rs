@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Folder, Missing, Process, free_port, output, program, wait_for};
+use crate::process::{Folder, Missing, Process, free_port, output, program, wait_for};
 
-pub(crate) struct PostgresServer {
+/// A PostgreSQL server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct PostgresServer {
     process: Process,
     port: u16,
     server: PathBuf,
@@ -15,7 +17,15 @@ pub(crate) struct PostgresServer {
 
 impl PostgresServer {
     /// Makes a database cluster and starts its server.
-    pub(crate) fn start() -> Result<Self, Missing> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if PostgreSQL is not installed, or if this process is root and there is no user `postgres`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start() -> Result<Self, Missing> {
         let (initdb, server) = (program("initdb")?, program("postgres")?);
         // PostgreSQL refuses to run as root.
         let user = rustix::process::geteuid().is_root().then_some("postgres");
@@ -43,7 +53,11 @@ impl PostgresServer {
     }
 
     /// Ends the server and all its children at once.
-    pub(crate) fn kill(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if they do not end.
+    pub fn kill(&mut self) {
         let children = self.children();
         self.signal("KILL");
         self.process.kill();
@@ -52,7 +66,11 @@ impl PostgresServer {
     }
 
     /// Starts the server again after it was killed.
-    pub(crate) fn restart(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn restart(&mut self) {
         let _ = std::fs::remove_file(&self.process.log);
         self.process = run(&self.server, self.user, &self.folder, self.port);
         self.wait_until_ready();
@@ -68,16 +86,18 @@ impl PostgresServer {
         });
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns the URL of its database.
+    pub fn url(&self) -> String {
         format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Stops the server and the processes that serve its connections, which are in groups of their own.
-    pub(crate) fn stop(&self) {
+    /// Pauses the server and the processes that serve its connections, which are in groups of their own.
+    pub fn stop(&self) {
         self.signal("STOP");
     }
 
-    pub(crate) fn resume(&self) {
+    /// Continues the server after [`stop`](Self::stop).
+    pub fn resume(&self) {
         self.signal("CONT");
     }
 
