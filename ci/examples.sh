@@ -2,7 +2,7 @@
 # ci/examples.sh DIRECTORY        runs every example, built in DIRECTORY, such as target/release/examples
 # ci/examples.sh DIRECTORY NAME   runs one of them
 # An example with requests by curl in its last comment is a server: it gets these requests, and its answers must be those in the
-# comment. Then it is interrupted and must drain. Any other example runs to its end. All must succeed.
+# comment. Then it is interrupted and must drain. An example with the URL of a database gets a database of its own. Any other example runs to its end. All must succeed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 1 ] || { echo "usage: ci/examples.sh DIRECTORY [NAME]" >&2; exit 2; }
@@ -22,7 +22,20 @@ session() { awk '/^\/\// { sub("^// ?", ""); text = text $0 "\n"; next } { text 
 served() {
     local name=$1 args
     args=$(sed -n "s/^\$ cargo run --release --example $name -- //p" "$tmp/session")
-    TCP_ADDRESS=127.0.0.1:0 start "$directory/$name" $args && requests "$tmp/session" && stop
+    case $args in
+        postgres://*)
+            # It ends when its input does.
+            coproc ENGINES { "$directory/../polyserve-engines" postgres 2>"$tmp/out"; }
+            read -r args <&"${ENGINES[0]}" || return 1
+            args=${args#postgres:}
+            ;;
+    esac
+    TCP_ADDRESS=127.0.0.1:0 start "$directory/$name" $args && requests "$tmp/session" && stop || return 1
+    if [ -n "${ENGINES_PID-}" ]; then
+        local engines=$ENGINES_PID
+        eval "exec ${ENGINES[1]}>&-"
+        wait "$engines"
+    fi
 }
 
 count=0

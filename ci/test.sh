@@ -75,6 +75,7 @@ whole() {
         --rounds 3 --connections 8 --no-latency
     step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
     step verdicts
+    step ci/clusters.sh
     step ci/browser.sh
     step ci/models.sh short
     step cargo test --workspace --no-run

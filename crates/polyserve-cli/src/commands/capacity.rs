@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::cores::CoresArgs;
 use super::entrants::{LIMIT, ServerLaunches, left_out, limit_launch};
-use super::names::{chosen, full_names, once, tagged_or_own};
+use super::names::{chosen, full_names, once, repo_names, tagged_or_own};
 use super::room;
 use super::seed::SeedArgs;
 use super::session::Context;
@@ -135,7 +135,7 @@ impl CapacityArgs {
         };
         let repos = match self.repos.is_empty() {
             true => tagged_or_own(catalog.repos(), builtin.repos(), Tag::Scale),
-            false => full_names(&self.repos, |name| catalog.repo(name))?,
+            false => repo_names(catalog, &self.repos)?,
         };
         let pair = |server: &String, repo: &String| (server.clone(), repo.clone());
         let mut pairs: Vec<_> =

@@ -1,11 +1,10 @@
 //! `polyserve check`: whether what concurrent clients see of a server over a repo has an order.
 
-use std::borrow::Borrow;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use polyserve::catalog::{Catalog, Entry, UnknownName};
+use polyserve::catalog::Catalog;
 use polyserve_conformance::history::MAX_OPERATIONS;
 use polyserve_lab::Misuse;
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
@@ -14,13 +13,11 @@ use polyserve_lab::progress::Progress;
 
 use super::entrants::serve;
 use super::load::url::Url;
+use super::names::{ALL, repo_names};
 use super::room;
 use super::seed::SeedArgs;
 use super::session::on_signal;
 use crate::config_args::ConfigArgs;
-
-/// All servers or repos of the catalog.
-const ALL: &str = "all";
 
 /// What `polyserve check` is told.
 #[derive(Debug, clap::Args)]
@@ -107,19 +104,18 @@ impl CheckArgs {
             let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
             return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
         }
-        if self.repo == [ALL] {
-            for repo in catalog.located_repos() {
-                eprintln!("not configured, so not checked: {}", repo.form());
-            }
-        }
-        let repos = named(&self.repo, catalog.repos(), |name| catalog.repo(name))?;
+        let repos = repo_names(catalog, &self.repo)?;
+        let repos = repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
         if self.in_process {
             self.takes_no_settings("--in-process")?;
             return Ok(repos.into_iter().map(CheckSubject::Repo).collect());
         }
         let settings = self.config.settings(None)?;
         let mut subjects = Vec::new();
-        let servers = named(&self.server, catalog.servers(), |name| catalog.server(name))?;
+        let servers = match self.server.as_slice() {
+            [all] if all == ALL => catalog.servers().to_vec(),
+            names => names.iter().map(|name| catalog.server(name).cloned()).collect::<Result<_, _>>()?,
+        };
         settings.check(&servers)?;
         for server in servers {
             let (_, config) = server.make_with_supported(&settings.with_pool_size())?;
@@ -139,16 +135,4 @@ impl CheckArgs {
             Some(flag) => Err(Misuse(format!("{flag}: with {with} no server is started"))),
         }
     }
-}
-
-/// The entries of these names; all entries for `all`.
-fn named<M: Clone, E: Borrow<Entry<M>>>(
-    names: &[String],
-    entries: &[Entry<M>],
-    find: impl Fn(&str) -> Result<E, UnknownName>,
-) -> Result<Vec<Entry<M>>, UnknownName> {
-    if names == [ALL] {
-        return Ok(entries.to_vec());
-    }
-    names.iter().map(|name| Ok(find(name)?.borrow().clone())).collect()
 }

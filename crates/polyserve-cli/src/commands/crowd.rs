@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
 use super::entrants::{left_out, serve};
-use super::names::full_names;
+use super::names::{full_names, repo_names};
 use super::room::{self, roomy};
 use super::seed::SeedArgs;
 use super::session::{Context, Session};
@@ -248,7 +248,7 @@ impl CrowdArgs {
         if servers.is_empty() {
             servers = catalog.servers().iter().map(|entry| entry.name.clone()).collect();
         }
-        let repos = full_names(&self.repos, |name| catalog.repo(name))?;
+        let repos = repo_names(catalog, &self.repos)?;
         Ok(servers.iter().flat_map(|server| repos.iter().map(|repo| (server.clone(), repo.clone()))).collect())
     }
 }

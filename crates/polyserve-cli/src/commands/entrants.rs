@@ -18,7 +18,7 @@ use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
-use super::names::{chosen, full_names, once};
+use super::names::{chosen, full_names, once, repo_names};
 use super::room;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
@@ -175,7 +175,7 @@ impl Entrants<'_> {
         let (catalog, builtin) = (self.catalog, Catalog::builtin());
         let quick = self.quick.then_some(Tag::Quick);
         let mut servers = full_names(self.servers, |name| catalog.server(name))?;
-        let mut repos = full_names(self.repos, |name| catalog.repo(name))?;
+        let mut repos = repo_names(catalog, self.repos)?;
         if servers.is_empty() {
             servers = chosen(catalog.servers(), builtin.servers(), quick);
         }

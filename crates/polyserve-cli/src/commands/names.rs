@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use polyserve::catalog::{Entry, Tag, UnknownName};
+use polyserve::catalog::{Catalog, Entry, Tag, UnknownName};
 
 /// Returns the names of the entries with this tag.
 pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
@@ -15,6 +15,37 @@ pub(crate) fn full_names<M, E: Borrow<Entry<M>>>(
     find: impl Fn(&str) -> Result<E, UnknownName>,
 ) -> Result<Vec<String>, UnknownName> {
     names.iter().map(|name| Ok(find(name)?.borrow().name.clone())).collect()
+}
+
+/// Stands for all servers, or for all repos that need no location.
+pub(crate) const ALL: &str = "all";
+
+/// Returns the full names of the repos with these names, or of all. Repos that need a location are not among all: they are listed
+/// on standard error.
+pub(crate) fn repo_names(catalog: &Catalog, names: &[String]) -> Result<Vec<String>, UnknownName> {
+    if names == [ALL] {
+        for repo in catalog.located_repos() {
+            eprintln!("not configured, so left out: {}", repo.form());
+        }
+        return Ok(catalog.repos().iter().map(|entry| entry.name.clone()).collect());
+    }
+    full_names(&joined(names), |name| catalog.repo(name))
+}
+
+/// Joins the names of a list that was separated at each comma: a location of several URLs has commas too.
+pub(crate) fn joined(parts: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for part in parts {
+        let has_scheme = |text: &str| text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(':'));
+        match names.last_mut() {
+            Some(before) if has_scheme(part) && before.contains("://") => {
+                before.push(',');
+                before.push_str(part);
+            }
+            _ => names.push(part.clone()),
+        }
+    }
+    names
 }
 
 /// Returns the names of all `entries`; for a quick run, of as many as built-in entries have its tag: first the program's own
@@ -56,6 +87,17 @@ pub(crate) fn once<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_location_may_have_commas() {
+        let parts = |text: &str| joined(&text.split(',').map(String::from).collect::<Vec<_>>());
+        assert_eq!(parts("sharded,packed"), ["sharded", "packed"]);
+        assert_eq!(parts("etcd:http://a:1,http://b:2,sharded"), ["etcd:http://a:1,http://b:2", "sharded"]);
+        assert_eq!(
+            parts("redis_cluster:redis://a,redis://b,postgres:postgres://c,durable:d"),
+            ["redis_cluster:redis://a,redis://b", "postgres:postgres://c", "durable:d"]
+        );
+    }
 
     #[test]
     fn a_quick_comparison_takes_the_programs_own_first() {

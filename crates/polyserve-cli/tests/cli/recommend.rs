@@ -159,6 +159,8 @@ fn at_a_terminal_it_asks() {
     for (question, answer) in [
         ("Concurrent connections", "3\r"),
         ("Are connections kept", "n"),
+        ("survive the end of the process", "n"),
+        ("Is one machine enough", "y"),
         ("wait for another service", "\r"),
         ("99 % of the requests", "1h\r"),
         ("Max memory for the entities", "512KiB\r"),

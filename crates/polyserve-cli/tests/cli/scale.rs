@@ -84,14 +84,18 @@ fn every_axis_moves_what_it_is_named_after() {
 fn a_rate_is_a_share_of_the_null_servers_throughput() {
     let dir = Dir::new("scale-rate");
     let tiny = "scale --slice=100ms --keys=20 --connections=3 --servers=tokio_tcp --rounds=1 --axis=rate";
-    let report = json(&format!("{tiny} --points=1,10 --out={dir}"));
+    let report = json(&format!("{tiny} --points=10,50 --out={dir}"));
     let limit = report["rates"][0]["requests_per_s"].as_f64().unwrap();
     assert_eq!(report["rates"][0]["half_of"], "null_epoll");
-    for cell in dir.recorded("scale.jsonl", "cell") {
+    let cells = dir.recorded("scale.jsonl", "cell");
+    for cell in &cells {
         let share = cell["x"].as_f64().unwrap() / 100.0;
         assert!((cell["rate_per_s"].as_f64().unwrap() / limit / share - 1.0).abs() < 1e-6, "{cell}");
-        assert!(cell["cpu_us"].is_null() && cell["paced_cpu_us"].as_f64() > Some(0.0), "{cell}");
+        // Arrivals are random: on a busy machine, a low rate may have none in a short time.
+        let has_cost = cell["paced_cpu_us"].as_f64() > Some(0.0);
+        assert!(cell["cpu_us"].is_null() && has_cost == (cell["answered"] != 0), "{cell}");
     }
+    assert!(cells.iter().any(|cell| cell["answered"] != 0), "{cells:?}");
     has(&printed(&format!("{tiny} --points=10")), &["rate: per cent of null_epoll's ", "rate (%)"]);
     has(&misused(&format!("{tiny} --points=101")), &["--points 101", "100 at most"]);
     has(&misused("scale --in-process --axis=rate"), &["--axis rate: in process there are no connections"]);

@@ -37,6 +37,19 @@ const MAX_WAITING: usize = 512;
 /// The default number of a pool's threads for each core.
 const POOL_PER_CORE: usize = 4;
 
+/// The directory below which durable stores are measured.
+pub const DURABLE_DIRECTORY: &str = "polyserve-data";
+
+/// The advice for a workload that one machine is too small for.
+fn engine_needed(catalog: &Catalog) -> String {
+    let shared = catalog.located_repos().iter().filter(|kind| kind.promises(Promise::Shared));
+    let forms: Vec<String> = shared.map(|kind| format!("--repos {}", kind.form())).collect();
+    let names = if forms.is_empty() { String::from("this program has none") } else { forms.join(" or ") };
+    format!(
+        "--machines several: a store over an engine is needed, so name yours: {names}. docs/SCALING.md compares them"
+    )
+}
+
 impl Candidate {
     /// Its name in tables.
     pub fn name(&self) -> String {
@@ -99,7 +112,12 @@ impl CandidateSet {
 
     fn repos(&mut self, catalog: &Catalog, workload: &Workload, named: &[String]) -> anyhow::Result<Vec<String>> {
         if !named.is_empty() {
-            return named.iter().map(|name| Ok(catalog.repo(name)?.name.clone())).collect();
+            let named = named.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
+            self.keep_entities(&named, workload)?;
+            return Ok(named.into_iter().map(|entry| entry.name).collect());
+        }
+        if workload.several_machines {
+            return Err(Misuse(engine_needed(catalog)).into());
         }
         let builtin = Catalog::builtin();
         let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
@@ -123,7 +141,36 @@ impl CandidateSet {
         }
         self.because.extend(suited.into_iter().map(|(_, why)| why).chain(left_out));
         self.because.push(String::from("repos: those that suit the workload; --repos names others"));
-        Ok(repos.into_iter().map(|entry| entry.name.clone()).collect())
+        let names = repos.into_iter().map(|entry| entry.name.clone());
+        if !workload.durable {
+            return Ok(names.collect());
+        }
+        let kind = catalog.located_repos().iter().find(|kind| kind.over_repos && kind.promises(Promise::Durable));
+        let Some(kind) = kind else {
+            return Err(Misuse(String::from("--durable true: the catalog has no durable store over a repo")).into());
+        };
+        self.because.push(format!(
+            "{} over each of them, because writes survive a crash: {}; measured below {DURABLE_DIRECTORY}",
+            kind.name, kind.summary
+        ));
+        Ok(names.map(|name| format!("{}/{name}:{DURABLE_DIRECTORY}", kind.name)).collect())
+    }
+
+    /// Checks that the named repos keep their entities as long as the workload needs them.
+    fn keep_entities(&mut self, named: &[RepoEntry], workload: &Workload) -> Result<(), Misuse> {
+        for entry in named {
+            let name = &entry.name;
+            if workload.several_machines && !entry.promises(Promise::Shared) {
+                return Err(Misuse(format!("--machines several: the entities of {name} belong to one process")));
+            }
+            if workload.durable && entry.promises(Promise::Volatile) {
+                return Err(Misuse(format!("--durable true: {name} loses its entities when the process ends")));
+            }
+            if workload.durable && !entry.promises(Promise::Durable) {
+                self.because.push(format!("{name} does not promise that each answered write survives"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of workers, if they wait: one for each concurrent request. A request that blocks holds a worker of
@@ -149,7 +196,7 @@ impl CandidateSet {
 mod tests {
     use std::sync::Arc;
 
-    use polyserve::catalog::Entry;
+    use polyserve::catalog::{Entry, LocatedRepo};
     use polyserve::memory::Sharded;
 
     use super::super::workload::tests::workload;
@@ -202,6 +249,46 @@ mod tests {
         };
         assert_eq!((workers("tokio_tcp"), workers("pool_server/mpsc_pool")), (Some(64), Some(64)));
         assert_eq!(workers("leader_followers"), None, "it has a thread for each connection");
+    }
+
+    /// A catalog with a durable kind and a shared one. Neither is constructed here.
+    fn located() -> Catalog {
+        let kind = |name: &'static str, location: &str, promises: &'static [Promise]| {
+            LocatedRepo::new(name, "a test", location, promises, move |location, over| {
+                let over = over.map(|over| format!("/{}", over.name)).unwrap_or_default();
+                Entry::repo(&format!("{name}{over}:{location}"), "a test", promises, || Ok(Arc::new(Sharded::new())))
+            })
+        };
+        let log = kind("log", "PATH", &[Promise::Durable]).with_repos();
+        let engine = kind("engine", "URL", &[Promise::Shared]);
+        Catalog::builtin().with_located_repo(log).with_located_repo(engine)
+    }
+
+    #[test]
+    fn writes_that_survive_need_a_durable_store() {
+        let durable = Workload { durable: true, ..workload() };
+        let named = |repo: &str| CandidateSet::of(&located(), &durable, &["tokio_tcp".into()], &[repo.into()]);
+        let set = named("log:here").unwrap();
+        assert_eq!(set.candidates[0].repo, "log:here");
+        assert!(named("sharded").unwrap_err().to_string().contains("sharded loses its entities"));
+        assert!(
+            named("engine:there").unwrap().because.iter().any(|why| why.starts_with("engine:there does not promise"))
+        );
+        let mut catalog = Catalog::builtin();
+        for located in located().located_repos().iter().filter(|kind| kind.name == "log") {
+            catalog = catalog.with_located_repo(located.clone());
+        }
+        let chosen = CandidateSet::of(&catalog, &durable, &["tokio_tcp".into()], &[]).unwrap();
+        assert!(chosen.candidates.iter().all(|one| one.repo.ends_with(":polyserve-data")), "{:?}", chosen.candidates);
+    }
+
+    #[test]
+    fn several_machines_need_an_engine() {
+        let several = Workload { several_machines: true, ..workload() };
+        let of = |repos: &[String]| CandidateSet::of(&located(), &several, &["tokio_tcp".into()], repos);
+        assert!(of(&[]).unwrap_err().to_string().contains("--repos engine:URL"));
+        assert!(of(&["log:here".into()]).unwrap_err().to_string().contains("belong to one process"));
+        assert_eq!(of(&["engine:there".into()]).unwrap().candidates[0].repo, "engine:there");
     }
 
     #[test]

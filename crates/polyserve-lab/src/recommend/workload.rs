@@ -40,6 +40,12 @@ pub struct Workload {
     /// The max bytes of all entities. Older records have none.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
+    /// Whether an answered write must survive the end of the process.
+    #[serde(default)]
+    pub durable: bool,
+    /// Whether one machine is not enough.
+    #[serde(default)]
+    pub several_machines: bool,
 }
 
 /// The default percentage of reads. The default number of cores depends on the machine.
@@ -122,6 +128,12 @@ impl fmt::Display for Workload {
         if let Some(limit) = self.memory_limit_bytes {
             write!(f, "at most {} for the entities; ", bytes(limit as f64))?;
         }
+        if self.durable {
+            f.write_str("writes survive a crash; ")?;
+        }
+        if self.several_machines {
+            f.write_str("several machines; ")?;
+        }
         write!(f, "a server with {cores} core{}", if *cores == 1 { "" } else { "s" })
     }
 }
@@ -144,6 +156,8 @@ pub(super) mod tests {
             cores: 1,
             p99_goal_ms: None,
             memory_limit_bytes: None,
+            durable: false,
+            several_machines: false,
         }
     }
 

@@ -68,6 +68,11 @@ impl LocatedRepo {
         (self.at)(location, over)
     }
 
+    /// Returns whether repos of this kind make this promise.
+    pub fn promises(&self, promise: Promise) -> bool {
+        self.promises.contains(&promise)
+    }
+
     /// Returns how it is named: `durable[/REPO]:PATH`.
     pub fn form(&self) -> String {
         let over = if self.over_repos { "[/REPO]" } else { "" };

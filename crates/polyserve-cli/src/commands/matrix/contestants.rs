@@ -14,7 +14,7 @@ use polyserve_lab::launch::go::{self, PRINTING, SERVERS};
 
 use super::args::MatrixArgs;
 use crate::commands::entrants::serve;
-use crate::commands::names::chosen;
+use crate::commands::names::{chosen, repo_names};
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
 /// The servers in Go that are contestants by default.
@@ -35,7 +35,8 @@ pub(super) struct MatrixContestants<'a> {
 impl MatrixContestants<'_> {
     /// All contestants, with these pool sizes.
     pub(super) fn candidates(&self, catalog: &Catalog, pools: &[usize]) -> anyhow::Result<Vec<Candidate>> {
-        let repos = self.args.repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
+        let repos = repo_names(catalog, &self.args.repos)?;
+        let repos = repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
         let mut candidates: Vec<Candidate> = Vec::new();
         let servers = self.servers(catalog);
         let strategies = servers.iter().map(|name| name.strip_prefix(DEBUG).unwrap_or(name));

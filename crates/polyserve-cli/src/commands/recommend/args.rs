@@ -46,6 +46,12 @@ pub(crate) struct RecommendArgs {
     /// The max memory for the entities, such as 64MiB. A store that is known to need more is left out. [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(super) memory: Option<u64>,
+    /// Whether an answered write must survive the end of the process. [default: false]
+    #[arg(long, value_name = "true|false")]
+    pub(super) durable: Option<bool>,
+    /// Whether one machine is enough. [default: one]
+    #[arg(long, value_name = "one|several", value_parser = several)]
+    pub(super) machines: Option<bool>,
     /// The max duration of the run. With enough time, the capacity of the choice is searched after the comparison.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "90s")]
     pub(super) time: Duration,
@@ -72,4 +78,13 @@ pub(crate) struct RecommendArgs {
 /// Parses a number of bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, &'static str> {
     parse_bytes(text).ok_or("it is a number of bytes such as 65536, 64MiB or 1GiB")
+}
+
+/// Parses a number of machines. Returns whether there are several.
+fn several(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "one" => Ok(false),
+        "several" => Ok(true),
+        _ => Err("it is one or several"),
+    }
 }

@@ -46,15 +46,28 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let payload = number(size(args.payload), PAYLOAD as u64, "--payload", "Characters of a description")?;
     let keys = number(args.keys, KEYS, "--keys", "Entities")?;
     let cores = number(size(args.cores), own as u64, "--cores", "Cores of the server")?;
-    let keep_alive = match (args.keep_alive, &source) {
-        (Some(given), _) => given,
+    let mut choice = |given: Option<bool>, usual: bool, [flag, question]: [&str; 2]| match (given, &source) {
+        (Some(given), _) => Ok(given),
         (None, Source::Terminal) => {
-            let question = Confirm::new().with_prompt("Are connections kept for many requests?").default(KEEP_ALIVE);
-            question.interact().context("--keep-alive was not answered")?
+            let asked = Confirm::new().with_prompt(question).default(usual).interact();
+            asked.with_context(|| format!("{flag} was not answered"))
         }
         (None, Source::Defaults) => {
-            defaulted.push(format!("--keep-alive {KEEP_ALIVE}"));
-            KEEP_ALIVE
+            defaulted.push(format!("{flag} {usual}"));
+            Ok(usual)
+        }
+    };
+    let keep_alive = choice(args.keep_alive, KEEP_ALIVE, ["--keep-alive", "Are connections kept for many requests?"])?;
+    let durable = choice(args.durable, false, ["--durable", "Must answered writes survive the end of the process?"])?;
+    let several_machines = match (args.machines, &source) {
+        (Some(several), _) => several,
+        (None, Source::Terminal) => {
+            let question = Confirm::new().with_prompt("Is one machine enough?").default(true);
+            !question.interact().context("--machines was not answered")?
+        }
+        (None, Source::Defaults) => {
+            defaulted.push(String::from("--machines one"));
+            false
         }
     };
     let wait = time(args.wait, &source, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
@@ -87,6 +100,8 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
         cores: small(cores, "--cores")?,
         p99_goal_ms: p99.map(milliseconds),
         memory_limit_bytes: memory,
+        durable,
+        several_machines,
     };
     Ok((workload, defaulted))
 }

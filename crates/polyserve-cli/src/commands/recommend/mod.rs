@@ -4,6 +4,8 @@ mod args;
 mod ask;
 mod capacity;
 
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::print_report;
+use polyserve_lab::recommend::candidates::DURABLE_DIRECTORY;
 use polyserve_lab::recommend::choice::Basis;
 use polyserve_lab::recommend::workload::LONGEST_WAIT;
 use polyserve_lab::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
@@ -29,6 +32,7 @@ use serde_json::json;
 use super::compare::cores_of;
 use super::cores::chosen;
 use super::entrants::{left_out, serve};
+use super::names::joined;
 use super::room::{self, roomy};
 use super::session::{Context, Session, available_cores, stop_after};
 use super::times::within;
@@ -48,7 +52,8 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     within("--time", args.time, MIN_TIME..=MAX_TIME)?;
     let (workload, defaulted) = ask::workload(args, &available, json)?;
     possible(&workload, &available)?;
-    let set = CandidateSet::of(catalog, &workload, &args.servers, &args.repos)?;
+    let set = CandidateSet::of(catalog, &workload, &args.servers, &joined(&args.repos))?;
+    let _directory = DurableDirectory::for_run(&set);
     // During the questions, Ctrl-C belongs to the prompt.
     let session = context.start()?;
     let time_was_up = stop_after(args.time, &session.stop)?;
@@ -92,6 +97,24 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     // A run that was ended early fails only if a candidate did wrong: a rerun measures the others again.
     let is_bad = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The directory below which durable stores are measured. It is removed at the end, unless it was there before.
+struct DurableDirectory;
+
+impl DurableDirectory {
+    /// Returns it if a candidate needs it and it is not there.
+    fn for_run(set: &CandidateSet) -> Option<Self> {
+        let is_needed = set.candidates.iter().any(|candidate| candidate.repo.ends_with(DURABLE_DIRECTORY));
+        (is_needed && !Path::new(DURABLE_DIRECTORY).exists()).then_some(Self)
+    }
+}
+
+impl Drop for DurableDirectory {
+    fn drop(&mut self) {
+        // It is empty: each server has removed its store. If not, it stays.
+        let _ = fs::remove_dir(DURABLE_DIRECTORY);
+    }
 }
 
 /// Rejects what no server can do, and what this machine cannot do.

@@ -20,7 +20,7 @@ use polyserve_load::Dist;
 use serde_json::{Value, json};
 
 use super::super::entrants::{left_out, part_of};
-use super::super::names::once;
+use super::super::names::{joined, once};
 use super::super::session::Context;
 use super::super::times::{WAITS, within};
 use super::args::ScaleArgs;
@@ -111,7 +111,7 @@ struct StoreTargets<'a> {
 
 impl StoreTargets<'_> {
     fn stores(&self) -> anyhow::Result<Vec<String>> {
-        let stores = named(self.catalog, &self.args.repos)?;
+        let stores = named(self.catalog, &joined(&self.args.repos))?;
         let baseline = match &self.args.baseline {
             Some(baseline) => named(self.catalog, std::slice::from_ref(baseline))?,
             None => Vec::new(),

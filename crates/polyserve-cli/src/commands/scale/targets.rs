@@ -10,7 +10,7 @@ use polyserve_lab::scale::report::Key;
 use polyserve_lab::scale::{Axis, PointSettings};
 
 use super::super::entrants::{ServerLaunches, left_out};
-use super::super::names::{full_names, tagged_or_own};
+use super::super::names::{full_names, repo_names, tagged_or_own};
 use super::super::room;
 use super::args::ScaleArgs;
 
@@ -100,7 +100,7 @@ impl ServerTargets<'_> {
         let repos = if args.repos.is_empty() {
             tagged_or_own(catalog.repos(), builtin.repos(), Tag::Scale)
         } else {
-            full_names(&args.repos, |name| catalog.repo(name))?
+            repo_names(catalog, &args.repos)?
         };
         room::check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
         let (mut targets, mut absent) = (Vec::new(), Vec::new());
