@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The durable store next to embedded engines with one transaction for each PUT, in turn: writes, group commit on a slow disk,
 # reads next to the repo in memory, and the start with a million entities. Two minutes, after a build of one.
+# With `cluster`: an async server over etcd, Redis Cluster and PostgreSQL, next to their client libraries alone. Three minutes.
 # ci/engines.sh [writes|delay|reads|start|all] [WRITERS]
+# ci/engines.sh cluster
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh

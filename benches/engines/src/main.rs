@@ -1,8 +1,10 @@
 //! Measures the durable store, next to embedded engines with one transaction for each PUT.
 //!
-//! `polyserve-embedded-engines PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`. Files go to a new directory in the present
+//! `polyserve-engine-benches PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`; or `cluster`, for the stores over etcd,
+//! Redis Cluster and PostgreSQL. Files go to a new directory in the present
 //! one, which is removed at the end.
 
+mod cluster;
 mod engine;
 mod slow_disk;
 
@@ -32,13 +34,20 @@ const SLICE: Duration = Duration::from_millis(700);
 const IDS: i64 = 1_000;
 
 fn main() -> Result<(), Failure> {
-    let mut args = std::env::args().skip(1);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(done) = cluster::run_if_child(&args) {
+        return done;
+    }
+    let mut args = args.into_iter();
     let part = args.next().unwrap_or_else(|| "all".to_owned());
     let writers: usize = args.next().map_or(Ok(64), |writers| writers.parse())?;
     let scratch = Scratch::new()?;
     let runs = |name: &str| part == name || part == "all";
+    if part == "cluster" {
+        return cluster::measure(&scratch.0);
+    }
     if !["writes", "delay", "reads", "start", "all"].contains(&part.as_str()) {
-        return Err(format!("{part:?} is none of writes, delay, reads, start, all").into());
+        return Err(format!("{part:?} is none of writes, delay, reads, start, all, cluster").into());
     }
     if runs("writes") {
         writes(&scratch.0, writers)?;

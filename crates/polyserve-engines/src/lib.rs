@@ -83,6 +83,15 @@ impl Engine {
         }
     }
 
+    /// Returns the ids of all processes of its nodes.
+    pub fn process_ids(&mut self) -> Vec<u32> {
+        match self {
+            Self::Etcd(etcd) => etcd.processes().map(|process| process.id()).collect(),
+            Self::Redis(redis) => redis.processes().map(|process| process.id()).collect(),
+            Self::Postgres(postgres) => postgres.process_ids(),
+        }
+    }
+
     /// Pauses all nodes until [`resume`](Self::resume).
     pub fn stop(&mut self) {
         match self {

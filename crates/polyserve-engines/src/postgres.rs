@@ -86,6 +86,12 @@ impl PostgresServer {
         });
     }
 
+    /// Returns the ids of the server and its children.
+    pub fn process_ids(&self) -> Vec<u32> {
+        let children = self.children();
+        std::iter::once(self.process.id()).chain(children.iter().filter_map(|id| id.parse().ok())).collect()
+    }
+
     /// Returns the URL of its database.
     pub fn url(&self) -> String {
         format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)

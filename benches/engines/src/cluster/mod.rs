@@ -1,0 +1,265 @@
+//! Requests to an async server over engines, next to the client libraries alone and to the same server over memory.
+//!
+//! The server, or the program that uses a client library alone, has the first core. The engines and the load have the last. So
+//! a request costs both cores the sum of what its parts cost: with E requests a second by the library alone and M by the server
+//! over memory, 1 / (1/E + 1/M) are expected. Each answer is checked.
+
+mod raw;
+mod server;
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use polyserve_engines::{Engine, EngineKind};
+use polyserve_load::data::Data;
+use polyserve_load::{Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for, run};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::{Failure, median};
+
+/// In each round every contestant runs once, in turn.
+const ROUNDS: u64 = 7;
+const SLICE: Duration = Duration::from_secs(1);
+const CONNECTIONS: usize = 256;
+const KEYS: u64 = 1_000;
+
+/// The cores of the server and of the load.
+fn cores() -> Result<(usize, usize), Failure> {
+    let set = sched_getaffinity(None)?;
+    let mut all = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+    let first = all.next().ok_or("this process has no core")?;
+    Ok((first, all.next_back().unwrap_or(first)))
+}
+
+fn pin(core: usize) -> Result<(), Failure> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Runs a part of the measurement, if the arguments are those of a child process.
+pub(crate) fn run_if_child(args: &[String]) -> Option<Result<(), Failure>> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["server", core, repo] => Some(core.parse().map_err(Failure::from).and_then(|core| {
+            pin(core)?;
+            server::serve(repo)
+        })),
+        ["raw", core, repo] => Some(core.parse().map_err(Failure::from).and_then(|core| {
+            pin(core)?;
+            raw::read(repo, KEYS, CONNECTIONS, SLICE)
+        })),
+        _ => None,
+    }
+}
+
+/// This program as a child process. It ends when this is dropped.
+struct Part {
+    child: Child,
+    line: String,
+}
+
+impl Part {
+    /// Starts it, and reads its first line.
+    fn start(what: &str, core: usize, repo: &str) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([what, &core.to_string(), repo]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        if line.is_empty() {
+            return Err(format!("{what} over {repo} ended with {}", child.wait()?).into());
+        }
+        Ok(Self { child, line: line.trim().to_owned() })
+    }
+
+    fn threads(&self) -> Result<usize, Failure> {
+        Ok(std::fs::read_dir(format!("/proc/{}/task", self.child.id()))?.count())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The processor time of each process so far, in seconds: user and system.
+fn processor_seconds(ids: &[u32]) -> HashMap<u32, f64> {
+    let of = |id: u32| -> Option<(u32, f64)> {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some((id, (user + system) / rustix::param::clock_ticks_per_second() as f64))
+    };
+    ids.iter().copied().filter_map(of).collect()
+}
+
+/// The processor time since `before` of the processes that still run, in microseconds.
+fn used_us(before: &HashMap<u32, f64>) -> f64 {
+    let after = processor_seconds(&before.keys().copied().collect::<Vec<_>>());
+    after.iter().map(|(id, seconds)| (seconds - before[id]) * 1e6).sum()
+}
+
+/// What the slices of one contestant and one kind of request showed.
+#[derive(Default)]
+struct Figures {
+    rates: Vec<f64>,
+    server_us: Vec<f64>,
+    engine_us: Vec<f64>,
+    p50_ms: Vec<f64>,
+    p99_ms: Vec<f64>,
+}
+
+/// A server over a repo.
+struct Contestant {
+    name: &'static str,
+    repo: String,
+    engine: Option<Engine>,
+    server: Part,
+    threads: (usize, usize),
+    /// GETs, PUTs, and GETs at half of the rate.
+    figures: [Figures; 3],
+    /// GETs by the client library alone.
+    alone: Vec<f64>,
+}
+
+impl Contestant {
+    fn start(name: &'static str, core: usize, scratch: &std::path::Path) -> Result<Self, Failure> {
+        let kind = EngineKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let engine = kind.map(EngineKind::start).transpose().map_err(|missing| missing.to_string())?;
+        let location = engine.as_ref().map_or_else(|| scratch.join(name).display().to_string(), Engine::urls);
+        let repo = format!("{name}:{location}");
+        let server = Part::start("server", core, &repo)?;
+        prefill_for(&load(&server, Mix { get: 1, put: 0 }, 0)?)?;
+        let before = server.threads()?;
+        Ok(Self {
+            name,
+            repo,
+            engine,
+            server,
+            threads: (before, before),
+            figures: Default::default(),
+            alone: Vec::new(),
+        })
+    }
+
+    /// One slice of requests.
+    fn slice(&mut self, which: Which, rate: Option<f64>, round: u64) -> Result<(), Failure> {
+        let mix = if matches!(which, Which::Put) { Mix { get: 0, put: 1 } } else { Mix { get: 1, put: 0 } };
+        let mut load = load(&self.server, mix, round)?;
+        load.pace = rate.map_or(Pace::Closed, Pace::Rate);
+        let ids = self.engine.as_mut().map(Engine::process_ids).unwrap_or_default();
+        let of_server = [self.server.child.id()];
+        let before = (processor_seconds(&of_server), processor_seconds(&ids));
+        let report = run(&load, &mut |_| {})?;
+        let (server_us, engine_us) = (used_us(&before.0), used_us(&before.1));
+        if !report.is_clean() {
+            return Err(format!("{}: {:?}", self.name, report.first_failure).into());
+        }
+        let figures = &mut self.figures[which as usize];
+        let count = report.answered as f64;
+        let quantile = |q| report.latency.value_at_quantile(q) as f64 / 1e6;
+        figures.rates.push(Report::per_second(&report));
+        figures.server_us.push(server_us / count);
+        figures.engine_us.push(engine_us / count);
+        figures.p50_ms.push(quantile(0.5));
+        figures.p99_ms.push(quantile(0.99));
+        self.threads.1 = self.threads.1.max(self.server.threads()?);
+        Ok(())
+    }
+
+    fn rate(&self, which: Which) -> f64 {
+        median(self.figures[which as usize].rates.clone())
+    }
+}
+
+/// What a slice measures: the index of its figures.
+#[derive(Clone, Copy)]
+enum Which {
+    Get,
+    Put,
+    HalfRate,
+}
+
+/// A load of all connections for a slice.
+fn load(server: &Part, mix: Mix, round: u64) -> Result<Load, Failure> {
+    let traffic = Traffic::entities(&Data::new(7), KEYS, Dist::default(), mix, round)?;
+    let core = cores()?.1;
+    Ok(Load::new(server.line.parse()?, traffic).with(|load| {
+        load.connections = CONNECTIONS;
+        load.cores = vec![core];
+        load.warm_up = Duration::from_millis(200);
+        load.length = RunLength::Time(SLICE);
+    }))
+}
+
+/// Measures all contestants.
+pub(crate) fn measure(scratch: &std::path::Path) -> Result<(), Failure> {
+    let (server_core, other_core) = cores()?;
+    // The engines inherit this.
+    pin(other_core)?;
+    println!("cluster: {CONNECTIONS} connections, {KEYS} entities, {ROUNDS} rounds of {} ms", SLICE.as_millis());
+    let names = ["memory", "durable", "etcd", "redis_cluster", "postgres"];
+    let start = Instant::now();
+    let mut contestants =
+        names.map(|name| Contestant::start(name, server_core, scratch)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    for round in 0..ROUNDS {
+        eprintln!("round {} of {ROUNDS} (after {} s)", round + 1, start.elapsed().as_secs());
+        for one in &mut contestants {
+            // The entities as the GETs expect them.
+            prefill_for(&load(&one.server, Mix { get: 1, put: 0 }, round)?)?;
+            one.slice(Which::Get, None, round)?;
+            let half = one.rate(Which::Get) / 2.0;
+            one.slice(Which::HalfRate, Some(half), round)?;
+            if one.engine.is_some() {
+                let alone = Part::start("raw", server_core, &one.repo)?;
+                one.alone.push(alone.line.parse()?);
+            }
+            one.slice(Which::Put, None, round)?;
+        }
+    }
+    print(&contestants);
+    Ok(())
+}
+
+fn print(contestants: &[Contestant]) {
+    println!("\n| repo | GET/s | alone E (GET/s) | of 1/(1/E + 1/M) | threads, 1 and {CONNECTIONS} connections |");
+    println!("|---|---:|---:|---:|---:|");
+    let memory = &contestants[0].figures[Which::Get as usize].rates;
+    for one in contestants {
+        let rates = &one.figures[Which::Get as usize].rates;
+        let shares =
+            rates.iter().zip(&one.alone).zip(memory).map(|((full, alone), memory)| full * (1.0 / alone + 1.0 / memory));
+        let shares: Vec<f64> = shares.collect();
+        let (alone, share) = match one.alone.is_empty() {
+            true => ("-".to_owned(), "-".to_owned()),
+            false => (format!("{:.0}", median(one.alone.clone())), format!("{:.2}", median(shares))),
+        };
+        let (before, during) = one.threads;
+        println!("| `{}` | {:.0} | {alone} | {share} | {before}, {during} |", one.name, one.rate(Which::Get));
+    }
+    println!(
+        "\n| repo | request | requests/s | server CPU (us) | engine CPU (us) | p50 (ms) | p99 (ms) | p99 at half the rate (ms) |"
+    );
+    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    for one in contestants {
+        for (request, which) in [("GET", Which::Get), ("PUT", Which::Put)] {
+            let Figures { server_us, engine_us, p50_ms, p99_ms, .. } = &one.figures[which as usize];
+            let half = match which {
+                Which::Get => format!("{:.2}", median(one.figures[Which::HalfRate as usize].p99_ms.clone())),
+                _ => "-".to_owned(),
+            };
+            let [server, engine, p50, p99] =
+                [server_us, engine_us, p50_ms, p99_ms].map(|values| median(values.clone()));
+            let rate = one.rate(which);
+            println!(
+                "| `{}` | {request} | {rate:.0} | {server:.0} | {engine:.0} | {p50:.2} | {p99:.2} | {half} |",
+                one.name
+            );
+        }
+    }
+}
