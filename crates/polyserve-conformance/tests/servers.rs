@@ -148,6 +148,7 @@ caught_too! {
     one_at_a_time_does_not_count_time_in_the_queue: ServesOneAtATime, by time_in_the_queue_counts_towards_the_head_timeout;
     a_close_after_every_answer_is_not_announced: ClosesAfterEveryAnswer, by an_answer_says_close_if_others_wait;
     a_repeated_answer_is_no_named_entity: RepeatsThePreviousAnswer, by named_entities_are_linearizable;
+    a_repeated_answer_has_no_order: RepeatsThePreviousAnswer, by conditional_writes_are_linearizable_over_http;
     a_wake_that_is_ignored_leaves_a_named_entity: IgnoresWakes, by a_later_repo_of_named_entities_answers_the_same;
     a_wake_that_is_ignored_loses_increments: IgnoresWakes, by no_increment_is_lost_of_a_named_entity;
     no_drain_loses_what_waits: DoesNotDrain, by requests_behind_busy_workers_are_served_by_the_drain;

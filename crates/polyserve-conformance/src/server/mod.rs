@@ -140,7 +140,9 @@ pub use limits::{
     deferred_accept_serves_the_same, every_refused_connection_reads_a_503, rejected_connections_leave_room,
     room_comes_back, silent_connections_keep_to_the_limit, two_servers_share_nothing,
 };
-pub use linearizable::{linearizable_over_http, named_entities_are_linearizable};
+pub use linearizable::{
+    conditional_writes_are_linearizable_over_http, linearizable_over_http, named_entities_are_linearizable,
+};
 pub use named::{
     a_condition_holds_for_every_spelling_of_an_id, a_later_repo_of_named_entities_answers_the_same,
     no_increment_is_lost_of_a_named_entity,
@@ -230,6 +232,7 @@ kit! {
         a_later_repo_evaluates_conditions,
         a_malformed_condition_is_a_bad_request,
         no_increment_is_lost_over_http,
+        conditional_writes_are_linearizable_over_http,
         a_condition_holds_for_every_spelling_of_an_id,
         no_increment_is_lost_of_a_named_entity,
         a_body_that_is_not_json_is_a_bad_request,
