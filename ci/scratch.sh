@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Projects outside the workspace. `ci/scratch` has an entity, a service and a store of its own, and tests them with the kit and on a
-# server of each family. The others are the README's snippets, each with exactly the dependencies that the README names before
-# it: they are built, started on a free port, and interrupted.
+# server of each family. The others are the README's snippets, each with exactly the dependencies that the README names for it:
+# they are built, started on a free port, and interrupted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -21,17 +21,23 @@ if cargo tree -q -e normal --prefix none | grep -E '^(tokio|hyper|clap|signal-ho
 fi
 cargo test -q
 
-# Splits the README: snippet N is $tmp/snippet-N, with the last block of TOML before the block of Rust.
+# Splits the README: snippet N is $tmp/snippet-N, with the last block of TOML before the block of Rust, or else the next one.
 awk -v tmp="$tmp" '
+    function manifest() {
+        printf "[package]\nname = \"snippet-%d\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n%s\n[workspace]\n", count, toml >(dir "/Cargo.toml")
+        close(dir "/Cargo.toml")
+        needs_toml = 0
+    }
     /^```/ { if (block == "rust") { close(dir "/src/main.rs") }
+             if (block == "toml" && needs_toml) manifest()
              block = block == "" ? substr($0, 4) : ""
              sub(/,no_run$/, "", block)
              if (block == "toml") toml = ""
              if (block == "rust") {
                  dir = tmp "/snippet-" ++count
                  system("mkdir -p " dir "/src")
-                 printf "[package]\nname = \"snippet-%d\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n%s\n[workspace]\n", count, toml >(dir "/Cargo.toml")
-                 close(dir "/Cargo.toml")
+                 needs_toml = 1
+                 if (toml != "") manifest()
              }
              next }
     block == "toml" { toml = toml $0 "\n" }

@@ -41,7 +41,7 @@ tools_installed() {
 # The kit for strategies of each kind. The whole of it runs in `whole`.
 kit() {
     local filter
-    for filter in repo::two_level:: repo::sharded:: server::pool_server/mpsc_pool:: server::tokio_tcp::; do
+    for filter in repo::two_level:: repo::sharded:: server::pool_server/mpsc_pool:: server::tokio_tcp:: pair::tokio_tcp/; do
         cargo test -q --workspace --test kit -- "$filter"
     done
 }

@@ -2,7 +2,6 @@
 use std::{thread, time::Duration};
 
 use polyserve::prelude::*;
-use polyserve::threadpool::{Sequential, ThreadPerConnection};
 use polyserve_conformance::{client::Client, repo::RepoSubject, repo_conformance};
 use scratch::{Account, Tree};
 
@@ -10,33 +9,26 @@ repo_conformance!(tree, RepoSubject::new(Tree::<Entity>::default));
 
 #[test]
 fn eight_threads_lose_no_update_on_a_server_of_each_family() {
-    update(&Sequential::new(ServerConfig::default()).unwrap());
-    update(&ThreadPerConnection::new(ServerConfig::default()).unwrap());
-    update(&PoolServer::mpsc(ServerConfig::default()).unwrap());
-    update(&TokioTcp::new(ServerConfig::default()).unwrap());
-    update(&TokioHyper::new(ServerConfig::default()).unwrap());
-    update(&Smol::new(ServerConfig::default()).unwrap());
-}
-
-fn update(server: &dyn Server) {
-    let accounts = EntityService::new(Tree::<Account>::default()).at("/accounts").etags(true);
-    let routes = Routes::new().at("/hello", |_: polyserve::Request<'_>| Reply::text("hello")).unwrap();
-    let running = server.serve("127.0.0.1:0", routes.otherwise(accounts)).unwrap();
-    let ask = |head: &str, body: &str, statuses: &[u16]| {
-        let mut client = Client::connect(running.local_addr(), Duration::from_secs(30)).unwrap();
-        let head = format!("{head}\r\nHost: me\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
-        client.send((head + body).as_bytes()).unwrap();
-        client.expect_one_of(statuses)
-    };
-    assert_eq!(ask("GET /hello HTTP/1.1", "", &[200]).body, b"hello");
-    ask("PUT /accounts HTTP/1.1", r#"{"name":"a","balance":0}"#, &[201]);
-    let increment = || {
-        let read = ask("GET /accounts/a HTTP/1.1", "", &[200]);
-        let balance = Account::read_json(&read.body).unwrap().balance + 1;
-        let head = format!("PUT /accounts HTTP/1.1\r\nIf-Match: {}", read.header("ETag").unwrap());
-        ask(&head, &format!(r#"{{"name":"a","balance":{balance}}}"#), &[200, 412]).status == 200
-    };
-    thread::scope(|threads| (0..8).for_each(|_| drop(threads.spawn(|| while !increment() {}))));
-    assert_eq!(ask("GET /accounts/a HTTP/1.1", "", &[200]).body, br#"{"name":"a","balance":8}"#);
-    assert_eq!(running.shutdown().unwrap().stuck, 0);
+    for name in ["sequential", "thread_per_connection", "pool_server", "tokio_tcp", "tokio_hyper", "smol"] {
+        let server = (Catalog::builtin().server(name).unwrap().make)(&ServerConfig::default()).unwrap();
+        let accounts = EntityService::new(Tree::<Account>::default()).at("/accounts").etags(true);
+        let routes = Routes::new().at("/hello", |_: polyserve::Request<'_>| Reply::text("hello")).unwrap();
+        let running = server.serve("127.0.0.1:0", routes.otherwise(accounts)).unwrap();
+        let ask = |head: &str, body: &str, statuses: &[u16]| {
+            let mut client = Client::connect(running.local_addr(), Duration::from_secs(30)).unwrap();
+            let head = format!("{head}\r\nHost: me\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+            client.send((head + body).as_bytes()).unwrap();
+            client.expect_one_of(statuses)
+        };
+        assert_eq!(ask("GET /hello HTTP/1.1", "", &[200]).body, b"hello");
+        ask("PUT /accounts HTTP/1.1", r#"{"name":"a","balance":0}"#, &[201]);
+        let increment = || {
+            let read = ask("GET /accounts/a HTTP/1.1", "", &[200]);
+            let balance = Account::read_json(&read.body).unwrap().balance + 1;
+            let head = format!("PUT /accounts HTTP/1.1\r\nIf-Match: {}", read.header("ETag").unwrap());
+            ask(&head, &format!(r#"{{"name":"a","balance":{balance}}}"#), &[200, 412]).status == 200
+        };
+        thread::scope(|threads| (0..8).for_each(|_| drop(threads.spawn(|| while !increment() {}))));
+        assert_eq!(ask("GET /accounts/a HTTP/1.1", "", &[200]).body, br#"{"name":"a","balance":8}"#);
+    }
 }

@@ -53,7 +53,7 @@ async fn serve_and_drain() -> Drain {
     drain
 }
 
-const ALL: Drain = Drain { answered: (CLIENTS * REQUESTS) as u64, cut: 0, stuck: 0 };
+const ALL: Drain = Drain::new((CLIENTS * REQUESTS) as u64, 0, 0);
 
 #[test]
 fn on_a_runtime_of_one_thread_the_drain_is_awaited() {

@@ -81,7 +81,7 @@ fn entities_are_put_and_got() {
     let mut old = Client::connect(addr, PATIENCE).expect("it accepts");
     old.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
     drop(old);
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
 }
 
 /// A service with answers that wait until the test releases them. It panics at `/panic`.
@@ -143,7 +143,7 @@ fn a_hundred_streams_at_once_and_a_large_body() {
         let answer = sender.send_request(request(Method::GET, "/panic", "")).await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
     });
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 101, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(101, 0, 0));
 
     let running = serve(Arc::new(Echo), |_| ());
     let addr = running.local_addr();
@@ -153,7 +153,7 @@ fn a_hundred_streams_at_once_and_a_large_body() {
         let answer = sender.send_request(request(Method::POST, "/", body.clone())).await.expect("an answer");
         assert!(text(answer).await == body, "a body of many windows comes back whole");
     });
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
 }
 
 /// Regression test: the scanner for HTTP/1 read the frames of HTTP/2 too. It refused a body that looked like a
@@ -171,7 +171,7 @@ fn a_body_may_look_like_http1() {
             }
         }
     });
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 6, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(6, 0, 0));
 }
 
 /// A request that began before the shutdown is answered. The connection then ends, as an idle connection does.
@@ -195,7 +195,7 @@ fn a_drain_serves_what_has_begun() {
         let _ = connection.await.expect("no panic");
         drained.await.expect("no panic").expect("it ends well")
     });
-    assert_eq!(drain, Drain { answered: 1, cut: 0, stuck: 0 });
+    assert_eq!(drain, Drain::new(1, 0, 0));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn the_deadline_cuts_streams_and_counts_them() {
         held_replies.asked.acquire_many(3).await.expect("it is not closed").forget();
         tokio::task::spawn_blocking(move || running.shutdown_within(Duration::from_millis(50))).await
     });
-    assert_eq!(drain.expect("no panic").expect("it ends"), Drain { answered: 0, cut: 3, stuck: 0 });
+    assert_eq!(drain.expect("no panic").expect("it ends"), Drain::new(0, 3, 0));
 }
 
 /// A stream has its client's address. A panic of a stream, at once or later, is a 500 and is counted.
@@ -317,7 +317,7 @@ fn a_client_that_takes_no_answer_is_cut() {
         });
         assert!(ended.is_ok(), "the connection stands, window {window}");
     }
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 0, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(0, 0, 0));
 }
 
 /// Regression test: a client that read a large answer slowly was cut as idle once hyper's codec had the whole answer.
@@ -339,5 +339,5 @@ fn a_client_that_takes_its_time_is_not_idle() {
         }
         assert!(text(answer).await == body, "it comes whole");
     });
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
 }

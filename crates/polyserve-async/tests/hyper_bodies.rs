@@ -176,7 +176,7 @@ fn a_body_that_drips_past_its_timeout_is_a_408() {
     send(&mut client, b"{ ");
     client.expect_last(408);
     drop(client);
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
 }
 
 /// Regression test: when 500 clients sent single bytes, their tasks woke for each byte, and delayed another client by 20 to

@@ -126,7 +126,7 @@ fn a_service_is_nested_in_axum() {
         format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{large}\r\n0\r\n\r\n");
     Client::connect(running.local_addr(), PATIENCE).expect("it accepts").ask(put.as_bytes(), 413);
     drop(client);
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
 }
 
 /// A service that answers with a `Location`: the part of the path after the first `/to/`.
@@ -236,7 +236,7 @@ fn bodies_stream_both_ways() {
     raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
     raw.until("content-length: 0");
     drop(raw);
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 3, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(3, 0, 0));
 }
 
 /// A body past the limit is answered with 413: at once if its length is known, else while no byte of the answer was sent.
@@ -284,7 +284,7 @@ fn an_echo_past_the_limit_is_too_large() {
     let _ = raw.stream.read_to_end(&mut raw.all);
     assert!(raw.text().ends_with("\r\n3\r\none\r\n"), "{}", raw.text());
     drop(client);
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 2, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
 }
 
 /// An answer that streams when the shutdown begins is sent to its end.
@@ -304,7 +304,7 @@ fn a_streamed_answer_outlives_the_shutdown() {
     raw.until("0\r\n\r\n");
     assert_eq!(raw.stream.read(&mut [0; 16]).expect("an end is no error"), 0, "the connection ends");
     let end = polyserve_core::answer::park_until(None, |cx| drained.as_mut().poll(cx)).expect("it ends");
-    assert_eq!(end.expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+    assert_eq!(end.expect("it ends well"), Drain::new(1, 0, 0));
 }
 
 /// A streaming answer that does not end is cut at the deadline. The client can detect that.
@@ -317,7 +317,7 @@ fn a_streamed_answer_without_end_is_cut() {
     sender.send("begun").expect("it is wanted");
     raw.until("begun");
     let end = running.shutdown_within(Duration::from_millis(50)).expect("it ends");
-    assert_eq!(end, Drain { answered: 0, cut: 1, stuck: 0 });
+    assert_eq!(end, Drain::new(0, 1, 0));
     let _ = raw.stream.read_to_end(&mut raw.all);
     assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
+use polyserve_conformance::broken::repos::ChecksThenWrites;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Action, Call, CheckVerdict, EntityForm, History, Operation, Recording, RecordingControl, RecordingWorkload, check,
-    record_http, record_in_process,
+    Action, Call, CheckVerdict, EntityForm, History, Operation, Precondition, Recording, RecordingControl,
+    RecordingWorkload, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::service::{EntityService, Status};
@@ -18,7 +19,7 @@ use polyserve_core::{Answer, EntityRepo, Method, Reply, Request, Running, Server
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn workload(operations: u64) -> RecordingWorkload {
-    RecordingWorkload { operations, keys: 3, first_key: -1, seed: 42 }
+    RecordingWorkload { operations, keys: 3, first_key: -1, seed: 42, conditions: false }
 }
 
 fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
@@ -66,6 +67,7 @@ fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
                 1
             }
             Call::Remove => 2,
+            Call::PutIf(..) | Call::RemoveIf(_) => panic!("a condition: {call:?}"),
         }] += 1;
     }
     assert_eq!(keys, HashSet::from([-1, 0, 1]));
@@ -89,6 +91,55 @@ fn every_operation_is_recorded() {
     assert_eq!((history.operations().len(), history.unknown()), (1_003, 0));
     // The next recording does not contain the entities that the first one left.
     let _ = in_order(recorded(&running, 100, PATIENCE));
+}
+
+/// Each condition decides some writes: it holds for some of them and refuses others.
+#[test]
+fn conditions_hold_and_are_refused() {
+    let workload = RecordingWorkload { conditions: true, ..workload(4_000) };
+    let control = RecordingControl::default();
+    let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
+    let in_process = in_order(record_in_process(&repo, &workload, 3, &control));
+    let running = serving(EntityService::new(Reference::default()).etags(true), None);
+    let form = EntityForm::Published;
+    let over_http = in_order(record_http(running.local_addr(), form, &workload, 3, PATIENCE, &control));
+    for history in [in_process, over_http] {
+        let mut counts = [[0; 2]; 3];
+        for operation in history.operations() {
+            let (condition, is_done) = match operation.action {
+                Action::PutIf(_, condition, Some(put)) => (condition, put.done().is_some()),
+                Action::RemoveIf(condition, Some(removed)) => (condition, removed.done().is_some()),
+                _ => continue,
+            };
+            let place = match condition {
+                Precondition::Absent => 0,
+                Precondition::Present => 1,
+                Precondition::Value(_) => 2,
+            };
+            counts[place][usize::from(is_done)] += 1;
+        }
+        assert!(counts.as_flattened().iter().all(|count| *count > 10), "[refused, done] by condition: {counts:?}");
+    }
+}
+
+/// A store that checks a condition and then writes has histories without an order, also over HTTP.
+#[test]
+fn a_store_that_checks_then_writes_is_caught_over_http() {
+    let running = serving(EntityService::new(ChecksThenWrites::default()).etags(true), None);
+    let caught = (0..20).find_map(|seed| {
+        let workload = RecordingWorkload { conditions: true, keys: 1, seed, ..workload(4_000) };
+        let control = RecordingControl::default();
+        let recording = record_http(running.local_addr(), EntityForm::Published, &workload, 4, PATIENCE, &control);
+        assert_eq!(recording.wrong, []);
+        match check(&History::new(recording.operations).unwrap()) {
+            CheckVerdict::NotLinearizable(violation) => Some(violation),
+            _ => None,
+        }
+    });
+    let violation = caught.expect("20 histories have an order");
+    let is_conditional = |operation: &Operation| matches!(operation.action, Action::PutIf(..) | Action::RemoveIf(..));
+    assert!(violation.core.iter().any(is_conditional), "{violation}");
+    println!("{violation}");
 }
 
 #[test]

@@ -125,6 +125,7 @@ catches! {
     refuses_and_removes: a_refused_write_changes_nothing, now::<RefusesAndRemoves>();
     checks_then_writes: no_increment_is_lost, now::<ChecksThenWrites>();
     checks_then_creates: racing_creations_create_once, now::<ChecksThenWrites>();
+    checks_then_writes_out_of_order: conditional_writes_are_linearizable, now::<ChecksThenWrites>();
     checks_then_removes: a_conditional_remove_takes_what_was_seen, now::<ChecksThenWrites>();
     dropped_put: no_lost_update, now::<DroppedPut>();
     stale_read: no_stale_read, now::<StaleRead>();

@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use polyserve_conformance::broken::repos::ChecksThenWrites;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::property::{self, Outcome, Property, PropertyVerdict};
-use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject};
+use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject, no_increment_is_lost_over};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
@@ -148,9 +149,22 @@ caught_too! {
     one_at_a_time_does_not_count_time_in_the_queue: ServesOneAtATime, by time_in_the_queue_counts_towards_the_head_timeout;
     a_close_after_every_answer_is_not_announced: ClosesAfterEveryAnswer, by an_answer_says_close_if_others_wait;
     a_repeated_answer_is_no_named_entity: RepeatsThePreviousAnswer, by named_entities_are_linearizable;
+    a_repeated_answer_has_no_order: RepeatsThePreviousAnswer, by conditional_writes_are_linearizable_over_http;
     a_wake_that_is_ignored_leaves_a_named_entity: IgnoresWakes, by a_later_repo_of_named_entities_answers_the_same;
+    a_wake_that_is_ignored_evaluates_no_condition: IgnoresWakes, by conditions_on_named_entities_are_evaluated;
     a_wake_that_is_ignored_loses_increments: IgnoresWakes, by no_increment_is_lost_of_a_named_entity;
     no_drain_loses_what_waits: DoesNotDrain, by requests_behind_busy_workers_are_served_by_the_drain;
+}
+
+/// The increments of a server over a store show a store that checks a condition and then writes.
+#[test]
+fn a_store_that_checks_then_writes_loses_increments() {
+    let subject = ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
+    let is_lost = || {
+        let run = || no_increment_is_lost_over(&subject, ChecksThenWrites::default());
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    assert!((0..20).any(|_| is_lost()), "20 races lost no increment");
 }
 
 /// The kit expects what a server declares: a declared flaw passes, and a server that does not deviate fails.

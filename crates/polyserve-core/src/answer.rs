@@ -22,6 +22,12 @@ use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, lock, now, thread_local};
 
 /// A boxed future that any thread may poll.
+///
+/// ```
+/// use polyserve_core::{Answer, BoxFuture};
+/// let future: BoxFuture<u32> = Box::pin(async { 7 });
+/// assert_eq!(Answer::Later(future).wait(), 7);
+/// ```
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// A value, or a future that returns the value.
@@ -155,6 +161,13 @@ impl<T> IntoFuture for Answer<T> {
 }
 
 /// The future of an [`Answer`], which `answer.await` polls.
+///
+/// ```
+/// use polyserve_core::Answer;
+/// use std::future::IntoFuture;
+/// let future = Answer::Now(7).into_future();
+/// assert_eq!(Answer::later(future).wait(), 7);
+/// ```
 pub struct AnswerFuture<T>(Inner<T>);
 
 enum Inner<T> {
@@ -186,6 +199,14 @@ impl<T> Future for AnswerFuture<T> {
 /// deadline has passed.
 ///
 /// It polls once more after the deadline, so that a value that arrived in time is not lost.
+///
+/// ```
+/// use polyserve_core::answer::park_until;
+/// use std::task::Poll;
+/// use std::time::Instant;
+/// assert_eq!(park_until(None, |_| Poll::Ready(7)), Some(7));
+/// assert_eq!(park_until(Some(Instant::now()), |_| Poll::<u32>::Pending), None);
+/// ```
 pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);
@@ -251,6 +272,16 @@ enum PromiseState<T> {
 }
 
 /// The writing end of a [`promise`].
+///
+/// ```
+/// use polyserve_core::{Answer, Completer, promise};
+/// fn start(completer: Completer<u32>) {
+///     std::thread::spawn(move || completer.complete(7));
+/// }
+/// let (completer, answer) = promise(0);
+/// start(completer);
+/// assert_eq!(answer.wait(), 7);
+/// ```
 pub struct Completer<T> {
     shared: Arc<Mutex<PromiseState<T>>>,
     if_dropped: Option<T>,

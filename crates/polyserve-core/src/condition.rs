@@ -167,6 +167,12 @@ impl Condition {
     }
 
     /// Whether the condition holds for every state of the store. A repo then needs no look at the stored entity.
+    ///
+    /// ```
+    /// use polyserve_core::Condition;
+    /// assert!(Condition::ALWAYS.is_always());
+    /// assert!(!Condition::present().is_always() && Condition::present().if_match().is_some());
+    /// ```
     #[inline]
     pub fn is_always(&self) -> bool {
         self.if_match.is_none() && self.if_none_match.is_none()

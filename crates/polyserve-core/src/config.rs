@@ -161,6 +161,12 @@ impl ServerConfig {
     }
 
     /// Returns the number of jobs that may wait: as configured, or [`DEFAULT_QUEUE`].
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// assert_eq!(ServerConfig::default().queue(64).queue_or_default(), 64);
+    /// assert_eq!(ServerConfig::default().queue_or_default(), 1_024);
+    /// ```
     pub fn queue_or_default(&self) -> usize {
         self.queue.unwrap_or(DEFAULT_QUEUE)
     }

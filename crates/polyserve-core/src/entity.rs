@@ -44,6 +44,10 @@ impl<T: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + S
 
 /// What repos store and services show: a type with an id and serde's traits.
 ///
+/// Its JSON must be deterministic: an unchanged value has the same bytes each time, in every process. Entity tags are computed
+/// over these bytes, and a conditional write compares the tags. So a field with an order of its own in each process, such as
+/// a `HashMap`, needs an ordered type instead, such as a `BTreeMap`.
+///
 /// ```
 /// use polyserve_core::Identifiable;
 /// use serde::{Deserialize, Serialize};
@@ -175,6 +179,12 @@ impl Identifiable for Entity {
 }
 
 /// A borrowed view of an entity. A store that packs its entities can show one without building an [`Entity`].
+///
+/// ```
+/// use polyserve_core::{Entity, EntityRef};
+/// let view = EntityRef { id: 1, description: "first", value: 0.5 };
+/// assert_eq!(view.to_entity(), Entity::new(1, "first", 0.5));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EntityRef<'a> {
     /// The key.
@@ -208,6 +218,12 @@ pub struct NamedEntity {
 }
 
 /// The nested field of a [`NamedEntity`].
+///
+/// ```
+/// use polyserve_core::entity::{Content, NamedEntity};
+/// let content = Content { description: "first".into(), value: 0.5 };
+/// assert_eq!(NamedEntity::new("a", "first", 0.5).content, content);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Content {
     /// Free text.

@@ -39,7 +39,14 @@ fn write_string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// The reason why a body is not an entity.
+///
+/// ```
+/// use polyserve_core::{Entity, Identifiable, InvalidEntity};
+/// assert!(matches!(Entity::read_json(b"{"), Err(InvalidEntity::NotJson(_))));
+/// assert!(matches!(Entity::read_json(b"{}"), Err(InvalidEntity::NotAnEntity(_))));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InvalidEntity {
     /// It is not JSON (RFC 8259), or it is nested too deeply. Over HTTP: 400. The text is one sentence.
     NotJson(String),

@@ -19,6 +19,44 @@ use crate::config::ServerConfig;
 /// # Errors
 ///
 /// Returns an error if the address is in use or not local, or if `config` sets deferred accept and the system has none.
+///
+/// ```
+/// // A server that polls: a listener that does not block, a connection, and its bytes.
+/// use polyserve_core::net::{self, IntoListenOn};
+/// use polyserve_core::ServerConfig;
+/// use std::io::{ErrorKind, Read, Write};
+/// use std::net::{Shutdown, TcpStream};
+///
+/// let listener = net::listen("127.0.0.1:0".into_listen_on()?, &ServerConfig::default())?;
+/// listener.set_nonblocking(true)?;
+/// let mut client = TcpStream::connect(listener.local_addr()?)?;
+/// let connection = loop {
+///     match net::accept(&listener) {
+///         Ok(connection) => break connection,
+///         Err(error) if error.kind() == ErrorKind::WouldBlock || net::is_connection_error(&error) => {}
+///         Err(error) => return Err(error),
+///     }
+/// };
+/// net::prepare(&connection)?;
+/// assert_eq!(net::peer(&connection), Some(client.local_addr()?));
+///
+/// let mut buffer = [0; 8];
+/// assert_eq!(net::receive(&connection, &mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+/// client.write_all(b"ping")?;
+/// net::set_receive_low_water(&connection, 1)?;
+/// let count = loop {
+///     match net::receive(&connection, &mut buffer) {
+///         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+///         received => break received?,
+///     }
+/// };
+/// assert_eq!(net::send(&connection, &buffer[..count], true)?, count);
+/// net::shut(&connection, Shutdown::Write)?;
+/// let mut answer = String::new();
+/// client.read_to_string(&mut answer)?;
+/// assert_eq!(answer, &"ping"[..count]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn listen(on: ListenOn, config: &ServerConfig) -> io::Result<TcpListener> {
     let socket = match on {
         ListenOn::Addr(addr) => {
@@ -42,6 +80,14 @@ pub fn listen(on: ListenOn, config: &ServerConfig) -> io::Result<TcpListener> {
 ///
 /// Returns the errors of [`listen`]. Returns an error if another process shares the address in this way already, because
 /// the first listener is bound exclusively.
+///
+/// ```
+/// use polyserve_core::net::{self, IntoListenOn};
+/// use polyserve_core::ServerConfig;
+/// let listeners = net::listen_together("127.0.0.1:0".into_listen_on()?, 2, &ServerConfig::default())?;
+/// assert_eq!(listeners[0].local_addr()?, listeners[1].local_addr()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[cfg(unix)]
 pub fn listen_together(on: ListenOn, count: usize, config: &ServerConfig) -> io::Result<Vec<TcpListener>> {
     let addr = match on {

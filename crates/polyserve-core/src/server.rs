@@ -121,10 +121,11 @@ pub enum Connections {
 /// The result of a drain.
 ///
 /// ```
-/// let drain = polyserve_core::Drain { answered: 7, ..Default::default() };
+/// let drain = polyserve_core::Drain::new(7, 0, 0);
 /// assert_eq!(drain.to_string(), "answered 7, cut 0, stuck 0");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Drain {
     /// The number of answers of any status since the server was started. An answer counts when the kernel has accepted
     /// its last byte.
@@ -133,6 +134,13 @@ pub struct Drain {
     pub cut: u64,
     /// Threads that are stuck in the service's code, and were left behind.
     pub stuck: u64,
+}
+
+impl Drain {
+    /// Creates the result of a drain, for the author of a server.
+    pub const fn new(answered: u64, cut: u64, stuck: u64) -> Self {
+        Self { answered, cut, stuck }
+    }
 }
 
 impl fmt::Display for Drain {
@@ -271,6 +279,13 @@ impl Running {
 
     /// Drains with the configured grace, and returns a future of the end, for async callers. The drain begins at once. When
     /// the future is ready, the server's main thread has done its work, and ends by itself.
+    ///
+    /// ```
+    /// use polyserve_core::{Drain, Running};
+    /// async fn end(running: Running) -> std::io::Result<Drain> {
+    ///     running.drained().await
+    /// }
+    /// ```
     pub fn drained(mut self) -> impl Future<Output = io::Result<Drain>> + Send + 'static {
         self.begin(self.grace);
         let ended = self.take_end();

@@ -96,6 +96,10 @@ impl Actor {
     /// # Errors
     ///
     /// Returns an error if a thread cannot be started.
+    ///
+    /// ```
+    /// assert!(polyserve_memory::Actor::start().is_ok());
+    /// ```
     pub fn start() -> io::Result<Self> {
         Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
     }

@@ -96,6 +96,15 @@ fn whole([lower, upper]: [u64; 2]) -> u128 {
 }
 
 /// Hashes one id. [`IdState`] creates it.
+///
+/// ```
+/// use polyserve_memory::hash::{IdHasher, IdState};
+/// use std::hash::{BuildHasher, Hash, Hasher};
+/// let state = IdState::default();
+/// let mut hasher: IdHasher = state.build_hasher();
+/// 7_i64.hash(&mut hasher);
+/// assert_eq!(hasher.finish(), state.hash_one(7_i64));
+/// ```
 #[derive(Clone)]
 pub struct IdHasher {
     multiplier: u128,

@@ -99,7 +99,7 @@ fn a_job_dropped_within_execute_rejects_its_connection() {
     for answer in unserved {
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: "), "{answer:?}");
     }
-    assert_eq!(drain, Drain { answered: 10, cut: 0, stuck: 0 });
+    assert_eq!(drain, Drain::new(10, 0, 0));
 }
 
 /// If a shared executor drops a connection's job from its queue without running it, the connection must close.
@@ -107,5 +107,5 @@ fn a_job_dropped_within_execute_rejects_its_connection() {
 fn a_job_dropped_from_the_queue_closes_its_connection() {
     let (unserved, drain) = ask_ten(DropTime::Queued);
     assert!(unserved.iter().all(String::is_empty), "{unserved:?}");
-    assert_eq!(drain, Drain { answered: 5, cut: 0, stuck: 0 });
+    assert_eq!(drain, Drain::new(5, 0, 0));
 }

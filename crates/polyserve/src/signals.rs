@@ -78,6 +78,13 @@ impl Signals {
     /// # Errors
     ///
     /// Returns an error if the thread of this module has ended.
+    ///
+    /// ```no_run
+    /// use polyserve::signals::Signals;
+    /// let signal = Signals::register()?.wait()?;
+    /// println!("signal {signal}");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn wait(self) -> io::Result<i32> {
         self.first.wait().ok_or_else(|| io::Error::other("the thread that waits for signals has ended"))
     }
@@ -100,6 +107,13 @@ impl fmt::Debug for Signals {
 }
 
 /// Serving until a signal arrives, for every [`Server`].
+///
+/// ```no_run
+/// use polyserve::prelude::*;
+/// fn run(server: &dyn Server) -> std::io::Result<Drain> {
+///     server.serve_until_signal("127.0.0.1:8001", EntityService::new(Sharded::new()))
+/// }
+/// ```
 pub trait ServeUntilSignal: Server {
     /// Serves until SIGINT or SIGTERM arrives, then drains with the configured grace. The arguments are those of
     /// [`ServerExt::serve`]. It prints nothing. Use [`Signals`] if the program prints the address that was bound.

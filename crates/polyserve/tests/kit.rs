@@ -1,15 +1,16 @@
 //! The conformance kit on every strategy of the catalog. Each property of each strategy is a test with a name of its own:
-//! `repo::two_level::linearizable`. A new entry of the catalog is tested without a change here.
+//! `repo::two_level::linearizable`. A new entry of the catalog is tested without a change here. Pairs of a server and a store are
+//! tested together where both take part: `pair::smol/sharded::no_increment_is_lost`.
 //!
 //! The subject of a strategy follows from its promises. Only deviations from the contract are listed here.
 
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
-use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry};
+use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry, ServerEntry};
 use polyserve::{Connections, ServerConfig};
 use polyserve_conformance::executor::{self, ExecutorSubject};
-use polyserve_conformance::property::{self, Property};
+use polyserve_conformance::property::{self, Outcome, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
 use polyserve_conformance::server::{self, Deviations, ServerSubject};
 
@@ -38,6 +39,8 @@ fn main() {
     trials.extend(
         catalog.executors().iter().flat_map(|entry| of("executor", entry, executor::PROPERTIES, executor_subject)),
     );
+    let repos = || catalog.repos().iter().chain(&located);
+    trials.extend(catalog.servers().iter().flat_map(|server| repos().map(|repo| pair(server, repo))));
     libtest_mimic::run(&args, trials).exit();
 }
 
@@ -72,13 +75,29 @@ fn of<M: Clone + Send + 'static, S: 'static>(
     properties.iter().map(trial).collect()
 }
 
-fn repo_subject(entry: &polyserve::catalog::RepoEntry) -> RepoSubject {
+/// Makes a test of a server over a store: conditional writes of concurrent clients, of both types of entities.
+fn pair(server: &ServerEntry, repo: &RepoEntry) -> Trial {
+    let (server, repo) = (server.clone(), repo.clone());
+    Trial::test(format!("pair::{}/{}::no_increment_is_lost", server.name, repo.name), move || {
+        let subject = server_subject(&server);
+        let made = (repo.make)().expect("the repo can be made");
+        let mut outcomes = vec![server::no_increment_is_lost_over(&subject, made)];
+        if let Some(make) = &repo.named {
+            let made = make().expect("the repo can be made");
+            outcomes.push(server::no_increment_is_lost_of_named_entities_over(&subject, made));
+        }
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Held), "{outcomes:?}");
+        Ok(())
+    })
+}
+
+fn repo_subject(entry: &RepoEntry) -> RepoSubject {
     let make = Arc::clone(&entry.make);
     promising(entry, RepoSubject::new(move || make().expect("the repo can be made")))
 }
 
 /// The same repo with entities of another type.
-fn named_repo_subject(entry: &polyserve::catalog::RepoEntry) -> RepoSubject {
+fn named_repo_subject(entry: &RepoEntry) -> RepoSubject {
     let make = entry.named.clone().expect("the repo takes any entity");
     promising(entry, RepoSubject::named(move || make().expect("the repo can be made")))
 }
@@ -91,7 +110,7 @@ fn promising(entry: &polyserve::catalog::RepoEntry, subject: RepoSubject) -> Rep
     }
 }
 
-fn server_subject(entry: &polyserve::catalog::ServerEntry) -> ServerSubject {
+fn server_subject(entry: &ServerEntry) -> ServerSubject {
     let make = Arc::clone(&entry.make);
     let mut subject = ServerSubject::new(move |config: ServerConfig| make(&config));
     let has_shape = |shape| entry.promises(Promise::Connections(shape));

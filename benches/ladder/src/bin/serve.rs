@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if until_stdin_ends {
         end_with_stdin()?;
     }
-    let Drain { answered, cut, stuck } = signals.drain(running)?;
+    let Drain { answered, cut, stuck, .. } = signals.drain(running)?;
     say(&format!(r#"{{"answered":{answered},"cut":{cut},"stuck":{stuck}}}"#))?;
     Ok(())
 }

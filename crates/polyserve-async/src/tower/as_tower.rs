@@ -5,6 +5,7 @@
 //! Cost: an allocation for the future, one for a request's body, one for the answer's body.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -21,7 +22,6 @@ use http::header::LOCATION;
 use http::request::Parts;
 use http_body::{Frame, SizeHint};
 use polyserve_core::http1::session::panicked;
-use polyserve_core::service::Body;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
 
 use crate::types::{head, reply};
@@ -215,10 +215,9 @@ pub(crate) fn response(given: Reply, in_place: Vec<u8>) -> http::Response<ReplyB
     let mut response = http::Response::new(ReplyBody(None));
     *response.status_mut() = reply::status(&given);
     reply::fill(response.headers_mut(), &given);
-    let bytes = match given.into_body() {
-        Body::InPlace => Bytes::from(in_place),
-        Body::Static(bytes) => Bytes::from_static(bytes),
-        Body::Owned(bytes) => Bytes::from(bytes),
+    let bytes = match given.into_body().into_bytes(in_place) {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
     };
     *response.body_mut() = ReplyBody::of(bytes);
     response

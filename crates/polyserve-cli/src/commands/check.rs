@@ -28,7 +28,8 @@ pub(crate) struct CheckArgs {
     /// The repos, with commas between them, or all: every server runs over each.
     #[arg(long, visible_alias = "repos", value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repo: Vec<String>,
-    /// Operations of all clients together: half gets, three in ten puts, the rest removes.
+    /// Operations of all clients together: half gets, three in ten puts, the rest removes. Two in three puts and
+    /// removes have a condition, except those sent to --url.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MAX_OPERATIONS as u64))]
     ops: u64,
     /// Clients at once, each with a connection.
@@ -119,7 +120,8 @@ impl CheckArgs {
         settings.check(&servers)?;
         for server in servers {
             let (_, config) = server.make_with_supported(&settings.with_pool_size())?;
-            let flags = room::honoured(&config, &self.config.flags());
+            let mut flags = room::honoured(&config, &self.config.flags());
+            flags.push(String::from("--etags=on"));
             subjects.extend(repos.iter().map(|repo| {
                 let launch = serve(&server.name, &repo.name, &flags, Vec::new());
                 CheckSubject::Server { server: server.name.clone(), repo: repo.name.clone(), launch }

@@ -16,6 +16,7 @@ use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
 use super::entrants::{self, ALL, Baseline, Entered, Entrants};
+use super::memory::MemoryArgs;
 use super::session::{Context, Session};
 use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, checked, misuse, of_one};
@@ -59,6 +60,8 @@ pub(crate) struct PlanArgs {
     /// Four servers over the two repos that suit the workload, and ten short rounds: about a minute.
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// The number of rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
@@ -135,6 +138,9 @@ impl PlanArgs {
         {
             return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
         }
+        if self.memory.memory.is_some() && !(self.quick && self.repos.is_empty()) {
+            return Err(Misuse("--memory is for the choice of repos by --quick without --repos".into()).into());
+        }
         let instrument = self.instrument(session)?;
         let (keys, mix) = self.asked();
         let entrants = Entrants {
@@ -156,7 +162,7 @@ impl PlanArgs {
                 payload_bytes: workload::PAYLOAD as u64,
                 cores: instrument.server_cores.count(),
                 waits: false,
-                memory_limit: None,
+                memory_limit: self.memory.memory,
             },
         };
         let Entered { contestants, absent, because } = entrants.enter()?;

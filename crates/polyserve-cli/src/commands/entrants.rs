@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::catalog::{Catalog, Entry, RepoCriteria, RepoEntry, Tag};
+use polyserve::catalog::{Catalog, Entry, RepoChoice, RepoCriteria, RepoEntry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -15,6 +15,7 @@ use polyserve_lab::launch::foreign::{Foreign, ForeignProgram};
 use polyserve_lab::launch::go;
 use polyserve_lab::launch::peers::PREFIX;
 use polyserve_lab::launch::{AddressFrom, Launch};
+use polyserve_lab::recommend::left_out;
 use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
@@ -181,7 +182,7 @@ impl Entrants<'_> {
         }
         let mut because = Vec::new();
         if repos.is_empty() && self.quick {
-            (repos, because) = self.quick_repos(&builtin);
+            (repos, because) = self.quick_repos(&builtin)?;
         } else if repos.is_empty() {
             repos = chosen(catalog.repos(), builtin.repos(), None);
         }
@@ -197,16 +198,22 @@ impl Entrants<'_> {
     }
 
     /// Returns two repos for a quick comparison, and the reasons: the program's own, the last added first, then those that suit
-    /// the workload.
-    fn quick_repos(&self, builtin: &Catalog) -> (Vec<String>, Vec<String>) {
+    /// the workload. Repos that need more memory than the limit are left out.
+    fn quick_repos(&self, builtin: &Catalog) -> Result<(Vec<String>, Vec<String>), Misuse> {
         let own = self.catalog.repos().iter().rev().filter(|entry| builtin.repo(&entry.name).is_err());
-        let choice = self.catalog.repos_for(&self.criteria);
-        let suited = choice.repos.iter().map(|(entry, _)| *entry).chain(self.catalog.repos());
-        let mut names = once(own.chain(suited).map(|entry| entry.name.clone()));
+        let RepoChoice { repos: suited, left_out } = self.catalog.repos_for(&self.criteria);
+        // Without a limit, the first of the catalog fill the places that are left.
+        let rest = self.catalog.repos().iter().filter(|_| self.criteria.memory_limit.is_none());
+        let mut names =
+            once(own.chain(suited.iter().map(|(entry, _)| *entry)).chain(rest).map(|entry| entry.name.clone()));
         names.truncate(QUICK_REPOS);
+        let reasons = left_out::reasons(&left_out, &self.criteria);
+        if names.is_empty() {
+            return Err(Misuse(reasons.join("; ")));
+        }
         let is_chosen = |(entry, _): &(&RepoEntry, String)| names.contains(&entry.name);
-        let because = choice.repos.into_iter().filter(is_chosen).map(|(_, why)| why).collect();
-        (names, because)
+        let because = suited.into_iter().filter(is_chosen).map(|(_, why)| why).chain(reasons).collect();
+        Ok((names, because))
     }
 
     /// The baseline if it is foreign.

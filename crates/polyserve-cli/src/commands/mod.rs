@@ -13,6 +13,7 @@ pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod matrix;
+mod memory;
 pub(crate) mod names;
 pub(crate) mod page;
 pub(crate) mod recommend;

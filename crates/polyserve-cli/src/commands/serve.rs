@@ -118,7 +118,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     if json { print_json(&json!({ "listening": url })) } else { print(&format!("listening on {url}\n")) }?;
 
     let drain = signals.drain(running)?;
-    let Drain { answered, cut, stuck } = drain;
+    let Drain { answered, cut, stuck, .. } = drain;
     let entities = store.len().wait().ok().filter(|_| args.service == ENTITY);
     let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck, "entities": entities });
     if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;

@@ -6,7 +6,9 @@ use polyserve::{
     Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig,
     ServerExt as _, Shutdown,
 };
-use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead};
+use polyserve_conformance::broken::repos::{
+    ChecksThenWrites, DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead,
+};
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
 use polyserve_lab::progress::Progress;
 
@@ -163,6 +165,7 @@ fn broken_repos_are_found_out_in_process() {
         broken(EarlyAck::default),
         broken(LaggingReplica::default),
         broken(LostUpdate::default),
+        broken(ChecksThenWrites::default),
         broken(DoubleRemove::default),
     ] {
         found_out(RecordingVerdict::NotLinearizable, || recorded(&CheckSubject::Repo(repo.clone())));

@@ -117,7 +117,7 @@ fn serves_a_repo_for_a_round() {
     let signals = Signals::register().unwrap();
     let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(Arc::clone(&repo))).unwrap();
     println!("\n{}", json!({"listening": format!("http://{}", running.local_addr())}));
-    let Drain { answered, cut, stuck } = signals.drain(running).unwrap();
+    let Drain { answered, cut, stuck, .. } = signals.drain(running).unwrap();
     let entities = repo.len().wait().ok();
     println!("{}", json!({"answered": answered, "cut": cut, "stuck": stuck, "entities": entities}));
     std::process::exit(0); // before the harness prints more

@@ -55,7 +55,7 @@ fn limits() -> StoreLimits {
 /// Panics if the history is not linearizable, so if an acknowledged write is lost.
 fn recorded_through(kind: Kind, urls: &str, fault: impl FnOnce()) {
     let store: Arc<dyn EntityRepo> = kind.connect::<Entity>(urls, &name_space(), limits()).expect("it connects");
-    let workload = RecordingWorkload { operations: 8_192, keys: 32, first_key: 1, seed: 3 };
+    let workload = RecordingWorkload { operations: 8_192, keys: 32, first_key: 1, seed: 3, conditions: false };
     let control = RecordingControl::default();
     let start = Instant::now();
     let (recording, fault_at) = thread::scope(|scope| {

@@ -1,7 +1,8 @@
 //! The checker. It checks one key after the other.
 
+use super::limits::{LimitExceeded, SearchLimits};
 use super::plan::{Register, Window};
-use super::search::{LimitExceeded, SearchLimits, SearchResult, search};
+use super::search::{SearchResult, search};
 use super::{History, Operation, Violation, minimise};
 
 /// The result of a check.

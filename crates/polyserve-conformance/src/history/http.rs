@@ -5,6 +5,7 @@
 //!
 //! Cost: a thread and a connection for each client, and the cost of the [client](crate::client).
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::write;
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 
 use super::entity_form::EntityForm;
-use super::record::{Call, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
-use super::{Action, Operation, ReadValue};
+use super::record::{Call, CallCondition, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
+use super::{Action, Operation, Precondition, ReadValue};
 use crate::client::{Client, Ending, Response};
 
 /// Records `clients` clients of the server at `addr`, which stores entities of this form. Each client keeps its connection
@@ -121,11 +122,14 @@ struct HttpClient {
     /// before each request, because a request that was never sent is not unknown.
     checks_connection: bool,
     losses: Losses,
+    /// The last value of each key that an answer has named with a tag, and the tag.
+    seen: HashMap<i64, (u64, String)>,
 }
 
 impl HttpClient {
     fn new(addr: SocketAddr, form: EntityForm, patience: Duration) -> Self {
-        Self { addr, form, patience, connection: None, checks_connection: false, losses: Losses::default() }
+        let (losses, seen) = (Losses::default(), HashMap::new());
+        Self { addr, form, patience, connection: None, checks_connection: false, losses, seen }
     }
 
     /// Removes a key. Returns the number of removals without an answer.
@@ -168,8 +172,9 @@ impl HttpClient {
 
     /// Sends a request, and keeps the connection if the server does.
     fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Action, WrongAnswer> {
+        let (asked, fields) = self.asked(key, call);
         // A refusal may come before the whole request is sent. What counts is the answer.
-        let sent = client.send(&request(self.form, key, call));
+        let sent = client.send(&request(self.form, key, asked, &fields));
         let response = match client.receive() {
             Ok(response) if response.status < 500 => response,
             Ok(response) => {
@@ -177,60 +182,104 @@ impl HttpClient {
                 if !response.closes() {
                     self.connection = Some(client);
                 }
-                return Ok(unknown(call));
+                return Ok(asked);
             }
             Err(failure) if failure.ending.is_some() => {
                 drop(sent);
                 self.checks_connection |= failure.is_clean();
                 self.losses.add(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
-                return Ok(unknown(call));
+                return Ok(asked);
             }
             Err(failure) => return Err(WrongAnswer(failure.to_string())),
         };
         self.losses = Losses::default();
-        let action = understood(self.form, key, call, &response)
+        let action = understood(self.form, key, asked, &response)
             .map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
+        self.remember(key, action, &response);
         if !response.closes() {
             self.connection = Some(client);
         }
         Ok(action)
     }
-}
 
-fn unknown(call: Call) -> Action {
-    match call {
-        Call::Get => Action::Get(None),
-        Call::Put(value) => Action::Put(value, None),
-        Call::Remove => Action::Remove(None),
+    /// The operation without its answer, and the header fields of its condition.
+    fn asked(&self, key: i64, call: Call) -> (Action, String) {
+        let condition = |condition| match (condition, self.seen.get(&key)) {
+            (CallCondition::Present, _) => (Precondition::Present, String::from("If-Match: *\r\n")),
+            (CallCondition::Seen, Some((value, tag))) => (Precondition::Value(*value), format!("If-Match: {tag}\r\n")),
+            (CallCondition::Seen, None) | (CallCondition::Absent, _) => {
+                (Precondition::Absent, String::from("If-None-Match: *\r\n"))
+            }
+        };
+        match call {
+            Call::Get => (Action::Get(None), String::new()),
+            Call::Put(value) => (Action::Put(value, None), String::new()),
+            Call::Remove => (Action::Remove(None), String::new()),
+            Call::PutIf(value, wanted) => {
+                let (condition, fields) = condition(wanted);
+                (Action::PutIf(value, condition, None), fields)
+            }
+            Call::RemoveIf(wanted) => {
+                let (condition, fields) = condition(wanted);
+                (Action::RemoveIf(condition, None), fields)
+            }
+        }
+    }
+
+    /// Remembers the tag of the entity that the answer names.
+    fn remember(&mut self, key: i64, action: Action, response: &Response) {
+        let value = match action {
+            Action::Get(Some(ReadValue::Value(value)))
+            | Action::Put(value, Some(_))
+            | Action::PutIf(value, _, Some(Conditional::Done(_))) => value,
+            _ => return,
+        };
+        if let Some(tag) = response.header("ETag") {
+            self.seen.insert(key, (value, tag.to_owned()));
+        }
     }
 }
 
-fn request(form: EntityForm, key: i64, call: Call) -> Vec<u8> {
-    let (method, body) = match call {
-        Call::Get => ("GET", None),
-        Call::Remove => ("DELETE", None),
-        Call::Put(value) => ("PUT", Some(form.json(key, value))),
+fn request(form: EntityForm, key: i64, asked: Action, fields: &str) -> Vec<u8> {
+    let (method, body) = match asked {
+        Action::Get(_) => ("GET", None),
+        Action::Remove(_) | Action::RemoveIf(..) => ("DELETE", None),
+        Action::Put(value, _) | Action::PutIf(value, ..) => ("PUT", Some(form.json(key, value))),
     };
     let path = form.path(key);
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: history\r\n{fields}");
     match body {
-        None => format!("{method} {path} HTTP/1.1\r\nHost: history\r\n\r\n"),
-        Some(body) => format!(
-            "{method} {path} HTTP/1.1\r\nHost: history\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ),
+        None => format!("{head}\r\n"),
+        Some(body) => {
+            format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        }
     }
     .into_bytes()
 }
 
 /// Returns the operation's result from its answer.
-fn understood(form: EntityForm, key: i64, call: Call, response: &Response) -> Result<Action, String> {
-    match (call, response.status) {
-        (Call::Get, 404) => Ok(Action::Get(Some(ReadValue::Absent))),
-        (Call::Get, 200) => Ok(Action::Get(Some(ReadValue::Value(form.value(key, &response.body)?)))),
-        (Call::Put(value), 201) => Ok(Action::Put(value, Some(Put::Created))),
-        (Call::Put(value), 200) => Ok(Action::Put(value, Some(Put::Replaced))),
-        (Call::Remove, 204) => Ok(Action::Remove(Some(Removed::Removed))),
-        (Call::Remove, 404) => Ok(Action::Remove(Some(Removed::Absent))),
-        (call, status) => Err(format!("the answer to a {call:?} of {key} has the status {status}")),
+fn understood(form: EntityForm, key: i64, asked: Action, response: &Response) -> Result<Action, String> {
+    let created = match response.status {
+        201 => Some(Put::Created),
+        200 => Some(Put::Replaced),
+        _ => None,
+    };
+    let removed = match response.status {
+        204 => Some(Removed::Removed),
+        404 => Some(Removed::Absent),
+        _ => None,
+    };
+    match (asked, response.status) {
+        (Action::Get(_), 404) => Ok(Action::Get(Some(ReadValue::Absent))),
+        (Action::Get(_), 200) => Ok(Action::Get(Some(ReadValue::Value(form.value(key, &response.body)?)))),
+        (Action::Put(value, _), 200 | 201) => Ok(Action::Put(value, created)),
+        (Action::Remove(_), 204 | 404) => Ok(Action::Remove(removed)),
+        (Action::PutIf(value, condition, _), 412) => Ok(Action::PutIf(value, condition, Some(Conditional::Refused))),
+        (Action::PutIf(value, condition, _), 200 | 201) => {
+            Ok(Action::PutIf(value, condition, created.map(Conditional::Done)))
+        }
+        (Action::RemoveIf(condition, _), 412) => Ok(Action::RemoveIf(condition, Some(Conditional::Refused))),
+        (Action::RemoveIf(condition, _), 204 | 404) => Ok(Action::RemoveIf(condition, removed.map(Conditional::Done))),
+        (asked, status) => Err(format!("the answer to a {asked} of {key} has the status {status}")),
     }
 }

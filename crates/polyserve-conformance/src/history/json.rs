@@ -5,11 +5,11 @@
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Action, History, MAX_OPERATIONS, Operation, ReadValue};
+use super::{Action, History, MAX_OPERATIONS, Operation, Precondition, ReadValue};
 
 /// An operation in one line.
 #[derive(Serialize, Deserialize)]
@@ -19,6 +19,8 @@ struct OperationLine {
     key: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    condition: Option<ConditionField>,
     call: u64,
     #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
     returned: Option<u64>,
@@ -33,6 +35,20 @@ enum OpField {
     Remove,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StateWord {
+    Absent,
+    Present,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a condition is \"absent\", \"present\" or a value")]
+enum ConditionField {
+    State(StateWord),
+    Value(u64),
+}
+
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum OutcomeField {
@@ -41,7 +57,28 @@ enum OutcomeField {
     Found,
     Absent,
     Removed,
+    Refused,
     Unknown,
+}
+
+impl From<Precondition> for ConditionField {
+    fn from(condition: Precondition) -> Self {
+        match condition {
+            Precondition::Absent => Self::State(StateWord::Absent),
+            Precondition::Present => Self::State(StateWord::Present),
+            Precondition::Value(value) => Self::Value(value),
+        }
+    }
+}
+
+impl From<ConditionField> for Precondition {
+    fn from(field: ConditionField) -> Self {
+        match field {
+            ConditionField::State(StateWord::Absent) => Self::Absent,
+            ConditionField::State(StateWord::Present) => Self::Present,
+            ConditionField::Value(value) => Self::Value(value),
+        }
+    }
 }
 
 /// The longest line, in bytes. A header may be long.
@@ -164,46 +201,81 @@ fn is_header(line: &[u8]) -> Result<bool, String> {
 impl OperationLine {
     fn of(operation: &Operation) -> Self {
         let &Operation { process, key, action, called, returned } = operation;
-        let (op, value, outcome) = match action {
-            Action::Get(Some(ReadValue::Value(value))) => (OpField::Get, Some(value), OutcomeField::Found),
-            Action::Get(Some(ReadValue::Absent)) => (OpField::Get, None, OutcomeField::Absent),
-            Action::Get(None) => (OpField::Get, None, OutcomeField::Unknown),
-            Action::Put(value, Some(Put::Created)) => (OpField::Put, Some(value), OutcomeField::Created),
-            Action::Put(value, Some(Put::Replaced)) => (OpField::Put, Some(value), OutcomeField::Replaced),
-            Action::Put(value, None) => (OpField::Put, Some(value), OutcomeField::Unknown),
-            Action::Remove(Some(Removed::Removed)) => (OpField::Remove, None, OutcomeField::Removed),
-            Action::Remove(Some(Removed::Absent)) => (OpField::Remove, None, OutcomeField::Absent),
-            Action::Remove(None) => (OpField::Remove, None, OutcomeField::Unknown),
+        let (op, value, condition) = match action {
+            Action::Get(Some(ReadValue::Value(value))) => (OpField::Get, Some(value), None),
+            Action::Get(_) => (OpField::Get, None, None),
+            Action::Put(value, _) => (OpField::Put, Some(value), None),
+            Action::Remove(_) => (OpField::Remove, None, None),
+            Action::PutIf(value, condition, _) => (OpField::Put, Some(value), Some(condition.into())),
+            Action::RemoveIf(condition, _) => (OpField::Remove, None, Some(condition.into())),
+        };
+        let put = |put| match put {
+            Put::Created => OutcomeField::Created,
+            Put::Replaced => OutcomeField::Replaced,
+        };
+        let removed = |removed| match removed {
+            Removed::Removed => OutcomeField::Removed,
+            Removed::Absent => OutcomeField::Absent,
+        };
+        let outcome = match action {
+            Action::Get(Some(ReadValue::Value(_))) => OutcomeField::Found,
+            Action::Get(Some(ReadValue::Absent)) => OutcomeField::Absent,
+            Action::Put(_, Some(answer)) | Action::PutIf(_, _, Some(Conditional::Done(answer))) => put(answer),
+            Action::Remove(Some(answer)) | Action::RemoveIf(_, Some(Conditional::Done(answer))) => removed(answer),
+            Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => {
+                OutcomeField::Refused
+            }
+            _ => OutcomeField::Unknown,
         };
         let returned = Some(returned).filter(|_| !operation.is_unknown());
-        Self { process, op, key, value, call: called, returned, outcome }
+        Self { process, op, key, value, condition, call: called, returned, outcome }
     }
 
     fn operation(self) -> Result<Operation, String> {
-        let Self { process, op, key, value, call: called, returned, outcome } = self;
+        let Self { process, op, key, value, condition, call: called, returned, outcome } = self;
         let (name, answer) = (format!("{op:?}").to_lowercase(), format!("{outcome:?}").to_lowercase());
-        let action = match (op, outcome, value) {
-            (OpField::Get, OutcomeField::Found, Some(value)) => Action::Get(Some(ReadValue::Value(value))),
-            (OpField::Get, OutcomeField::Absent, None) => Action::Get(Some(ReadValue::Absent)),
-            (OpField::Get, OutcomeField::Unknown, None) => Action::Get(None),
-            (OpField::Put, OutcomeField::Created, Some(value)) => Action::Put(value, Some(Put::Created)),
-            (OpField::Put, OutcomeField::Replaced, Some(value)) => Action::Put(value, Some(Put::Replaced)),
-            (OpField::Put, OutcomeField::Unknown, Some(value)) => Action::Put(value, None),
-            (OpField::Remove, OutcomeField::Removed, None) => Action::Remove(Some(Removed::Removed)),
-            (OpField::Remove, OutcomeField::Absent, None) => Action::Remove(Some(Removed::Absent)),
-            (OpField::Remove, OutcomeField::Unknown, None) => Action::Remove(None),
-            (OpField::Put, _, None) | (OpField::Get, OutcomeField::Found, None) => {
-                return Err(format!("a {name} that was {answer} needs a value"));
+        let needs_value = matches!(op, OpField::Put) || matches!((op, outcome), (OpField::Get, OutcomeField::Found));
+        if needs_value && value.is_none() {
+            return Err(format!("a {name} that was {answer} needs a value"));
+        }
+        let never = || format!("the outcome of a {name} is never {answer}");
+        let action = match (op, condition) {
+            (OpField::Get, None) => Action::Get(match (outcome, value) {
+                (OutcomeField::Found, Some(value)) => Some(ReadValue::Value(value)),
+                (OutcomeField::Absent, _) => Some(ReadValue::Absent),
+                (OutcomeField::Unknown, _) => None,
+                _ => return Err(never()),
+            }),
+            (OpField::Get, Some(_)) => return Err(String::from("a get has no condition")),
+            (OpField::Put, condition) => {
+                let put = match outcome {
+                    OutcomeField::Created => Some(Conditional::Done(Put::Created)),
+                    OutcomeField::Replaced => Some(Conditional::Done(Put::Replaced)),
+                    OutcomeField::Refused if condition.is_some() => Some(Conditional::Refused),
+                    OutcomeField::Unknown => None,
+                    _ => return Err(never()),
+                };
+                let value = value.unwrap_or_default();
+                condition.map_or(Action::Put(value, put.and_then(Conditional::done)), |condition| {
+                    Action::PutIf(value, condition.into(), put)
+                })
             }
-            (
-                OpField::Get | OpField::Remove,
-                OutcomeField::Absent | OutcomeField::Unknown | OutcomeField::Removed,
-                Some(_),
-            ) => {
-                return Err(format!("a {name} that was {answer} has no value"));
+            (OpField::Remove, condition) => {
+                let removed = match outcome {
+                    OutcomeField::Removed => Some(Conditional::Done(Removed::Removed)),
+                    OutcomeField::Absent => Some(Conditional::Done(Removed::Absent)),
+                    OutcomeField::Refused if condition.is_some() => Some(Conditional::Refused),
+                    OutcomeField::Unknown => None,
+                    _ => return Err(never()),
+                };
+                condition.map_or(Action::Remove(removed.and_then(Conditional::done)), |condition| {
+                    Action::RemoveIf(condition.into(), removed)
+                })
             }
-            _ => return Err(format!("the outcome of a {name} is never {answer}")),
         };
+        if value.is_some() && !needs_value {
+            return Err(format!("a {name} that was {answer} has no value"));
+        }
         let returned = match returned {
             Some(returned) => returned,
             None if matches!(outcome, OutcomeField::Unknown) => u64::MAX,

@@ -14,8 +14,9 @@
 //! Cost: a search for each step, of windows up to twice as large as necessary. All searches together examine at most
 //! [`MOST`] operations, and take at most the steps of one search's limits. After that the remaining operations are shown.
 
+use super::limits::SearchLimits;
 use super::plan::{Register, Window};
-use super::search::{SearchLimits, SearchResult, search};
+use super::search::{SearchResult, search};
 use super::{Action, Operation};
 
 /// The result of the minimiser.

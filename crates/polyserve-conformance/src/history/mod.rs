@@ -8,6 +8,10 @@
 //! * `get` answers a value, or that there is none.
 //! * `remove` answers whether there was a value.
 //!
+//! A put or a remove may have a condition: that there is no value, that there is one, or that there is this value. If the
+//! condition does not hold, it changes nothing and answers that it was refused. A remove that finds no value answers so
+//! under every condition.
+//!
 //! `len` is not part of a history. Every key is absent at the start.
 //!
 //! Keys are checked separately: a history is linearizable if the history of every key is (Herlihy and Wing,
@@ -38,12 +42,14 @@
 //! | `op` | `get`, `put` or `remove` |
 //! | `key` | the id |
 //! | `value` | the value that was put, or that a `get` found: a number from 0; each `put` of a key has a value of its own |
+//! | `condition` | of a `put` or a `remove`, if it has one: `"absent"`, `"present"`, or the value that must be there |
 //! | `call` | nanoseconds since any one instant, before the operation was sent |
 //! | `return` | the same clock, after its answer had come |
-//! | `outcome` | of a `put` `created` or `replaced`; of a `get` `found` or `absent`; of a `remove` `removed` or `absent` |
+//! | `outcome` | of a `put` `created` or `replaced`; of a `get` `found` or `absent`; of a `remove` `removed` or `absent`; under a condition also `refused` |
 //!
 //! Any outcome may be `unknown`, and then `return` may be missing: the answer was lost, and the operation took effect
-//! at any time after its call, or never. A 5xx status is such an outcome.
+//! at any time after its call, or never. A 5xx status is such an outcome. The check does not use the condition of such an
+//! operation.
 //!
 //! The first line may be a header about the recording: `{"kind":"header","format":1, ...}`.
 //!
@@ -51,13 +57,15 @@
 //!
 //! * `record` and `http` record; `entity_form` has the entities over HTTP; `json` is the format; `value` stores a value twice
 //!   in an entity, so that a torn entity shows.
-//! * `check` is the checker; `plan` prepares operations for it; `search` is the search and explains its cost.
+//! * `check` is the checker; `plan` prepares operations for it; `search` is the search and explains its cost; `limits` has its
+//!   limits.
 //! * `minimise` finds a few operations that cannot be ordered; `violation` shows them; `outcome` is for the kits.
 
 mod check;
 mod entity_form;
 mod http;
 mod json;
+mod limits;
 mod minimise;
 mod outcome;
 mod plan;
@@ -71,16 +79,18 @@ mod violation;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 
 pub use self::check::{CheckVerdict, check, check_within};
 pub use self::entity_form::EntityForm;
 pub use self::http::{record_http, record_http_across};
 pub use self::json::ReadError;
+pub use self::limits::{LimitExceeded, SearchLimits};
 pub(crate) use self::outcome::outcome_of;
 pub(crate) use self::record::RepoClient;
-pub use self::record::{Call, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process};
-pub use self::search::{LimitExceeded, SearchLimits};
+pub use self::record::{
+    Call, CallCondition, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process,
+};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 
@@ -93,6 +103,17 @@ pub enum ReadValue {
     Value(u64),
 }
 
+/// The condition of a write, as values instead of tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// There is no entity.
+    Absent,
+    /// There is an entity.
+    Present,
+    /// There is an entity with this value.
+    Value(u64),
+}
+
 /// The kind of an operation, and its answer. `None` if the answer was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -102,6 +123,10 @@ pub enum Action {
     Put(u64, Option<Put>),
     /// A removal.
     Remove(Option<Removed>),
+    /// A put of this value under a condition.
+    PutIf(u64, Precondition, Option<Conditional<Put>>),
+    /// A removal under a condition.
+    RemoveIf(Precondition, Option<Conditional<Removed>>),
 }
 
 /// An operation of a client.
@@ -122,12 +147,28 @@ pub struct Operation {
 impl Operation {
     /// Whether its answer was lost.
     pub fn is_unknown(&self) -> bool {
-        matches!(self.action, Action::Get(None) | Action::Put(_, None) | Action::Remove(None))
+        match self.action {
+            Action::Get(answer) => answer.is_none(),
+            Action::Put(_, answer) => answer.is_none(),
+            Action::Remove(answer) => answer.is_none(),
+            Action::PutIf(_, _, answer) => answer.is_none(),
+            Action::RemoveIf(_, answer) => answer.is_none(),
+        }
     }
 
     /// The last instant at which it can have taken effect.
     fn end(&self) -> u64 {
         if self.is_unknown() { u64::MAX } else { self.returned }
+    }
+}
+
+impl fmt::Display for Precondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::Present => f.write_str("present"),
+            Self::Value(value) => write!(f, "{value}"),
+        }
     }
 }
 
@@ -137,21 +178,51 @@ impl fmt::Display for Action {
             Self::Get(_) => f.write_str("get"),
             Self::Put(value, _) => write!(f, "put {value}"),
             Self::Remove(_) => f.write_str("remove"),
+            Self::PutIf(value, condition, _) => write!(f, "put {value} if {condition}"),
+            Self::RemoveIf(condition, _) => write!(f, "remove if {condition}"),
         }
     }
 }
 
 impl Action {
+    /// The value that it puts, also if it was refused.
+    fn put_value(self) -> Option<u64> {
+        match self {
+            Self::Put(value, _) | Self::PutIf(value, ..) => Some(value),
+            Self::Get(_) | Self::Remove(_) | Self::RemoveIf(..) => None,
+        }
+    }
+
+    /// The value that it read, or that its condition names.
+    fn named_value(self) -> Option<u64> {
+        match self {
+            Self::Get(Some(ReadValue::Value(value)))
+            | Self::PutIf(_, Precondition::Value(value), _)
+            | Self::RemoveIf(Precondition::Value(value), _) => Some(value),
+            _ => None,
+        }
+    }
+
     /// The answer as a word.
     fn answer(self) -> String {
-        match self {
-            Self::Get(Some(ReadValue::Value(value))) => value.to_string(),
-            Self::Put(_, Some(Put::Created)) => String::from("created"),
-            Self::Put(_, Some(Put::Replaced)) => String::from("replaced"),
-            Self::Remove(Some(Removed::Removed)) => String::from("removed"),
-            Self::Get(Some(ReadValue::Absent)) | Self::Remove(Some(Removed::Absent)) => String::from("absent"),
-            Self::Get(None) | Self::Put(_, None) | Self::Remove(None) => String::from("unknown"),
-        }
+        let word = match self {
+            Self::Get(Some(ReadValue::Value(value))) => return value.to_string(),
+            Self::Put(_, Some(Put::Created)) | Self::PutIf(_, _, Some(Conditional::Done(Put::Created))) => "created",
+            Self::Put(_, Some(Put::Replaced)) | Self::PutIf(_, _, Some(Conditional::Done(Put::Replaced))) => "replaced",
+            Self::Remove(Some(Removed::Removed)) | Self::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
+                "removed"
+            }
+            Self::Get(Some(ReadValue::Absent))
+            | Self::Remove(Some(Removed::Absent))
+            | Self::RemoveIf(_, Some(Conditional::Done(Removed::Absent))) => "absent",
+            Self::PutIf(_, _, Some(Conditional::Refused)) | Self::RemoveIf(_, Some(Conditional::Refused)) => "refused",
+            Self::Get(None)
+            | Self::Put(_, None)
+            | Self::Remove(None)
+            | Self::PutIf(_, _, None)
+            | Self::RemoveIf(_, None) => "unknown",
+        };
+        String::from(word)
     }
 }
 
@@ -202,7 +273,7 @@ impl History {
             if !operation.is_unknown() && returned == u64::MAX {
                 return invalid(format!("it returned at {returned} ns, which stands for never, and has an answer"));
             }
-            if let Action::Put(value, _) = action
+            if let Some(value) = action.put_value()
                 && !put.insert((key, value))
             {
                 let why =

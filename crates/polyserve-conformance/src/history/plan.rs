@@ -5,28 +5,36 @@
 //! operations have none. This also holds for the plan of a window, and for a plan with weaker conditions for some
 //! operations.
 //!
+//! An operation sees a value if it is a get that returned it, or a write that was done under a condition with it. An
+//! operation names a value if it sees it, or was refused under a condition with it.
+//!
 //! Three rules make the search small, and none removes an order:
 //!
-//! * Values are unique. Once a key has a value, nothing may replace it until the last get that sees it has been
-//!   called. A value that no get sees is like any other such value: [`KeyState::Present`].
-//! * If no get sees the value of a replacement, the replacement only requires that the key has a value.
+//! * Values are unique. Once a key has a value, nothing may replace it until the last operation that sees it has been
+//!   called. A value that no operation names is like any other such value: [`KeyState::Present`].
+//! * If no operation names the value of a replacement, the replacement only requires that the key has a value. It matters
+//!   only if it takes away a value under which a write was refused: [`Effect::Overwrite`].
 //! * An operation that may or may not have taken effect matters only if a key must be present and is absent, or the
-//!   reverse. A put is different if a get saw its value: the put took effect before the first such get returned.
+//!   reverse, or has a value under which a write was refused. A put is different if an operation saw its value: the put
+//!   took effect before the first such operation returned.
+//!
+//! A condition counts if the operation was answered and is whole in the window. Otherwise the operation counts as one
+//! without a condition, which has more orders.
 
 use std::collections::HashMap;
 
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 
-use super::{Action, Operation, ReadValue};
+use super::{Action, Operation, Precondition, ReadValue};
 
 /// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeyState {
     /// Nothing is there.
     Absent,
-    /// There is a value that no later get sees.
+    /// There is a value that no later operation names.
     Present,
-    /// The key has the value with this number, an index of [`SearchPlan::last_get`].
+    /// The key has the value with this number, an index of [`SearchPlan::last_sight`].
     Value(u32),
 }
 
@@ -37,6 +45,40 @@ pub(super) enum Need {
     Absent,
     Present,
     Value(u32),
+    /// Nothing, or another value than this.
+    NotValue(u32),
+    /// Another value than this.
+    OtherValue(u32),
+    /// The answer is impossible.
+    Never,
+}
+
+impl Need {
+    /// Whether an operation with this need may take effect in this state.
+    pub(super) fn holds(self, state: KeyState) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Absent => state == KeyState::Absent,
+            Self::Present => state != KeyState::Absent,
+            Self::Value(value) => state == KeyState::Value(value),
+            Self::NotValue(value) => state != KeyState::Value(value),
+            Self::OtherValue(value) => state != KeyState::Absent && state != KeyState::Value(value),
+            Self::Never => false,
+        }
+    }
+
+    /// The value that an operation with this need sees.
+    fn sight(self) -> Option<u32> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+
+    /// The value that an operation with this need names.
+    fn named(self) -> Option<u32> {
+        match self {
+            Self::Value(value) | Self::NotValue(value) | Self::OtherValue(value) => Some(value),
+            Self::Any | Self::Absent | Self::Present | Self::Never => None,
+        }
+    }
 }
 
 /// The effect of an operation in the search.
@@ -46,10 +88,30 @@ pub(super) enum Effect {
     ReadOnly(Need),
     /// It needs the first state and leaves the second.
     Change(Need, KeyState),
-    /// It may have put a value that no get saw.
+    /// It needs a value, and leaves one that no operation names.
+    Overwrite,
+    /// It may have put a value that no operation names.
     MaybePut,
+    /// It may have put this value, which no operation saw.
+    MaybePutNamed(u32),
     /// It may have removed the entity.
     MaybeRemove,
+}
+
+impl Effect {
+    /// Whether the operation certainly takes effect.
+    pub(super) fn is_sure(self) -> bool {
+        matches!(self, Self::ReadOnly(_) | Self::Change(..) | Self::Overwrite)
+    }
+
+    fn need(self) -> Option<Need> {
+        if let Self::ReadOnly(need) | Self::Change(need, _) = self { Some(need) } else { None }
+    }
+
+    /// The value that the operation names.
+    pub(super) fn named(self) -> Option<u32> {
+        self.need().and_then(Need::named)
+    }
 }
 
 /// An operation.
@@ -78,8 +140,12 @@ pub(super) struct OperationEvent {
 pub(super) struct SearchPlan {
     pub(super) items: Vec<Item>,
     pub(super) events: Vec<OperationEvent>,
-    /// For each value, the event that is the call of the last get that sees it.
-    pub(super) last_get: Vec<u32>,
+    /// For each value, the event that is the call of the last operation that sees it.
+    pub(super) last_sight: Vec<u32>,
+    /// For each value, the event that is the call of the last operation that names it.
+    pub(super) last_named: Vec<u32>,
+    /// Whether a write was refused under a condition with a value.
+    pub(super) has_refusals: bool,
     /// The possible states of the key at the start.
     pub(super) starts: Vec<KeyState>,
 }
@@ -121,18 +187,26 @@ impl Window {
     }
 }
 
-/// A value that a get in the window returned.
-struct Used {
+/// A value that an operation in the window names.
+struct NamedValue {
     number: u32,
-    /// When the first of these gets returned.
+    /// When the first operation that sees it returned. `u64::MAX` if no operation does.
     first_return: u64,
 }
+
+impl NamedValue {
+    fn is_seen(&self) -> bool {
+        self.first_return != u64::MAX
+    }
+}
+
+type NamedValues = HashMap<u64, NamedValue>;
 
 impl<'a> Register<'a> {
     pub(super) fn new(operations: &'a [Operation]) -> Self {
         let mut puts = HashMap::new();
         for (place, operation) in (0..).zip(operations) {
-            if let Action::Put(value, _) = operation.action {
+            if let Some(value) = operation.action.put_value() {
                 puts.insert(value, place);
             }
         }
@@ -147,32 +221,35 @@ impl<'a> Register<'a> {
             let all = self.operations.iter().enumerate();
             all.filter(|(_, operation)| window.meets(operation))
         };
-        let mut used: HashMap<u64, Used> = HashMap::new();
+        let mut named = NamedValues::new();
         for (place, operation) in places() {
-            let Action::Get(Some(ReadValue::Value(value))) = operation.action else { continue };
+            let Some((value, is_seen)) = named_by_answer(operation.action) else { continue };
             if !weak(place) && is_whole(window, operation) {
-                let number = used.len() as u32;
-                let used = used.entry(value).or_insert(Used { number, first_return: u64::MAX });
-                used.first_return = used.first_return.min(operation.returned);
+                let number = named.len() as u32;
+                let value = named.entry(value).or_insert(NamedValue { number, first_return: u64::MAX });
+                let sight = if is_seen { operation.returned } else { u64::MAX };
+                value.first_return = value.first_return.min(sight);
             }
         }
         for (place, operation) in places() {
-            let strict = !weak(place) && !operation.is_unknown() && window.begins_before(operation);
-            let Some((role, returned)) = role(window, operation, strict, &used) else { continue };
+            let is_strict = !weak(place) && !operation.is_unknown() && window.begins_before(operation);
+            let context = RoleContext { named: &named, is_strict, is_whole: is_strict && is_whole(window, operation) };
+            let Some((role, returned)) = context.role(operation) else { continue };
             let returned = if returned > window.until { u64::MAX } else { returned };
             plan.items.push(Item { role, called: operation.called, returned, place: place as u32 });
         }
-        plan.starts = self.starts(window, &used);
-        plan.order(used.len());
+        plan.starts = self.starts(window, &named);
+        plan.order(named.len());
         plan
     }
 
     /// The possible states of the key when the window begins.
-    fn starts(&self, window: &Window, used: &HashMap<u64, Used>) -> Vec<KeyState> {
+    fn starts(&self, window: &Window, named: &NamedValues) -> Vec<KeyState> {
         let Some(from) = window.from else { return vec![KeyState::Absent] };
         let put_before =
             |value: &u64| self.puts.get(value).is_some_and(|&put| self.operations[put as usize].called < from);
-        let values = used.iter().filter(|(value, _)| put_before(value)).map(|(_, used)| KeyState::Value(used.number));
+        let values = named.iter().filter(|(value, _)| put_before(value));
+        let values = values.map(|(_, named)| KeyState::Value(named.number));
         [KeyState::Absent, KeyState::Present].into_iter().chain(values).collect()
     }
 }
@@ -182,41 +259,121 @@ fn is_whole(window: &Window, operation: &Operation) -> bool {
     window.begins_before(operation) && operation.returned <= window.until
 }
 
-/// An operation's role in the search and the latest time of its effect. `None` if it restricts no order.
-fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Effect, u64)> {
-    let end = operation.end();
-    let read_only = |need| Some((Effect::ReadOnly(need), end)).filter(|_| strict && is_whole(window, operation));
-    match operation.action {
-        Action::Get(None) => None,
-        Action::Get(Some(ReadValue::Absent)) | Action::Remove(Some(Removed::Absent)) => read_only(Need::Absent),
-        Action::Get(Some(ReadValue::Value(value))) => read_only(Need::Value(used.get(&value)?.number)),
-        Action::Put(value, put) => {
-            let need = match put {
-                Some(Put::Created) if strict => Need::Absent,
-                Some(Put::Replaced) if strict => Need::Present,
-                _ => Need::Any,
-            };
-            match (used.get(&value), need) {
-                // The put took effect before a get returned its value.
-                (Some(used), Need::Any) => {
-                    let by = end.min(used.first_return).max(operation.called);
-                    Some((Effect::Change(Need::Any, KeyState::Value(used.number)), by))
-                }
-                (Some(used), _) => Some((Effect::Change(need, KeyState::Value(used.number)), end)),
-                (None, Need::Any) => Some((Effect::MaybePut, end)),
-                (None, Need::Absent) => Some((Effect::Change(need, KeyState::Present), end)),
-                (None, _) => read_only(Need::Present),
+/// The value that an operation with this answer names, and whether it sees the value.
+fn named_by_answer(action: Action) -> Option<(u64, bool)> {
+    let is_seen = match action {
+        Action::Get(Some(ReadValue::Value(_)))
+        | Action::PutIf(_, _, Some(Conditional::Done(Put::Replaced)))
+        | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => true,
+        Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => false,
+        _ => return None,
+    };
+    Some((action.named_value()?, is_seen))
+}
+
+/// What determines the role of an operation, besides the operation.
+struct RoleContext<'a> {
+    named: &'a NamedValues,
+    /// Whether its answer counts.
+    is_strict: bool,
+    /// Whether its answer counts and it took effect in the window.
+    is_whole: bool,
+}
+
+impl RoleContext<'_> {
+    /// An operation's role in the search and the latest time of its effect. `None` if it restricts no order.
+    fn role(&self, operation: &Operation) -> Option<(Effect, u64)> {
+        let end = operation.end();
+        match operation.action {
+            Action::Get(None) => None,
+            Action::Get(Some(ReadValue::Absent)) => self.read_only(Need::Absent, end),
+            Action::Get(Some(ReadValue::Value(value))) => self.read_only(Need::Value(self.number(value)?), end),
+            Action::Put(value, put) => self.put(operation, value, None, put.map(Conditional::Done)),
+            Action::PutIf(value, condition, put) => self.put(operation, value, Some(condition), put),
+            Action::Remove(removed) => self.remove(end, None, removed.map(Conditional::Done)),
+            Action::RemoveIf(condition, removed) => self.remove(end, Some(condition), removed),
+        }
+    }
+
+    fn put(
+        &self,
+        operation: &Operation,
+        value: u64,
+        condition: Option<Precondition>,
+        put: Option<Conditional<Put>>,
+    ) -> Option<(Effect, u64)> {
+        let end = operation.end();
+        let need = match (put, condition) {
+            _ if !self.is_strict => Need::Any,
+            (None, _) => Need::Any,
+            (Some(Conditional::Refused), Some(Precondition::Absent)) => return self.read_only(Need::Present, end),
+            (Some(Conditional::Refused), Some(Precondition::Present)) => return self.read_only(Need::Absent, end),
+            (Some(Conditional::Refused), Some(Precondition::Value(value))) => {
+                return self.read_only(Need::NotValue(self.number(value)?), end);
             }
-        }
-        Action::Remove(Some(Removed::Removed)) if strict => {
-            Some((Effect::Change(Need::Present, KeyState::Absent), end))
-        }
-        Action::Remove(_) => Some((Effect::MaybeRemove, end)),
+            (Some(Conditional::Done(Put::Created)), None | Some(Precondition::Absent)) => Need::Absent,
+            (Some(Conditional::Done(Put::Replaced)), None | Some(Precondition::Present)) => Need::Present,
+            (Some(Conditional::Done(Put::Replaced)), Some(Precondition::Value(value))) => self.seen(value),
+            (Some(_), _) => Need::Never,
+        };
+        let named = self.named.get(&value);
+        let role = match (named, need) {
+            // The put took effect before an operation that saw its value returned.
+            (Some(named), Need::Any) if named.is_seen() => {
+                let by = end.min(named.first_return).max(operation.called);
+                return Some((Effect::Change(Need::Any, KeyState::Value(named.number)), by));
+            }
+            (Some(named), Need::Any) => Effect::MaybePutNamed(named.number),
+            (None, Need::Any) => Effect::MaybePut,
+            (Some(named), _) => Effect::Change(need, KeyState::Value(named.number)),
+            (None, Need::Present) => Effect::Overwrite,
+            (None, _) => Effect::Change(need, KeyState::Present),
+        };
+        Some((role, end))
+    }
+
+    fn remove(
+        &self,
+        end: u64,
+        condition: Option<Precondition>,
+        removed: Option<Conditional<Removed>>,
+    ) -> Option<(Effect, u64)> {
+        let need = match (removed, condition) {
+            (Some(Conditional::Done(Removed::Absent)), _) => return self.read_only(Need::Absent, end),
+            (Some(Conditional::Refused), Some(Precondition::Absent)) => return self.read_only(Need::Present, end),
+            (Some(Conditional::Refused), Some(Precondition::Value(value))) => {
+                return self.read_only(self.number(value).map_or(Need::Any, Need::OtherValue), end);
+            }
+            (Some(Conditional::Refused), _) => return self.read_only(Need::Never, end),
+            (None, _) => return Some((Effect::MaybeRemove, end)),
+            (Some(Conditional::Done(Removed::Removed)), _) if !self.is_strict => {
+                return Some((Effect::MaybeRemove, end));
+            }
+            (Some(Conditional::Done(Removed::Removed)), None | Some(Precondition::Present)) => Need::Present,
+            (Some(Conditional::Done(Removed::Removed)), Some(Precondition::Absent)) => Need::Never,
+            (Some(Conditional::Done(Removed::Removed)), Some(Precondition::Value(value))) => self.seen(value),
+        };
+        Some((Effect::Change(need, KeyState::Absent), end))
+    }
+
+    /// The role of an operation that changed nothing. It restricts no order unless it is whole.
+    fn read_only(&self, need: Need, end: u64) -> Option<(Effect, u64)> {
+        self.is_whole.then_some((Effect::ReadOnly(need), end))
+    }
+
+    /// What a write that was done under a condition with this value needs.
+    fn seen(&self, value: u64) -> Need {
+        let number = self.number(value).filter(|_| self.is_whole);
+        number.map_or(Need::Present, Need::Value)
+    }
+
+    fn number(&self, value: u64) -> Option<u32> {
+        self.named.get(&value).map(|named| named.number)
     }
 }
 
 impl SearchPlan {
-    /// Sorts the events, and finds the last get of each value.
+    /// Sorts the events, and finds the last operations that see and name each value.
     fn order(&mut self, values: usize) {
         self.events = Vec::with_capacity(self.items.len() * 2);
         for (number, item) in (0..).zip(&self.items) {
@@ -226,12 +383,15 @@ impl SearchPlan {
             }
         }
         self.events.sort_unstable();
-        self.last_get = vec![0; values];
-        for (place, event) in (0..).zip(&self.events) {
-            if let (false, Effect::ReadOnly(Need::Value(value))) =
-                (event.is_return, self.items[event.item as usize].role)
-            {
-                self.last_get[value as usize] = place;
+        (self.last_sight, self.last_named) = (vec![0; values], vec![0; values]);
+        for (place, event) in (0..).zip(&self.events).filter(|(_, event)| !event.is_return) {
+            let Some(need) = self.items[event.item as usize].role.need() else { continue };
+            if let Some(value) = need.sight() {
+                self.last_sight[value as usize] = place;
+            }
+            if let Some(value) = need.named() {
+                self.last_named[value as usize] = place;
+                self.has_refusals |= need.sight().is_none();
             }
         }
     }

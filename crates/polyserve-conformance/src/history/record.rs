@@ -5,6 +5,7 @@
 //!
 //! Cost: two readings of the clock and 48 bytes for each operation.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, EntityRepo, Lookup, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, ETag, Entity, EntityRepo, Lookup, Removed, RepoError};
 
 use super::value::{entity, value_of};
-use super::{Action, Operation, ReadValue};
+use super::{Action, Operation, Precondition, ReadValue};
 use crate::repo::lockstep_within;
 
 /// An operation to send.
@@ -28,6 +29,22 @@ pub enum Call {
     Put(u64),
     /// A removal.
     Remove,
+    /// A put of this value under a condition.
+    PutIf(u64, CallCondition),
+    /// A removal under a condition.
+    RemoveIf(CallCondition),
+}
+
+/// The condition of an operation to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallCondition {
+    /// There is no entity.
+    Absent,
+    /// There is an entity.
+    Present,
+    /// The entity is the last one that the client has seen or put under this key, by its tag. A client that knows no entity
+    /// uses [`CallCondition::Absent`].
+    Seen,
 }
 
 /// An answer that is wrong by itself, without the history of other operations.
@@ -43,6 +60,7 @@ impl fmt::Display for WrongAnswer {
 impl std::error::Error for WrongAnswer {}
 
 /// The operations of a recording: half are gets, three in ten are puts, two in ten are removes, of keys drawn evenly.
+/// With conditions, two in three puts and removes have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingWorkload {
     /// The number of operations of all clients together.
@@ -53,6 +71,8 @@ pub struct RecordingWorkload {
     pub first_key: i64,
     /// The seed of the random draws.
     pub seed: u64,
+    /// Whether puts and removes have conditions. A server under test then needs entity tags.
+    pub conditions: bool,
 }
 
 impl RecordingWorkload {
@@ -60,10 +80,20 @@ impl RecordingWorkload {
     pub fn step(&self, number: u64) -> (i64, Call) {
         let drawn = mixed(mixed(self.seed) ^ number);
         let key = self.first_key.wrapping_add((drawn % self.keys.max(1)).cast_signed());
-        let call = match (drawn >> 32) % 10 {
-            0..5 => Call::Get,
-            5..8 => Call::Put(number + 1),
-            _ => Call::Remove,
+        // A tag of an entity that was just seen is the condition that most often decides a race, so it is drawn most often.
+        let condition = match (drawn >> 48) % 12 {
+            _ if !self.conditions => None,
+            0..4 => Some(CallCondition::Seen),
+            4..6 => Some(CallCondition::Absent),
+            6..8 => Some(CallCondition::Present),
+            _ => None,
+        };
+        let call = match ((drawn >> 32) % 10, condition) {
+            (0..5, _) => Call::Get,
+            (5..8, None) => Call::Put(number + 1),
+            (5..8, Some(condition)) => Call::PutIf(number + 1, condition),
+            (_, None) => Call::Remove,
+            (_, Some(condition)) => Call::RemoveIf(condition),
         };
         (key, call)
     }
@@ -175,7 +205,8 @@ pub(super) fn record_within(
 ) -> Recording {
     let start = Instant::now();
     let count = workload.operations;
-    let losses: Vec<Mutex<Losses>> = (0..clients.max(1)).map(|_| Mutex::default()).collect();
+    let new_client = |_| Mutex::new(RepoClient { patience, ..RepoClient::new(&**repo, control) });
+    let askers: Vec<Mutex<RepoClient<'_>>> = (0..clients.max(1)).map(new_client).collect();
     let steps = count.div_ceil(BURST * u64::from(clients.max(1)));
     let steps = lockstep_within(Duration::MAX, clients.max(1) as usize, steps as usize, |client, step| {
         if control.is_stopped() {
@@ -183,9 +214,7 @@ pub(super) fn record_within(
         }
         let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
         let numbers = first..(first + BURST).min(count);
-        let mut asker = RepoClient { repo: &**repo, patience, control, losses: *lock(&losses[client]) };
-        let done = asker.burst(workload, numbers, client as u32, start);
-        *lock(&losses[client]) = asker.losses;
+        let done = lock(&askers[client]).burst(workload, numbers, client as u32, start);
         match &done {
             Ok(operations) => control.count(operations.len() as u64),
             Err(_) => control.stop(),
@@ -216,12 +245,14 @@ pub(crate) struct RepoClient<'a> {
     patience: Duration,
     control: &'a RecordingControl,
     losses: Losses,
+    /// The last value that it has seen or put under each key.
+    seen: HashMap<i64, u64>,
 }
 
 impl<'a> RepoClient<'a> {
     /// Creates a client with no lost answers.
     pub(crate) fn new(repo: &'a dyn EntityRepo, control: &'a RecordingControl) -> Self {
-        Self { repo, patience: PATIENCE, control, losses: Losses::default() }
+        Self { repo, patience: PATIENCE, control, losses: Losses::default(), seen: HashMap::new() }
     }
 
     /// Runs the operations of these numbers, on a clock that began at `start`. Returns fewer if the recording is
@@ -250,7 +281,7 @@ impl<'a> RepoClient<'a> {
     }
 
     fn ask(&mut self, key: i64, call: Call) -> Result<Action, WrongAnswer> {
-        match call {
+        let action = match call {
             Call::Get => {
                 let mut visited = None;
                 let answer = self.repo.get(&key, &mut |shown| visited = Some(value_of(key, shown)));
@@ -263,16 +294,49 @@ impl<'a> RepoClient<'a> {
                         None => Err(WrongAnswer(format!("a get of {key} answers Visited without a visit"))),
                     },
                 };
-                value.map(|value| Action::Get(Some(ReadValue::Value(value))))
+                Action::Get(Some(ReadValue::Value(value?)))
             }
             Call::Put(value) => {
                 let answer = self.repo.put(entity(key, value));
-                Ok(Action::Put(value, self.settled(answer)?))
+                Action::Put(value, self.settled(answer)?)
             }
             Call::Remove => {
                 let answer = self.repo.remove(&key);
-                Ok(Action::Remove(self.settled(answer)?))
+                Action::Remove(self.settled(answer)?)
             }
+            Call::PutIf(value, condition) => {
+                let (named, condition) = self.condition(key, condition);
+                let answer = self.repo.put_if(entity(key, value), &condition);
+                Action::PutIf(value, named, self.settled(answer)?)
+            }
+            Call::RemoveIf(condition) => {
+                let (named, condition) = self.condition(key, condition);
+                let answer = self.repo.remove_if(&key, &condition);
+                Action::RemoveIf(named, self.settled(answer)?)
+            }
+        };
+        match action {
+            Action::Get(Some(ReadValue::Value(value)))
+            | Action::Put(value, Some(_))
+            | Action::PutIf(value, _, Some(Conditional::Done(_))) => drop(self.seen.insert(key, value)),
+            Action::Remove(Some(Removed::Removed)) | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
+                self.seen.remove(&key);
+            }
+            _ => {}
+        }
+        Ok(action)
+    }
+
+    /// The condition of a write to `key`, as a value and as the repo takes it.
+    fn condition(&self, key: i64, condition: CallCondition) -> (Precondition, Condition) {
+        let tag = |value| ETag::of_entity::<Entity>(entity(key, value).as_ref()).zip(Some(value));
+        match condition {
+            CallCondition::Present => (Precondition::Present, Condition::present()),
+            CallCondition::Seen => match self.seen.get(&key).copied().and_then(tag) {
+                Some((tag, value)) => (Precondition::Value(value), Condition::matches(tag)),
+                None => (Precondition::Absent, Condition::absent()),
+            },
+            CallCondition::Absent => (Precondition::Absent, Condition::absent()),
         }
     }
 

@@ -20,48 +20,8 @@
 //! Sources: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for linearizability",
 //! 2017.
 
-use std::fmt;
-
+use super::limits::{LimitExceeded, SearchLimits};
 use super::plan::{Effect, KeyState, Need, SearchPlan};
-
-/// The reason for which a search stopped without a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitExceeded {
-    /// More than 128 operations of one key overlap.
-    TooManyAtOnce,
-    /// There are more possibilities at a time than [`SearchLimits::configurations`].
-    TooManyConfigurations,
-    /// There are more possibilities in total than [`SearchLimits::steps`].
-    TooManySteps,
-}
-
-impl fmt::Display for LimitExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooManyAtOnce => "more than 128 operations overlap",
-            Self::TooManyConfigurations => "the number of possible states at one time exceeds the limit",
-            Self::TooManySteps => "the number of possible states in total exceeds the limit",
-        })
-    }
-}
-
-/// The limits of a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SearchLimits {
-    /// The number of different possibilities that are kept at a time, of 32 bytes each. Up to five times as many exist while
-    /// the next ones are collected.
-    pub configurations: usize,
-    /// The number of possibilities that are examined for one key. The search for the few operations that show a violation
-    /// has the same limit once more.
-    pub steps: u64,
-}
-
-impl Default for SearchLimits {
-    /// One million configurations, which is at most about 200 MiB; and 4 000 million steps, which is some minutes.
-    fn default() -> Self {
-        Self { configurations: 1_000_000, steps: 4_000_000_000 }
-    }
-}
 
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,11 +60,15 @@ struct Search<'a> {
     slot_of: Vec<u8>,
     reads_absent: u128,
     reads_present: u128,
-    reads_value: u128,
-    changes_to_value: u128,
+    /// The reads that need a value, or not this value.
+    reads_of_value: u128,
+    /// The changes that no queue has: to a value, or from a value.
+    changes_of_value: u128,
+    overwriting: u128,
     /// The slots of operations with the same effect, in the order in which they must end.
     creates: Vec<u8>,
     removes: Vec<u8>,
+    overwrites: Vec<u8>,
     may_put: Vec<u8>,
     may_remove: Vec<u8>,
     /// The number of operations that may take effect at any time.
@@ -126,10 +90,12 @@ pub(super) fn search(plan: &SearchPlan, limits: &mut SearchLimits) -> SearchResu
         slot_of: vec![0; plan.items.len()],
         reads_absent: 0,
         reads_present: 0,
-        reads_value: 0,
-        changes_to_value: 0,
+        reads_of_value: 0,
+        changes_of_value: 0,
+        overwriting: 0,
         creates: Vec::new(),
         removes: Vec::new(),
+        overwrites: Vec::new(),
         may_put: Vec::new(),
         may_remove: Vec::new(),
         lasting_puts: 0,
@@ -183,12 +149,16 @@ impl Search<'_> {
                     return Err(LimitExceeded::TooManyAtOnce);
                 }
                 self.take(slot as u8, item, role);
-                if let Effect::Change(_, state @ KeyState::Value(_)) = role {
+                let value = match role {
+                    Effect::Change(_, KeyState::Value(value)) | Effect::MaybePutNamed(value) => Some(value),
+                    _ => None,
+                };
+                if let Some(state) = value.map(KeyState::Value) {
                     // A value that exists at the start was put by this operation, before the window.
-                    let of_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
-                    of_it.for_each(|configuration| configuration.done |= 1 << slot);
+                    let has_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
+                    has_it.for_each(|configuration| configuration.done |= 1 << slot);
                 }
-                if let Effect::ReadOnly(_) = role {
+                if let Effect::ReadOnly(_) | Effect::Overwrite = role {
                     self.settle_all();
                 }
             }
@@ -216,19 +186,22 @@ impl Search<'_> {
         match role {
             Effect::ReadOnly(Need::Absent) => Some(&mut self.reads_absent),
             Effect::ReadOnly(Need::Present) => Some(&mut self.reads_present),
-            Effect::ReadOnly(_) => Some(&mut self.reads_value),
-            Effect::Change(_, KeyState::Value(_)) => Some(&mut self.changes_to_value),
-            _ => None,
+            Effect::ReadOnly(_) => Some(&mut self.reads_of_value),
+            Effect::Change(Need::Absent, KeyState::Present) | Effect::Change(Need::Present, KeyState::Absent) => None,
+            Effect::Change(..) | Effect::MaybePutNamed(_) => Some(&mut self.changes_of_value),
+            Effect::Overwrite => Some(&mut self.overwriting),
+            Effect::MaybePut | Effect::MaybeRemove => None,
         }
     }
 
     fn queue(&mut self, role: Effect) -> Option<&mut Vec<u8>> {
         match role {
-            Effect::Change(_, KeyState::Present) => Some(&mut self.creates),
-            Effect::Change(_, KeyState::Absent) => Some(&mut self.removes),
+            Effect::Change(Need::Absent, KeyState::Present) => Some(&mut self.creates),
+            Effect::Change(Need::Present, KeyState::Absent) => Some(&mut self.removes),
+            Effect::Overwrite => Some(&mut self.overwrites),
             Effect::MaybePut => Some(&mut self.may_put),
             Effect::MaybeRemove => Some(&mut self.may_remove),
-            _ => None,
+            Effect::ReadOnly(_) | Effect::Change(..) | Effect::MaybePutNamed(_) => None,
         }
     }
 
@@ -236,10 +209,9 @@ impl Search<'_> {
     fn end(&mut self, item: u32) -> Result<(), LimitExceeded> {
         let slot = self.slot_of[item as usize];
         let (bit, role) = (1_u128 << slot, self.role(slot));
-        let is_sure = matches!(role, Effect::ReadOnly(_) | Effect::Change(..));
         let waiting = self.configurations.iter().copied().filter(|configuration| configuration.done & bit == 0);
         let waiting: Vec<Configuration> = waiting.collect();
-        if is_sure {
+        if role.is_sure() {
             self.configurations.retain(|configuration| configuration.done & bit != 0);
         }
         self.go_on(waiting, bit)?;
@@ -293,36 +265,44 @@ impl Search<'_> {
     /// The configurations after the next effect. An operation that may or may not have happened takes effect only if
     /// another operation then finds the state that it needs.
     fn moves(&self, from: Configuration, target: u128, moved: &mut Vec<Configuration>) {
-        if matches!(from.state, KeyState::Value(_)) {
-            return; // a get that sees it is still to be called
+        if let KeyState::Value(value) = from.state
+            && self.plan.last_sight[value as usize] > self.now
+        {
+            return; // an operation that sees it is still to be called
         }
         self.changes(from, true, moved);
-        let Some(turned) = self.turned(from) else { return };
-        let reads = self.reads_absent | self.reads_present;
-        let seen = turned.done & !from.done & (reads | target) != 0;
-        if seen {
-            moved.push(turned);
-        } else {
-            self.changes(turned, false, moved);
+        let reads = self.reads_absent | self.reads_present | self.reads_of_value | self.overwriting;
+        for turned in [self.turned(from), self.replaced(from)].into_iter().flatten() {
+            let seen = turned.done & !from.done & (reads | target) != 0;
+            if seen {
+                moved.push(turned);
+            } else {
+                self.changes(turned, false, moved);
+            }
         }
     }
 
     /// Adds to `moved` the configurations after every change that finds the state that it needs. Includes changes that need
     /// no state if `any` is set.
     fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
-        let need = if from.state == KeyState::Absent { Need::Absent } else { Need::Present };
-        for slot in bits(self.changes_to_value & !from.done) {
-            if let Effect::Change(needed, to) = self.role(slot)
-                && (needed == need || (any && needed == Need::Any))
-            {
+        for slot in bits(self.changes_of_value & !from.done) {
+            let (needed, to) = match self.role(slot) {
+                Effect::Change(needed, to) => (needed, to),
+                Effect::MaybePutNamed(value) => (Need::Any, KeyState::Value(value)),
+                _ => continue,
+            };
+            if needed.holds(from.state) && (any || needed != Need::Any) {
                 moved.push(self.after(from, slot, to));
             }
         }
-        let (queue, to) = match from.state {
-            KeyState::Absent => (&self.creates, KeyState::Present),
-            KeyState::Present | KeyState::Value(_) => (&self.removes, KeyState::Absent),
-        };
-        moved.extend(first(queue, &from).map(|slot| self.after(from, slot, to)));
+        let mut push = |queue, to| moved.extend(first(queue, &from).map(|slot| self.after(from, slot, to)));
+        match from.state {
+            KeyState::Absent => push(&self.creates, KeyState::Present),
+            KeyState::Present | KeyState::Value(_) => {
+                push(&self.removes, KeyState::Absent);
+                push(&self.overwrites, KeyState::Present);
+            }
+        }
     }
 
     fn after(&self, mut configuration: Configuration, slot: u8, state: KeyState) -> Configuration {
@@ -335,25 +315,35 @@ impl Search<'_> {
     /// The configuration after an operation that may have happened: present becomes absent, and absent becomes
     /// present.
     fn turned(&self, from: Configuration) -> Option<Configuration> {
-        let (queue, to, used, lasting) = match from.state {
-            KeyState::Absent => (&self.may_put, KeyState::Present, from.puts, self.lasting_puts),
-            KeyState::Present | KeyState::Value(_) => {
-                (&self.may_remove, KeyState::Absent, from.removes, self.lasting_removes)
-            }
-        };
-        if let Some(slot) = first(queue, &from) {
-            return Some(self.after(from, slot, to));
+        match from.state {
+            KeyState::Absent => self.maybe_put(from),
+            KeyState::Present | KeyState::Value(_) => self.maybe_removed(from),
         }
-        if used == lasting {
-            return None;
+    }
+
+    /// The configuration after a put that may have happened, if a write was refused under a condition with the value that
+    /// it replaces.
+    fn replaced(&self, from: Configuration) -> Option<Configuration> {
+        let is_value = matches!(from.state, KeyState::Value(_));
+        if is_value && self.plan.has_refusals { self.maybe_put(from) } else { None }
+    }
+
+    fn maybe_put(&self, from: Configuration) -> Option<Configuration> {
+        if let Some(slot) = first(&self.may_put, &from) {
+            return Some(self.after(from, slot, KeyState::Present));
         }
-        let mut turned = Configuration { state: to, ..from };
-        match to {
-            KeyState::Absent => turned.removes += 1,
-            KeyState::Present | KeyState::Value(_) => turned.puts += 1,
+        let mut put = Configuration { state: KeyState::Present, puts: from.puts + 1, ..from };
+        self.settle(&mut put);
+        Some(put).filter(|_| from.puts < self.lasting_puts)
+    }
+
+    fn maybe_removed(&self, from: Configuration) -> Option<Configuration> {
+        if let Some(slot) = first(&self.may_remove, &from) {
+            return Some(self.after(from, slot, KeyState::Absent));
         }
-        self.settle(&mut turned);
-        Some(turned)
+        let mut removed = Configuration { state: KeyState::Absent, removes: from.removes + 1, ..from };
+        self.settle(&mut removed);
+        Some(removed).filter(|_| from.removes < self.lasting_removes)
     }
 
     fn settle_all(&mut self) {
@@ -362,24 +352,36 @@ impl Search<'_> {
         self.configurations = configurations;
     }
 
-    /// Applies every operation that changes nothing and finds what it needs. Merges a value that no later get sees
+    /// Applies every operation that changes nothing and finds what it needs. Merges a value that no later operation names
     /// with other such values.
     fn settle(&self, configuration: &mut Configuration) {
-        if let KeyState::Value(value) = configuration.state {
-            for slot in bits(self.reads_value & !configuration.done) {
-                if self.role(slot) == Effect::ReadOnly(Need::Value(value)) {
-                    configuration.done |= 1 << slot;
-                }
+        for slot in bits(self.reads_of_value & !configuration.done) {
+            if let Effect::ReadOnly(need) = self.role(slot)
+                && need.holds(configuration.state)
+            {
+                configuration.done |= 1 << slot;
             }
-            if self.plan.last_get[value as usize] > self.now {
-                return;
-            }
+        }
+        match configuration.state {
+            KeyState::Absent => configuration.done |= self.reads_absent,
+            KeyState::Present | KeyState::Value(_) => configuration.done |= self.reads_present,
+        }
+        if let KeyState::Value(value) = configuration.state
+            && !self.is_named(value, configuration.done)
+        {
             configuration.state = KeyState::Present;
         }
-        configuration.done |= match configuration.state {
-            KeyState::Absent => self.reads_absent,
-            KeyState::Present | KeyState::Value(_) => self.reads_present,
-        };
+        // Another overwriting of such a value changes nothing. If writes were refused, it may rather wait for a value.
+        if configuration.state == KeyState::Present && !self.plan.has_refusals {
+            configuration.done |= self.overwriting;
+        }
+    }
+
+    /// Whether an operation that has not taken effect names the value.
+    fn is_named(&self, value: u32, done: u128) -> bool {
+        self.plan.last_named[value as usize] > self.now
+            || bits((self.reads_of_value | self.changes_of_value) & !done)
+                .any(|slot| self.role(slot).named() == Some(value))
     }
 }
 

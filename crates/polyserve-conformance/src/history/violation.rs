@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 
 use super::minimise::Core;
 use super::plan::Register;
@@ -18,7 +18,7 @@ pub struct Violation {
     /// The operations that cannot be ordered, sorted by their calls. No order explains all their answers, whatever effects
     /// the omitted operations had.
     pub core: Vec<Operation>,
-    /// Puts of values that they saw, if these puts are not among them.
+    /// Puts of values that they saw or that their conditions name, if these puts are not among them.
     pub observed_puts: Vec<Operation>,
     /// The violation in one sentence.
     pub sentence: String,
@@ -34,7 +34,7 @@ impl Violation {
         let all = register.operations;
         let mut observed_puts: Vec<u32> = Vec::new();
         for &place in &core.places {
-            let Action::Get(Some(ReadValue::Value(value))) = all[place].action else { continue };
+            let Some(value) = all[place].action.named_value() else { continue };
             observed_puts
                 .extend(register.puts.get(&value).filter(|put| core.places.binary_search(&(**put as usize)).is_err()));
         }
@@ -54,20 +54,29 @@ fn subject_phrase(operation: &Operation) -> String {
         Action::Get(_) => String::from("get"),
         Action::Put(value, _) => format!("put of {value}"),
         Action::Remove(_) => String::from("remove"),
+        Action::PutIf(value, condition, _) => format!("put of {value} if {condition}"),
+        Action::RemoveIf(condition, _) => format!("remove if {condition}"),
     };
     format!("client {}'s {name}", operation.process)
 }
 
 /// The operation's answer, as part of a sentence.
 fn answer_phrase(operation: &Operation) -> String {
-    match operation.action {
-        Action::Get(Some(ReadValue::Value(value))) => format!("saw {value}"),
-        Action::Get(_) => String::from("saw nothing"),
-        Action::Put(_, Some(Put::Created)) => String::from("found nothing there, and created"),
-        Action::Put(..) => String::from("found something there, and replaced it"),
-        Action::Remove(Some(Removed::Removed)) => String::from("found something there, and removed it"),
-        Action::Remove(_) => String::from("found nothing there"),
-    }
+    String::from(match operation.action {
+        Action::Get(Some(ReadValue::Value(value))) => return format!("saw {value}"),
+        Action::Get(_) => "saw nothing",
+        Action::Put(_, Some(Put::Created)) | Action::PutIf(_, _, Some(Conditional::Done(Put::Created))) => {
+            "found nothing there, and created"
+        }
+        Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => {
+            "was refused"
+        }
+        Action::Put(..) | Action::PutIf(..) => "found something there, and replaced it",
+        Action::Remove(Some(Removed::Removed)) | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
+            "found something there, and removed it"
+        }
+        Action::Remove(_) | Action::RemoveIf(..) => "found nothing there",
+    })
 }
 
 /// Why the operations cannot be ordered.
@@ -103,10 +112,10 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
     let came_after = |operation: &Operation| operation.called > put.end();
     match other.action {
-        Action::Put(..) => {
+        Action::Put(..) | Action::PutIf(_, _, Some(Conditional::Done(_))) => {
             came_after(other).then(|| format!(", which {} had replaced before it began", subject_phrase(other)))
         }
-        Action::Remove(Some(Removed::Removed)) => {
+        Action::Remove(Some(Removed::Removed)) | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
             came_after(other).then(|| format!(", which {} had removed before it began", subject_phrase(other)))
         }
         Action::Get(Some(ReadValue::Value(value))) => {
@@ -114,6 +123,7 @@ fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Optio
             came_after(&newer)
                 .then(|| format!(" after {} had seen {value}, which was put later", subject_phrase(other)))
         }
+        Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => None,
         _ => came_after(other).then(|| format!(" after {} had found nothing there any more", subject_phrase(other))),
     }
 }
@@ -144,7 +154,7 @@ impl fmt::Display for Violation {
             writeln!(f, "  and {} more", rows.len() - SHOWN)?;
         }
         if !observed_puts.is_empty() {
-            writeln!(f, "  (in parentheses: the puts of the values that were seen)")?;
+            writeln!(f, "  (in parentheses: the puts of the values that were seen or named)")?;
         }
         let count = core.len();
         writeln!(f, "No order of these {count} of the key's {of} operations is right, whatever the others did.")

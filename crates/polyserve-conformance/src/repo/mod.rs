@@ -64,7 +64,7 @@ use polyserve_core::entity::NamedEntity;
 
 pub use self::answers::*;
 pub use self::conditions::*;
-pub use self::linearizable::linearizable;
+pub use self::linearizable::{conditional_writes_are_linearizable, linearizable};
 pub(crate) use self::named::{id_of, name};
 pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
@@ -111,6 +111,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     racing_creations_create_once,
     no_increment_is_lost,
     a_conditional_remove_takes_what_was_seen,
+    conditional_writes_are_linearizable,
 });
 
 /// A repo under test: its constructor, and what it promises beyond the trait.

@@ -58,23 +58,37 @@ pub fn a_tag_names_the_bytes_of_a_get(subject: &ServerSubject) -> Outcome {
 
 /// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
 pub fn conditions_are_evaluated(subject: &ServerSubject) -> Outcome {
-    table(&tagged(subject, MapRepo::default()));
+    evaluate_conditions(&tagged(subject, MapRepo::default()), &PUBLISHED);
     Outcome::Held
 }
 
 /// A repo that answers later evaluates the same conditions.
 pub fn a_later_repo_evaluates_conditions(subject: &ServerSubject) -> Outcome {
-    table(&tagged(subject, LaterRepo::new()));
+    evaluate_conditions(&tagged(subject, LaterRepo::new()), &PUBLISHED);
     Outcome::Held
 }
 
+/// An entity in two states, and its paths.
+pub(super) struct TwoStates<'a> {
+    pub(super) collection: &'a str,
+    pub(super) path: &'a str,
+    /// The first state, byte for byte as a GET shows it.
+    pub(super) one: &'a str,
+    /// The second state.
+    pub(super) other: &'a str,
+}
+
+const PUBLISHED: TwoStates<'_> = TwoStates { collection: "/", path: "/1", one: ONE, other: OTHER };
+
+/// Tries every kind of condition with every method. Nothing is stored yet.
 #[track_caller]
-fn table(live: &Live) {
-    let tag = tag_of(&live.ask(&put("/", ONE), 201));
-    let other = tag_of(&live.ask(&put("/", OTHER), 200));
+pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
+    let &TwoStates { collection, path, one, other: changed } = sample;
+    let tag = tag_of(&live.ask(&put(collection, one), 201));
+    let other = tag_of(&live.ask(&put(collection, changed), 200));
     let weak = format!("W/{tag}");
     let both = format!("\"x\", {tag}");
-    // The fields; the status of GET, PUT and DELETE if ONE is stored; the status of PUT if nothing is stored.
+    // The fields; the status of GET, PUT and DELETE if the first state is stored; the status of PUT if nothing is stored.
     for (if_match, if_none_match, [got, put_over, deleted, created]) in [
         (None, None, [200, 200, 204, 201]),
         (Some("*"), None, [200, 200, 204, 412]),
@@ -98,10 +112,10 @@ fn table(live: &Live) {
             |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
         let fields = field("If-Match", if_match) + &field("if-none-match", if_none_match);
         let asked = |method: &str, status: u16| {
-            let body = if method == "PUT" { OTHER } else { "" };
+            let body = if method == "PUT" { changed } else { "" };
             let bytes = match method {
-                "PUT" => with_body(method, "/1", &fields, body.as_bytes()),
-                _ => request(method, "/1", &fields),
+                "PUT" => with_body(method, path, &fields, body.as_bytes()),
+                _ => request(method, path, &fields),
             };
             let mut client = live.client();
             client.send(&bytes).expect("the server takes the request");
@@ -113,75 +127,98 @@ fn table(live: &Live) {
             assert_eq!(response.status, status, "{method} with {fields:?}");
             response
         };
-        let shows = |body: &str| assert_eq!(live.ask(&get("/1"), 200).text(), body, "after a write with {fields:?}");
-        live.ask(&put("/1", ONE), 200);
+        let shows = |body: &str| assert_eq!(live.ask(&get(path), 200).text(), body, "after a write with {fields:?}");
+        live.ask(&put(path, one), 200);
         let response = asked("GET", got);
         match got {
-            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), ONE)),
+            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), one)),
             304 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), "")),
             _ => check_problem(&response),
         }
         asked("HEAD", got);
         asked("PUT", put_over);
-        shows(if put_over == 200 { OTHER } else { ONE });
-        live.ask(&put("/1", ONE), 200);
+        shows(if put_over == 200 { changed } else { one });
+        live.ask(&put(path, one), 200);
         asked("DELETE", deleted);
         if deleted == 204 {
-            live.ask(&get("/1"), 404);
+            live.ask(&get(path), 404);
         } else {
-            shows(ONE);
-            live.ask(&request("DELETE", "/1", ""), 204);
+            shows(one);
+            live.ask(&request("DELETE", path, ""), 204);
         }
         // An id that is not stored is 404 for every condition: the condition is not evaluated (RFC 9110, 13.2.1).
         asked("GET", 404);
         asked("DELETE", 404);
         asked("PUT", created);
         if created == 201 {
-            shows(OTHER);
+            shows(changed);
         } else {
-            live.ask(&get("/1"), 404);
-            live.ask(&put("/1", ONE), 201);
+            live.ask(&get(path), 404);
+            live.ask(&put(path, one), 201);
         }
     }
 }
 
 /// A malformed condition is a 400, and the write is not done.
 pub fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcome {
-    let live = tagged(subject, MapRepo::default());
-    live.ask(&put("/", ONE), 201);
+    refuse_malformed_conditions(&tagged(subject, MapRepo::default()), &PUBLISHED);
+    Outcome::Held
+}
+
+#[track_caller]
+pub(super) fn refuse_malformed_conditions(live: &Live, sample: &TwoStates<'_>) {
+    let &TwoStates { collection, path, one, other } = sample;
+    live.ask(&put(collection, one), 201);
     for value in ["x", "\"x", "x\"", "'x'", "\"x\" \"y\"", "*, \"x\"", "w/\"x\""] {
         for name in ["If-Match", "If-None-Match"] {
             let fields = format!("{name}: {value}\r\n");
-            check_problem(&live.ask(&with_body("PUT", "/1", &fields, OTHER.as_bytes()), 400));
-            check_problem(&live.ask(&request("DELETE", "/1", &fields), 400));
-            check_problem(&live.ask(&request("GET", "/1", &fields), 400));
+            check_problem(&live.ask(&with_body("PUT", path, &fields, other.as_bytes()), 400));
+            check_problem(&live.ask(&request("DELETE", path, &fields), 400));
+            check_problem(&live.ask(&request("GET", path, &fields), 400));
         }
     }
-    assert_eq!(live.ask(&get("/1"), 200).text(), ONE);
+    assert_eq!(live.ask(&get(path), 200).text(), one);
     // Conditions mean nothing to OPTIONS.
-    live.ask(&request("OPTIONS", "/1", "If-Match: x\r\n"), 204);
-    Outcome::Held
+    live.ask(&request("OPTIONS", path, "If-Match: x\r\n"), 204);
 }
 
 /// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is
 /// lost.
 pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
-    let live = tagged(subject, MapRepo::default());
-    let counter = |value: u64| format!(r#"{{"id":1,"description":"counter","value":{value}.0}}"#);
-    count_together(&live, "/1", counter, |shown| &shown["value"]);
+    count_entity(&tagged(subject, MapRepo::default()), 12);
     Outcome::Held
 }
 
-/// Eight clients add to the number in the entity at `path`, which does not exist. `json` makes the entity of a number, and
-/// `number` finds the number in an entity.
+/// Does the same over this repo, which is empty: for pairs of a server and a repo. Each client adds a few times only, because
+/// there are many pairs.
+///
+/// # Panics
+///
+/// Panics if an increment is lost, or a request fails.
+pub fn no_increment_is_lost_over(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
+    count_entity(&tagged(subject, repo), FEW);
+    Outcome::Held
+}
+
+/// The increments of each client if there are many pairs.
+pub(super) const FEW: u64 = 4;
+
+#[track_caller]
+fn count_entity(live: &Live, each: u64) {
+    let counter = |value: u64| format!(r#"{{"id":1,"description":"counter","value":{value}.0}}"#);
+    count_together(live, each, "/1", counter, |shown| &shown["value"]);
+}
+
+/// Eight clients add to the number in the entity at `path`, which does not exist, `each` of them this many times. `json`
+/// makes the entity of a number, and `number` finds the number in an entity.
 pub(super) fn count_together(
     live: &Live,
+    each: u64,
     path: &str,
     json: impl Fn(u64) -> String + Sync,
     number: impl Fn(&Value) -> &Value + Sync,
 ) {
     const CLIENTS: usize = 8;
-    const EACH: u64 = 12;
     let count = |response: &Response| -> u64 {
         let body: Value = serde_json::from_str(&response.text()).expect("the entity is JSON");
         number(&body).as_f64().expect("the value is a number") as u64
@@ -191,7 +228,7 @@ pub(super) fn count_together(
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut done = 0;
-                while done < EACH {
+                while done < each {
                     let read = live.ask_until_served(&get(path));
                     assert_eq!(read.status, 200, "{}", read.text());
                     let (next, fields) = (json(count(&read) + 1), format!("If-Match: {}\r\n", tag_of(&read)));
@@ -205,5 +242,5 @@ pub(super) fn count_together(
             });
         }
     });
-    assert_eq!(count(&live.ask_until_served(&get(path))), CLIENTS as u64 * EACH, "the counter after all increments");
+    assert_eq!(count(&live.ask_until_served(&get(path))), CLIENTS as u64 * each, "the counter after all increments");
 }

@@ -30,9 +30,18 @@ pub fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcome {
     of_form::<NamedEntity>(subject, EntityForm::Named)
 }
 
+/// The same with conditional puts and removes of both types: `If-None-Match: *`, `If-Match: *`, and `If-Match` with a tag that
+/// the client has seen.
+pub fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Outcome {
+    let conditions = true;
+    let now = attempts(|| record::<Entity>(subject, EntityForm::Published, conditions, MapRepo::default()));
+    let later = attempts(|| record::<NamedEntity>(subject, EntityForm::Named, conditions, LaterRepo::new()));
+    if now == Outcome::Held { later } else { now }
+}
+
 fn of_form<E: Identifiable>(subject: &ServerSubject, form: EntityForm) -> Outcome {
-    let now = attempts(|| record::<E>(subject, form, MapRepo::default()));
-    let later = attempts(|| record::<E>(subject, form, LaterRepo::new()));
+    let now = attempts(|| record::<E>(subject, form, false, MapRepo::default()));
+    let later = attempts(|| record::<E>(subject, form, false, LaterRepo::new()));
     if now == Outcome::Held { later } else { now }
 }
 
@@ -49,9 +58,15 @@ fn attempts(mut recording: impl FnMut() -> Outcome) -> Outcome {
 }
 
 #[track_caller]
-fn record<E: Identifiable>(subject: &ServerSubject, form: EntityForm, repo: impl EntityRepo<E>) -> Outcome {
-    let live = subject.live(Arc::new(EntityService::new(repo).at(form.prefix())), |_| ());
-    let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0 };
+fn record<E: Identifiable>(
+    subject: &ServerSubject,
+    form: EntityForm,
+    conditions: bool,
+    repo: impl EntityRepo<E>,
+) -> Outcome {
+    let service = EntityService::new(repo).at(form.prefix()).etags(conditions);
+    let live = subject.live(Arc::new(service), |_| ());
+    let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0, conditions };
     let recording = record_http(live.addr, form, &workload, CLIENTS, subject.patience, &RecordingControl::default());
     if let Some(wrong) = recording.wrong.first() {
         panic!("{wrong}");

@@ -80,7 +80,7 @@ use crate::property::kit;
 
 pub use conditions::{
     a_later_repo_evaluates_conditions, a_malformed_condition_is_a_bad_request, a_tag_names_the_bytes_of_a_get,
-    conditions_are_evaluated, no_increment_is_lost_over_http,
+    conditions_are_evaluated, no_increment_is_lost_over, no_increment_is_lost_over_http,
 };
 pub use construction::{
     a_bound_listener_is_served, a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused,
@@ -140,10 +140,13 @@ pub use limits::{
     deferred_accept_serves_the_same, every_refused_connection_reads_a_503, rejected_connections_leave_room,
     room_comes_back, silent_connections_keep_to_the_limit, two_servers_share_nothing,
 };
-pub use linearizable::{linearizable_over_http, named_entities_are_linearizable};
+pub use linearizable::{
+    conditional_writes_are_linearizable_over_http, linearizable_over_http, named_entities_are_linearizable,
+};
 pub use named::{
     a_condition_holds_for_every_spelling_of_an_id, a_later_repo_of_named_entities_answers_the_same,
-    no_increment_is_lost_of_a_named_entity,
+    conditions_on_named_entities_are_evaluated, no_increment_is_lost_of_a_named_entity,
+    no_increment_is_lost_of_named_entities_over,
 };
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
@@ -230,7 +233,9 @@ kit! {
         a_later_repo_evaluates_conditions,
         a_malformed_condition_is_a_bad_request,
         no_increment_is_lost_over_http,
+        conditional_writes_are_linearizable_over_http,
         a_condition_holds_for_every_spelling_of_an_id,
+        conditions_on_named_entities_are_evaluated,
         no_increment_is_lost_of_a_named_entity,
         a_body_that_is_not_json_is_a_bad_request,
         json_that_is_no_entity_is_unprocessable,

@@ -1,7 +1,11 @@
 //! Entities with a text as their id and a nested field: deferred answers, tags and conditions.
 
-use super::conditions::{count_together, tag_of};
+use polyserve_core::EntityRepo;
+use polyserve_core::entity::NamedEntity;
+
+use super::conditions::{FEW, TwoStates, count_together, evaluate_conditions, refuse_malformed_conditions, tag_of};
 use super::ids::{name_in, named_over, of_name};
+use super::live::Live;
 use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
@@ -63,10 +67,38 @@ pub fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) ->
     Outcome::Held
 }
 
+/// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
+/// condition is a 400.
+pub fn conditions_on_named_entities_are_evaluated(subject: &ServerSubject) -> Outcome {
+    let (one, other) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
+    let sample = TwoStates { collection: "/named", path: "/named/a%20b", one: &one, other: &other };
+    evaluate_conditions(&named_over(subject, MapRepo::default()), &sample);
+    evaluate_conditions(&named_over(subject, LaterRepo::new()), &sample);
+    refuse_malformed_conditions(&named_over(subject, MapRepo::default()), &sample);
+    Outcome::Held
+}
+
 /// Eight clients add to a nested number of an entity with a percent-encoded path. No increment is lost.
 pub fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) -> Outcome {
-    let live = named_over(subject, LaterRepo::new());
-    let counter = |value: u64| of_name("a b").replace("1.5", &format!("{value}.0"));
-    count_together(&live, "/named/a%20b", counter, |shown| &shown["content"]["value"]);
+    count_named(&named_over(subject, LaterRepo::new()), 12);
     Outcome::Held
+}
+
+/// Does the same over this repo, which is empty, with a few increments of each client.
+///
+/// # Panics
+///
+/// Panics if an increment is lost, or a request fails.
+pub fn no_increment_is_lost_of_named_entities_over(
+    subject: &ServerSubject,
+    repo: impl EntityRepo<NamedEntity>,
+) -> Outcome {
+    count_named(&named_over(subject, repo), FEW);
+    Outcome::Held
+}
+
+#[track_caller]
+fn count_named(live: &Live, each: u64) {
+    let counter = |value: u64| of_name("a b").replace("1.5", &format!("{value}.0"));
+    count_together(live, each, "/named/a%20b", counter, |shown| &shown["content"]["value"]);
 }

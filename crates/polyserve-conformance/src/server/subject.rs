@@ -92,6 +92,7 @@ impl fmt::Debug for ServerSubject {
 ///
 /// The kit expects what is declared: a server that declares a deviation and does not deviate fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Deviations {
     /// A line of the head may end with a bare LF.
     pub bare_lf_ends_a_line: bool,

@@ -66,6 +66,12 @@ impl Page {
     /// # Cost
     ///
     /// [`READERS`](Self::READERS) threads. They end once the service is dropped.
+    ///
+    /// ```
+    /// use polyserve_core::service::Page;
+    /// let missing = std::env::temp_dir().join("no such page");
+    /// assert!(Page::default().from_file(missing).is_err());
+    /// ```
     pub fn from_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::read(&path)?;

@@ -114,8 +114,10 @@ pub struct Reply {
     pub(crate) body: Body,
 }
 
-/// The body of a reply.
+/// The body of a reply. More forms may be added. A server takes the bytes of any form from [`Body::into_bytes`] or
+/// [`Reply::body_bytes`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Body {
     /// The body was appended to the buffer that the service was called with. Valid only in an [`Answer::Now`].
     ///
@@ -125,6 +127,25 @@ pub enum Body {
     Static(&'static [u8]),
     /// Bytes that the reply owns.
     Owned(Vec<u8>),
+}
+
+impl Body {
+    /// Returns the bytes. `in_place` is the buffer that the service was called with.
+    ///
+    /// Cost: copies nothing.
+    ///
+    /// ```
+    /// use polyserve_core::service::Body;
+    /// assert_eq!(&*Body::InPlace.into_bytes(b"appended".to_vec()), b"appended");
+    /// assert_eq!(&*Body::Static(b"constant").into_bytes(Vec::new()), b"constant");
+    /// ```
+    pub fn into_bytes(self, in_place: Vec<u8>) -> Cow<'static, [u8]> {
+        match self {
+            Self::InPlace => Cow::Owned(in_place),
+            Self::Static(bytes) => Cow::Borrowed(bytes),
+            Self::Owned(bytes) => Cow::Owned(bytes),
+        }
+    }
 }
 
 impl Reply {
@@ -236,6 +257,15 @@ impl Reply {
     }
 
     /// Returns the bytes of the body. `in_place` is the buffer that the service was called with.
+    ///
+    /// ```
+    /// use polyserve_core::Reply;
+    /// use polyserve_core::service::Body;
+    /// let reply = Reply::text("hello");
+    /// assert_eq!(reply.body_bytes(&[]), b"hello");
+    /// assert!(matches!(reply.body(), Body::Static(_) | Body::Owned(_)));
+    /// assert_eq!(&*reply.into_body().into_bytes(Vec::new()), b"hello");
+    /// ```
     pub fn body_bytes<'a>(&'a self, in_place: &'a [u8]) -> &'a [u8] {
         match &self.body {
             Body::InPlace => in_place,
@@ -281,6 +311,13 @@ impl fmt::Display for InvalidHeader {
 impl Error for InvalidHeader {}
 
 /// The body of an error reply (RFC 9457).
+///
+/// ```
+/// use polyserve_core::Status;
+/// use polyserve_core::service::Problem;
+/// let problem = Problem { status: Status::NOT_FOUND, detail: "There is no account 7." };
+/// assert!(problem.to_json().contains(r#""title":"Not Found","status":404"#));
+/// ```
 #[derive(Debug)]
 pub struct Problem<D> {
     /// The status.

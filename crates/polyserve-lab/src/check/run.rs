@@ -59,6 +59,7 @@ pub fn run(
         keys: plan.keys,
         first_key: subject.first_key(),
         seed: plan.seed,
+        conditions: subject.takes_conditions(),
     };
     let recorded = subject.start().and_then(|stage| {
         let recorded = watched(&stage, &script, plan.clients, stop, progress, before);

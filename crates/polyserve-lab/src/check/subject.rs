@@ -20,7 +20,7 @@ pub enum CheckSubject {
         server: String,
         /// The repo's name.
         repo: String,
-        /// How the process is started.
+        /// How the process is started. Its entities need tags.
         launch: Launch,
     },
     /// A repo, in this process.
@@ -60,6 +60,11 @@ impl CheckSubject {
     /// The first key. A server that runs already may have entities, so its keys are far from common ids.
     pub(super) fn first_key(&self) -> i64 {
         if matches!(self, Self::Address { .. }) { -9000 } else { 1 }
+    }
+
+    /// Whether writes are recorded with conditions. A server that runs already may have no entity tags.
+    pub(super) fn takes_conditions(&self) -> bool {
+        !matches!(self, Self::Address { .. })
     }
 
     pub(super) fn start(&self) -> anyhow::Result<Stage> {

@@ -4,9 +4,9 @@
 
 use polyserve::catalog::{Catalog, Promise, RepoChoice, RepoEntry, ServerEntry, Tag};
 use polyserve::{Connections, ServerConfig};
-use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
 
+use super::left_out;
 use super::workload::Workload;
 use crate::Misuse;
 
@@ -123,13 +123,7 @@ impl CandidateSet {
         let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
         let criteria = workload.criteria();
         let RepoChoice { repos: suited, left_out } = catalog.repos_for(&criteria);
-        let number = |number: u64| count(number as f64);
-        let (keys, limit) = (number(criteria.keys), number(criteria.memory_limit.unwrap_or(0) >> 10));
-        let too_large = |(entry, bytes): (&RepoEntry, u64)| {
-            let (name, needed) = (&entry.name, number(bytes.div_ceil(1 << 10)));
-            format!("{name} is left out: {keys} entities need about {needed} KiB there, and the limit is {limit} KiB")
-        };
-        let left_out: Vec<String> = left_out.into_iter().map(too_large).collect();
+        let left_out = left_out::reasons(&left_out, &criteria);
         let mut repos: Vec<&RepoEntry> =
             suited.iter().map(|(entry, _)| *entry).filter(|entry| !is_own(entry)).collect();
         repos.extend(catalog.repos().iter().filter(is_own));

@@ -14,6 +14,7 @@
 pub mod budget;
 pub mod candidates;
 pub mod choice;
+pub mod left_out;
 pub mod lines;
 pub mod table;
 pub mod workload;

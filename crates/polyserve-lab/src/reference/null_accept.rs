@@ -99,7 +99,7 @@ fn run(sockets: &Sockets, mut answers: Answers, shutdown: &Shutdown) -> Drain {
         }
     }
     answers.end();
-    Drain { answered, cut: 0, stuck: 0 }
+    Drain::new(answered, 0, 0)
 }
 
 /// Serves the connection. Returns true if it was answered.

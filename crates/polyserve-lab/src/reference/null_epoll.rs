@@ -163,7 +163,7 @@ impl Loop {
         let open = self.connections.iter().flatten();
         let cut = open.map(|connection| self.answers.owed(connection.unsent.len())).sum();
         self.answers.end();
-        Drain { answered: self.answered, cut, stuck: 0 }
+        Drain::new(self.answered, cut, 0)
     }
 
     /// Accepts all pending connections: an edge is reported once.

@@ -18,6 +18,14 @@ use polyserve_core::sync::{Mutex, lock, now};
 use super::queued_job::QueuedJob;
 
 /// The counts of a pool.
+///
+/// ```
+/// use polyserve_threadpool::{MpscPool, PoolConfig, PoolStats};
+/// let pool = MpscPool::new(PoolConfig::new(1).name("worker"))?;
+/// let stats: PoolStats = pool.stats();
+/// assert_eq!((stats.executed, stats.panicked, stats.rejected), (0, 0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolStats {

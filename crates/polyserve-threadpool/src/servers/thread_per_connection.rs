@@ -234,6 +234,6 @@ mod tests {
         FAILS.store(false, Ordering::SeqCst);
         assert!(ask().starts_with("HTTP/1.1 200 "));
         shutdown.begin(Instant::now() + Duration::from_secs(30));
-        assert_eq!(main.join().unwrap(), Drain { answered: 4, cut: 0, stuck: 0 });
+        assert_eq!(main.join().unwrap(), Drain::new(4, 0, 0));
     }
 }

@@ -117,6 +117,13 @@ impl Settings {
     /// # Errors
     ///
     /// Returns [`SettingError`] as [`Settings::read`] and [`check_variables`] do.
+    ///
+    /// ```no_run
+    /// use polyserve::env::Settings;
+    /// let settings = Settings::from_env()?;
+    /// println!("{} workers", settings.with_pool_size().workers_or(4));
+    /// # Ok::<(), polyserve::env::SettingError>(())
+    /// ```
     pub fn from_env() -> Result<Self, SettingError> {
         check_variables(std::env::vars_os(), &[])?;
         Self::read(|_| None, |variable| std::env::var_os(variable))
@@ -194,6 +201,16 @@ impl Settings {
     /// # Errors
     ///
     /// Returns the last server's error if no server has the setting of a flag.
+    ///
+    /// ```
+    /// use polyserve::catalog::Catalog;
+    /// use polyserve::env::Settings;
+    /// let settings = Settings::read(|flag| (flag == "queue").then(|| "64".into()), |_variable| None)?;
+    /// let catalog = Catalog::builtin();
+    /// assert!(settings.check(catalog.servers()).is_ok());
+    /// assert!(settings.check(catalog.servers().iter().filter(|server| server.name == "sequential")).is_err());
+    /// # Ok::<(), polyserve::env::SettingError>(())
+    /// ```
     pub fn check<'a>(&self, servers: impl IntoIterator<Item = &'a ServerEntry>) -> Result<(), ConfigError> {
         let servers: Vec<_> = servers.into_iter().collect();
         for name in &self.by_flag {

@@ -13,6 +13,12 @@ use super::form;
 /// use polyserve::env::SETTINGS;
 /// let setting = SETTINGS.iter().find(|setting| setting.name() == "head_timeout").unwrap();
 /// assert_eq!((setting.flag(), setting.variable()), ("--head-timeout".into(), "POLYSERVE_HEAD_TIMEOUT".into()));
+///
+/// let mut config = polyserve::ServerConfig::default();
+/// assert!(setting.set(&mut config, "3s") && !setting.set(&mut config, "soon"));
+/// assert_eq!(setting.show(&config), "3s");
+/// println!("{} {}: {}, {}", setting.flag(), setting.value_name(), setting.summary(), setting.form());
+/// assert!(!setting.is_switch());
 /// ```
 #[derive(Clone, Copy)]
 pub struct Setting {

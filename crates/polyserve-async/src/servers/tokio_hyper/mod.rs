@@ -183,6 +183,13 @@ impl TokioHyper {
     }
 
     /// Also serves HTTP/2 without encryption, to clients that begin with its preface ("prior knowledge").
+    ///
+    /// ```
+    /// use polyserve_async::servers::TokioHyper;
+    /// use polyserve_core::ServerConfig;
+    /// let _server = TokioHyper::new(ServerConfig::default())?.with_http2();
+    /// # Ok::<(), polyserve_core::ConfigError>(())
+    /// ```
     #[cfg(feature = "http2")]
     #[must_use]
     pub fn with_http2(mut self) -> Self {
@@ -198,6 +205,18 @@ impl TokioHyper {
     ///
     /// Returns the errors of [`ServerExt::serve`](polyserve_core::ServerExt::serve), and an error after `with_http2`, which only
     /// that supports.
+    ///
+    /// ```
+    /// use polyserve_async::servers::TokioHyper;
+    /// use polyserve_async::tower::AsTower;
+    /// use polyserve_core::service::Echo;
+    /// use polyserve_core::ServerConfig;
+    ///
+    /// let server = TokioHyper::new(ServerConfig::default().workers(1))?;
+    /// let running = server.serve_tower("127.0.0.1:0", AsTower::new(Echo))?;
+    /// assert_eq!(running.shutdown()?.answered, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(feature = "tower")]
     pub fn serve_tower<S, B>(&self, on: impl IntoListenOn, service: S) -> std_io::Result<Running>
     where

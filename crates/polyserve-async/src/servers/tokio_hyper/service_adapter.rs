@@ -5,6 +5,7 @@
 //! Invariant: a request that is answered before its body is complete closes the connection. Cost: nothing is
 //! allocated for an answer that is not deferred. It reuses the request's header map.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -125,13 +126,12 @@ impl ServiceFuture {
         let (answer, body) = response::head(&self.connection.shared, reply, close, headers);
         let body = match body {
             Body::InPlace => FullBody::Buffer(in_place),
-            Body::Static(bytes) => {
+            body => {
                 response::keep_spare(in_place);
-                FullBody::Shared(Bytes::from_static(bytes))
-            }
-            Body::Owned(bytes) => {
-                response::keep_spare(in_place);
-                FullBody::Buffer(bytes)
+                match body.into_bytes(Vec::new()) {
+                    Cow::Borrowed(bytes) => FullBody::Shared(Bytes::from_static(bytes)),
+                    Cow::Owned(bytes) => FullBody::Buffer(bytes),
+                }
             }
         };
         self.state =

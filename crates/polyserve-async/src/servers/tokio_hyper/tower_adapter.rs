@@ -5,6 +5,7 @@
 //!
 //! Cost: two allocations for each request: its future and its answer's body.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -20,7 +21,6 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_core::http1::decode::Framing;
 use polyserve_core::panics::text_of;
-use polyserve_core::service::Body as ReplyBody;
 use polyserve_core::{Reply, Status};
 
 use super::connection_state::{ConnectionState, Stage};
@@ -287,10 +287,9 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
     /// Makes an answer of the server, in place of an answer of the service.
     fn server_reply(&self, reply: Reply, close: bool) -> Response<TrackedBody<StreamedBody>> {
         let (parts, body) = response::head(&self.connection.shared, reply, close, HeaderMap::new());
-        let bytes = match body {
-            ReplyBody::InPlace => Bytes::new(),
-            ReplyBody::Static(bytes) => Bytes::from_static(bytes),
-            ReplyBody::Owned(bytes) => Bytes::from(bytes),
+        let bytes = match body.into_bytes(Vec::new()) {
+            Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+            Cow::Owned(bytes) => Bytes::from(bytes),
         };
         self.begin_sending(Response::from_parts(parts, crate::tower::ReplyBody::of(bytes)))
     }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polyserve::env::parse_bytes;
-
+use crate::commands::memory::MemoryArgs;
 use crate::commands::seed::SeedArgs;
 
 /// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
@@ -43,9 +42,8 @@ pub(crate) struct RecommendArgs {
     /// The max latency of 99 % of the requests. [default: no goal]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) p99: Option<Duration>,
-    /// The max memory for the entities, such as 64MiB. A store that is known to need more is left out. [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(super) memory: Option<u64>,
+    #[command(flatten)]
+    pub(super) memory: MemoryArgs,
     /// Whether an answered write must survive the end of the process. [default: false]
     #[arg(long, value_name = "true|false")]
     pub(super) durable: Option<bool>,
@@ -73,11 +71,6 @@ pub(crate) struct RecommendArgs {
     /// is resumed there.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-}
-
-/// Parses a number of bytes.
-pub(super) fn bytes(text: &str) -> Result<u64, &'static str> {
-    parse_bytes(text).ok_or("it is a number of bytes such as 65536, 64MiB or 1GiB")
 }
 
 /// Parses a number of machines. Returns whether there are several.

@@ -10,7 +10,8 @@ use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::recommend::Workload;
 use polyserve_lab::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT};
 
-use super::args::{RecommendArgs, bytes};
+use super::args::RecommendArgs;
+use crate::commands::memory::bytes;
 
 /// The source of values that no flag gives.
 enum Source {
@@ -72,11 +73,11 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     };
     let wait = time(args.wait, &source, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
     let p99 = time(args.p99, &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
-    let memory = memory(args.memory, &source)?;
+    let memory = memory(args.memory.memory, &source)?;
     if matches!(source, Source::Defaults) {
         defaulted.extend(args.wait.is_none().then(|| String::from("--wait 0s")));
         defaulted.extend(args.p99.is_none().then(|| String::from("no --p99")));
-        defaulted.extend(args.memory.is_none().then(|| String::from("no --memory")));
+        defaulted.extend(args.memory.memory.is_none().then(|| String::from("no --memory")));
     }
     if payload > LARGEST_PAYLOAD as u64 {
         return Err(Misuse(format!("--payload {payload} is more than {LARGEST_PAYLOAD}")).into());

@@ -66,7 +66,8 @@ impl EntityRepo for LostCopy {
     }
 }
 
-/// Checks a condition and then writes, without a lock around both. Caught by `no_increment_is_lost`.
+/// Checks a condition and then writes, without a lock around both. Caught by `no_increment_is_lost`, and by
+/// `conditional_writes_are_linearizable`.
 #[derive(Debug, Default)]
 pub struct ChecksThenWrites {
     right: Reference,

@@ -259,7 +259,7 @@ impl Acceptor {
         } else {
             cut.iter().filter(|name| !stuck.contains(name)).count()
         };
-        Drain { answered, cut: cut as u64, stuck: stuck.len() as u64 }
+        Drain::new(answered, cut as u64, stuck.len() as u64)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Small random histories: the checker agrees with a search that tries every order.
 
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 
-use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, cases, check};
+use super::{
+    Action, CheckVerdict, Draws, History, Operation, ReadValue, applied, cases, check, drawn_condition, unanswered,
+};
 
 /// Returns whether the operations have an order. Tries every order. An operation that is `sure` takes effect. Other
 /// operations may be left out. The answer of a `weak` operation is ignored.
@@ -28,22 +30,21 @@ fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
     go_on(operations, weak, 0, None)
 }
 
-/// The state after an operation. `None` if its answer is impossible.
+/// The state after an operation. `None` if its answer is impossible. The condition of an operation that is not sure is
+/// ignored.
 fn effect(action: Action, is_sure: bool, state: Option<u64>) -> Option<Option<u64>> {
-    let (fits, left) = match action {
-        Action::Get(Some(ReadValue::Value(value))) => (state == Some(value), state),
-        Action::Get(Some(ReadValue::Absent)) => (state.is_none(), state),
-        Action::Get(None) => (true, state),
-        Action::Put(value, put) => {
-            (put != Some(if state.is_some() { Put::Created } else { Put::Replaced }), Some(value))
-        }
+    if is_sure {
+        let (right, left) = applied(action, state);
+        return (right == action).then_some(left);
+    }
+    Some(match action {
+        Action::Get(_) => state,
         // Its answer says that it changed nothing, and no other answer shows it.
-        Action::Remove(Some(Removed::Absent)) if !is_sure => (true, state),
-        Action::Remove(answer) => {
-            (answer != Some(if state.is_some() { Removed::Absent } else { Removed::Removed }), None)
-        }
-    };
-    (fits || !is_sure).then_some(left)
+        Action::Remove(Some(Removed::Absent))
+        | Action::RemoveIf(_, Some(Conditional::Done(Removed::Absent) | Conditional::Refused)) => state,
+        Action::Put(value, _) | Action::PutIf(value, ..) => Some(value),
+        Action::Remove(_) | Action::RemoveIf(..) => None,
+    })
 }
 
 /// Random operations of one key, most of which have no order.
@@ -54,25 +55,27 @@ fn nonsense(draws: &mut Draws) -> Vec<Operation> {
         let called = draws.below(14);
         let returned = called + draws.below(8);
         let is_unknown = draws.below(8) == 0;
-        let action = match draws.below(6) {
+        let put = if draws.below(2) == 0 { Put::Created } else { Put::Replaced };
+        let removed = if draws.below(2) == 0 { Removed::Removed } else { Removed::Absent };
+        let is_refused = draws.below(2) == 0;
+        let action = match draws.below(10) {
             0 => Action::Get(Some(ReadValue::Absent)),
             1 | 2 => Action::Get(Some(ReadValue::Value(1 + draws.below(count)))),
-            3 | 4 => Action::Put(n, Some(if draws.below(2) == 0 { Put::Created } else { Put::Replaced })),
-            _ => Action::Remove(Some(if draws.below(2) == 0 { Removed::Removed } else { Removed::Absent })),
+            3 | 4 => Action::Put(n, Some(put)),
+            5 => Action::Remove(Some(removed)),
+            6 | 7 => {
+                let put = if is_refused { Conditional::Refused } else { Conditional::Done(put) };
+                Action::PutIf(n, drawn_condition(draws, count), Some(put))
+            }
+            _ => {
+                let removed = if is_refused { Conditional::Refused } else { Conditional::Done(removed) };
+                Action::RemoveIf(drawn_condition(draws, count), Some(removed))
+            }
         };
-        operations.push(Operation { process: n as u32, key: 1, action: lost(action, is_unknown), called, returned });
+        let action = if is_unknown { unanswered(action) } else { action };
+        operations.push(Operation { process: n as u32, key: 1, action, called, returned });
     }
     operations
-}
-
-/// The operation, without its answer if that is lost.
-fn lost(action: Action, is_unknown: bool) -> Action {
-    match action {
-        action if !is_unknown => action,
-        Action::Get(_) => Action::Get(None),
-        Action::Put(value, _) => Action::Put(value, None),
-        Action::Remove(_) => Action::Remove(None),
-    }
 }
 
 /// Operations that took effect on one key in sequence. The call and the return of each are around that time.
@@ -80,20 +83,28 @@ fn sensible(draws: &mut Draws) -> Vec<Operation> {
     let (mut state, mut operations) = (None, Vec::new());
     for n in 1..=1 + draws.below(7) {
         let at = n * 10;
-        let action = match draws.below(5) {
-            0 | 1 => Action::Get(Some(state.map_or(ReadValue::Absent, ReadValue::Value))),
-            2 | 3 => Action::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
-            _ => Action::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
-        };
+        let (right, left) = applied(drawn(draws, n), state);
         let is_unknown = draws.below(8) == 0;
         // An operation without an answer may not have happened.
         if !is_unknown || draws.below(2) == 0 {
-            state = effect(action, true, state).unwrap();
+            state = left;
         }
+        let action = if is_unknown { unanswered(right) } else { right };
         let (called, returned) = (at - draws.below(10).min(at), at + draws.below(40));
-        operations.push(Operation { process: n as u32, key: 1, action: lost(action, is_unknown), called, returned });
+        operations.push(Operation { process: n as u32, key: 1, action, called, returned });
     }
     operations
+}
+
+/// An operation without its answer. A put has the value `n`.
+fn drawn(draws: &mut Draws, n: u64) -> Action {
+    match draws.below(8) {
+        0 | 1 => Action::Get(None),
+        2 | 3 => Action::Put(n, None),
+        4 => Action::Remove(None),
+        5 | 6 => Action::PutIf(n, drawn_condition(draws, n), None),
+        _ => Action::RemoveIf(drawn_condition(draws, n), None),
+    }
 }
 
 /// Changes one operation.
@@ -113,6 +124,16 @@ fn mutate(draws: &mut Draws, operations: &mut [Operation]) {
         (_, Action::Remove(answer)) => {
             let other = if answer == Some(Removed::Absent) { Removed::Removed } else { Removed::Absent };
             one.action = Action::Remove(Some(other));
+        }
+        (_, Action::PutIf(value, condition, put)) => {
+            let other = [Conditional::Refused, Conditional::Done(Put::Created), Conditional::Done(Put::Replaced)];
+            let other = other.into_iter().filter(|other| put != Some(*other)).nth(draws.below(2) as usize);
+            one.action = Action::PutIf(value, condition, other);
+        }
+        (_, Action::RemoveIf(condition, removed)) => {
+            let other = [Conditional::Refused, Conditional::Done(Removed::Removed), Conditional::Done(Removed::Absent)];
+            let other = other.into_iter().filter(|other| removed != Some(*other)).nth(draws.below(2) as usize);
+            one.action = Action::RemoveIf(condition, other);
         }
     }
 }

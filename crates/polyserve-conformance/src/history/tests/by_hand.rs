@@ -35,6 +35,23 @@ fn what_has_an_order_passes() {
         ],
         // Two replacements of a value. No get sees their own values.
         &["0 put 1 created 0..10", "1 put 2 replaced 20..30", "2 put 3 replaced 20..30", "0 remove removed 40..50"],
+        // Conditions: each that holds, and each that does not.
+        &[
+            "0 put 1 if absent created 0..10",
+            "0 put 2 if absent refused 20..30",
+            "0 put 3 if 1 replaced 40..50",
+            "0 put 4 if 1 refused 60..70",
+            "0 remove if 1 refused 80..90",
+            "0 remove if 3 removed 100..110",
+            "0 remove if 3 absent 120..130",
+            "0 put 5 if present refused 140..150",
+            "0 get absent 160..170",
+        ],
+        // A racing put decides which of two writes under one condition is done.
+        &["0 put 1 created 0..10", "0 put 2 if 1 replaced 20..40", "1 put 3 if 1 refused 20..40", "0 get 2 50..60"],
+        // A put without an answer may have replaced the value, and so may a put that no get saw.
+        &["0 put 1 created 0..10", "1 put 2 unknown 20..", "0 remove if 1 refused 30..40"],
+        &["0 put 1 created 0..10", "1 put 2 replaced 0..100", "0 put 3 if 1 refused 30..40"],
     ];
     right.iter().for_each(|lines| assert!(passes(&history(lines)), "{lines:?}"));
 }
@@ -57,6 +74,16 @@ fn a_history_without_an_order_fails_with_the_reason() {
             &["0 put 1 created 0..10", "0 remove removed 20..30", "1 remove removed 20..30"],
             "found something there, and removed it",
         ),
+        // Two writes under the condition of one value, which both were done: an update is lost.
+        (
+            &["0 put 1 created 0..10", "0 put 2 if 1 replaced 20..40", "1 put 3 if 1 replaced 20..40"],
+            "if 1 found something there, and replaced it",
+        ),
+        (&["0 put 1 created 0..10", "1 put 2 if 1 refused 20..30"], "client 1's put of 2 if 1 was refused"),
+        (&["0 put 1 created 0..10", "1 remove if 1 refused 20..30"], "client 1's remove if 1 was refused"),
+        (&["0 put 1 if absent replaced 0..10"], "put of 1 if absent found something there, and replaced it"),
+        (&["0 put 1 if absent refused 0..10"], "put of 1 if absent was refused"),
+        (&["0 put 1 if present refused 0..10", "1 get 1 20..30"], "client 1's get saw 1"),
         (&["0 put 1 replaced 0..10"], "found something there, and replaced it, which cannot be, by itself"),
         (&["0 remove removed 0..10"], "found something there"),
         (&["0 put 1 created 0..10", "1 remove absent 20..30"], "client 1's remove found nothing there"),

@@ -24,6 +24,14 @@ fn what_is_written_is_read_back() {
         "2 remove removed 30..40",
         "2 remove absent 50..60",
         "3 remove unknown 70..",
+        "0 put 4 if absent created 80..81",
+        "0 put 5 if present replaced 82..83",
+        "0 put 6 if 5 refused 84..85",
+        "0 put 7 if 6 unknown 86..",
+        "0 remove if absent refused 88..89",
+        "0 remove if present absent 90..91",
+        "0 remove if 5 removed 92..93",
+        "0 remove if 5 unknown 94..",
     ]);
     let mut bytes = Vec::new();
     every.write(&mut bytes, &json!({"server": "any", "keys": 1})).unwrap();
@@ -32,7 +40,9 @@ fn what_is_written_is_read_back() {
     assert!(header.contains(r#""kind":"header""#) && header.contains(r#""server":"any""#), "{header}");
     assert_eq!(first, r#"{"process":0,"op":"put","key":1,"value":1,"call":0,"return":10,"outcome":"created"}"#);
     assert_eq!(History::read(text.as_bytes()).unwrap().operations(), every.operations());
-    assert_eq!(every.unknown(), 3);
+    let last = r#"{"process":0,"op":"remove","key":1,"condition":5,"call":94,"outcome":"unknown"}"#;
+    assert_eq!(text.lines().last().unwrap(), last);
+    assert_eq!(every.unknown(), 5);
 }
 
 #[test]
@@ -56,6 +66,9 @@ fn what_is_no_history_is_refused_with_its_line() {
         (r#"{"process":0,"op":"put","key":1,"value":3,"call":1,"return":2,"outcome":"found"}"#, "never found"),
         (r#"{"process":0,"op":"get","key":1,"call":2,"return":1,"outcome":"absent"}"#, "before its call"),
         (r#"{"process":-1,"op":"get","key":1,"call":2,"return":1,"outcome":"absent"}"#, "invalid value"),
+        (r#"{"process":0,"op":"remove","key":1,"call":1,"return":2,"outcome":"refused"}"#, "never refused"),
+        (r#"{"process":0,"op":"get","key":1,"condition":5,"call":1,"outcome":"unknown"}"#, "a get has no condition"),
+        (r#"{"process":0,"op":"remove","key":1,"condition":"x","call":1,"outcome":"unknown"}"#, "a condition is"),
         (
             r#"{"process":0,"op":"get","key":1,"value":5,"call":1,"return":18446744073709551615,"outcome":"found"}"#,
             "stands for never",

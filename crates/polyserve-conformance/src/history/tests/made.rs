@@ -1,36 +1,33 @@
 //! Long histories that are right by construction, and the same histories with one wrong answer.
 
-use polyserve_core::{Put, Removed};
-
-use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, check, passes};
+use super::{
+    Action, CheckVerdict, Draws, History, Operation, Precondition, ReadValue, applied, check, drawn_condition, passes,
+    unanswered,
+};
 
 /// Operations of several clients that took effect in sequence at the instants 100, 200, ... The call and the return of
 /// each are up to `reach` before and after. Some answers are lost.
-fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, losses: bool) -> Vec<Operation> {
+fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, [losses, conditions]: [bool; 2]) -> Vec<Operation> {
     let mut states = vec![None; keys as usize];
     let mut operations = Vec::new();
     for n in 1..=count {
         let (at, key) = (reach + n * 100, draws.below(keys));
         let state = &mut states[key as usize];
         let lost = losses && draws.below(200) == 0;
-        let mut action = match draws.below(10) {
-            0..5 => Action::Get(Some(state.map_or(ReadValue::Absent, ReadValue::Value))),
-            5..8 => Action::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
-            _ => Action::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
+        let asked = match draws.below(if conditions { 14 } else { 10 }) {
+            0..5 => Action::Get(None),
+            5..8 => Action::Put(n, None),
+            8..10 => Action::Remove(None),
+            // Half of the conditions name the value that is there.
+            10..13 => Action::PutIf(n, condition(draws, n, *state), None),
+            _ => Action::RemoveIf(condition(draws, n, *state), None),
         };
+        let (mut action, left) = applied(asked, *state);
         if !lost || draws.below(2) == 0 {
-            match action {
-                Action::Get(_) => {}
-                Action::Put(value, _) => *state = Some(value),
-                Action::Remove(_) => *state = None,
-            }
+            *state = left;
         }
         if lost {
-            action = match action {
-                Action::Get(_) => Action::Get(None),
-                Action::Put(value, _) => Action::Put(value, None),
-                Action::Remove(_) => Action::Remove(None),
-            };
+            action = unanswered(action);
         }
         let (called, returned) = (at - draws.below(reach + 1), at + draws.below(reach + 1));
         operations.push(Operation { process: (n % 8) as u32, key: key as i64, action, called, returned });
@@ -38,16 +35,23 @@ fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, losses: bool) -> V
     operations
 }
 
+fn condition(draws: &mut Draws, n: u64, state: Option<u64>) -> Precondition {
+    match state {
+        Some(value) if draws.below(2) == 0 => Precondition::Value(value),
+        _ => drawn_condition(draws, n),
+    }
+}
+
 /// From operations that rarely overlap to two dozen at a time.
 #[test]
 fn what_happened_passes() {
     let mut draws = Draws(7);
     for reach in [0, 10, 300, 800, 1_200] {
-        for losses in [false, true] {
+        for options in [[false, false], [true, false], [false, true], [true, true]] {
             for keys in [1, 5] {
-                let operations = made(&mut draws, 4_000, keys, reach, losses);
+                let operations = made(&mut draws, 4_000, keys, reach, options);
                 let history = History::new(operations).unwrap();
-                assert!(passes(&history), "reach {reach}, {keys} keys, losses {losses}");
+                assert!(passes(&history), "reach {reach}, {keys} keys, losses and conditions {options:?}");
                 assert_eq!(history.overlaps() > 0, reach > 50, "reach {reach}");
             }
         }
@@ -56,7 +60,7 @@ fn what_happened_passes() {
 
 #[test]
 fn a_hundred_thousand_of_one_key_pass() {
-    let history = History::new(made(&mut Draws(8), 100_000, 1, 400, false)).unwrap();
+    let history = History::new(made(&mut Draws(8), 100_000, 1, 400, [false, true])).unwrap();
     assert!(passes(&history));
 }
 
@@ -64,9 +68,9 @@ fn a_hundred_thousand_of_one_key_pass() {
 #[test]
 fn one_wrong_answer_is_found() {
     let mut draws = Draws(9);
-    for losses in [false, true] {
+    for options in [[false, false], [true, false], [false, true], [true, true]] {
         for _ in 0..20 {
-            let mut operations = made(&mut draws, 5_000, 3, 300, losses);
+            let mut operations = made(&mut draws, 5_000, 3, 300, options);
             let place = 4_000 + draws.below(1_000) as usize;
             let old = operations[..500].iter().find_map(|one| match one.action {
                 Action::Put(value, Some(_)) if one.key == operations[place].key => Some(value),

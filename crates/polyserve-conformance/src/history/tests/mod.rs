@@ -8,17 +8,32 @@ mod made;
 mod overlaps;
 mod unanswered;
 
-use polyserve_core::{Put, Removed};
+use polyserve_core::{Conditional, Put, Removed};
 
-use super::{Action, CheckVerdict, History, Operation, ReadValue, check};
+use super::{Action, CheckVerdict, History, Operation, Precondition, ReadValue, check};
 
 /// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`, `2 remove
-/// removed 50..60`. An operation whose answer was lost ends with `unknown 50..`.
+/// removed 50..60`. An operation whose answer was lost ends with `unknown 50..`. Conditions are `0 put 6 if 5 refused
+/// 10..20` and `2 remove if present removed 50..60`.
 fn operation(text: &str) -> Operation {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (process, rest) = (words[0].parse().unwrap(), &words[1..words.len() - 1]);
     let (called, returned) = words[words.len() - 1].split_once("..").unwrap();
+    let done = |answer| match answer {
+        "refused" => Some(Conditional::Refused),
+        "unknown" => None,
+        answer => Some(Conditional::Done(answer)),
+    };
     let action = match *rest {
+        ["put", value, "if", condition, answer] => {
+            let put =
+                done(answer).map(|put| put.map(|put| if put == "created" { Put::Created } else { Put::Replaced }));
+            Action::PutIf(value.parse().unwrap(), precondition(condition), put)
+        }
+        ["remove", "if", condition, answer] => {
+            let removed = |answer| if answer == "removed" { Removed::Removed } else { Removed::Absent };
+            Action::RemoveIf(precondition(condition), done(answer).map(|answer| answer.map(removed)))
+        }
         ["put", value, "created"] => Action::Put(value.parse().unwrap(), Some(Put::Created)),
         ["put", value, "replaced"] => Action::Put(value.parse().unwrap(), Some(Put::Replaced)),
         ["put", value, "unknown"] => Action::Put(value.parse().unwrap(), None),
@@ -32,6 +47,62 @@ fn operation(text: &str) -> Operation {
     };
     let returned = if returned.is_empty() { u64::MAX } else { returned.parse().unwrap() };
     Operation { process, key: 1, action, called: called.parse().unwrap(), returned }
+}
+
+fn precondition(text: &str) -> Precondition {
+    match text {
+        "absent" => Precondition::Absent,
+        "present" => Precondition::Present,
+        value => Precondition::Value(value.parse().unwrap()),
+    }
+}
+
+/// Whether a condition holds in a state of the register.
+fn holds(condition: Precondition, state: Option<u64>) -> bool {
+    match condition {
+        Precondition::Absent => state.is_none(),
+        Precondition::Present => state.is_some(),
+        Precondition::Value(value) => state == Some(value),
+    }
+}
+
+/// The right answer to an operation in a state of the register, and the state that it leaves.
+fn applied(action: Action, state: Option<u64>) -> (Action, Option<u64>) {
+    let put = if state.is_some() { Put::Replaced } else { Put::Created };
+    let removed = if state.is_some() { Removed::Removed } else { Removed::Absent };
+    match action {
+        Action::Get(_) => (Action::Get(Some(state.map_or(ReadValue::Absent, ReadValue::Value))), state),
+        Action::Put(value, _) => (Action::Put(value, Some(put)), Some(value)),
+        Action::Remove(_) => (Action::Remove(Some(removed)), None),
+        Action::PutIf(value, condition, _) if holds(condition, state) => {
+            (Action::PutIf(value, condition, Some(Conditional::Done(put))), Some(value))
+        }
+        Action::PutIf(value, condition, _) => (Action::PutIf(value, condition, Some(Conditional::Refused)), state),
+        Action::RemoveIf(condition, _) if state.is_none() || holds(condition, state) => {
+            (Action::RemoveIf(condition, Some(Conditional::Done(removed))), None)
+        }
+        Action::RemoveIf(condition, _) => (Action::RemoveIf(condition, Some(Conditional::Refused)), state),
+    }
+}
+
+/// The operation without its answer.
+fn unanswered(action: Action) -> Action {
+    match action {
+        Action::Get(_) => Action::Get(None),
+        Action::Put(value, _) => Action::Put(value, None),
+        Action::Remove(_) => Action::Remove(None),
+        Action::PutIf(value, condition, _) => Action::PutIf(value, condition, None),
+        Action::RemoveIf(condition, _) => Action::RemoveIf(condition, None),
+    }
+}
+
+/// A condition that names one of the values from 1 to `values`, or none.
+fn drawn_condition(draws: &mut Draws, values: u64) -> Precondition {
+    match draws.below(6) {
+        0 => Precondition::Absent,
+        1 => Precondition::Present,
+        _ => Precondition::Value(1 + draws.below(values)),
+    }
 }
 
 fn history(lines: &[&str]) -> History {

@@ -46,7 +46,7 @@ fn recorded(
     says: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
 ) -> Recording {
     let repo: Arc<dyn EntityRepo> = Arc::new(FixedAnswers(says));
-    let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0 };
+    let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0, conditions: false };
     record_within(Duration::from_millis(5), &repo, &workload, clients, control)
 }
 
