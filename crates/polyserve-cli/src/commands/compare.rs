@@ -62,6 +62,10 @@ pub(crate) struct PlanArgs {
     /// The number of rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
+    /// End as soon as the throughput of each contestant differs from the baseline's, by intervals that hold after any number of
+    /// rounds; --rounds is then the max. Contestants that are alike take all rounds. [max by default: 50, also in a quick run]
+    #[arg(long)]
+    stop_when_sure: bool,
     /// How long a contestant is measured in a round, in slices of about 50 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
     slice: Duration,
@@ -164,6 +168,7 @@ impl PlanArgs {
         limits::enough(self.workload.connections, limits::connections(0))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
         (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
+        comparison.stops_when_sure = self.stop_when_sure;
         Ok(comparison)
     }
 
@@ -175,7 +180,7 @@ impl PlanArgs {
 
     /// The number of rounds.
     pub(crate) fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize
+        self.rounds.unwrap_or(if self.quick && !self.stop_when_sure { 10 } else { 50 }) as usize
     }
 
     /// The seed of data, draws and resamples.
