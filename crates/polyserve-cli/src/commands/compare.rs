@@ -15,7 +15,7 @@ use polyserve_lab::recommend::workload;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
-use super::entrants::{self, ALL, Baseline, Entered, Entrants};
+use super::entrants::{self, Baseline, Entered, Entrants};
 use super::session::{Context, Session};
 use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, checked, misuse, of_one};
@@ -105,14 +105,7 @@ pub(crate) fn cores_of(comparison: &Comparison) -> [&Cores; 2] {
 impl CompareArgs {
     /// The foreign servers: those of the flag and the baseline, each once.
     fn peers(&self, allocator: &'static str) -> anyhow::Result<Peers> {
-        let (mut named, mut is_all) = (Vec::new(), false);
-        for name in &self.peers {
-            match Foreign::named(name) {
-                Some(server) => named.push(server),
-                None if name == ALL => is_all = true,
-                None => return Err(Misuse(entrants::unknown(name)).into()),
-            }
-        }
+        let (named, is_all) = entrants::foreign_servers(&self.peers)?;
         let baseline = match self.plan.baseline {
             Some(Baseline::Foreign(server)) => Some(server),
             _ => None,
