@@ -12,13 +12,14 @@
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
-//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios.
+//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios; `anytime`: after any number of rounds.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: what the commands share.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+mod anytime;
 pub mod capacity;
 pub mod check;
 pub mod compare;

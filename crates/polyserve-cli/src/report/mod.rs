@@ -7,6 +7,7 @@
 //! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
 //! Cost: all records in memory, read from [`MOST_BYTES`] at most.
 
+mod benches;
 pub(crate) mod chart;
 pub(crate) mod experiments;
 pub(crate) mod html;

@@ -13,6 +13,7 @@
 //! * [`report`]: the result. [`table`], `chart`: its tables and charts. [`claims`]: the verdicts on the published claims.
 
 pub mod bench;
+mod causes;
 mod chart;
 pub mod claims;
 mod compared;
@@ -34,7 +35,7 @@ use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
 pub use self::bench::Bench;
-pub use self::experiment::{Candidate, DEBUG, DEBUG_VARIANT, Matrix};
+pub use self::experiment::{Candidate, DEBUG, DEBUG_VARIANT, Matrix, UNOPTIMISED, UNOPTIMISED_VARIANT};
 
 /// The experiment's name: of its file, and of its claims.
 pub const NAME: &str = "matrix";
