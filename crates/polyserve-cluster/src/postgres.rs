@@ -57,6 +57,8 @@ pub struct PostgresOptions {
     pub table: String,
     /// The number of connections. Default: 4.
     pub connections: NonZeroUsize,
+    /// The password, if the URL has none. Default: none.
+    pub password: Option<String>,
     /// How long to wait, and how much to hold.
     pub limits: StoreLimits,
 }
@@ -64,7 +66,7 @@ pub struct PostgresOptions {
 impl Default for PostgresOptions {
     fn default() -> Self {
         let connections = const { NonZeroUsize::new(4).unwrap() };
-        Self { table: "polyserve".into(), connections, limits: StoreLimits::default() }
+        Self { table: "polyserve".into(), connections, password: None, limits: StoreLimits::default() }
     }
 }
 
@@ -79,6 +81,12 @@ impl PostgresOptions {
     #[must_use]
     pub fn connections(self, connections: NonZeroUsize) -> Self {
         Self { connections, ..self }
+    }
+
+    /// Sets the password.
+    #[must_use]
+    pub fn password(self, password: impl Into<String>) -> Self {
+        Self { password: Some(password.into()), ..self }
     }
 
     /// Sets how long to wait, and how much to hold.
@@ -99,7 +107,7 @@ impl<E: Identifiable> Postgres<E> {
     /// Returns an error if the URL or the table's name is invalid, if the database does not answer within the connect
     /// timeout, or if the table cannot be created.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
-        let PostgresOptions { table, connections, limits } = options;
+        let PostgresOptions { table, connections, password, limits } = options;
         // The URL may have a password, so messages do not show it.
         let invalid = |error| {
             ConnectError::caused(
@@ -114,6 +122,9 @@ impl<E: Identifiable> Postgres<E> {
         if !is_table(&table) {
             let what = format!("the table {table:?} is no name of letters, digits and `_`; an example: polyserve");
             return Err(ConnectError::new(what));
+        }
+        if let (None, Some(password)) = (config.get_password(), password) {
+            config.password(password);
         }
         let timeout = limits.timeout;
         config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));

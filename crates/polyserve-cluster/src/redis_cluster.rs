@@ -59,13 +59,15 @@ pub struct RedisOptions {
     pub prefix: String,
     /// The number of replicas that have a write before it is acknowledged. Default: 0.
     pub replicas: u32,
+    /// The password of all nodes, if the URLs have none. Default: none.
+    pub password: Option<String>,
     /// How long to wait, and how much to hold.
     pub limits: StoreLimits,
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { prefix: "polyserve:".into(), replicas: 0, limits: StoreLimits::default() }
+        Self { prefix: "polyserve:".into(), replicas: 0, password: None, limits: StoreLimits::default() }
     }
 }
 
@@ -80,6 +82,12 @@ impl RedisOptions {
     #[must_use]
     pub fn replicas(self, replicas: u32) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// Sets the password of all nodes.
+    #[must_use]
+    pub fn password(self, password: impl Into<String>) -> Self {
+        Self { password: Some(password.into()), ..self }
     }
 
     /// Sets how long to wait, and how much to hold.
@@ -99,21 +107,29 @@ impl<E: Identifiable> RedisCluster<E> {
     ///
     /// Returns an error if a URL is invalid, or if the cluster does not answer within the connect timeout.
     pub fn connect(urls: &str, options: RedisOptions) -> Result<Self, ConnectError> {
-        let RedisOptions { prefix, replicas, limits } = options;
+        let RedisOptions { prefix, replicas, password, limits } = options;
         let mut nodes = Vec::new();
-        for url in urls.split(',').map(str::trim) {
+        for (url, number) in urls.split(',').map(str::trim).zip(1..) {
             let example = "an example: redis://127.0.0.1:6379";
             if url.starts_with("rediss:") {
-                let what = format!("the Redis URL {url:?} needs TLS, which this store does not support; {example}");
+                let what =
+                    format!("the Redis URL number {number} needs TLS, which this store does not support; {example}");
                 return Err(ConnectError::new(what));
             }
             let node = url.into_connection_info();
-            let invalid = |error| ConnectError::caused(format!("the Redis URL {url:?} is invalid; {example}"), error);
+            // The URL may have a password, so the message does not show it.
+            let invalid =
+                |error| ConnectError::caused(format!("the Redis URL number {number} is invalid; {example}"), error);
             nodes.push(node.map_err(invalid)?);
         }
         // The store bounds the time of each attempt itself, and decides what is sent again.
         let patience = limits.timeout / 3;
-        let client = ClusterClientBuilder::new(nodes)
+        let has_password = nodes.iter().any(|node| node.redis_settings().password().is_some());
+        let mut client = ClusterClientBuilder::new(nodes);
+        if let (false, Some(password)) = (has_password, password) {
+            client = client.password(password);
+        }
+        let client = client
             .retries(0)
             .connection_timeout(patience / 2)
             .response_timeout(limits.timeout.saturating_mul(2))

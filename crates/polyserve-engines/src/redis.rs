@@ -117,6 +117,20 @@ impl RedisNodes {
         answer.and_then(|slot| slot.trim().parse().ok()).expect("a node knows the slot of a key")
     }
 
+    /// Makes all nodes require a password from clients and from each other.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn require_password(&self, password: &str) {
+        for setting in ["masterauth", "requirepass"] {
+            for (port, _) in &self.nodes {
+                let answer = ask(*port, &format!("CONFIG SET {setting} {password}"));
+                assert!(answer.is_some(), "a node does not answer");
+            }
+        }
+    }
+
     /// Returns the process of a node.
     pub fn node(&mut self, number: usize) -> &mut Process {
         &mut self.nodes[number].1
@@ -146,7 +160,7 @@ fn ask(port: u16, command: &str) -> Option<String> {
     let mut head = String::new();
     answer.read_line(&mut head).ok()?;
     match head.split_at_checked(1)? {
-        (":", number) => Some(number.to_owned()),
+        (":" | "+", text) => Some(text.to_owned()),
         ("$", length) => {
             let mut text = vec![0; length.trim().parse().ok()?];
             answer.read_exact(&mut text).ok()?;

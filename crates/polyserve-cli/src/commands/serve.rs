@@ -29,7 +29,9 @@ pub(crate) struct ServeArgs {
     /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
-    /// The repo: how data is shared. `durable:PATH` keeps the entities in the directory PATH. See `polyserve list`.
+    /// The repo: how data is shared. `durable:PATH` keeps the entities in the directory PATH; `etcd:URL,...`,
+    /// `redis_cluster:URL,...` and `postgres:URL` keep them in an engine, with the password in ETCDCTL_USER (NAME:PASSWORD),
+    /// REDISCLI_AUTH or PGPASSWORD. See `polyserve list`.
     #[arg(long, value_name = "R", default_value = "sharded")]
     repo: String,
     /// The service: what is answered.

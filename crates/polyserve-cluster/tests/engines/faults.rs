@@ -32,6 +32,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, CUT_OFF, a_leader_that_is_cut_off_loses_no_write),
         ],
         Kind::Redis => vec![
+            Test::own(kind, "a_password_is_needed", a_password_is_needed),
             Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_killed_master(0)),
             Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_killed_master(1)),
         ],
@@ -192,12 +193,23 @@ fn a_killed_server_loses_no_write() -> Result<(), Missing> {
     Ok(())
 }
 
+/// Nodes with a password: a store with the password serves, and one without it is not constructed.
+fn a_password_is_needed() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    redis.require_password("secret");
+    let brief = limits().connect_timeout(Duration::from_millis(500));
+    connect_redis(&redis.urls(), PREFIX, 0, None, brief).expect_err("it has no password");
+    let store = connect_redis(&redis.urls(), PREFIX, 0, Some("secret"), limits()).expect("it connects");
+    store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
+    Ok(())
+}
+
 const PREFIX: &str = "failover:";
 
 /// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
 fn a_killed_master(replicas: u32) -> Result<(), Missing> {
     let mut redis = RedisNodes::start()?;
-    let store = connect_redis(&redis.urls(), PREFIX, replicas, limits()).expect("it connects");
+    let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
     let (master, slots) = redis.a_master();
     let is_lost_with_master = |redis: &RedisNodes, id: i64| {
         let slot = redis.slot(&format!("{PREFIX}{id}"));

@@ -125,11 +125,13 @@ pub(crate) fn connect_redis(
     urls: &str,
     prefix: &str,
     replicas: u32,
+    password: Option<&str>,
     limits: StoreLimits,
 ) -> Result<Arc<dyn EntityRepo>, ConnectError> {
     #[cfg(feature = "redis")]
     {
-        let options = polyserve_cluster::RedisOptions::default().prefix(prefix).replicas(replicas).limits(limits);
+        let mut options = polyserve_cluster::RedisOptions::default().prefix(prefix).replicas(replicas).limits(limits);
+        options.password = password.map(str::to_owned);
         Ok(Arc::new(polyserve_cluster::RedisCluster::<polyserve_core::Entity>::connect(urls, options)?))
     }
     #[cfg(not(feature = "redis"))]

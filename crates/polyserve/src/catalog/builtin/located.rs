@@ -22,7 +22,11 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             "URL,...",
             &[Promise::Linearizable, Promise::AnswersLater, Promise::Durable, Promise::Shared],
             "etcd",
-            polyserve::cluster::Etcd
+            polyserve::cluster::Etcd,
+            || match variable("ETCDCTL_USER").as_deref().and_then(|user| user.split_once(':')) {
+                Some((name, password)) => polyserve::cluster::EtcdOptions::default().user(name, password),
+                None => Default::default(),
+            }
         ),
         #[cfg(feature = "redis")]
         engine!(
@@ -36,7 +40,11 @@ pub(super) fn all() -> Vec<LocatedRepo> {
                 Promise::Other("a failover may lose writes"),
             ],
             "redis",
-            polyserve::cluster::RedisCluster
+            polyserve::cluster::RedisCluster,
+            || match variable("REDISCLI_AUTH") {
+                Some(password) => polyserve::cluster::RedisOptions::default().password(password),
+                None => Default::default(),
+            }
         ),
         #[cfg(feature = "postgres")]
         engine!(
@@ -45,15 +53,27 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             "URL",
             &[Promise::Linearizable, Promise::AnswersLater, Promise::Durable, Promise::Shared],
             "postgres",
-            polyserve::cluster::Postgres
+            polyserve::cluster::Postgres,
+            || match variable("PGPASSWORD") {
+                Some(password) => polyserve::cluster::PostgresOptions::default().password(password),
+                None => Default::default(),
+            }
         ),
     ]
 }
 
-/// Creates the kind of a store over an engine from its type, which has constructors `connect` and `temporary`.
+/// Returns the value of an environment variable. The engines' own tools take passwords from these too, so that no command line and
+/// no record of a measurement has them.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Creates the kind of a store over an engine from its type, which has constructors `connect` and `temporary`, and the function
+/// that returns its options.
 #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 macro_rules! engine {
-    ($name:literal, $summary:literal, $location:literal, $promises:expr, $feature:literal, $repo:ident $(:: $path:ident)*) => {
+    ($name:literal, $summary:literal, $location:literal, $promises:expr, $feature:literal, $repo:ident $(:: $path:ident)*, $options:expr) => {
         LocatedRepo::new($name, $summary, $location, $promises, |urls, _over| {
             use polyserve_core::Entity;
             use polyserve_core::entity::NamedEntity;
@@ -65,13 +85,13 @@ macro_rules! engine {
                 stringify!($repo $(:: $path)*).replace(' ', "")
             );
             Entry::repo(&format!("{}:{urls}", $name), $summary, $promises, move || {
-                Ok(Arc::new(Repo::<Entity>::temporary(&empty, Default::default()).map_err(std::io::Error::other)?))
+                Ok(Arc::new(Repo::<Entity>::temporary(&empty, ($options)()).map_err(std::io::Error::other)?))
             })
             .with_open(move || {
-                Ok(Arc::new(Repo::<Entity>::connect(&kept, Default::default()).map_err(std::io::Error::other)?))
+                Ok(Arc::new(Repo::<Entity>::connect(&kept, ($options)()).map_err(std::io::Error::other)?))
             })
             .with_named(move || {
-                Ok(Arc::new(Repo::<NamedEntity>::temporary(&named, Default::default()).map_err(std::io::Error::other)?))
+                Ok(Arc::new(Repo::<NamedEntity>::temporary(&named, ($options)()).map_err(std::io::Error::other)?))
             })
             .with_code(BuildCode::new(Some($feature), code))
         })
