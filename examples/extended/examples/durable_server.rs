@@ -1,4 +1,4 @@
-//! An entity server whose entities survive a crash: a PUT is answered after it is on the disk.
+//! An entity server with durable entities: a PUT is answered after its entity is on the disk.
 //!
 //! ```sh
 //! cargo run --release --example durable_server               # keeps its entities in polyserve-data

@@ -65,13 +65,13 @@ pub(crate) struct PlanArgs {
     /// The number of rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
-    /// How long a contestant is measured in a round, in slices of about 50 ms.
+    /// The time for which a contestant is measured in a round, in slices of about 50 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
     slice: Duration,
-    /// How long a contestant is verified and warmed up before.
+    /// The time for verification and warm-up of a contestant.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
     warm_up: Duration,
-    /// Measure no latencies; costs do not count then.
+    /// Measure no latencies. The verdicts then ignore the CPU cost.
     #[arg(long)]
     no_latency: bool,
     /// Measure the baseline once more, made to waste this percentage of its CPU time per request: it must be found slower.
