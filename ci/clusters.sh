@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 scale=${1:-0.01}
 [ $# = 0 ] || shift
 [ $# -gt 0 ] || set -- durable etcd redis_cluster postgres
-cargo build -q --release -p polyserve-cli -p polyserve-engines --bins --features polyserve-cli/etcd
+# The same build as in ci/test.sh.
+cargo build -q --release --examples --bins --features polyserve-cli/etcd
 bin=target/release/polyserve
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

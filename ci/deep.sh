@@ -2,7 +2,7 @@
 # What is too long for every change: the long form of every seeded test, 50 interrupts of 50, the stress scenario and a
 # checked history, each a million requests for each server and repo; the models, searched further, and with mistakes that
 # they must catch; other people's frameworks; and every package as users get it, built alone. Hours on 2 cores.
-# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [stress] [check] [package]
+# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [stress] [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
@@ -33,6 +33,9 @@ peers() { ci/peers.sh; }
 
 engines() { ci/engines.sh; }
 
+# 40 000 requests to each server over the durable store and over each engine.
+clusters() { ci/clusters.sh 1; }
+
 # names KIND: the catalog's names of a kind.
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
@@ -60,7 +63,7 @@ check() {
 # 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines stress check package
+[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

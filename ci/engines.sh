@@ -3,7 +3,8 @@
 # reads next to the repo in memory, and the start with a million entities. Two minutes, after a build of one.
 # With `cluster`: an async server over etcd, Redis Cluster and PostgreSQL, next to their client libraries alone. Three minutes.
 # ci/engines.sh [writes|delay|reads|start|all] [WRITERS]
-# ci/engines.sh cluster
+# ci/engines.sh cluster [DIRECTORY]          records in DIRECTORY/cluster.csv
+# ci/engines.sh model DIRECTORY [--check]    writes the tables of docs/SCALING.md from that record
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh

@@ -26,7 +26,7 @@ cargo test -q --locked --manifest-path "$manifest" --target-dir target/peers
 # Three rounds decide nothing; they show that every peer is built, started, verified and listed. It fails where one does not;
 # whoever is not installed is listed as not run.
 cargo run -q --release --bin polyserve -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
-# The same for the twins of the page server, among them Node and Java.
+# The same for the twins of the page server, among them Node, Deno and Java.
 cargo run -q --release --bin polyserve -- page --parts twins --rounds 1 --page-wait 20ms
 
 manifest=benches/ladder/Cargo.toml

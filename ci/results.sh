@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in their order, with their minutes on two cores.
-parts=(matrix:55 stress:15 tasks:95 page:85 ladder:65 scale:30 capacity:40 seam:16 stores:90 compare:15 crowd:10 dispatch:5 trial:180 docs:1)
+parts=(matrix:60 stress:15 tasks:102 page:75 ladder:60 scale:55 capacity:26 seam:16 stores:72 compare:15 crowd:10 dispatch:5
+    benches:14 trial:115 docs:1)
 
 dir=${1:?a directory to record in}
 dir=${dir%/}
@@ -32,11 +33,16 @@ failed=0
 # One that fails says why; the others go on.
 polyserve() { echo; echo "== polyserve $* (after $((SECONDS / 60)) min)"; target/release/polyserve "$@" --out "$dir" || failed=1; }
 
+# The published servers, as they were built then and as releases, and the build without optimisation alone.
+published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
+published+=,debug/pool_classic/mpsc_pool,unoptimised/pool_classic/mpsc_pool,go/twin-rwmutex-printing
+
 matrix() {
-    polyserve matrix
+    # Executors of runtimes are compared in the parts tasks and dispatch.
+    local ours=sequential,thread_per_connection,leader_followers,pool_server/mpsc_pool,pool_server/crossbeam_pool
+    ours+=,pool_server/stealing_pool,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
+    polyserve matrix --servers "$published,$ours"
     # With two server cores, which the client shares: the published contestants only.
-    local published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
-    published+=,debug/pool_classic/mpsc_pool,go/twin-rwmutex-printing
     polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --name matrix-two-cores
 }
 
@@ -48,24 +54,38 @@ stress() {
     done
 }
 
-tasks() { polyserve tasks --task "${TASK:-1s}"; }
+tasks() {
+    polyserve tasks --task "${TASK:-1s}"
+    # The published code looks for convergence in each step: for the steps per second a few tasks are enough.
+    polyserve tasks --task "${TASK:-1s}" --most 4 --check-convergence --name tasks-check
+}
 
-page() { polyserve page; }
+page() { polyserve page --workers 1,4,8,32,128; }
 
 ladder() {
     polyserve ladder
-    polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --name ladder-16
-    polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 12 --connections 64 --name ladder-depths
+    # These differences are large: ten rounds find them.
+    polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --rounds 10 --name ladder-16
+    polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 10 --connections 64 --name ladder-depths
 }
 
-scale() { polyserve scale; }
+# A server of each kind.
+kinds=sequential,thread_per_connection,leader_followers,pool_classic/mpsc_pool,pool_server/mpsc_pool
+kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
 
-capacity() { polyserve capacity; }
+scale() {
+    polyserve scale --axis connections,keys,workers,payload
+    # The cost below saturation, of all kinds and of all foreign servers.
+    polyserve scale --axis rate --servers "$kinds" --peers all --slice 250ms --name scale-rate
+    polyserve scale --axis rate --servers "$kinds" --peers all --slice 250ms --no-keepalive --name scale-rate-close
+}
+
+capacity() { polyserve capacity --slice 200ms; }
 
 seam() { polyserve seam; }
 
 stores() {
-    local stores=(scale --in-process --rounds 10 --slice 60ms)
+    local stores=(scale --in-process --slice 60ms) # ten rounds, by default
     polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
     polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
     polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
@@ -73,7 +93,8 @@ stores() {
     local bare=bare/hash_map,bare/std_rwlock,bare/dashmap,bare/papaya,bare/scc
     polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --repos "$typed,$bare" --name stores-typed
     polyserve "${stores[@]}" --axis keys --workload read,50/50 --repos "$typed,$bare" --name stores-typed-keys
-    polyserve "${stores[@]}" --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
+    # It takes a minute to fill a store: three rounds show what it does, and decide nothing.
+    polyserve "${stores[@]}" --rounds 3 --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
         --repos sharded,packed,dashmap,papaya,scc,copy_on_write,bare/dashmap,bare/papaya,bare/scc
     polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
     polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m --name stores-memory \
@@ -81,8 +102,6 @@ stores() {
 }
 
 compare() {
-    local kinds=sequential,thread_per_connection,leader_followers,pool_classic/mpsc_pool,pool_server/mpsc_pool
-    kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
     local servers=(--servers "$kinds" --repos sharded --rounds 20 --baseline pool_server/sharded)
     polyserve compare "${servers[@]}" --name servers-kept
     polyserve compare "${servers[@]}" --name servers-close --no-keepalive
@@ -102,10 +121,16 @@ crowd() {
 
 dispatch() { POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q -- dispatch || failed=1; }
 
+benches() { POLYSERVE_BENCH_OUT=$dir cargo bench -q || failed=1; }
+
 # Whether a comparison can be believed: of a server with itself, and with a slower one.
 trial() {
     polyserve trial --same 100 --quick --servers pool_server --repos two_level --name trial-same
     polyserve trial --slowed 5 --times 20 --servers pool_server --repos two_level --name trial-slowed
+    # The same with comparisons that stop when they are sure; half of the time for a round, because equal servers take all rounds.
+    local sure=(--stop-when-sure --slice 100ms --warm-up 30ms --servers pool_server --repos two_level)
+    polyserve trial --same 100 "${sure[@]}" --name trial-sure-same
+    polyserve trial --slowed 10 --times 20 "${sure[@]}" --name trial-sure-slowed
 }
 
 # The docs are to show what was recorded here.
@@ -119,7 +144,15 @@ docs() {
         for file in "$dir"/*.jsonl "$dir"/*.md; do
             sed -i "s#results/[^ /]*/${file##*/}#${dir#docs/}/${file##*/}#g" docs/*.md
         done
-        rm -f docs/charts/*.svg # each is drawn anew
+        # What a page shows once its record is there.
+        for file in "$dir"/*.jsonl; do
+            sed -i -E "s#^<!-- later (table|chart) (.*) of ${file##*/} -->\$#<!-- \1 \2 of ${file##*/} -->\n<!-- end -->#" "$dir"/*.md
+        done
+        find docs/charts -name '20*.svg' -delete # each is drawn anew
+        if [[ -f $dir/servers-kept.jsonl && -f $dir/servers-close.jsonl ]]; then
+            target/release/polyserve report "$dir"/servers-kept.jsonl "$dir"/servers-close.jsonl \
+                --curves crates/polyserve-lab/src/recommend/curves.csv || failed=1
+        fi
     fi
     target/release/polyserve report --splice docs/*.md docs/results/*/*.md || failed=1
 }

@@ -57,7 +57,7 @@ threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 whole() {
     step tools_installed
     # Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
-    step cargo build --release --examples --bins
+    step cargo build --release --examples --bins --features polyserve-cli/etcd
     step ci/scratch.sh
     step ci/tutorial.sh
     step ci/ab.sh

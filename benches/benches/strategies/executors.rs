@@ -13,9 +13,6 @@
 //! another. If they run on different cores, the memory of every job moves between caches, which costs three times as much.
 //! A round may compare the two placements: wide quartiles are a sign of that. `taskset -c 0` forces the first placement.
 
-use std::ffi::OsStr;
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -24,11 +21,9 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use polyserve::runtimes::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
 use polyserve::{Executor, Job};
-use polyserve_lab::allocator::SYSTEM;
-use polyserve_lab::journal::{Header, Journal};
-use polyserve_lab::machine::{Build, Cores, Environment};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::record::record;
 use crate::suite::{BenchSettings, Suite};
 
 /// The name of the group.
@@ -166,8 +161,8 @@ pub(crate) fn benches(suite: &mut Suite) {
     }
 }
 
-/// The second table: every contestant in every round. It is recorded too, if a directory is given.
-pub(crate) fn print_ratios() {
+/// The second table: every contestant in every round.
+pub(crate) fn print_ratios(is_recorded: bool) {
     let again: BenchContestant = ("rayon again", rayon);
     let contestants: Vec<BenchContestant> = CONTESTANTS.iter().copied().chain([again]).collect();
     let baseline = contestants.iter().position(|(name, _)| *name == "rayon").expect("rayon is entered");
@@ -203,29 +198,11 @@ pub(crate) fn print_ratios() {
             "quartiles": format!("{low:.2} to {high:.2}"),
         }));
     }
-    if let Some(dir) = std::env::var_os(RECORD_IN) {
-        record(&dir, &lines).expect("the record can be written");
+    if !is_recorded {
+        return;
     }
-}
-
-/// The variable with the directory for a record of the second table, relative to the workspace.
-const RECORD_IN: &str = "POLYSERVE_BENCH_OUT";
-
-/// Writes the lines as `executors.jsonl`, in the form of the records of experiments. An older file is replaced.
-fn record(dir: &OsStr, lines: &[Value]) -> anyhow::Result<()> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(dir);
-    let _ = std::fs::remove_file(dir.join("executors.jsonl"));
-    let said = |program: &str, args: &[&str]| -> Option<&'static str> {
-        let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8(output.stdout).ok()?.trim().to_owned().leak())
-    };
-    let commit = said("git", &["log", "-1", "--abbrev=12", "--format=%h"]);
-    Build { rustc: said("rustc", &["--version"]), profile: Some("bench"), commit }.set();
-    let cores = Cores::available()?;
     let plan = json!({ "workers": WORKERS, "jobs": JOBS, "rounds": ROUNDS });
-    let header = Header::new("executors", plan, Environment::of(&cores, [&cores; 2], 0, SYSTEM));
-    let mut journal = Journal::open(Some(&dir), &header)?;
-    lines.iter().try_for_each(|line| journal.line("executor", line))
+    record("executors", plan, &[("executor", lines)]).expect("the record can be written");
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {

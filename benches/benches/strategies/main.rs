@@ -7,17 +7,23 @@
 //! cargo bench -- servers/get         # the benchmarks with matching names
 //! ```
 //!
-//! [`suite`] plans and runs, [`ranking`] prints the table at the end. Each other module is a group of benchmarks.
+//! `POLYSERVE_BENCH_OUT=DIR cargo bench` records the results too.
+//!
+//! [`suite`] plans and runs, [`record`](mod@record) records, [`ranking`] prints the table at the end. Each other module is a group of benchmarks.
 
 mod answer;
 mod codec;
 mod executors;
 mod hash;
 mod ranking;
+mod record;
 mod repos;
 mod servers;
 mod suite;
 
+use std::time::SystemTime;
+
+use serde_json::json;
 use suite::Suite;
 
 /// The groups, in the order in which they run.
@@ -25,12 +31,17 @@ const GROUPS: &[fn(&mut Suite)] =
     &[servers::benches, repos::benches, executors::benches, codec::benches, answer::benches, hash::benches];
 
 fn main() {
+    let start = SystemTime::now();
     let mut suite = Suite::planned(GROUPS);
     suite.run(GROUPS);
-    if suite.is_unfiltered() || suite::is_filter(executors::GROUP) {
-        executors::print_ratios();
+    let is_dispatch = suite::is_filter(executors::GROUP);
+    if suite.is_unfiltered() || is_dispatch {
+        executors::print_ratios(is_dispatch);
     }
     if suite.is_unfiltered() {
         print!("{}", ranking::ranking(&suite.figures));
+        let benches = record::timed_since(start).expect("criterion's files can be read");
+        let lines = [("bench", benches), ("server", std::mem::take(&mut suite.servers))];
+        record::record("benches", json!({}), &lines).expect("the record can be written");
     }
 }

@@ -14,6 +14,8 @@ use polyserve_lab::reference::{BODY, with_references};
 use polyserve_load::data::Data;
 use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, RunLength, Traffic, Usage, prefill, run};
 
+use serde_json::{Value, json};
+
 use crate::suite::{BenchGroup, BenchSettings, Suite};
 
 /// The number of connections; 1 for kept connections on a server with one connection at a time.
@@ -110,12 +112,13 @@ impl Subject {
         Self { running, load, stored, cost: Cost::default() }
     }
 
-    fn end(self, shape: &str, name: &str) {
+    /// Returns the figures for the record, if the runs took long enough.
+    fn end(self, shape: &str, name: &str) -> Option<Value> {
         let drain = self.running.shutdown().expect("the server ends");
         assert_eq!((drain.cut, drain.stuck), (0, 0), "{name}");
         let counted = self.stored + self.cost.answered;
         assert!(drain.answered >= counted, "{shape}/{name}: {drain}, but its clients have {counted}");
-        self.cost.print(shape, name);
+        self.cost.print(shape, name)
     }
 }
 
@@ -135,7 +138,7 @@ fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_refe
         subject.cost.add(&subject.load, requests)
     });
     if let Some(subject) = subject {
-        subject.end(shape.name, &name);
+        subject.end(shape.name, &name).into_iter().for_each(|line| group.server(line));
     }
 }
 
@@ -165,16 +168,27 @@ impl Cost {
         report.elapsed
     }
 
-    fn print(&self, shape: &str, name: &str) {
+    /// Prints the figures, and returns them for the record.
+    fn print(&self, shape: &str, name: &str) -> Option<Value> {
         if self.elapsed < MEASURABLE || self.server.is_zero() {
-            return;
+            return None;
         }
+        let per_s = (self.answered as f64 / self.elapsed.as_secs_f64()).round();
         let [elapsed, client, server] = [self.elapsed, self.client, self.server].map(|time| time.as_secs_f64());
         let each = self.answered as f64 / server;
         let (client, server) = (client / elapsed, server / elapsed);
         eprintln!(
             "{shape}/{name}: {each:.0} requests a server-CPU-second; cores: client {client:.2}, server {server:.2}"
         );
+        let rounded = |cores: f64| (cores * 100.0).round() / 100.0;
+        Some(json!({
+            "shape": shape,
+            "server": name,
+            "requests_per_s": per_s,
+            "requests_per_cpu_s": each.round(),
+            "client_cores": rounded(client),
+            "server_cores": rounded(server),
+        }))
     }
 }
 

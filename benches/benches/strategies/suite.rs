@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{Bencher, BenchmarkGroup, Criterion, SamplingMode, Throughput};
+use serde_json::Value;
 
 /// The variable that selects every benchmark, and its value.
 const EXTENT: (&str, &str) = ("POLYSERVE_BENCH", "all");
@@ -74,6 +75,8 @@ pub(crate) struct Suite {
     /// Every benchmark is measured, not only the selection.
     all: bool,
     pub(crate) figures: Figures,
+    /// The requests and the processor time of each server under each shape of load, as lines of a record.
+    pub(crate) servers: Vec<Value>,
 }
 
 /// How far a run is.
@@ -103,7 +106,8 @@ impl Suite {
             shown: unfiltered,
         };
         // A filter selects from all benchmarks.
-        let mut suite = Self { criterion: None, progress, all: all || !unfiltered, figures: Figures::new() };
+        let mut suite =
+            Self { criterion: None, progress, all: all || !unfiltered, figures: Figures::new(), servers: Vec::new() };
         for group in groups {
             group(&mut suite);
         }
@@ -148,7 +152,8 @@ impl Suite {
             }
             Some(group)
         });
-        BenchGroup { name, settings, group, progress: &mut self.progress, figures: &mut self.figures }
+        let (figures, servers) = (&mut self.figures, &mut self.servers);
+        BenchGroup { name, settings, group, progress: &mut self.progress, figures, servers }
     }
 
     /// Returns true if every benchmark of the selection, or every benchmark, is measured.
@@ -188,6 +193,7 @@ pub(crate) struct BenchGroup<'a> {
     group: Option<BenchmarkGroup<'a, WallTime>>,
     progress: &'a mut BenchProgress,
     figures: &'a mut Figures,
+    servers: &'a mut Vec<Value>,
 }
 
 impl BenchGroup<'_> {
@@ -201,6 +207,11 @@ impl BenchGroup<'_> {
         };
         self.progress.print();
         group.bench_function(name, bench);
+    }
+
+    /// Keeps a line about a server for the record.
+    pub(crate) fn server(&mut self, line: Value) {
+        self.servers.push(line);
     }
 
     /// A benchmark that measures its own time: of `run` for a number of iterations. Its median is kept for the ranking.

@@ -1,7 +1,7 @@
 //! Measures the durable store, next to embedded engines with one transaction for each PUT.
 //!
-//! `polyserve-engine-benches PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`; or `cluster`, for the stores over etcd,
-//! Redis Cluster and PostgreSQL. Files go to a new directory in the present
+//! `polyserve-engine-benches PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`; or `cluster [DIRECTORY]`, for the stores
+//! over etcd, Redis Cluster and PostgreSQL; or `model DIRECTORY [--check]`, for the tables of docs/SCALING.md. Files go to a new directory in the present
 //! one, which is removed at the end.
 
 mod cluster;
@@ -40,12 +40,16 @@ fn main() -> Result<(), Failure> {
     }
     let mut args = args.into_iter();
     let part = args.next().unwrap_or_else(|| "all".to_owned());
+    if part == "model" {
+        let directory = args.next().ok_or("the model needs the directory of a recorded measurement")?;
+        return cluster::model::splice(Path::new(&directory), args.next().as_deref() == Some("--check"));
+    }
+    if part == "cluster" {
+        return cluster::measure(&Scratch::new()?.0, args.next().as_deref().map(Path::new));
+    }
     let writers: usize = args.next().map_or(Ok(64), |writers| writers.parse())?;
     let scratch = Scratch::new()?;
     let runs = |name: &str| part == name || part == "all";
-    if part == "cluster" {
-        return cluster::measure(&scratch.0);
-    }
     if !["writes", "delay", "reads", "start", "all"].contains(&part.as_str()) {
         return Err(format!("{part:?} is none of writes, delay, reads, start, all, cluster").into());
     }

@@ -12,13 +12,15 @@
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: builds, starts and ends contestants. [`machine`]: cores, processes and the environment, from the kernel.
-//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios.
+//! * [`journal`]: what a run leaves behind. [`statistics`]: ratios, intervals and verdicts; `anytime`:
+//!   after any number of rounds.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+mod anytime;
 pub mod capacity;
 pub mod check;
 pub mod compare;

@@ -26,6 +26,9 @@ pub const LEAST_ROUNDS: usize = 10;
 /// The ratio to a baseline without an answer. Records hold no infinite numbers.
 pub const LARGEST: f64 = 1e9;
 
+/// The probability that an interval misses: 5 %, unless another one is asked for.
+pub const ERROR: f64 = 0.05;
+
 /// Resamples of an estimate.
 pub const RESAMPLES: usize = 10_000;
 
@@ -96,13 +99,7 @@ impl Estimate {
     }
 
     fn resampled(ratios: &[f64], seed: u64, resamples: usize) -> Option<Self> {
-        let mut ratios: Vec<f64> =
-            ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, LARGEST)).collect();
-        if ratios.is_empty() {
-            return None;
-        }
-        let interval = bootstrap(&ratios, seed, resamples);
-        Some(Self { rounds: ratios.len(), ratio: median(&mut ratios), interval })
+        Resampled::of_count(ratios, seed, resamples).map(|resampled| resampled.estimate(ERROR))
     }
 
     /// The verdict, if `band` is the interval of the baseline against itself.
@@ -116,6 +113,39 @@ impl Estimate {
         } else {
             Verdict::Tie
         }
+    }
+}
+
+/// The resamples of an estimate, for intervals at several errors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resampled {
+    ratio: f64,
+    rounds: usize,
+    /// The medians of the resamples, the smallest first.
+    medians: Vec<f64>,
+}
+
+impl Resampled {
+    /// The resamples of `ratios`, as [`Estimate::of`] has them; `None` without any.
+    pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
+        Self::of_count(ratios, seed, RESAMPLES)
+    }
+
+    fn of_count(ratios: &[f64], seed: u64, resamples: usize) -> Option<Self> {
+        let mut ratios: Vec<f64> =
+            ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, LARGEST)).collect();
+        if ratios.is_empty() {
+            return None;
+        }
+        let medians = bootstrap(&ratios, seed, resamples);
+        Some(Self { rounds: ratios.len(), ratio: median(&mut ratios), medians })
+    }
+
+    /// The estimate with an interval that misses with the probability `error`.
+    pub fn estimate(&self, error: f64) -> Estimate {
+        let at = |share: f64| self.medians[((self.medians.len() - 1) as f64 * share).round() as usize];
+        let interval = Interval { low: at(error / 2.0), high: at(1.0 - error / 2.0) };
+        Estimate { ratio: self.ratio, interval, rounds: self.rounds }
     }
 }
 
@@ -181,8 +211,8 @@ impl LinearFit {
     }
 }
 
-/// The percentile interval of the median. `values` is not empty.
-fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Interval {
+/// The medians of resamples, the smallest first. `values` is not empty.
+fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Vec<f64> {
     let mut draws = Draws::new(seed);
     let mut drawn = vec![0.0; values.len()];
     let mut medians: Vec<f64> = (0..resamples)
@@ -194,8 +224,7 @@ fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Interval {
         })
         .collect();
     medians.sort_unstable_by(f64::total_cmp);
-    let at = |share: f64| medians[((resamples - 1) as f64 * share).round() as usize];
-    Interval { low: at(0.025), high: at(0.975) }
+    medians
 }
 
 /// The random numbers of resamples.
@@ -347,6 +376,18 @@ mod tests {
         assert!(slower >= 170, "{slower} of 200");
         let faster = count(200, Verdict::Faster, || verdict(&mut noise, 1.06, 0.03, 40));
         assert!(faster >= 170, "{faster} of 200");
+    }
+
+    /// An interval at a smaller error is wider. At 5 % it is that of an estimate.
+    #[test]
+    fn one_resampling_has_intervals_at_all_errors() {
+        let mut noise = Noise::new(8);
+        let ratios: Vec<f64> = (0..20).map(|_| noise.turn(1.0, 0.1)).collect();
+        let resampled = Resampled::of(&ratios, 3).unwrap();
+        assert_eq!(Some(resampled.estimate(ERROR)), Estimate::of(&ratios, 3));
+        let [wide, narrow] = [0.005, 0.1].map(|error| resampled.estimate(error).interval);
+        assert!(wide.low < narrow.low && wide.high > narrow.high, "{wide}, {narrow}");
+        assert_eq!(Resampled::of(&[], 3), None);
     }
 
     /// A fifth of the rounds have half the speed, as if another process used the machine.

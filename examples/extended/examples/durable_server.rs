@@ -1,4 +1,4 @@
-//! An entity server with durable entities: a PUT is answered after its entity is on the disk.
+//! An entity server that keeps its entities on the disk: a PUT is answered after its fsync, so a crash loses nothing.
 //!
 //! ```sh
 //! cargo run --release --example durable_server               # keeps its entities in polyserve-data

@@ -4,11 +4,15 @@
 //! a request costs both cores the sum of what its parts cost: with E requests a second by the library alone and M by the server
 //! over memory, 1 / (1/E + 1/M) are expected. Each answer is checked.
 
+mod figures;
+pub(crate) mod model;
 mod raw;
 mod server;
+mod size;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -121,14 +125,14 @@ struct Contestant {
     engine: Option<Engine>,
     server: Part,
     threads: (usize, usize),
-    /// GETs, PUTs, and GETs at half of the rate.
-    figures: [Figures; 3],
+    /// By [`Which`].
+    figures: [Figures; 4],
     /// GETs by the client library alone.
     alone: Vec<f64>,
 }
 
 impl Contestant {
-    fn start(name: &'static str, core: usize, scratch: &std::path::Path) -> Result<Self, Failure> {
+    fn start(name: &'static str, core: usize, scratch: &Path) -> Result<Self, Failure> {
         let kind = EngineKind::ALL.into_iter().find(|kind| kind.name() == name);
         let engine = kind.map(EngineKind::start).transpose().map_err(|missing| missing.to_string())?;
         let location = engine.as_ref().map_or_else(|| scratch.join(name).display().to_string(), Engine::urls);
@@ -182,7 +186,10 @@ impl Contestant {
 enum Which {
     Get,
     Put,
+    /// GETs at half of the rate.
     HalfRate,
+    /// GETs at four fifths of the rate.
+    MostOfRate,
 }
 
 /// A load of all connections for a slice.
@@ -197,8 +204,8 @@ fn load(server: &Part, mix: Mix, round: u64) -> Result<Load, Failure> {
     }))
 }
 
-/// Measures all contestants.
-pub(crate) fn measure(scratch: &std::path::Path) -> Result<(), Failure> {
+/// Measures all contestants. Prints the medians, and writes them to `cluster.csv` in the directory `out`.
+pub(crate) fn measure(scratch: &Path, out: Option<&Path>) -> Result<(), Failure> {
     let (server_core, other_core) = cores()?;
     // The engines inherit this.
     pin(other_core)?;
@@ -213,8 +220,9 @@ pub(crate) fn measure(scratch: &std::path::Path) -> Result<(), Failure> {
             // The entities as the GETs expect them.
             prefill_for(&load(&one.server, Mix { get: 1, put: 0 }, round)?)?;
             one.slice(Which::Get, None, round)?;
-            let half = one.rate(Which::Get) / 2.0;
-            one.slice(Which::HalfRate, Some(half), round)?;
+            let rate = one.rate(Which::Get);
+            one.slice(Which::HalfRate, Some(rate * 0.5), round)?;
+            one.slice(Which::MostOfRate, Some(rate * 0.8), round)?;
             if one.engine.is_some() {
                 let alone = Part::start("raw", server_core, &one.repo)?;
                 one.alone.push(alone.line.parse()?);
@@ -222,44 +230,44 @@ pub(crate) fn measure(scratch: &std::path::Path) -> Result<(), Failure> {
             one.slice(Which::Put, None, round)?;
         }
     }
-    print(&contestants);
-    Ok(())
+    let memory = contestants[0].figures[Which::Get as usize].rates.clone();
+    let rows = contestants.iter_mut().map(|one| one.rows(&memory)).collect::<Result<Vec<_>, _>>()?;
+    figures::write(&rows.concat(), out)
 }
 
-fn print(contestants: &[Contestant]) {
-    println!("\n| repo | GET/s | alone E (GET/s) | of 1/(1/E + 1/M) | threads, 1 and {CONNECTIONS} connections |");
-    println!("|---|---:|---:|---:|---:|");
-    let memory = &contestants[0].figures[Which::Get as usize].rates;
-    for one in contestants {
-        let rates = &one.figures[Which::Get as usize].rates;
-        let shares =
-            rates.iter().zip(&one.alone).zip(memory).map(|((full, alone), memory)| full * (1.0 / alone + 1.0 / memory));
-        let shares: Vec<f64> = shares.collect();
-        let (alone, share) = match one.alone.is_empty() {
-            true => ("-".to_owned(), "-".to_owned()),
-            false => (format!("{:.0}", median(one.alone.clone())), format!("{:.2}", median(shares))),
+impl Contestant {
+    /// Returns the medians of GET and of PUT. `memory`: the GETs of the server over memory, by round.
+    fn rows(&mut self, memory: &[f64]) -> Result<[figures::Row; 2], Failure> {
+        let gets = &self.figures[Which::Get as usize].rates;
+        let shares = gets.iter().zip(&self.alone).zip(memory);
+        let shares: Vec<f64> = shares.map(|((full, alone), memory)| full * (1.0 / alone + 1.0 / memory)).collect();
+        let bytes = size::bytes_per_entity(&self.server, &self.repo)?;
+        let row = |request: &str, which: Which| {
+            let Figures { rates, server_us, engine_us, p50_ms, p99_ms } = &self.figures[which as usize];
+            let of_get = |value: f64| if request == "GET" { value } else { f64::NAN };
+            let p99 = |which: Which| of_get(median_or_nan(&self.figures[which as usize].p99_ms));
+            figures::Row {
+                repo: self.name.to_owned(),
+                request: request.to_owned(),
+                per_s: median_or_nan(rates),
+                server_us: median_or_nan(server_us),
+                engine_us: median_or_nan(engine_us),
+                p50_ms: median_or_nan(p50_ms),
+                p99_ms: median_or_nan(p99_ms),
+                p99_half_ms: p99(Which::HalfRate),
+                p99_most_ms: p99(Which::MostOfRate),
+                alone_per_s: of_get(median_or_nan(&self.alone)),
+                share: of_get(median_or_nan(&shares)),
+                threads_before: self.threads.0 as f64,
+                threads_during: self.threads.1 as f64,
+                bytes_per_entity: bytes,
+            }
         };
-        let (before, during) = one.threads;
-        println!("| `{}` | {:.0} | {alone} | {share} | {before}, {during} |", one.name, one.rate(Which::Get));
+        Ok([row("GET", Which::Get), row("PUT", Which::Put)])
     }
-    println!(
-        "\n| repo | request | requests/s | server CPU (us) | engine CPU (us) | p50 (ms) | p99 (ms) | p99 at half the rate (ms) |"
-    );
-    println!("|---|---|---:|---:|---:|---:|---:|---:|");
-    for one in contestants {
-        for (request, which) in [("GET", Which::Get), ("PUT", Which::Put)] {
-            let Figures { server_us, engine_us, p50_ms, p99_ms, .. } = &one.figures[which as usize];
-            let half = match which {
-                Which::Get => format!("{:.2}", median(one.figures[Which::HalfRate as usize].p99_ms.clone())),
-                _ => "-".to_owned(),
-            };
-            let [server, engine, p50, p99] =
-                [server_us, engine_us, p50_ms, p99_ms].map(|values| median(values.clone()));
-            let rate = one.rate(which);
-            println!(
-                "| `{}` | {request} | {rate:.0} | {server:.0} | {engine:.0} | {p50:.2} | {p99:.2} | {half} |",
-                one.name
-            );
-        }
-    }
+}
+
+/// The median. NaN is "not measured".
+fn median_or_nan(values: &[f64]) -> f64 {
+    if values.is_empty() { f64::NAN } else { median(values.to_vec()) }
 }

@@ -105,7 +105,7 @@ impl CapacityArgs {
     fn targets(&self, catalog: &Catalog) -> anyhow::Result<(Vec<NamedLaunch>, Vec<Absent<Key>>)> {
         let settings = self.config.settings(None)?;
         let flags = self.config.flags();
-        let launches = ServerLaunches { catalog, settings: &settings, flags: &flags };
+        let launches = ServerLaunches { catalog, settings: &settings, flags: &flags, connection_each: false };
         let pairs = self.pairs(catalog)?;
         room::check_flags(&settings, catalog, pairs.iter().map(|(server, _)| server.as_str()))?;
         let (mut targets, mut absent) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ use polyserve_lab::recommend::workload;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
-use super::entrants::{self, ALL, Baseline, Entered, Entrants};
+use super::entrants::{self, Baseline, Entered, Entrants};
 use super::memory::MemoryArgs;
 use super::session::{Context, Session};
 use super::times::{SLICES, within};
@@ -65,6 +65,10 @@ pub(crate) struct PlanArgs {
     /// The number of rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
+    /// End as soon as the throughput of each contestant differs from the baseline's, by intervals that hold after any number of
+    /// rounds; --rounds is then the max. Contestants without a difference take all rounds. [max by default: 50, also in a quick run]
+    #[arg(long)]
+    stop_when_sure: bool,
     /// The time for which a contestant is measured in a round, in slices of about 50 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
     slice: Duration,
@@ -104,14 +108,7 @@ pub(crate) fn cores_of(comparison: &Comparison) -> [&Cores; 2] {
 impl CompareArgs {
     /// The foreign servers: those of the flag and the baseline, each once.
     fn peers(&self, allocator: &'static str) -> anyhow::Result<Peers> {
-        let (mut named, mut is_all) = (Vec::new(), false);
-        for name in &self.peers {
-            match Foreign::named(name) {
-                Some(server) => named.push(server),
-                None if name == ALL => is_all = true,
-                None => return Err(Misuse(entrants::unknown(name)).into()),
-            }
-        }
+        let (named, is_all) = entrants::foreign_servers(&self.peers)?;
         let baseline = match self.plan.baseline {
             Some(Baseline::Foreign(server)) => Some(server),
             _ => None,
@@ -170,6 +167,7 @@ impl PlanArgs {
         limits::enough(self.workload.connections, limits::connections(0))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
         (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
+        comparison.stops_when_sure = self.stop_when_sure;
         Ok(comparison)
     }
 
@@ -181,7 +179,7 @@ impl PlanArgs {
 
     /// The number of rounds.
     pub(crate) fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize
+        self.rounds.unwrap_or(if self.quick && !self.stop_when_sure { 10 } else { 50 }) as usize
     }
 
     /// The seed of data, draws and resamples.

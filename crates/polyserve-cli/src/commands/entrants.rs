@@ -302,6 +302,24 @@ pub(crate) fn limit_launch() -> Launch {
     reference_launch(LIMIT)
 }
 
+/// Returns the name and the process of the null server that is the limit for a connection for each request.
+pub(crate) fn accept_limit() -> (&'static str, Launch) {
+    (ACCEPT_LIMIT, reference_launch(ACCEPT_LIMIT))
+}
+
+/// Returns the foreign servers of a flag, and whether it names [`ALL`] of them.
+pub(crate) fn foreign_servers(names: &[String]) -> Result<(Vec<Foreign>, bool), Misuse> {
+    let (mut named, mut is_all) = (Vec::new(), false);
+    for name in names {
+        match Foreign::named(name) {
+            Some(server) => named.push(server),
+            None if name == ALL => is_all = true,
+            None => return Err(Misuse(unknown(name))),
+        }
+    }
+    Ok((named, is_all))
+}
+
 /// Returns a cell that cannot be measured. `excused`: it was not asked for by name.
 pub(crate) fn left_out<K>(key: K, why: impl Into<String>, excused: bool) -> Absent<K> {
     Absent { key, absence: Absence::not_available(why), excused }
@@ -314,6 +332,8 @@ pub(crate) struct ServerLaunches<'a> {
     pub(crate) settings: &'a Settings,
     /// The flags of the given settings.
     pub(crate) flags: &'a [String],
+    /// Whether each request has a connection of its own: then a server may serve fewer connections at a time than there are.
+    pub(crate) connection_each: bool,
 }
 
 impl ServerLaunches<'_> {
@@ -337,7 +357,7 @@ impl ServerLaunches<'_> {
             Ok(made) => made,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        if let Some(bound) = bound(&made, &config, connections) {
+        if let Some(bound) = bound(&made, &config, connections).filter(|_| !self.connection_each) {
             return Ok(Err(format!("it serves fewer at a time: another connection may wait {bound}")));
         }
         let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use polyserve_lab::scale::Scale;
 use polyserve_lab::scale::bench::{ScaleBench, ScaleLimit};
-use polyserve_load::Mix;
+use polyserve_load::{Mix, Usage};
 
-use super::entrants::{ServerLaunches, limit_launch};
+use super::entrants::{LIMIT, ServerLaunches, accept_limit, limit_launch};
 use super::session::Context;
 use super::workload::{misuse, of_one};
 
@@ -31,18 +31,27 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let (mix, slice) = (args.mix.unwrap_or(Mix { get: 1, put: 0 }), args.slice_or(250, 500)?);
     let settings = args.config.settings(None)?;
     let flags = args.config.flags();
-    let servers = ServerLaunches { catalog: session.catalog, settings: &settings, flags: &flags };
+    let connection_each = args.no_keepalive;
+    let servers = ServerLaunches { catalog: session.catalog, settings: &settings, flags: &flags, connection_each };
     let (catalog, cores_count) = (session.catalog, session.available.count());
     let field = ServerTargets { args, catalog, settings: &settings, servers, cores: cores_count };
     let axes = field.axes()?;
-    let (targets, absent) = field.targets(&axes)?;
+    let (mut targets, mut absent) = field.targets(&axes)?;
+    let (foreign, left_out) = field.foreign(&axes, context.allocator, &session.stop)?;
+    targets.extend(foreign);
+    absent.extend(left_out);
     let description = args.plan(&targets, &axes, mix, slice)?;
     let [server, client] = &cores;
     let environment = session.environment([server, client], args.random.seed);
     client.pin()?;
     let times = [slice / 2, slice, slice / 2];
-    let limit = ScaleLimit { launch: limit_launch(), traffic: of_one(args.base(None).keys, mix).map_err(misuse)? };
-    let instrument = ScaleBench::new(cores, times, mix, args.random.seed, limit, session.stop.clone());
+    let traffic = of_one(args.base(None).keys, mix).map_err(misuse)?;
+    let (name, launch) = if args.no_keepalive { accept_limit() } else { (LIMIT, limit_launch()) };
+    let limit = ScaleLimit { name, launch, traffic };
+    let mut instrument = ScaleBench::new(cores, times, mix, args.random.seed, limit, session.stop.clone());
+    if args.no_keepalive {
+        instrument.usage = Usage::Close;
+    }
     let mut scale = Scale { targets, absent, rounds: args.rounds(), description, instrument };
     session.run(&args.record, environment, &mut scale)
 }

@@ -15,6 +15,8 @@ use polyserve_lab::trial::Trials;
 use polyserve_report::Summary;
 use serde_json::Value;
 
+use super::benches;
+
 /// Sections A to D of the published comparisons.
 const A: Option<&str> = Some("A. Entity server: pool size x connections");
 const B: Option<&str> = Some("B. CPU tasks: cost and profit of concurrency");
@@ -35,6 +37,8 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<Trials>("Whether comparisons can be believed", None),
     KnownExperiment::new::<Crowds>("Servers under idle and slow crowds", None),
+    KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
+    KnownExperiment::of_lines("executors", "Jobs on executors, in one process", nothing),
     KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),
 ];
 

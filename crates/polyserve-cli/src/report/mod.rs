@@ -6,6 +6,7 @@
 //! Invariant: nothing is measured here. The same records make the same page, byte for byte. Cost: all records in memory, at
 //! most [`MOST_BYTES`].
 
+mod benches;
 pub(crate) mod chart;
 pub(crate) mod experiments;
 pub(crate) mod html;

@@ -224,6 +224,19 @@ fn the_contract_of_a_foreign_server_is_recorded() {
     assert!(array(&line["held"]).len() > 25 && array(&line["failed"]).is_empty());
 }
 
+/// Nine rounds are never enough, so the run has all of them.
+#[test]
+fn a_comparison_that_stops_when_it_is_sure_says_so() {
+    let dir = Dir::new("sure");
+    let args = "--servers=leader_followers --repos=two_level,std_mutex --no-latency --rounds=2 --stop-when-sure";
+    let shown = printed(&format!("compare {TINY} {args} --out={dir}"));
+    has(&shown, &["2 rounds, until sure", "geometric mean of the baseline's two entries", "too few rounds"]);
+    let lines = dir.lines(RECORD);
+    assert_eq!(lines[0]["plan"]["stops_when_sure"], true);
+    let end = lines.last().unwrap();
+    assert_eq!((&end["missing"], &end["planned"]), (&0.into(), &8.into()), "{end}");
+}
+
 /// The verdict depends on the machine. The counts must match it.
 #[test]
 fn a_trial_counts_the_verdicts() {

@@ -105,14 +105,16 @@ fn the_published_set_up_is_a_part_of_the_run() {
 #[test]
 fn twins_in_other_languages() {
     let dir = Dir::new("page-twins");
-    let line = format!("page --parts=twins --page-wait=10ms --rounds=1 --servers=twin/node,twin/java --out={dir}");
+    let line =
+        format!("page --parts=twins --page-wait=10ms --rounds=1 --servers=twin/node,twin/deno,twin/java --out={dir}");
     let output = run(&line);
     let said = text(&output.stdout);
     let cells = dir.recorded(RECORD, "cell");
-    for (twin, workers, interpreter) in [("twin/node", Value::Null, "node"), ("twin/java", 100.into(), "java")] {
+    for (twin, workers) in [("twin/node", Value::Null), ("twin/deno", Value::Null), ("twin/java", 100.into())] {
         let Some(cell) = cells.iter().find(|cell| cell["server"] == twin) else {
-            has(&said, &[&format!("not run: {twin}"), &format!("{interpreter} is not installed")]);
-            let _ = writeln!(std::io::stderr(), "not run: {twin}: {interpreter} is not installed");
+            // Deno is not there if npm cannot install it.
+            let why = said.lines().find(|line| line.contains(&format!("not run: {twin}: "))).unwrap();
+            let _ = writeln!(std::io::stderr(), "{why}");
             continue;
         };
         assert_eq!((&cell["part"], &cell["workers"], &cell["requests"]), (&"twins".into(), &workers, &10_000.into()));

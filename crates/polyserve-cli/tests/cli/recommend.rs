@@ -11,6 +11,8 @@ use super::{Dir, array, has, interrupted, json, misused, parsed, polyserve, prin
 
 /// A run of one round. It decides nothing, and takes a second or two.
 const TINY: &str = "recommend --rounds=1 --time=20s --keys=10 --connections=4 --repos=two_level";
+/// The same with one connection, which every server can serve.
+const ONE: &str = "recommend --rounds=1 --time=20s --keys=10 --connections=1 --repos=two_level";
 const RECORD: &str = "recommend.jsonl";
 const TURNS: &str = "recommend-compare.jsonl";
 
@@ -44,6 +46,34 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert_eq!(dir.recorded(TURNS, "turn"), turns);
     assert_eq!(dir.recorded(RECORD, "recommendation").len(), 2);
     has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not written over"]);
+}
+
+/// The prediction comes before the measurement, and its error after it. A server without a record has none.
+#[test]
+fn what_is_predicted_is_compared_with_what_is_measured() {
+    let dir = Dir::new("recommend-predicted");
+    let line = format!("{ONE} --servers=tokio_tcp,sequential --out={dir}");
+    let said = json(&line);
+    let predicted = &said["predicted"];
+    assert_eq!(predicted["limit"], "null_epoll");
+    let all = array(&predicted["candidates"]);
+    assert_eq!(all.len(), array(&said["ranked"]).len());
+    for one in all {
+        assert!(one["requests_per_s"].as_f64() > Some(0.0) && one["measured_per_s"].as_f64() > Some(0.0), "{one}");
+    }
+    // The null server is measured once.
+    assert_eq!(json(&line)["predicted"]["limit_per_s"], predicted["limit_per_s"]);
+    has(&printed(&line), &["predicted req/s", "predicted from servers-kept of ", "scaled by null_epoll here: "]);
+
+    let curves = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records/compare.jsonl");
+    let other = printed(&format!("{ONE} --servers=tokio_tcp,sequential --curves={curves}"));
+    has(&other, &["predicted from compare of ", "there is no record of the server: sequential/two_level"]);
+    let none = printed(&format!("{ONE} --servers=sequential --curves={curves}"));
+    has(&none, &["no prediction: there is no record of these servers"]);
+    has(&misused(&format!("{ONE} --curves=Cargo.toml")), &["--curves", "Cargo.toml"]);
+    let file = dir.path("curves.csv");
+    printed(&format!("report {curves} --curves={}", file.display()));
+    has(&dir.read("curves.csv"), &["server,keep_alive,share,", "tokio_tcp,true,0."]);
 }
 
 /// Ten rounds decide: the choice is worded as one, unless the client was the limit.

@@ -101,6 +101,22 @@ fn a_rate_is_a_share_of_the_null_servers_throughput() {
     has(&misused("scale --in-process --axis=rate"), &["--axis rate: in process there are no connections"]);
 }
 
+/// With a connection for each request, the rates are shares of another null server's throughput. A server of one connection at a
+/// time takes part.
+#[test]
+fn rates_of_a_connection_for_each_request() {
+    let dir = Dir::new("scale-rate-close");
+    let tiny = "scale --slice=100ms --keys=20 --connections=3 --servers=sequential,tokio_tcp --rounds=1 --axis=rate";
+    let line = format!("{tiny} --points=1,5 --no-keepalive --out={dir}");
+    has(&printed(&line), &["rate: per cent of null_accept's ", "a connection for each request"]);
+    let report = json(&line);
+    assert_eq!((&report["rates"][0]["half_of"], &report["connection_each"]), (&"null_accept".into(), &true.into()));
+    assert_eq!((array(&report["points"]).len(), array(&report["failed"]).len()), (4, 0), "{report}");
+    has(&misused("scale --axis=rate,keys --no-keepalive"), &["--no-keepalive is for --axis rate alone"]);
+    has(&misused("scale --axis=keys --peers=all"), &["--peers is for --axis rate alone"]);
+    has(&misused("scale --axis=rate --peers=none"), &["there is no peer", "none"]);
+}
+
 /// A server without a choice of workers is listed on that axis, and measured on the others.
 #[test]
 fn a_contestant_that_is_left_out_is_named() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use polyserve_cluster::{ConnectError, StoreLimits};
-use polyserve_core::{Entity, EntityRepo, Identifiable};
+use polyserve_core::{EntityRepo, Identifiable};
 use polyserve_engines::Missing;
 use polyserve_engines::process::{output, program};
 
@@ -73,13 +73,19 @@ impl Connect for Kind {
     fn connect_temporary(self, urls: &str) -> Result<Arc<dyn EntityRepo>, ConnectError> {
         match self {
             #[cfg(feature = "etcd")]
-            Self::Etcd => Ok(Arc::new(polyserve_cluster::Etcd::<Entity>::temporary(urls, Default::default())?)),
-            #[cfg(feature = "redis")]
-            Self::Redis => {
-                Ok(Arc::new(polyserve_cluster::RedisCluster::<Entity>::temporary(urls, Default::default())?))
+            Self::Etcd => {
+                Ok(Arc::new(polyserve_cluster::Etcd::<polyserve_core::Entity>::temporary(urls, Default::default())?))
             }
+            #[cfg(feature = "redis")]
+            Self::Redis => Ok(Arc::new(polyserve_cluster::RedisCluster::<polyserve_core::Entity>::temporary(
+                urls,
+                Default::default(),
+            )?)),
             #[cfg(feature = "postgres")]
-            Self::Postgres => Ok(Arc::new(polyserve_cluster::Postgres::<Entity>::temporary(urls, Default::default())?)),
+            Self::Postgres => Ok(Arc::new(polyserve_cluster::Postgres::<polyserve_core::Entity>::temporary(
+                urls,
+                Default::default(),
+            )?)),
             #[allow(unreachable_patterns)]
             _ => unreachable!("no test of a store runs without its feature"),
         }
@@ -91,12 +97,16 @@ impl Connect for Kind {
             #[cfg(feature = "etcd")]
             Self::Etcd => {
                 let options = polyserve_cluster::EtcdOptions::default().prefix("temporary_");
-                polyserve_cluster::Etcd::<Entity>::connect(urls, options).unwrap().len().wait().unwrap()
+                polyserve_cluster::Etcd::<polyserve_core::Entity>::connect(urls, options).unwrap().len().wait().unwrap()
             }
             #[cfg(feature = "redis")]
             Self::Redis => {
                 let options = polyserve_cluster::RedisOptions::default().prefix("temporary_");
-                polyserve_cluster::RedisCluster::<Entity>::connect(urls, options).unwrap().len().wait().unwrap()
+                polyserve_cluster::RedisCluster::<polyserve_core::Entity>::connect(urls, options)
+                    .unwrap()
+                    .len()
+                    .wait()
+                    .unwrap()
             }
             Self::Postgres => {
                 let mut psql = Command::new(program("psql").expect("it comes with PostgreSQL"));

@@ -12,6 +12,8 @@
 //! Any other claim is undecided, and so is every claim with fewer than ten rounds, or with more than one request at once on a
 //! connection: the published load sends one.
 //!
+//! The claims share one error of 5 %, by the procedure of Holm. The printed intervals are those of 5 % for each.
+//!
 //! The server is not the bottleneck if the client's cores were at least as busy as [`BUSY`], or the server's cores were less
 //! busy. Such servers seem more alike than they are: then a claim is refuted if the measured difference is already too large, and undecided otherwise.
 
@@ -23,6 +25,7 @@ use super::NAME;
 use super::results::{Ratio, Results};
 use super::rung::BuildSettings;
 use super::table::{FASTHTTP, shown};
+use crate::error_budget::sharing;
 
 /// The subject of the published ladder.
 const WARP: &str = "warp";
@@ -42,8 +45,10 @@ enum Claimed {
 
 /// The claims, each with its verdict.
 pub fn claims(results: &Results) -> Vec<Claim> {
-    let step = |claim: &str, step: &str, claimed: Claimed| of_step(results, claim, step, claimed);
-    vec![
+    let step = |claim: &'static str, step: &'static str, claimed: Claimed| -> Box<dyn Fn(f64) -> Claim + '_> {
+        Box::new(move |error| of_step(results, claim, step, claimed, error))
+    };
+    let claims = [
         step("Optimisation at link time (LTO) gives warp 5 %.", "lto", Claimed::About(1.05)),
         step("jemalloc gives warp 1.8 %.", "jemalloc", Claimed::About(1.018)),
         step("Flushing pipelined answers together gives warp 3.8 %.", "pipeline-flush", Claimed::About(1.038)),
@@ -52,7 +57,7 @@ pub fn claims(results: &Results) -> Vec<Claim> {
             "waker-array",
             Claimed::About(1.0 / 1.028),
         ),
-        top(results),
+        Box::new(|error| top(results, error)),
         step("aHash for the names of headers gives nothing.", "header-hash", Claimed::NoGain),
         step("Fewer readings of the clock for the Date header give nothing.", "clock-reads", Claimed::NoGain),
         step(
@@ -60,16 +65,17 @@ pub fn claims(results: &Results) -> Vec<Claim> {
             "target-cpu",
             Claimed::About(0.9),
         ),
-    ]
+    ];
+    sharing(&claims, 0)
 }
 
 /// The claim about `step`: the verdict by warp, with the figures of all subjects.
-fn of_step(results: &Results, claim: &str, step: &str, claimed: Claimed) -> Claim {
+fn of_step(results: &Results, claim: &str, step: &str, claimed: Claimed, error: f64) -> Claim {
     let pair = |subject: &str| {
         let rung = results.rung(subject, step)?;
         Some((rung.name.as_str(), compared_with(results, subject, rung.below.as_deref()?, step)?))
     };
-    let own = pair(WARP).and_then(|(own, other)| judged(results, WARP, [own, &other], claimed));
+    let own = pair(WARP).and_then(|(own, other)| judged(results, WARP, [own, &other], claimed, error));
     let (holds, own) = own.unwrap_or_else(|| (None, reason_without_figure(results, step)));
     let others = results.subjects().into_iter().filter(|subject| *subject != WARP);
     let others = others.filter_map(|subject| {
@@ -90,13 +96,13 @@ fn compared_with(results: &Results, subject: &str, below: &str, step: &str) -> O
 
 /// The claim about warp's highest rung and fasthttp. A rung has all steps if it has all published steps that can still be
 /// set. Its other steps are ours.
-fn top(results: &Results) -> Claim {
+fn top(results: &Results, error: f64) -> Claim {
     let claim =
         |holds, figure| Claim::new(NAME, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure);
     let highest = results.rungs(WARP).filter(|rung| !rung.aside && results.has_figures(&rung.name)).last();
     let verdict = highest.and_then(|rung| {
         let name = rung.name.as_str();
-        Some((rung.settings.as_ref(), judged(results, name, [name, FASTHTTP], Claimed::About(1.037))?))
+        Some((rung.settings.as_ref(), judged(results, name, [name, FASTHTTP], Claimed::About(1.037), error)?))
     });
     let Some((settings, (holds, figure))) = verdict else {
         let reference = results.not_run.iter().find(|absent| absent.name == FASTHTTP);
@@ -124,19 +130,25 @@ fn lacking(settings: Option<&BuildSettings>) -> Vec<&'static str> {
     .collect()
 }
 
-/// Whether a claim about a pair holds, and the figure under `name`; `None` if one of the two has no figures.
-fn judged(results: &Results, name: &str, pair: [&str; 2], claimed: Claimed) -> Option<(Option<bool>, String)> {
+/// Whether a claim about a pair holds at this error, and the figure under `name`; `None` if one of the two has no figures.
+fn judged(
+    results: &Results,
+    name: &str,
+    pair: [&str; 2],
+    claimed: Claimed,
+    error: f64,
+) -> Option<(Option<bool>, String)> {
     let [own, other] = pair;
-    let ratio = results.throughput(own, other)?;
+    let (ratio, at_error) = (results.throughput(own, other)?, results.throughput_at(own, other, error)?);
     let cost = results.cost(own, other).map(|cost| format!(", for each CPU second {}", shown(&cost.estimate)));
-    let (holds, figure) = (holds(&ratio, claimed), figure(name, &ratio) + &cost.unwrap_or_default());
+    let (holds, figure) = (holds(&at_error, claimed), figure(name, &ratio) + &cost.unwrap_or_default());
     if results.pipeline > 1 {
         let why =
             format!("{} requests were sent at once, and the published load sends one at a time", results.pipeline);
         return Some((None, format!("{figure} ({why})")));
     }
     let Some(why) = hidden(results, pair) else { return Some((holds, figure)) };
-    let refuted = exceeds(&ratio, claimed).then_some(false);
+    let refuted = exceeds(&at_error, claimed).then_some(false);
     Some((refuted, format!("{figure} ({why}, so a difference may be hidden)")))
 }
 

@@ -5,9 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
-use polyserve_lab::statistics::{Estimate, Interval, Verdict, middle, tie_band};
+use polyserve_lab::statistics::{ERROR, Estimate, Interval, Resampled, Verdict, middle, tie_band};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -38,9 +39,12 @@ pub struct Results {
     seed: u64,
     /// By contestant, then by round: in order, so that a seed gives one interval.
     samples: HashMap<String, BTreeMap<usize, Sample>>,
-    /// The noise of each subject that was computed by now.
-    bands: RefCell<HashMap<(String, Quantity), Interval>>,
+    /// The resamples of each pair that were made by now.
+    resampled: RefCell<HashMap<Pair, Option<Rc<Resampled>>>>,
 }
+
+/// The names of two contestants, and the figure of their ratio.
+type Pair = (String, String, Quantity);
 
 /// The figure of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,12 +144,17 @@ impl Results {
 
     /// The ratio of requests per second; `None` if one of the two has no figures.
     pub fn throughput(&self, own: &str, other: &str) -> Option<Ratio> {
-        self.ratio(own, other, Quantity::Throughput)
+        self.throughput_at(own, other, ERROR)
+    }
+
+    /// [`throughput`](Self::throughput) with intervals that miss with the probability `error`.
+    pub fn throughput_at(&self, own: &str, other: &str, error: f64) -> Option<Ratio> {
+        self.ratio(own, other, Quantity::Throughput, error)
     }
 
     /// The ratio of requests for each second of the server's CPU time; `None` if one of the two has no figures.
     pub fn cost(&self, own: &str, other: &str) -> Option<Ratio> {
-        self.ratio(own, other, Quantity::Cost)
+        self.ratio(own, other, Quantity::Cost, ERROR)
     }
 
     /// The median of a figure of `name`.
@@ -160,36 +169,41 @@ impl Results {
         (cpu > 0.0).then(|| cpu / (cpu + idle))
     }
 
-    fn ratio(&self, own: &str, other: &str, figure: Quantity) -> Option<Ratio> {
-        let estimate = self.estimate(own, other, figure)?;
-        let band = self.band(own, figure);
+    fn ratio(&self, own: &str, other: &str, figure: Quantity, error: f64) -> Option<Ratio> {
+        let estimate = self.estimate(own, other, figure, error)?;
+        let band = self.band(own, figure, error);
         Some(Ratio { estimate, band, verdict: estimate.verdict(&band) })
     }
 
-    fn estimate(&self, own: &str, other: &str, figure: Quantity) -> Option<Estimate> {
+    fn estimate(&self, own: &str, other: &str, figure: Quantity, error: f64) -> Option<Estimate> {
+        let key = (own.to_owned(), other.to_owned(), figure);
+        let known = self.resampled.borrow().get(&key).cloned();
+        let resampled = known.unwrap_or_else(|| {
+            let made = self.resampled(own, other, figure).map(Rc::new);
+            self.resampled.borrow_mut().insert(key, made.clone());
+            made
+        });
+        Some(resampled?.estimate(error))
+    }
+
+    fn resampled(&self, own: &str, other: &str, figure: Quantity) -> Option<Resampled> {
         if !self.has_figures(own) || !self.has_figures(other) {
             return None;
         }
         let other = &self.samples[other];
         let ratios =
             self.samples[own].iter().filter_map(|(round, own)| Some(figure.of(own)? / figure.of(other.get(round)?)?));
-        Estimate::of(&ratios.collect::<Vec<_>>(), self.seed)
+        Resampled::of(&ratios.collect::<Vec<_>>(), self.seed)
     }
 
     /// The noise of the ladder of `name`: the ratio of the control to the lowest rung.
-    fn band(&self, name: &str, figure: Quantity) -> Interval {
+    fn band(&self, name: &str, figure: Quantity, error: f64) -> Interval {
         let subject = self.entry(name).map_or("", |entry| entry.subject.as_str());
-        let key = (subject.to_owned(), figure);
-        if let Some(known) = self.bands.borrow().get(&key) {
-            return *known;
-        }
         let of = |role| move |entry: &&Entry| entry.subject == subject && entry.role == role;
         let control = self.entries.iter().find(of(Role::Control));
         let lowest = self.rungs(subject).find(|rung| rung.below.is_none());
-        let same = control.zip(lowest).and_then(|(own, other)| self.estimate(&own.name, &other.name, figure));
-        let band = tie_band(same.as_ref());
-        self.bands.borrow_mut().insert(key, band);
-        band
+        let same = control.zip(lowest).and_then(|(own, other)| self.estimate(&own.name, &other.name, figure, error));
+        tie_band(same.as_ref())
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::claims::{CLASSIC, OLD_CLASSIC};
 use super::plan::{self, Grid};
 use super::report::{Report, planned};
-use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, chart, csv, table};
+use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, causes, chart, csv, table};
 use crate::ladder::variant::{Binary, Sources};
 
 /// The executor's name of the servers in Go.
@@ -214,7 +214,8 @@ impl Experiment for Matrix {
         let methods: Vec<Method> = planned(&records.header, "methods");
         let csv = |method: Method| Ok((format!("_{}", method.name()), csv::of_method(&report.cells, method)?));
         let csv = methods.into_iter().map(csv).collect::<anyhow::Result<_>>()?;
-        let (tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells));
+        let (mut tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells));
+        tables.extend(causes::table(&report.cells).map(|table| (String::from("Causes"), table)));
         Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
     }
 }

@@ -13,6 +13,7 @@
 //! * [`report`]: the result. [`table`], `chart`: its tables and charts. [`claims`]: the verdicts on the published claims.
 
 pub mod bench;
+mod causes;
 mod chart;
 pub mod claims;
 mod compared;
@@ -42,6 +43,10 @@ pub const NAME: &str = "matrix";
 pub const DEBUG: &str = "debug/";
 /// The variant of such a server.
 pub const DEBUG_VARIANT: &str = "debug, prints";
+/// The prefix of a server that is built without optimisation and prints nothing: one cause alone.
+pub const UNOPTIMISED: &str = "unoptimised/";
+/// The variant of such a server.
+pub const UNOPTIMISED_VARIANT: &str = "debug";
 
 /// The columns that describe a contestant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

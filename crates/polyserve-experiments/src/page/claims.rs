@@ -32,7 +32,8 @@ pub fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
     let sweep: Vec<&Row> = rows.iter().filter(|row| row.key.part == Part::Sweep).collect();
     let own =
         vec![alike(&published.iter().collect::<Vec<_>>()), eight(&sweep), in_proportion(&sweep), need_not(&sweep)];
-    Ok([own, twin_claims::claims(rows)?].concat())
+    let twins = twin_claims::claims(rows, own.len())?;
+    Ok([own, twins].concat())
 }
 
 /// The rows that stand for the published four. The published listings come first, by the medians of their rounds; without all

@@ -7,17 +7,21 @@
 //! * "Nothing" is at most [`NOTHING`] to either side.
 //! * "Fewer" is confirmed if both async twins use less beyond noise, and refuted if one of them uses more beyond noise.
 //!
+//! The claims share one error of 5 % with the article's other claims, by the procedure of Holm. The printed intervals are those
+//! of 5 % for each.
+//!
 //! The noise is the interval of the thread pool's second entry. Any other claim is undecided. So is every claim with fewer than
 //! ten rounds, without the second entry, or at shorter waits than the published ones: the time to answer may be a large share
 //! of them.
 
 use polyserve_lab::experiment::again;
 use polyserve_lab::launch::page_twins::{FUTURES, SMOL, THREAD_POOL, TOKIO};
-use polyserve_lab::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, tie_band};
+use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, Verdict, tie_band};
 use polyserve_report::Claim;
 
 use super::published::{self, WAIT};
 use super::record::{Part, Row, cpu_us, peak_mib};
+use crate::error_budget::sharing;
 
 /// More workers change nothing if the throughput changes by at most this share.
 const NOTHING: f64 = 0.01;
@@ -29,12 +33,12 @@ const SEED: u64 = 0;
 /// A figure of a row.
 type FigureOf = fn(&Row) -> Option<f64>;
 
-/// The claims and their verdicts.
+/// The claims and their verdicts. `others` is the number of the article's claims that no ratio decides.
 ///
 /// # Errors
 ///
 /// Returns an error if the published figures cannot be read.
-pub(super) fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
+pub(super) fn claims(rows: &[Row], others: usize) -> anyhow::Result<Vec<Claim>> {
     let twins = Twins(rows.iter().filter(|row| row.key.part == Part::Twins).collect());
     let published = |name: &str| -> anyhow::Result<f64> {
         let rows = published::figures()?;
@@ -49,11 +53,28 @@ pub(super) fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
     let tokio = twins.about("tokio is slightly slower than the thread pool", TOKIO, published("tokio")?);
     let cpu = twins.fewer("async uses fewer resources: less CPU time for each request than the thread pool", cpu_us);
     let memory = twins.fewer("async uses fewer resources: less memory than the thread pool", peak_mib);
-    Ok(vec![futures, tokio, twins.more_workers(), cpu, memory])
+    Ok(sharing(&[futures, tokio, twins.more_workers(), cpu, memory], others))
 }
 
 /// The rows of the twins.
 struct Twins<'a>(Vec<&'a Row>);
+
+/// A claim, judged at an error.
+type JudgedClaim<'a> = Box<dyn Fn(f64) -> Claim + 'a>;
+
+/// The resamples of a ratio to the thread pool, and of the noise.
+struct ResampledRatio {
+    own: Resampled,
+    same: Option<Resampled>,
+}
+
+impl ResampledRatio {
+    fn at(&self, error: f64) -> TwinRatio {
+        let estimate = self.own.estimate(error);
+        let band = tie_band(self.same.as_ref().map(|same| same.estimate(error)).as_ref());
+        TwinRatio { verdict: estimate.verdict(&band), estimate, band }
+    }
+}
 
 /// A ratio to the thread pool, and the noise.
 struct TwinRatio {
@@ -64,58 +85,72 @@ struct TwinRatio {
 
 impl Twins<'_> {
     /// The throughput of `server` is about `ratio` times that of the thread pool.
-    fn about(&self, claim: &str, server: &str, ratio: f64) -> Claim {
+    fn about(&self, claim: &'static str, server: &'static str, ratio: f64) -> JudgedClaim<'_> {
         let equivalent = equivalent(ratio);
-        let verdict_of = |found: &TwinRatio| {
+        let verdict_of = move |found: &TwinRatio| {
             let differs = found.verdict == if ratio > 1.0 { Verdict::Faster } else { Verdict::Slower };
             within(found, equivalent).filter(|holds| differs || !holds)
         };
         let found = self.ratio([server, THREAD_POOL], None, requests_per_s);
         let suffix = format!("published {ratio:.4}, equivalent {:.4} to {:.4}", equivalent.low, equivalent.high);
-        self.claim(claim, &[(server, found)], |found| verdict_of(found[0]), &suffix)
+        self.claim(claim, vec![(server.to_owned(), found)], move |found| verdict_of(&found[0]), suffix)
     }
 
     /// The throughput of the thread pool with more than 100 workers is that with 100.
-    fn more_workers(&self) -> Claim {
+    fn more_workers(&self) -> JudgedClaim<'_> {
         let claim = "more than 100 workers change nothing for 100 connections";
         let equivalent = Interval { low: 1.0 - NOTHING, high: 1.0 + NOTHING };
         let more = |workers: usize| Some(workers) > WORKERS;
         let workers = self.0.iter().filter(|row| row.key.server == THREAD_POOL).filter_map(|row| row.key.workers);
         let Some(workers) = workers.filter(|workers| more(*workers)).max() else {
-            return Claim::new("page", claim, None, String::from("not measured"));
+            return Box::new(|_| Claim::new("page", claim, None, String::from("not measured")));
         };
         let found = self.ratio([THREAD_POOL, THREAD_POOL], Some(workers), requests_per_s);
         let name = format!("{workers} workers");
         let suffix = format!("equivalent {:.2} to {:.2}", equivalent.low, equivalent.high);
-        self.claim(claim, &[(&name, found)], |found| within(found[0], equivalent), &suffix)
+        self.claim(claim, vec![(name, found)], move |found| within(&found[0], equivalent), suffix)
     }
 
     /// Both async twins have less of `figure` than the thread pool.
-    fn fewer(&self, claim: &str, figure: FigureOf) -> Claim {
-        let found = [SMOL, TOKIO].map(|server| (server, self.ratio([server, THREAD_POOL], None, figure)));
-        let verdict_of = |found: &[&TwinRatio]| {
+    fn fewer(&self, claim: &'static str, figure: FigureOf) -> JudgedClaim<'_> {
+        let found = [SMOL, TOKIO].map(|server| (server.to_owned(), self.ratio([server, THREAD_POOL], None, figure)));
+        let verdict_of = |found: &[TwinRatio]| {
             let all_less = found.iter().all(|ratio| ratio.verdict == Verdict::Slower);
             let one_more = found.iter().any(|ratio| ratio.verdict == Verdict::Faster);
             if all_less { Some(true) } else { one_more.then_some(false) }
         };
-        self.claim(claim, &found, verdict_of, "below 1 is less")
+        self.claim(claim, found.into(), verdict_of, String::from("below 1 is less"))
     }
 
     /// The claim with the verdict of `verdict_of`, unless a ratio is missing, rests on too few rounds, or was found at shorter waits.
-    fn claim(
+    fn claim<'a>(
+        &'a self,
+        claim: &'static str,
+        found: Vec<(String, Option<ResampledRatio>)>,
+        verdict_of: impl Fn(&[TwinRatio]) -> Option<bool> + 'a,
+        suffix: String,
+    ) -> JudgedClaim<'a> {
+        if found.iter().any(|(_, ratio)| ratio.is_none()) {
+            return Box::new(|_| Claim::new("page", claim, None, String::from("not measured")));
+        }
+        Box::new(move |error| {
+            let ratios: Vec<TwinRatio> =
+                found.iter().filter_map(|(_, ratio)| ratio.as_ref()).map(|ratio| ratio.at(error)).collect();
+            self.judged(claim, &found, &ratios, verdict_of(&ratios), &suffix)
+        })
+    }
+
+    /// The claim, if its ratios `found` allow a verdict.
+    fn judged(
         &self,
         claim: &str,
-        found: &[(&str, Option<TwinRatio>)],
-        verdict_of: impl Fn(&[&TwinRatio]) -> Option<bool>,
+        found: &[(String, Option<ResampledRatio>)],
+        ratios: &[TwinRatio],
+        mut holds: Option<bool>,
         suffix: &str,
     ) -> Claim {
-        let ratios: Vec<&TwinRatio> = found.iter().filter_map(|(_, ratio)| ratio.as_ref()).collect();
-        if ratios.len() < found.len() {
-            return Claim::new("page", claim, None, String::from("not measured"));
-        }
-        let mut holds = verdict_of(&ratios);
         let said = found.iter().filter_map(|(name, ratio)| {
-            let TwinRatio { estimate, .. } = ratio.as_ref()?;
+            let TwinRatio { estimate, .. } = ratio.as_ref()?.at(ERROR);
             Some(format!("{name} {:.4} {}", estimate.ratio, four_digits(&estimate.interval)))
         });
         let mut figure = format!("{}; {suffix}", said.collect::<Vec<_>>().join("; "));
@@ -137,11 +172,10 @@ impl Twins<'_> {
 
     /// The ratio of `figure` of the first server to the second one's. `more`: the workers of the first server, if they are not
     /// the published number.
-    fn ratio(&self, [own, other]: [&str; 2], more: Option<usize>, figure: FigureOf) -> Option<TwinRatio> {
-        let estimate = Estimate::of(&self.ratios(own, more, other, figure), SEED)?;
-        let same = Estimate::of(&self.ratios(&again(other), None, other, figure), SEED);
-        let band = tie_band(same.as_ref());
-        Some(TwinRatio { verdict: estimate.verdict(&band), estimate, band })
+    fn ratio(&self, [own, other]: [&str; 2], more: Option<usize>, figure: FigureOf) -> Option<ResampledRatio> {
+        let own = Resampled::of(&self.ratios(own, more, other, figure), SEED)?;
+        let same = Resampled::of(&self.ratios(&again(other), None, other, figure), SEED);
+        Some(ResampledRatio { own, same })
     }
 
     /// The ratios of the rounds that have both figures.
@@ -227,7 +261,7 @@ mod tests {
     }
 
     fn verdicts(rows: &[Row]) -> [Decision; 5] {
-        let claims = claims(rows).unwrap();
+        let claims = claims(rows, 0).unwrap();
         assert!(claims.iter().all(|claim| !claim.figure.is_empty()), "{claims:?}");
         claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>().try_into().unwrap()
     }
@@ -236,17 +270,17 @@ mod tests {
     fn what_is_measured_as_published_is_confirmed() {
         let async_twin = [0.981, 0.5, 0.6];
         let rows = rounds(12, [[1.0006, 1.0, 1.0], async_twin, async_twin, SAME], 0.000_05);
-        assert_eq!(verdicts(&rows), [Confirmed; 5], "{:?}", claims(&rows));
+        assert_eq!(verdicts(&rows), [Confirmed; 5], "{:?}", claims(&rows, 0));
     }
 
     #[test]
     fn what_is_measured_otherwise_is_refuted() {
         let async_twin = [1.0, 1.5, 1.4];
         let rows = rounds(12, [[0.98, 1.0, 1.0], async_twin, SAME, [1.05, 1.0, 1.0]], 0.000_05);
-        assert_eq!(verdicts(&rows), [Refuted; 5], "{:?}", claims(&rows));
+        assert_eq!(verdicts(&rows), [Refuted; 5], "{:?}", claims(&rows, 0));
         // A larger difference than published is no slight one.
         let rows = rounds(12, [[1.02, 1.0, 1.0], [0.9, 1.0, 1.0], SAME, [0.9, 1.0, 1.0]], 0.000_05);
-        assert_eq!(verdicts(&rows)[..3], [Refuted; 3], "{:?}", claims(&rows));
+        assert_eq!(verdicts(&rows)[..3], [Refuted; 3], "{:?}", claims(&rows, 0));
     }
 
     #[test]
@@ -256,9 +290,9 @@ mod tests {
         assert_eq!(verdicts(&[]), [Undecided; 5]);
         let few = rounds(9, all, 0.000_05);
         assert_eq!(verdicts(&few), [Undecided; 5]);
-        assert!(claims(&few).unwrap()[0].figure.ends_with("only 9 rounds"));
+        assert!(claims(&few, 0).unwrap()[0].figure.ends_with("only 9 rounds"));
         let noisy = rounds(12, [[1.0006, 1.0, 1.0], [0.981, 1.0, 1.0], SAME, SAME], 0.3);
-        assert_eq!(verdicts(&noisy), [Undecided; 5], "{:?}", claims(&noisy));
+        assert_eq!(verdicts(&noisy), [Undecided; 5], "{:?}", claims(&noisy, 0));
         let mut short = rounds(12, all, 0.000_05);
         short.iter_mut().for_each(|row| row.sample.bounds.wait_s = 0.2);
         assert_eq!(verdicts(&short), [Undecided; 5]);
@@ -267,6 +301,6 @@ mod tests {
         assert_eq!(verdicts(&alone), [Undecided; 5], "without the control");
         // One async twin uses less, the other one as much.
         let rows = rounds(12, [SAME, async_twin, SAME, SAME], 0.01);
-        assert_eq!(verdicts(&rows)[3..], [Undecided; 2], "{:?}", claims(&rows));
+        assert_eq!(verdicts(&rows)[3..], [Undecided; 2], "{:?}", claims(&rows, 0));
     }
 }

@@ -10,13 +10,14 @@
 
 use std::ops::RangeBounds;
 
-use polyserve_lab::statistics::{Estimate, Interval, LEAST_ROUNDS, median, middle};
+use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, median, middle};
 use polyserve_report::Claim;
 
 use super::figures::{Figures, LinearFit, Scheduled};
 use super::measured::{Measured, MeasuredCell};
 use super::published::{GO, GO_GC_OFF, PUBLISHED_CORES, STEPS_PER_S, published};
 use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
+use crate::error_budget::sharing;
 
 /// A shorter task is only a few time slices of the scheduler, so it does not show how they are divided.
 pub const LEAST_TASK_MS: f64 = 100.0;
@@ -65,14 +66,26 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
             judge.steps_per_second(),
         ),
         ("Go's mean duration grows linearly", judge.go_is_linear()),
+        ("tasks run in parallel, up to the number of cores", judge.parallel()),
+    ];
+    let mut claims: Vec<Claim> = said.map(|(claim, (holds, figure))| Claim::new("tasks", claim, holds, figure)).into();
+    let predictable = [
         (
             "Rust's schedule, without a garbage collector, is more predictable than Go's",
             judge.more_predictable(STD_THREADS, GO),
         ),
         ("Go's schedule is more predictable without its garbage collector", judge.more_predictable(GO_GC_OFF, GO)),
-        ("tasks run in parallel, up to the number of cores", judge.parallel()),
     ];
-    Ok(said.map(|(claim, (holds, figure))| Claim::new("tasks", claim, holds, figure)).into())
+    let at_error = predictable.map(|(claim, judged)| -> Box<dyn Fn(f64) -> Claim + '_> {
+        Box::new(move |error| {
+            let (holds, figure) = judged(error);
+            Claim::new("tasks", claim, holds, figure)
+        })
+    });
+    let place = claims.len() - 1;
+    let predictable = sharing(&at_error, claims.len());
+    claims.splice(place..place, predictable);
+    Ok(claims)
 }
 
 /// The verdict of a rule, and the figures that decide it.
@@ -422,29 +435,39 @@ impl Judge<'_> {
     /// The spreads of starts and of durations of `name` as shares of those of `other`. They are standard deviations, relative to
     /// the total and to the mean duration. A share is the median of the ratios at each number of tasks from twice the cores on,
     /// with its 95 % interval. Confirmed if both intervals are below [`SMALLER`], refuted if both are above it. Else undecided,
-    /// and with fewer than [`LEAST_ROUNDS`] ratios. (Starts one after the other, as claimed of Rust, are spread too.)
-    fn more_predictable(&self, name: &str, other: &str) -> Judged {
+    /// and with fewer than [`LEAST_ROUNDS`] ratios. The intervals that decide are those of the error that Holm's procedure leaves
+    /// among the claims of the article. (Starts one after the other, as claimed of Rust, are spread too.)
+    fn more_predictable<'a>(&'a self, name: &'static str, other: &'static str) -> Box<dyn Fn(f64) -> Judged + 'a> {
         let own = self.measured.all_at_once(name);
         let ratios = |spread: fn(&MeasuredCell) -> f64| -> Vec<f64> {
             let cells = within(&own, 2 * self.cores..).into_iter();
             cells.filter_map(|cell| Some(spread(cell) / spread(self.measured.cell(other, cell.tasks, 0)?))).collect()
         };
-        let estimate = |spread| Estimate::of(&ratios(spread), 0).filter(|estimate| estimate.rounds >= LEAST_ROUNDS);
-        let Some((starts, durations)) = estimate(spread_of_starts).zip(estimate(spread_of_durations)) else {
+        let resampled = |spread| {
+            Resampled::of(&ratios(spread), 0).filter(|resampled| resampled.estimate(ERROR).rounds >= LEAST_ROUNDS)
+        };
+        let Some((starts, durations)) = resampled(spread_of_starts).zip(resampled(spread_of_durations)) else {
             let least = 2 * self.cores;
-            return (None, format!("too few observations of {least} tasks or more of both {name} and {other}"));
+            return Box::new(move |_| {
+                (None, format!("too few observations of {least} tasks or more of both {name} and {other}"))
+            });
         };
         let is_smaller = |Estimate { interval, .. }: Estimate| match interval {
             Interval { high, .. } if high < SMALLER => Some(true),
             Interval { low, .. } if low > SMALLER => Some(false),
             _ => None,
         };
-        let holds = is_smaller(starts).filter(|smaller| is_smaller(durations) == Some(*smaller));
-        let figure = format!(
-            "the spread of starts of {name} is {:.2} {} of that of {other}, the spread of durations {:.2} {}",
-            starts.ratio, starts.interval, durations.ratio, durations.interval
-        );
-        self.unless_noisy(&[name, other], holds, figure)
+        Box::new(move |error| {
+            let [starts_at, durations_at] =
+                [&starts, &durations].map(|resampled| is_smaller(resampled.estimate(error)));
+            let holds = starts_at.filter(|smaller| durations_at == Some(*smaller));
+            let [starts, durations] = [&starts, &durations].map(|resampled| resampled.estimate(ERROR));
+            let figure = format!(
+                "the spread of starts of {name} is {:.2} {} of that of {other}, the spread of durations {:.2} {}",
+                starts.ratio, starts.interval, durations.ratio, durations.interval
+            );
+            self.unless_noisy(&[name, other], holds, figure)
+        })
     }
 
     /// The total of two tasks or more, up to the number of cores, divided by a single task's duration, on threads and in

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::contestant::{Contestant, Role};
 use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
-use super::ranking::Ranking;
+use super::ranking::{self, Ranking, STOPS_WHEN_SURE};
 use super::sample::Sample;
 use super::{Comparison, calibration, contract, round, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
@@ -139,6 +139,9 @@ impl Experiment for Comparison {
             "slice_s": slice.as_secs_f64(),
             "latency_slice_s": self.latency.then_some(latency_slice.as_secs_f64()),
         });
+        if self.stops_when_sure {
+            description[STOPS_WHEN_SURE] = json!(true);
+        }
         if let Some(rate) = self.rate {
             description["rate"] = json!(rate);
         }
@@ -169,6 +172,10 @@ impl Experiment for Comparison {
         let rounds = (1..=self.rounds).map(|round| Batch::together(keys(round)));
         let absent = self.absent.iter().chain(&self.state.absent).cloned().collect();
         Plan { absent, ..Plan::new(rounds.collect()) }
+    }
+
+    fn is_decided(&self, records: &Records<Self>) -> bool {
+        self.stops_when_sure && ranking::entries(records).is_ok_and(|entries| ranking::is_sure(&entries))
     }
 
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {

@@ -49,8 +49,10 @@ pub struct Comparison {
     pub contestants: Vec<Contestant>,
     /// How a contestant is measured.
     pub instrument: Instrument,
-    /// The number of rounds.
+    /// The number of rounds, at most if the comparison stops when it is sure.
     pub rounds: usize,
+    /// Whether the comparison ends as soon as each ranked contestant differs from the baseline.
+    pub stops_when_sure: bool,
     /// Whether latencies are measured too.
     pub latency: bool,
     /// The rate of the latencies; `None` is half of the throughput of the first limit, or else of the baseline.
@@ -89,8 +91,21 @@ impl Comparison {
     /// A comparison with latencies.
     pub fn new(contestants: Vec<Contestant>, instrument: Instrument, rounds: usize) -> Self {
         let (absent, notes, details, state) = (Vec::new(), Vec::new(), Vec::new(), experiment::State::default());
-        let (latency, rate, peers, wide) = (true, None, None, false);
-        Self { contestants, instrument, rounds, latency, rate, absent, notes, details, peers, wide, state }
+        let (latency, rate, peers, wide, stops_when_sure) = (true, None, None, false, false);
+        Self {
+            contestants,
+            instrument,
+            rounds,
+            stops_when_sure,
+            latency,
+            rate,
+            absent,
+            notes,
+            details,
+            peers,
+            wide,
+            state,
+        }
     }
 }
 

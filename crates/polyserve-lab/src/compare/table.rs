@@ -30,7 +30,8 @@ impl Ranking {
     fn write(&self, f: &mut String, wide: bool, is_coloured: bool) -> fmt::Result {
         let Self { baseline, rounds, asked, rows, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
-        writeln!(f, "baseline {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
+        let until = if self.stops_when_sure { ", until sure" } else { "" };
+        writeln!(f, "baseline {baseline}, {rounds} rounds{until}{ended}; medians, 95 % intervals")?;
         writeln!(f, "workload: {asked}\n")?;
         let table = if wide { wide_table(rows) } else { terminal_table(rows) };
         f.push_str(&if is_coloured { table.coloured() } else { table.to_string() });
@@ -175,6 +176,7 @@ fn named_table(rows: &[RankingRow], max: usize) -> Table {
 fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, rate, .. } = ranking;
     match bands.throughput {
+        Some(_) if ranking.stops_when_sure => writeln!(f, "{UNTIL_SURE}")?,
         Some(band) => writeln!(
             f,
             "ratio: throughput relative to the baseline; a tie overlaps {band}, the baseline to itself (A/A)."
@@ -224,6 +226,11 @@ fn wide_table(rows: &[RankingRow]) -> Table {
     }
     table
 }
+
+/// The meaning of ratios and ties in a comparison that stops when it is sure.
+const UNTIL_SURE: &str = "\
+    ratio: relative to the geometric mean of the baseline's two entries; the intervals hold after any number of rounds.\n\
+    tie: the interval contains 1. All are ties if the interval of the baseline's second entry does not contain 1.";
 
 /// The max deviation from Little's law without a note.
 const LITTLE: f64 = 0.05;
@@ -313,6 +320,7 @@ fn why(void: Void, other: &str) -> String {
 fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, rate, .. } = ranking;
     match (bands.throughput, bands.cost) {
+        (Some(_), _) if ranking.stops_when_sure => writeln!(f, "{UNTIL_SURE}")?,
         (Some(throughput), Some(cost)) => {
             writeln!(
                 f,

@@ -127,6 +127,13 @@ pub trait Experiment: Sized {
         false
     }
 
+    /// Returns true if the samples so far answer the question: no further batch is measured then, and none is missing. It is
+    /// called before each batch. By default false.
+    fn is_decided(&self, records: &Records<Self>) -> bool {
+        let _ = records;
+        false
+    }
+
     /// The share of the run's time that a cell takes, in [`UNITS`](Self::UNITS). By default 1.
     fn weight(&self, key: &Self::Key) -> usize {
         let _ = key;

@@ -133,7 +133,12 @@ fn run_in<E: Experiment>(experiment: &mut E, notebook: &mut Notebook<'_, E>) -> 
         notebook.absence(key.clone(), absence.clone())?;
     }
     let begun = Instant::now();
+    let mut is_decided = false;
     for batch in &plan.batches {
+        is_decided = experiment.is_decided(&notebook.records);
+        if is_decided {
+            break;
+        }
         if notebook.is_stopped() || plan.time_limit.is_some_and(|limit| begun.elapsed() >= limit) {
             break;
         }
@@ -144,8 +149,9 @@ fn run_in<E: Experiment>(experiment: &mut E, notebook: &mut Notebook<'_, E>) -> 
         }
     }
     experiment.finish(notebook)?;
-    let missing = plan.keys().filter(|key| !notebook.records.has(key)).count();
-    let end = End { missing, planned: plan.keys().count(), interrupted: notebook.is_stopped() };
+    let planned = plan.keys().filter(|key| !is_decided || notebook.records.has(key)).count();
+    let missing = plan.keys().filter(|key| !is_decided && !notebook.records.has(key)).count();
+    let end = End { missing, planned, interrupted: notebook.is_stopped() };
     notebook.journal.line(END, &end)?;
     notebook.records.end = Some(end);
     Ok(())

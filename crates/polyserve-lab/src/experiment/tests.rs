@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::plan::Absent;
+use super::record::End;
 use super::*;
 use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal, read};
@@ -49,6 +50,8 @@ struct Fake {
     /// The part of the weight by which a measurement advances the progress bar.
     advances: usize,
     stop_after: Option<usize>,
+    /// The number of samples that decides.
+    decided_by: Option<usize>,
     stop: Shutdown,
 }
 
@@ -110,6 +113,10 @@ impl Experiment for Fake {
 
     fn is_essential(&self, key: &Key) -> bool {
         key.name == "essential"
+    }
+
+    fn is_decided(&self, records: &Records<Self>) -> bool {
+        self.decided_by.is_some_and(|count| records.samples().count() >= count)
     }
 
     fn weight(&self, _: &Key) -> usize {
@@ -174,6 +181,19 @@ fn a_later_run_measures_what_is_missing() {
     check_recorded(&dir, &records);
     let (_, asked) = run_in(&dir, Fake::default()).unwrap();
     assert_eq!(asked, []);
+}
+
+/// What was decided is complete: nothing is missing, and a later run measures nothing more.
+#[test]
+fn a_run_ends_once_it_is_decided() {
+    let dir = TestDir::new("experiment-decided");
+    for asked_now in [4, 0] {
+        let batches = (1..=3).map(|round| Batch::series(["a", "b"].map(|name| key(name, round)))).collect();
+        let (records, asked) = run_in(&dir, Fake { decided_by: Some(3), batches, ..Fake::default() }).unwrap();
+        assert_eq!((asked.len(), records.samples().count()), (asked_now, 4));
+        assert_eq!(records.end, Some(End { missing: 0, planned: 4, interrupted: false }));
+        check_recorded(&dir, &records);
+    }
 }
 
 #[test]

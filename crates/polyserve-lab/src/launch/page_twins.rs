@@ -1,15 +1,17 @@
-//! The twins of the published servers of a page that sometimes waits: the published listings in Rust, and servers in Go, Node
-//! and Java, which the published series announced.
+//! The twins of the published servers of a page that sometimes waits: the published listings in Rust, and servers in Go, Node,
+//! Deno and Java, which the published series announced.
 //!
 //! A twin opens no seam of this project. It reads its file for each request and lets one request in a number wait, counted over
 //! the whole server. Its last line is the number of its answers as JSON.
 //!
 //! Invariant: a twin that cannot run is listed with the reason. It does not prevent the others from taking part.
 //!
-//! Cost: the builds of [`peers`] and [`go`]. Node and Java start from the source.
+//! Cost: the builds of [`peers`] and [`go`]. Node, Deno and Java start from the source; Deno is a package
+//! of npm, which is downloaded once.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use polyserve::Shutdown;
@@ -37,6 +39,8 @@ enum Program {
     Go(&'static str),
     /// A source that this interpreter starts.
     Source { interpreter: &'static str, directory: &'static str, file: &'static str },
+    /// A source that a program of an npm package starts. The directory has the source and the lock of the package.
+    Npm { program: &'static str, args: &'static [&'static str], directory: &'static str, file: &'static str },
 }
 
 /// The published pools have as many workers.
@@ -52,7 +56,7 @@ pub const SMOL: &str = "twin/smol";
 pub const TOKIO: &str = "twin/tokio";
 
 /// The twins.
-pub const TWINS: [PageTwin; 7] = [
+pub const TWINS: [PageTwin; 8] = [
     PageTwin {
         name: THREAD_POOL,
         published_as: Some("thread-pool-100"),
@@ -73,6 +77,17 @@ pub const TWINS: [PageTwin; 7] = [
         published_as: None,
         workers: None,
         program: Program::Source { interpreter: "node", directory: "benches/peers/node", file: "page.mjs" },
+    },
+    PageTwin {
+        name: "twin/deno",
+        published_as: None,
+        workers: None,
+        program: Program::Npm {
+            program: "deno",
+            args: &["run", "--quiet", "--no-config", "--allow-net", "--allow-read"],
+            directory: "benches/peers/deno",
+            file: "page.mjs",
+        },
     },
     PageTwin {
         name: "twin/java",
@@ -129,16 +144,48 @@ impl PageTwin {
                 launch.args.extend(flags);
                 launch
             }
-            Program::Source { interpreter, .. } => {
-                let mut args: Vec<OsString> = vec![program.into()];
-                args.extend(["--until-stdin-ends", "--listen=127.0.0.1:0"].map(OsString::from));
-                args.extend(workers.map(|workers| format!("--workers={workers}").into()));
-                args.extend(flags);
-                let address = AddressFrom::Line(String::from("listening on "));
-                Launch { program: interpreter.into(), args, env: Vec::new(), address }
+            Program::Source { interpreter, .. } => from_source(interpreter.into(), &[], program, workers, flags),
+            Program::Npm { program: name, args, .. } => {
+                let directory = program.parent().unwrap_or(Path::new(""));
+                from_source(installed(directory, name), args, program, workers, flags)
             }
         }
     }
+}
+
+/// Returns the command that starts `source` by `interpreter`, called with `before`.
+fn from_source(
+    interpreter: PathBuf,
+    before: &[&str],
+    source: &Path,
+    workers: Option<usize>,
+    flags: Vec<OsString>,
+) -> Launch {
+    let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
+    args.push(source.into());
+    args.extend(["--until-stdin-ends", "--listen=127.0.0.1:0"].map(OsString::from));
+    args.extend(workers.map(|workers| format!("--workers={workers}").into()));
+    args.extend(flags);
+    Launch { program: interpreter, args, env: Vec::new(), address: AddressFrom::Line(String::from("listening on ")) }
+}
+
+/// The program of an npm package that is installed in this directory.
+fn installed(directory: &Path, program: &str) -> PathBuf {
+    directory.join("node_modules/.bin").join(program)
+}
+
+/// Installs the npm package of this directory, unless its program runs already.
+fn install(directory: &Path, program: &str, stop: &Shutdown) -> Result<(), String> {
+    let program = installed(directory, program);
+    let runs = || build::is_installed(&program.to_string_lossy(), "--version");
+    if runs().is_ok() {
+        return Ok(());
+    }
+    build::is_installed("npm", "--version")?;
+    let mut command = Command::new("npm");
+    command.args(["ci", "--no-audit", "--no-fund"]).current_dir(directory);
+    build::run(command, &format!("installing {} with npm", program.display()), stop)?;
+    runs()
 }
 
 /// Builds these twins, and prints each build on standard error. Returns them in the order of [`TWINS`].
@@ -170,6 +217,11 @@ pub fn build(asked: &[PageTwin], allocator: &str, stop: &Shutdown) -> Vec<BuiltT
                     Ok(()) => (Err(format!("there is no {}", source.display())), false),
                 }
             }
+            Program::Npm { program, directory, file, .. } => {
+                let directory = build::places(None, directory, directory).0;
+                let installed = install(&directory, program, stop);
+                (installed.as_ref().map(|()| directory.join(file)).map_err(String::clone), installed.is_err())
+            }
         };
         BuiltTwin { twin, program, is_absent }
     };
@@ -187,7 +239,9 @@ mod tests {
             let (directory, file) = match twin.program {
                 Program::Rust(name) => ("benches/peers/rust/src/bin", format!("{name}.rs")),
                 Program::Go(name) => ("benches/peers/go/cmd", format!("{name}/main.go")),
-                Program::Source { directory, file, .. } => (directory, file.to_owned()),
+                Program::Source { directory, file, .. } | Program::Npm { directory, file, .. } => {
+                    (directory, file.to_owned())
+                }
             };
             let source = build::places(None, directory, directory).0.join(file);
             assert!(source.is_file(), "{}", source.display());
@@ -202,6 +256,20 @@ mod tests {
         for (name, program, before) in [
             (THREAD_POOL, "/program", &["--until-stdin-ends", "--listen=127.0.0.1:0", "--workers=100"][..]),
             ("twin/go", "/program", &["-json", "-until-stdin-ends", "-listen=127.0.0.1:0"]),
+            (
+                "twin/deno",
+                "/node_modules/.bin/deno",
+                &[
+                    "run",
+                    "--quiet",
+                    "--no-config",
+                    "--allow-net",
+                    "--allow-read",
+                    "/program",
+                    "--until-stdin-ends",
+                    "--listen=127.0.0.1:0",
+                ],
+            ),
             ("twin/java", "java", &["/program", "--until-stdin-ends", "--listen=127.0.0.1:0", "--workers=100"]),
         ] {
             let twin = PageTwin::named(name).unwrap();

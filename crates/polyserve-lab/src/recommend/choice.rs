@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidates::Candidate;
 use super::lines::Lines;
+use super::prediction::Predictions;
 use super::workload::Workload;
 use crate::capacity::{Sample, SearchEnd};
 use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
@@ -43,6 +44,9 @@ pub struct Recommendation {
     /// The winner's capacity for each goal; none if it was not searched.
     #[serde(default)]
     pub capacity: Vec<CapacityFigure>,
+    /// What was predicted before the measurement; `None` if the null server failed, and in older records.
+    #[serde(default)]
+    pub predicted: Option<Predictions>,
     /// Whether a candidate meets the latency goal; `None` without a goal, and if it is too near to tell.
     pub goal_met: Option<bool>,
     /// Whether the client had no time left with the winner: then the servers may be able to do more.
@@ -232,6 +236,7 @@ impl Recommendation {
             ranked,
             choice,
             capacity: Vec::new(),
+            predicted: None,
             goal_met,
             client_full: rows.first().is_some_and(|first| first.row.saturated == CLIENT),
             failed: ranking.failed.clone(),
@@ -239,6 +244,19 @@ impl Recommendation {
             time_was_up: basis.time_was_up,
             interrupted: ranking.interrupted && !basis.time_was_up,
         }
+    }
+}
+
+impl Recommendation {
+    /// Adds what was predicted, with the measured figures next to it.
+    pub fn add_predictions(&mut self, mut predicted: Predictions) {
+        for one in &mut predicted.candidates {
+            let Some(ranked) = self.ranked.iter().find(|ranked| ranked.candidate.name() == one.name) else { continue };
+            let latency = ranked.latency.filter(|latency| !latency.overloaded);
+            one.measured_per_s = Some(ranked.requests_per_s);
+            one.measured_p99_us = latency.map(|latency| latency.p99_us);
+        }
+        self.predicted = Some(predicted);
     }
 }
 

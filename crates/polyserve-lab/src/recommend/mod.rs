@@ -9,17 +9,19 @@
 //! # Layout
 //!
 //! * [`workload`]: the workload. [`candidates`]: the candidates, and why these. [`budget`]: how the time is spent.
-//! * [`choice`]: the result. [`lines`]: how to use it. [`table`]: for people.
+//! * [`prediction`]: what records let expect. [`choice`]: the result. [`lines`]: how to use it. [`table`]: for people.
 
 pub mod budget;
 pub mod candidates;
 pub mod choice;
 pub mod left_out;
 pub mod lines;
+pub mod prediction;
 pub mod table;
 pub mod workload;
 
 pub use budget::Budget;
 pub use candidates::{Candidate, CandidateSet};
 pub use choice::Recommendation;
+pub use prediction::{Curves, Predictions};
 pub use workload::Workload;

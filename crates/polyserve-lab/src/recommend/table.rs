@@ -8,6 +8,7 @@ use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
+use super::prediction::Predictions;
 use crate::capacity::SearchEnd;
 use crate::experiment::distinct;
 use crate::journal::of_kind;
@@ -69,6 +70,49 @@ fn cells(one: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     cells
 }
 
+/// What is predicted; with the measured figures and the errors once they are known. The error is the measured figure relative to
+/// the predicted one.
+impl fmt::Display for Predictions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, limit_per_s, records, candidates } = self;
+        if records.is_empty() {
+            return writeln!(f, "no prediction: there is no record of these servers with such connections");
+        }
+        let is_measured = candidates.iter().any(|one| one.measured_per_s.is_some());
+        let mut header = vec!["contestant", "predicted req/s"];
+        header.extend(is_measured.then_some("error"));
+        header.push("predicted p99");
+        header.extend(is_measured.then_some("error"));
+        let mut table = Table::of_numbers(&header);
+        let error = |predicted: Option<f64>, measured: Option<f64>| {
+            or_nothing(
+                predicted
+                    .zip(measured)
+                    .map(|(predicted, measured)| format!("{:+.0} %", (measured / predicted - 1.0) * 100.0)),
+            )
+        };
+        for one in candidates.iter().filter(|one| one.requests_per_s.is_some()) {
+            let mut cells = vec![one.name.clone(), or_nothing(one.requests_per_s.map(count))];
+            cells.extend(is_measured.then(|| error(one.requests_per_s, one.measured_per_s)));
+            cells.push(or_nothing(one.p99_us.map(time_us)));
+            cells.extend(is_measured.then(|| error(one.p99_us, one.measured_p99_us)));
+            table.row(cells);
+        }
+        write!(f, "{table}")?;
+        let unknown = candidates.iter().filter(|one| one.requests_per_s.is_none()).map(|one| one.name.as_str());
+        let unknown: Vec<&str> = unknown.collect();
+        if !unknown.is_empty() {
+            writeln!(f, "no prediction, because there is no record of the server: {}", unknown.join(", "))?;
+        }
+        let (records, per_s) = (records.join("; "), count(*limit_per_s));
+        writeln!(f, "predicted from {records}, scaled by {limit} here: {per_s} req/s")?;
+        if is_measured {
+            writeln!(f, "error: the measured figure relative to the predicted one")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Recommendation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "workload: {}", self.workload)?;
@@ -77,6 +121,9 @@ impl fmt::Display for Recommendation {
         }
         self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "\n{}", ranked(self))?;
+        if let Some(predicted) = &self.predicted {
+            writeln!(f, "{predicted}")?;
+        }
         if let Some(rate) = &self.rate {
             let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
             writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}")?;

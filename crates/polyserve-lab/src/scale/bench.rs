@@ -1,15 +1,15 @@
 //! The measurement of a point of a server: its own process, under load in closed loop, then at a fixed rate. A point of the axis
 //! of rates has the fixed rate alone.
 //!
-//! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers at the end differs from the
-//! client's. Cost: the times below, 50 us more for each connection, and the time to store the entities.
+//! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers at the end, if it has one,
+//! differs from the client's. Cost: the times below, 50 us more for each connection, and the time to store the entities.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve_load::data::Data;
-use polyserve_load::{CpuSource, Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
+use polyserve_load::{CpuSource, Dist, Load, Mix, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::experiment::{ScaleInstrument, Target};
 use super::report::ScaleFigures;
@@ -17,9 +17,9 @@ use super::{Axis, PointSettings};
 use crate::compare::measure::{run, run_watched};
 use crate::compare::sample::microseconds;
 use crate::experiment::Absence;
-use crate::launch::Launch;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
+use crate::launch::{AddressFrom, Launch};
 use crate::machine::cores::Cores;
 use crate::machine::proc;
 use crate::statistics::median;
@@ -39,6 +39,8 @@ pub struct ScaleBench {
     pub latency_slice: Duration,
     /// The mix of reads and writes.
     pub mix: Mix,
+    /// How connections are used: kept by default.
+    pub usage: Usage,
     /// The seed of the data.
     pub seed: u64,
     /// The null server. Its throughput is the whole of the axis of rates.
@@ -51,6 +53,8 @@ pub struct ScaleBench {
 /// The null server, and the requests that it can answer.
 #[derive(Debug)]
 pub struct ScaleLimit {
+    /// Its name.
+    pub name: &'static str,
     /// The process.
     pub launch: Launch,
     /// The requests.
@@ -77,8 +81,8 @@ impl ScaleBench {
         limit: ScaleLimit,
         stop: Shutdown,
     ) -> Self {
-        let traffics = HashMap::new();
-        Self { server_cores, client_cores, warm_up, slice, latency_slice, mix, seed, limit, stop, traffics }
+        let (usage, traffics) = (Usage::KeepAlive { pipeline: 1 }, HashMap::new());
+        Self { server_cores, client_cores, warm_up, slice, latency_slice, mix, usage, seed, limit, stop, traffics }
     }
 
     /// The traffic for this number of entities and this payload. It is cached: a million rows take a second to make.
@@ -99,6 +103,7 @@ impl ScaleBench {
             load.threads = self.client_cores.count().min(place.connections);
             load.cores = self.client_cores.numbers().to_vec();
             load.cpu = CpuSource::Process(process.pid());
+            (load.usage, load.must_close) = (self.usage, self.usage == Usage::Close);
             load.stop = self.stop.clone();
         })
     }
@@ -186,12 +191,17 @@ impl ScaleFigures {
 }
 
 impl ScaleInstrument for ScaleBench {
+    fn limit_name(&self) -> &str {
+        self.limit.name
+    }
+
     fn limit(&mut self, connections: usize) -> Result<f64, Absence> {
-        let ScaleLimit { launch, traffic } = &self.limit;
+        let ScaleLimit { launch, traffic, .. } = &self.limit;
         let process = Process::start(launch, &self.server_cores)?;
         let place = PointSettings { connections, keys: 1, workers: None, payload_bytes: 0 };
         let load = self.load(&place, &process, traffic.clone()).with(|load| {
             (load.warm_up, load.length) = (self.warm_up, RunLength::Time(self.slice));
+            load.must_close = false; // a reference does not read the header
         });
         let measured: Result<Vec<f64>, Absence> = (0..LIMITS).map(|_| Ok(run(&load)?.per_second())).collect();
         process.end().map_err(|Failure(why)| Absence::wrong(why))?;
@@ -205,7 +215,8 @@ impl ScaleInstrument for ScaleBench {
         let looked = self.look(&process, &load, target, round, rate);
         let (figures, answers) = looked.map_err(|absence| absence.explained(&mut process))?;
         let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
-        if !self.stop.is_begun() {
+        // A foreign server does not count its answers.
+        if target.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(said.as_deref(), answers)?;
         }
         Ok(figures)

@@ -38,6 +38,9 @@ pub trait ScaleInstrument {
     /// Returns why there are no figures.
     fn measure(&mut self, target: &Target, round: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence>;
 
+    /// The name of the null server.
+    fn limit_name(&self) -> &str;
+
     /// Measures the requests a second of the null server, over this number of connections.
     ///
     /// # Errors
@@ -45,9 +48,6 @@ pub trait ScaleInstrument {
     /// Returns why there is no figure.
     fn limit(&mut self, connections: usize) -> Result<f64, Absence>;
 }
-
-/// The name of the null server.
-const LIMIT: &str = "null_epoll";
 
 /// How throughput, CPU time, latency and memory grow along the axes.
 #[derive(Debug)]
@@ -95,13 +95,13 @@ impl<I: ScaleInstrument> Scale<I> {
     /// Measures the throughput of the null server, for the axis of rates.
     fn calibrate_limit(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         let Some(connections) = self.on(Axis::Rate).map(|target| target.place.connections).max() else { return Ok(()) };
-        notebook.progress.begin(format!("calibration: {LIMIT}"));
+        let half_of = self.instrument.limit_name().to_owned();
+        notebook.progress.begin(format!("calibration: {half_of}"));
         let requests_per_s = self.instrument.limit(connections);
         if notebook.is_stopped() {
             return Ok(());
         }
-        let requests_per_s = requests_per_s.map_err(|absence| anyhow::anyhow!("{LIMIT}: {}", absence.why))?;
-        let half_of = LIMIT.to_owned();
+        let requests_per_s = requests_per_s.map_err(|absence| anyhow::anyhow!("{half_of}: {}", absence.why))?;
         notebook.fact(RATE, &AxisRate { axis: Axis::Rate, requests_per_s, half_of, x: FULL_RATE })
     }
 
@@ -178,7 +178,8 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
             notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
         let rate = rates.iter().find(|rate| rate.axis == key.axis).map(|rate| rate.at(key.x));
         if rate.is_none() && key.axis == Axis::Rate {
-            return Err(Absence::failed(format!("the throughput of {LIMIT} is not known")));
+            let limit = self.instrument.limit_name();
+            return Err(Absence::failed(format!("the throughput of {limit} is not known")));
         }
         let figures = self.instrument.measure(target, key.round, rate)?;
         Ok(Sample { place: target.place, figures })
@@ -242,6 +243,10 @@ mod tests {
     }
 
     impl ScaleInstrument for Fake {
+        fn limit_name(&self) -> &'static str {
+            "null_epoll"
+        }
+
         fn limit(&mut self, _: usize) -> Result<f64, Absence> {
             Ok(5000.0)
         }

@@ -244,9 +244,14 @@ pub struct Report {
     pub not_run: Vec<PointNotRun>,
     /// Cells that failed; their points have no figures.
     pub failed: Vec<Failed<Key>>,
+    /// Whether each request had a connection of its own.
+    pub connection_each: bool,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
+
+/// The field of the description of a run in which each request has a connection of its own.
+pub const CONNECTION_EACH: &str = "connection_each";
 
 impl Report {
     /// The result of these records.
@@ -279,6 +284,7 @@ impl Report {
             rates: records.facts(RATE)?,
             not_run: not_run.fold(Vec::new(), gathered),
             failed,
+            connection_each: records.header.plan[CONNECTION_EACH] == true,
             interrupted: records.is_interrupted(),
         })
     }

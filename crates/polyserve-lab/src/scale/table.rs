@@ -7,7 +7,7 @@ use polyserve_report::{Table, or_nothing};
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
-use crate::experiment::{Experiment, Records, csv, with_short_floats};
+use crate::experiment::{Experiment, Records, csv, distinct, with_short_floats};
 use crate::statistics::{Interval, LEAST_ROUNDS};
 
 /// A curve with an R² below this explains little.
@@ -26,7 +26,8 @@ impl fmt::Display for Report {
                     let (per_s, half_of, x) = (count(rate.requests_per_s), &rate.half_of, rate.x);
                     match axis {
                         Axis::Rate => {
-                            writeln!(f, "rate: per cent of {half_of}'s {per_s} requests/s, Poisson arrivals")?;
+                            let how = if self.connection_each { ", a connection for each request" } else { "" };
+                            writeln!(f, "rate: per cent of {half_of}'s {per_s} requests/s, Poisson arrivals{how}")?;
                             writeln!(f, "p50, p99: from the intended start")?;
                         }
                         _ => writeln!(
@@ -136,6 +137,28 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
     )
 }
 
+/// CPU time per request, in microseconds: a row for each server, a column for each rate. The cheapest at the first rate is first.
+fn cost_table(points: &[&Point]) -> Table {
+    let mut rates: Vec<u64> = points.iter().map(|point| point.x).collect();
+    rates.sort_unstable();
+    rates.dedup();
+    let header = rates.iter().map(|rate| format!("us/req at {rate} %"));
+    let header: Vec<String> = [String::from("server")].into_iter().chain(header).collect();
+    let of = |name: &str, rate: u64| points.iter().find(|point| point.name == name && point.x == rate).copied();
+    let first = |name: &str| of(name, *rates.first()?)?.paced_cpu_us;
+    let mut names = distinct(points.iter().map(|point| point.name.as_str()));
+    names.sort_by(|a, b| first(a).unwrap_or(f64::MAX).total_cmp(&first(b).unwrap_or(f64::MAX)));
+    let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in names {
+        let cell = |rate: &u64| match of(name, *rate) {
+            Some(point) if point.overloaded => String::from("overloaded"),
+            point => or_nothing(point.and_then(|point| point.paced_cpu_us).map(|cpu| format!("{cpu:.2}"))),
+        };
+        table.row([name.to_owned()].into_iter().chain(rates.iter().map(cell)).collect());
+    }
+    table
+}
+
 fn growth_table(growth: &[&Growth]) -> Table {
     let law = |Growth { axis, law, curve, .. }: &Growth| match law {
         Law::Power => format!("{axis}^{:.2}", curve.b),
@@ -169,6 +192,9 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
         let growth: Vec<&Growth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
         if !points.is_empty() {
             tables.push((format!("{axis}: points"), points_table(axis, &points)));
+        }
+        if axis == Axis::Rate && !points.is_empty() {
+            tables.push((format!("{axis}: CPU per request"), cost_table(&points)));
         }
         if !growth.is_empty() {
             tables.push((format!("{axis}: growth"), growth_table(&growth)));

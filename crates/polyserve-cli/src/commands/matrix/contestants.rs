@@ -7,7 +7,9 @@ use polyserve::catalog::{Catalog, RepoEntry, ServerEntry, Tag};
 use polyserve::env::Settings;
 use polyserve_experiments::ladder::variant::Binary;
 use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
-use polyserve_experiments::matrix::{Candidate, DEBUG, DEBUG_VARIANT, Entrant, Origin};
+use polyserve_experiments::matrix::{
+    Candidate, DEBUG, DEBUG_VARIANT, Entrant, Origin, UNOPTIMISED, UNOPTIMISED_VARIANT,
+};
 use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::go::{self, PRINTING, SERVERS};
@@ -39,7 +41,7 @@ impl MatrixContestants<'_> {
         let repos = repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
         let mut candidates: Vec<Candidate> = Vec::new();
         let servers = self.servers(catalog);
-        let strategies = servers.iter().map(|name| name.strip_prefix(DEBUG).unwrap_or(name));
+        let strategies = servers.iter().map(|name| strategy(name).0);
         check_flags(self.settings, catalog, strategies)?;
         for name in servers {
             if name.starts_with(go::PREFIX) {
@@ -47,11 +49,14 @@ impl MatrixContestants<'_> {
                 candidates.push(Candidate::Go(server));
                 continue;
             }
-            let (is_debug, strategy) = name.strip_prefix(DEBUG).map_or((false, name.as_str()), |name| (true, name));
+            let (strategy, unoptimised) = strategy(&name);
             let entry = catalog.server(strategy)?;
             for repo in &repos {
                 let candidate = self.ours(entry, repo, pools)?;
-                candidates.push(if is_debug { without_optimisation(candidate, strategy) } else { candidate });
+                candidates.push(match unoptimised {
+                    Some(prefix) => without_optimisation(candidate, strategy, prefix),
+                    None => candidate,
+                });
             }
         }
         // A name that is given twice is one contestant.
@@ -108,14 +113,22 @@ impl MatrixContestants<'_> {
     }
 }
 
-/// The server, built without optimisation; it prints a line for each request. The lines are discarded.
-fn without_optimisation(candidate: Candidate, strategy: &str) -> Candidate {
+/// The strategy of a name, and the prefix of the name if it is a build without optimisation.
+fn strategy(name: &str) -> (&str, Option<&'static str>) {
+    let stripped = |prefix: &'static str| Some((name.strip_prefix(prefix)?, Some(prefix)));
+    stripped(DEBUG).or_else(|| stripped(UNOPTIMISED)).unwrap_or((name, None))
+}
+
+/// The server, built without optimisation. With the prefix [`DEBUG`] it prints a line for each request, which is discarded.
+fn without_optimisation(candidate: Candidate, strategy: &str, prefix: &str) -> Candidate {
+    let prints = prefix == DEBUG;
     match candidate {
         Candidate::Ready(mut entrant) => {
-            entrant.name = format!("{DEBUG}{}", entrant.name);
-            entrant.origin.variant = DEBUG_VARIANT.into();
+            entrant.name = format!("{prefix}{}", entrant.name);
+            entrant.origin.variant = if prints { DEBUG_VARIANT } else { UNOPTIMISED_VARIANT }.into();
             for (_, launch) in &mut entrant.pools {
-                launch.args.extend(["--service=entity", "--print=/dev/null"].map(Into::into));
+                launch.args.push("--service=entity".into());
+                launch.args.extend(prints.then(|| "--print=/dev/null".into()));
             }
             Candidate::Debug(entrant, Binary::with(strategy))
         }

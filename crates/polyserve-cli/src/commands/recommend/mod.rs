@@ -3,6 +3,7 @@
 mod args;
 mod ask;
 mod capacity;
+mod predict;
 
 use std::fs;
 use std::path::Path;
@@ -73,6 +74,8 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let of_comparison = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
     let mut record = Journal::named(args.out.as_deref(), COMPARISON, &of_comparison)?;
+    let predicted = predict::predictions(args, &workload, &set.candidates, &comparison.instrument, &mut journal)?;
+    comparison.notes = predicted.iter().map(|predicted| predicted.to_string().trim_end().to_owned()).collect();
     let records = experiment::run(&mut comparison, &of_comparison, &mut record, &session.stop)?;
     let settings: Vec<(String, Vec<String>)> =
         comparison.contestants.iter().map(|one| (one.name.clone(), flags_of(one))).collect();
@@ -87,6 +90,9 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         time_was_up: time_was_up.load(Ordering::Acquire),
     };
     let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
+    if let Some(predicted) = predicted {
+        recommendation.add_predictions(predicted);
+    }
     let chosen = recommendation.choice.as_ref().map(|choice| choice.candidate.name());
     let chosen = comparison.contestants.iter().find(|one| Some(&one.name) == chosen.as_ref());
     if let Some(chosen) = chosen.filter(|_| has_capacity && !session.stop.is_begun()) {

@@ -6,6 +6,7 @@ use polyserve::config::MAX_WORKERS;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::scale::experiment::Target;
+use polyserve_lab::scale::report::CONNECTION_EACH;
 use polyserve_lab::scale::{Axis, PointSettings};
 use polyserve_lab::stores::StoreWorkload;
 use polyserve_load::{Dist, Mix};
@@ -37,6 +38,13 @@ pub(crate) struct ScaleArgs {
     /// such as typed/dashmap. [default: sharded and the program's own repos; in process all repos and all bare maps]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
+    /// On the axis of rates: foreign servers too, separated by commas, or all, as in polyserve compare. They are built
+    /// first.
+    #[arg(long, value_name = "P,...", value_delimiter = ',', conflicts_with = "in_process")]
+    pub(super) peers: Vec<String>,
+    /// On the axis of rates: a connection for each request. The rates are per cent of null_accept's throughput.
+    #[arg(long, conflicts_with = "in_process")]
+    pub(super) no_keepalive: bool,
     /// Measure repos and bare maps without HTTP: threads call get, put and remove.
     #[arg(long, conflicts_with_all = ["servers", "mix", "server_cores", "client_cores"])]
     pub(super) in_process: bool,
@@ -138,7 +146,7 @@ impl ScaleArgs {
         slice: Duration,
     ) -> anyhow::Result<Value> {
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
-        Ok(json!({
+        let mut plan = json!({
             "contestants": once(targets.iter().map(|target| &target.name)),
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),
@@ -146,6 +154,10 @@ impl ScaleArgs {
             "rounds": self.rounds(),
             "slice_s": slice.as_secs_f64(),
             "settings": self.config.given()?,
-        }))
+        });
+        if self.no_keepalive {
+            plan[CONNECTION_EACH] = json!(true);
+        }
+        Ok(plan)
     }
 }

@@ -1,15 +1,17 @@
 //! The servers that `polyserve scale` measures, and their places on the axes.
 
+use polyserve::Shutdown;
 use polyserve::catalog::{Catalog, Tag};
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::Absent;
+use polyserve_lab::launch::foreign::{self, Foreign, ForeignSources};
 use polyserve_lab::limits;
 use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::Key;
 use polyserve_lab::scale::{Axis, PointSettings};
 
-use super::super::entrants::{ServerLaunches, left_out};
+use super::super::entrants::{ServerLaunches, foreign_servers, left_out};
 use super::super::names::{full_names, repo_names, tagged_or_own};
 use super::super::room;
 use super::args::ScaleArgs;
@@ -34,6 +36,12 @@ impl ServerTargets<'_> {
     /// The axes and their points. If descriptors allow fewer connections, the log has a warning.
     pub(super) fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
         let mut axes = self.args.axes(&Axis::ALL, |axis| self.usual_points(axis))?;
+        let of_rates = [("--no-keepalive", self.args.no_keepalive), ("--peers", !self.args.peers.is_empty())];
+        if let Some((flag, _)) = of_rates.iter().find(|(_, is_given)| *is_given)
+            && axes.iter().any(|(axis, _)| *axis != Axis::Rate)
+        {
+            return Err(Misuse(format!("{flag} is for --axis rate alone")));
+        }
         for (axis, points) in &mut axes {
             let most = (self.settings.config.max_body / OF_BODY) as u64;
             match axis {
@@ -87,7 +95,44 @@ impl ServerTargets<'_> {
         points.dedup();
     }
 
-    /// All contestants at all points, and the points that are left out.
+    /// The foreign servers at all points, and those that are left out. Builds them.
+    pub(super) fn foreign(
+        &self,
+        axes: &[(Axis, Vec<u64>)],
+        allocator: &str,
+        stop: &Shutdown,
+    ) -> Result<(Vec<Target>, Vec<Absent<Key>>), Misuse> {
+        let (named, is_all) = foreign_servers(&self.args.peers)?;
+        let is_asked = |server: &Foreign| is_all || named.contains(server);
+        let asked: Vec<Foreign> = Foreign::all().into_iter().filter(is_asked).collect();
+        let place = self.args.base(self.settings.config.workers);
+        let (mut targets, mut absent) = (Vec::new(), Vec::new());
+        let points = || axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x)));
+        for program in foreign::build(&asked, ForeignSources::default(), allocator, stop) {
+            let (server, name) = (program.server, program.server.title());
+            let bound = match server {
+                Foreign::Go(go) if !self.args.no_keepalive => go.max_concurrent(place.workers),
+                _ => None,
+            };
+            let launch = match bound.filter(|max| *max < place.connections) {
+                Some(max) => Err(format!("it serves {max} connections at a time")),
+                None if !server.keeps_entities() => Err(String::from("it stores no entities")),
+                None => program.launch(place.workers),
+            };
+            for (axis, x) in points() {
+                match &launch {
+                    Ok(launch) => targets.push(Target { axis, x, name: name.clone(), place, launch: launch.clone() }),
+                    Err(why) => {
+                        let is_excused = program.is_absent || !named.contains(&server);
+                        absent.push(left_out(Key { axis, x, name: name.clone(), round: 0 }, why, is_excused));
+                    }
+                }
+            }
+        }
+        Ok((targets, absent))
+    }
+
+    /// All contestants of the catalog at all points, and the points that are left out.
     pub(super) fn targets(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Target>, Vec<Absent<Key>>)> {
         let (args, catalog) = (self.args, self.catalog);
         let tag = if args.quick { Tag::QuickScale } else { Tag::Scale };

@@ -22,15 +22,20 @@ use super::{Comparison, calibration};
 use crate::experiment::{Failed, Records};
 use crate::statistics::{Estimate, Interval, middle, tie_band};
 
+mod intervals;
 mod row;
 mod void;
 
+pub use intervals::Intervals;
+pub(super) use intervals::is_sure;
 pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void};
 use void::Pair;
 pub use void::{LEAST_THROUGHPUT, MOST_LATENCY};
 
 /// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
 const MOST_BEHIND: f64 = 0.01;
+/// The field of the description of a run that may end after any round.
+pub(super) const STOPS_WHEN_SURE: &str = "stops_when_sure";
 /// The `kind` of a ranking's line in records of format 2 and earlier.
 const RANKING: &str = "ranking";
 
@@ -57,6 +62,15 @@ pub struct Ranking {
     pub others: Option<f64>,
     /// Whether the run was ended early.
     pub interrupted: bool,
+    /// Whether the run could end after any round.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stops_when_sure: bool,
+}
+
+/// Old rankings lack the field.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// The bands of ties; none without the baseline's second entry.
@@ -150,6 +164,9 @@ impl Ranking {
         let mut failed: Vec<Failed<Key>> = records.absences().map(Failed::new).collect();
         failed.sort_by_key(|failed| place(&failed.key.name));
         let others = records.facts::<OtherProcesses>(OTHERS)?.pop();
+        let seed = records.header.environment.seed;
+        let stops_when_sure = plan[STOPS_WHEN_SURE] == true;
+        let intervals = if stops_when_sure { Intervals::AnyRounds } else { Intervals::FixedRounds { seed } };
         Ok(Self {
             baseline: baseline.map_or_else(String::new, |(name, _)| name.clone()),
             asked: plan["asked"].as_str().unwrap_or_default().to_owned(),
@@ -158,21 +175,28 @@ impl Ranking {
             failed,
             others: others.map(|others| others.share),
             interrupted: records.is_interrupted(),
-            ..Self::new(&entries(records)?, kept, records.header.environment.seed)
+            stops_when_sure,
+            ..Self::new(&entries(records)?, kept, intervals)
         })
     }
 
     /// Ranks `entries`. `kept` is the number of connections of each, if connections are kept.
-    pub fn new(entries: &[RankingEntry<'_>], kept: Option<usize>, seed: u64) -> Self {
+    pub fn new(entries: &[RankingEntry<'_>], kept: Option<usize>, intervals: Intervals) -> Self {
         let mut rows: Vec<RankingRow> = entries.iter().map(|entry| RankingRow::new(entry, kept)).collect();
         let of = |wanted: Role| entries.iter().position(|entry| entry.role == wanted);
         let pair = |own: usize, other: usize| {
-            let estimate = |figure| Estimate::of(&ratios(&entries[own], &entries[other], figure), seed);
+            let estimate = |figure| intervals.estimate(&ratios(&entries[own], &entries[other], figure));
             Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
         };
-        let baseline = of(Role::Baseline);
-        let same = baseline.zip(of(Role::Same)).map(|(base, same)| pair(same, base));
-        let band = |same: Option<Estimate>| same.map(|same| tie_band(Some(&same)));
+        let (baseline, second) = (of(Role::Baseline), of(Role::Same));
+        let with_baseline = |own: usize, base: usize| {
+            let second = second.map(|second| &entries[second]);
+            let ratios = |figure| intervals.of_baseline(&entries[own], &entries[base], second, figure);
+            let estimate = |figure| intervals.estimate(&ratios(figure));
+            Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
+        };
+        let same = baseline.zip(second).map(|(base, same)| with_baseline(same, base));
+        let band = |same: Option<Estimate>| same.map(|same| intervals.band(&same));
         let bands = Bands {
             throughput: band(same.as_ref().and_then(|same| same.throughput)),
             cost: band(same.as_ref().and_then(|same| same.cost)),
@@ -184,7 +208,7 @@ impl Ranking {
         let alone = rows.clone();
         for (own, row) in rows.iter_mut().enumerate() {
             if let Some(base) = baseline {
-                let pair = pair(own, base);
+                let pair = with_baseline(own, base);
                 row.throughput = compared(pair.throughput, bands.throughput);
                 row.cost = compared(pair.cost, bands.cost);
                 row.p99 = pair.p99;
@@ -210,6 +234,7 @@ impl Ranking {
             failed: Vec::new(),
             others: None,
             interrupted: false,
+            stops_when_sure: false,
         }
     }
 }

@@ -2,6 +2,8 @@ use super::*;
 use crate::compare::sample::tests::latency;
 use crate::statistics::Verdict;
 
+const FIXED: Intervals = Intervals::FixedRounds { seed: 1 };
+
 /// A measurement with this throughput and this p99 in microseconds.
 fn measurement(speed: f64, p99: u64) -> Measurement {
     Measurement {
@@ -53,7 +55,7 @@ fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
         entry(base, drift(1000.0)),
         entry(fast, drift(1100.0)),
     ];
-    let ranking = Ranking::new(&entries, Some(64), 1);
+    let ranking = Ranking::new(&entries, Some(64), FIXED);
     let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["fast", "base", "slow", "base again", "null"]);
     let verdicts: Vec<_> = ranking.rows.iter().map(|row| row.throughput.unwrap().verdict).collect();
@@ -71,7 +73,7 @@ fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
 fn without_the_second_entry_of_the_baseline_nothing_is_different() {
     let (base, fast) = (("base", Role::Baseline), ("fast", Role::Ranked));
     let rounds = |speed| speeds(speed).map(|speed| measurement(speed, 100));
-    let ranking = Ranking::new(&[entry(base, rounds(1000.0)), entry(fast, rounds(5000.0))], Some(64), 1);
+    let ranking = Ranking::new(&[entry(base, rounds(1000.0)), entry(fast, rounds(5000.0))], Some(64), FIXED);
     assert_eq!(ranking.rows[0].throughput.unwrap().verdict, Verdict::Tie);
     assert!(ranking.bands.throughput.is_none());
 }
@@ -85,9 +87,45 @@ fn rounds_that_one_of_both_lacks_are_left_out() {
     ];
     entries[1].rounds[3] = None;
     entries[1].rounds.truncate(10);
-    let ranking = Ranking::new(&entries, Some(64), 1);
+    let ranking = Ranking::new(&entries, Some(64), FIXED);
     let other = ranking.rows.iter().find(|row| row.name == "other").unwrap().throughput.unwrap();
     assert_eq!((other.estimate.rounds, other.verdict), (9, Verdict::TooFewRounds));
+}
+
+/// Each entry of the baseline is as far from their mean as the other. A difference needs an interval without 1.
+#[test]
+fn a_ranking_that_may_end_early_has_both_entries_of_the_baseline_as_its_baseline() {
+    let roles = [("base", Role::Baseline), ("same", Role::Same), ("own", Role::Ranked)];
+    // The entries differ by 4 % in turn, so neither is faster.
+    let noisy = |speed: f64, sign: f64| {
+        (0..12).map(move |round| measurement(speed * 1.02_f64.powf(if round % 2 == 0 { sign } else { -sign }), 100))
+    };
+    let of = |speed: f64, rounds: usize| {
+        let speeds = [(1000.0, 1.0), (1000.0, -1.0), (speed, 0.0)];
+        let entries =
+            roles.iter().zip(speeds).map(|(role, (speed, sign))| entry(*role, noisy(speed, sign).take(rounds)));
+        entries.collect::<Vec<_>>()
+    };
+    let verdict = |entries: &[RankingEntry<'_>]| {
+        let ranking = Ranking::new(entries, Some(64), Intervals::AnyRounds);
+        let own = ranking.rows.iter().find(|row| row.name == "own").unwrap().throughput.unwrap();
+        (own.verdict, (own.estimate.ratio * 1000.0).round())
+    };
+    for (speed, rounds, expected, sure) in [
+        (900.0, 12, Verdict::Slower, true),
+        (1100.0, 10, Verdict::Faster, true),
+        (1100.0, 9, Verdict::TooFewRounds, false),
+        (1000.0, 12, Verdict::Tie, false),
+    ] {
+        let entries = of(speed, rounds);
+        assert_eq!(verdict(&entries), (expected, speed), "{speed}");
+        assert_eq!(is_sure(&entries), sure, "{speed} in {rounds} rounds");
+    }
+    // A second entry that is always slower than the first one: nothing is sure.
+    let mut entries = of(900.0, 12);
+    entries[1] = entry(roles[1], speeds(800.0).map(|speed| measurement(speed, 100)));
+    assert_eq!(verdict(&entries).0, Verdict::Tie);
+    assert!(!is_sure(&entries));
 }
 
 /// The row of "own" compared with "base", each changed.
@@ -102,7 +140,7 @@ fn changed(own: &dyn Fn(&mut Measurement), base: &dyn Fn(&mut Measurement)) -> R
         rounds.collect::<Vec<_>>().into_iter()
     };
     let entries = [entry(contestants[0], rounds(base)), entry(contestants[1], rounds(own))];
-    let rows = Ranking::new(&entries, Some(64), 1).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
     rows.into_iter().find(|row| row.name == "own").unwrap()
 }
 
@@ -160,7 +198,7 @@ fn a_p99_with_an_interval_that_reaches_too_high_is_undecided() {
     let (base, own) = (("base", Role::Baseline), ("own", Role::Ranked));
     let late = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 200 } else { 105 }));
     let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, late)];
-    let rows = Ranking::new(&entries, Some(64), 1).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
     let row = rows.iter().find(|row| row.name == "own").unwrap();
     let p99 = row.p99.unwrap();
     assert!(p99.ratio > MOST_LATENCY && p99.interval.low < MOST_LATENCY, "{p99:?}");
@@ -168,7 +206,7 @@ fn a_p99_with_an_interval_that_reaches_too_high_is_undecided() {
     assert_eq!(row.cost_void, undecided);
     let early = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 115 } else { 105 }));
     let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, early)];
-    let rows = Ranking::new(&entries, Some(64), 1).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
     assert!(rows.iter().all(|row| row.cost_void.is_none()), "{rows:?}");
 }
 
@@ -185,7 +223,7 @@ fn rounds_without_an_answer_are_the_worst() {
     });
     let like_base = || (0..12).map(|_| measurement(1000.0, 100));
     let entries = [entry(base, like_base()), entry(("same", Role::Same), like_base()), entry(own, silent)];
-    let rows = Ranking::new(&entries, Some(64), 1).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
     assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["base", "own", "same"]);
     let (throughput, p99) = (rows[1].throughput.unwrap(), rows[1].p99.unwrap());
     assert_eq!((throughput.estimate.ratio, throughput.estimate.rounds), (0.0, 12));
@@ -221,7 +259,7 @@ fn a_cost_with_a_saturated_client_is_marked_and_kept() {
         })
     };
     let entries = [entry(base, rounds(1.0)), entry(own, rounds(1.1)), entry(null, rounds(1.0))];
-    let ranking = Ranking::new(&entries, None, 1);
+    let ranking = Ranking::new(&entries, None, FIXED);
     let row = ranking.rows.iter().find(|row| row.name == "own").unwrap();
     let [share] = row.shares.as_slice() else { panic!("{row:?}") };
     assert!((share.cost.unwrap().ratio - 1.1).abs() < 1e-9 && share.cost.unwrap().interval.contains(1.1));

@@ -117,6 +117,7 @@ fn ranking(rows: Vec<RankingRow>) -> Ranking {
         failed: Vec::new(),
         others: None,
         interrupted: false,
+        stops_when_sure: false,
     }
 }
 

@@ -1,6 +1,7 @@
 use super::super::workload::tests::workload;
 use super::*;
 use crate::compare::Measurement;
+use crate::compare::ranking::Intervals;
 use crate::compare::sample::tests::latency;
 use crate::experiment::again;
 
@@ -47,7 +48,7 @@ fn of_rounds(
             RankingEntry { name: name.clone(), role: *role, bound: None, rounds }
         })
         .collect();
-    let ranking = Ranking::new(&entries, None, 0);
+    let ranking = Ranking::new(&entries, None, Intervals::FixedRounds { seed: 0 });
     let settings: Vec<(String, Vec<String>)> =
         candidates.iter().map(|one| (one.name(), vec![String::from("--queue=7")])).collect();
     let workload = Workload { p99_goal_ms: goal_ms, ..workload() };

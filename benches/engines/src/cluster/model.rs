@@ -1,0 +1,234 @@
+//! A model of throughput, latency, memory and cost against nodes, fitted to a recorded measurement. It writes the tables of
+//! docs/SCALING.md.
+//!
+//! * A request costs each part the processor time that was measured. Servers share no state, so they add up, and so do the
+//!   masters of a sharded engine.
+//! * In a queue with random arrivals, latency grows with 1 / (1 - utilisation). The factor is fitted at a half of the rate, and
+//!   checked at four fifths.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use super::figures::{Row, read};
+use crate::Failure;
+
+const PAGE: &str = "docs/SCALING.md";
+const BEGIN: &str = "<!-- tables of ";
+const END: &str = "<!-- end -->";
+
+/// The share of reads.
+const READS: f64 = 0.95;
+/// The planned utilisation of a core.
+const UTILISATION: f64 = 0.6;
+/// The largest machine of the model: its cores, and its memory for entities in bytes.
+const CORES: f64 = 64.0;
+const MEMORY: f64 = 256e9;
+/// The price of a core for an hour, in dollars.
+const PRICE: f64 = 0.04;
+/// etcd's guide to performance: linearizable reads and writes a second of three members with 8 cores each.
+const ETCD_READS: f64 = 141_578.0;
+const ETCD_WRITES: f64 = 50_104.0;
+/// etcd's guide to limits: the suggested maximum size of a database in bytes.
+const ETCD_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
+/// The specification of Redis Cluster: the maximum number of nodes for which it is designed.
+const REDIS_NODES: f64 = 1_000.0;
+/// PostgreSQL's limits: the maximum size of a table in bytes.
+const POSTGRES_BYTES: f64 = 32.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0;
+
+/// Writes the tables of the record in `directory` into the page, or compares them with the page.
+pub(crate) fn splice(directory: &Path, check: bool) -> Result<(), Failure> {
+    let tables = tables(&read(directory)?)?;
+    let page = fs::read_to_string(PAGE).map_err(|error| format!("{PAGE}: {error}"))?;
+    let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("{PAGE} has no {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).ok_or_else(|| format!("{PAGE} has no {END}"))?;
+    let wanted = format!("{before}{BEGIN}{} -->\n{tables}{END}{after}", directory.display());
+    if check && wanted != page {
+        return Err(format!("{PAGE} has other tables than {}", directory.display()).into());
+    }
+    Ok(fs::write(PAGE, wanted)?)
+}
+
+/// The costs of a repo for the mix of requests.
+struct Step<'a> {
+    get: &'a Row,
+    put: &'a Row,
+}
+
+impl Step<'_> {
+    fn mixed(&self, of: impl Fn(&Row) -> f64) -> f64 {
+        READS * of(self.get) + (1.0 - READS) * of(self.put)
+    }
+
+    fn server_us(&self) -> f64 {
+        self.mixed(|row| row.server_us)
+    }
+
+    fn engine_us(&self) -> f64 {
+        self.mixed(|row| row.engine_us)
+    }
+
+    /// The cores of the servers and of the engine for a rate.
+    fn cores(&self, rate: f64) -> (f64, f64) {
+        let cores = |us: f64| (rate * us / 1e6 / UTILISATION).ceil();
+        (cores(self.server_us()), cores(self.engine_us()))
+    }
+
+    /// What the step needs at a rate, apart from cores.
+    fn limit(&self, rate: f64) -> String {
+        let (servers, engine) = self.cores(rate);
+        match self.get.repo.as_str() {
+            "memory" | "durable" if servers > CORES => format!("more than one machine of {CORES:.0} cores"),
+            "memory" | "durable" => String::from("one machine"),
+            "etcd" => {
+                let clusters = (rate * READS / ETCD_READS).max(rate * (1.0 - READS) / ETCD_WRITES) / UTILISATION;
+                match clusters.ceil() {
+                    1.0 => String::from("one cluster"),
+                    clusters => format!("{clusters:.0} clusters, each with a part of the ids"),
+                }
+            }
+            "redis_cluster" if engine > REDIS_NODES => format!("more than {REDIS_NODES:.0} nodes"),
+            "redis_cluster" => format!("{:.0} masters of one core, and replicas", engine.max(3.0)),
+            _ if engine > CORES => format!("more than one primary of {CORES:.0} cores"),
+            _ => String::from("one primary"),
+        }
+    }
+
+    /// Where a billion entities fit.
+    fn billion(&self) -> String {
+        let bytes = self.get.bytes_per_entity * 1e9;
+        match self.get.repo.as_str() {
+            "memory" | "durable" if bytes <= MEMORY => String::from("one machine"),
+            "memory" | "durable" => format!("more than the {} of one machine", gigabytes(MEMORY)),
+            "etcd" => format!("{:.0} clusters of {}", (bytes / ETCD_BYTES).ceil(), gigabytes(ETCD_BYTES)),
+            "redis_cluster" => {
+                let masters = (bytes / (MEMORY / 8.0)).ceil();
+                format!("{masters:.0} masters with {} each, and their replicas", gigabytes(MEMORY / 8.0))
+            }
+            _ if bytes <= POSTGRES_BYTES => String::from("one table"),
+            _ => String::from("more than one table"),
+        }
+    }
+}
+
+fn tables(rows: &[Row]) -> Result<String, Failure> {
+    let mut steps = Vec::new();
+    for get in rows.iter().filter(|row| row.request == "GET") {
+        let put = rows.iter().find(|row| row.request == "PUT" && row.repo == get.repo);
+        steps.push(Step { get, put: put.ok_or_else(|| format!("{} has no PUT", get.repo))? });
+    }
+    let mut text = String::new();
+    measured(&steps, &mut text)?;
+    expected(&steps, &mut text)?;
+    latencies(&steps, &mut text)?;
+    sizes(&steps, &mut text)?;
+    costs(&steps, &mut text)?;
+    Ok(text)
+}
+
+fn measured(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+    text.push_str("\nMeasured: 256 connections, one core for the server.\n\n");
+    text.push_str("| repo | GET/s | PUT/s | server CPU, GET (us) | PUT (us) | engine CPU, GET (us) | PUT (us) |\n");
+    text.push_str("|---|---:|---:|---:|---:|---:|---:|\n");
+    for Step { get, put } in steps {
+        let engine = |us: f64| if is_in_process(&get.repo) { String::from("-") } else { format!("{us:.0}") };
+        writeln!(
+            text,
+            "| `{}` | {} | {} | {:.0} | {:.0} | {} | {} |",
+            get.repo,
+            count(get.per_s),
+            count(put.per_s),
+            get.server_us,
+            put.server_us,
+            engine(get.engine_us),
+            engine(put.engine_us)
+        )?;
+    }
+    Ok(())
+}
+
+fn expected(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+    text.push_str("\nGETs by the client library alone, and the share of 1 / (1/E + 1/M) over HTTP.\n\n");
+    text.push_str("| repo | alone, E (GET/s) | over HTTP (GET/s) | share | threads with 1 connection | with 256 |\n");
+    text.push_str("|---|---:|---:|---:|---:|---:|\n");
+    for Step { get, .. } in steps.iter().filter(|step| !is_in_process(&step.get.repo)) {
+        let Row { repo, alone_per_s, per_s, share, threads_before, threads_during, .. } = get;
+        let [alone, over] = [alone_per_s, per_s].map(|rate| count(*rate));
+        writeln!(text, "| `{repo}` | {alone} | {over} | {share:.2} | {threads_before:.0} | {threads_during:.0} |")?;
+    }
+    Ok(())
+}
+
+fn latencies(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+    text.push_str("\nThe p99 of a GET with random arrivals. The model is fitted to the first column.\n\n");
+    text.push_str(
+        "| repo | at 1/2 of the rate (ms) | at 4/5, model (ms) | at 4/5, measured (ms) | at 9/10, model (ms) |\n",
+    );
+    text.push_str("|---|---:|---:|---:|---:|\n");
+    for Step { get, .. } in steps {
+        let Row { repo, p99_half_ms, p99_most_ms, .. } = get;
+        let at = |utilisation: f64| p99_half_ms * 0.5 / (1.0 - utilisation);
+        writeln!(text, "| `{repo}` | {p99_half_ms:.1} | {:.1} | {p99_most_ms:.1} | {:.1} |", at(0.8), at(0.9))?;
+    }
+    Ok(())
+}
+
+fn sizes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+    text.push_str("\nA billion entities of 15 characters. For each entity, as measured: bytes in the process, on the disk, or in\n");
+    text.push_str("the engine without its replicas.\n\n");
+    text.push_str("| repo | for each entity (B) | for a billion (GB) | fits |\n|---|---:|---:|---|\n");
+    for step in steps {
+        let Row { repo, bytes_per_entity: bytes, .. } = step.get;
+        writeln!(text, "| `{repo}` | {} | {} | {} |", count(*bytes), count(*bytes), step.billion())?;
+    }
+    Ok(())
+}
+
+fn costs(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+    writeln!(
+        text,
+        "\nCores at {:.0} % utilisation with {:.0} % reads, and the cost of a million requests at {PRICE} dollars for a core and hour.\n",
+        UTILISATION * 100.0,
+        READS * 100.0
+    )?;
+    text.push_str("| repo | requests/s | server cores | engine cores | needs | core-seconds for a million | dollars for a million |\n");
+    text.push_str("|---|---:|---:|---:|---|---:|---:|\n");
+    for step in steps {
+        for rate in [1e4, 1e5, 1e6] {
+            let (servers, engine) = step.cores(rate);
+            let seconds = (step.server_us() + step.engine_us()) / UTILISATION;
+            writeln!(
+                text,
+                "| `{}` | {} | {} | {} | {} | {seconds:.0} | {:.4} |",
+                step.get.repo,
+                count(rate),
+                count(servers),
+                if is_in_process(&step.get.repo) { String::from("-") } else { count(engine) },
+                step.limit(rate),
+                seconds / 3600.0 * PRICE
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn is_in_process(repo: &str) -> bool {
+    repo == "memory" || repo == "durable"
+}
+
+fn gigabytes(bytes: f64) -> String {
+    format!("{:.0} GB", bytes / 1e9)
+}
+
+/// A number with separators.
+fn count(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

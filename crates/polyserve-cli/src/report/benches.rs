@@ -1,0 +1,95 @@
+//! The record of `cargo bench`: a table for each group of benchmarks, and one of the servers in the benches' own process.
+
+use polyserve_lab::experiment::distinct;
+use polyserve_lab::experiment::known::Recorded;
+use polyserve_lab::journal::of_kind;
+use polyserve_report::figures::count;
+use polyserve_report::{Summary, Table};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The time of an operation of a benchmark.
+#[derive(Debug, Deserialize)]
+struct BenchLine {
+    group: String,
+    bench: String,
+    ns: f64,
+    low_ns: f64,
+    high_ns: f64,
+}
+
+/// A server under a shape of load. The client is in the same process.
+#[derive(Debug, Deserialize)]
+struct ServerLine {
+    shape: String,
+    server: String,
+    requests_per_s: f64,
+    requests_per_cpu_s: f64,
+    client_cores: f64,
+    server_cores: f64,
+}
+
+/// The tables of the lines.
+pub(super) fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
+    let benches: Vec<BenchLine> = of_kind(lines, "bench")?;
+    let servers: Vec<ServerLine> = of_kind(lines, "server")?;
+    let mut tables = Vec::new();
+    for group in distinct(benches.iter().map(|bench| bench.group.as_str())) {
+        let mut own: Vec<&BenchLine> = benches.iter().filter(|bench| bench.group == group).collect();
+        own.sort_by(|one, other| one.ns.total_cmp(&other.ns));
+        let table = Table::of_columns(
+            &own,
+            &[
+                ("benchmark", &|bench| bench.bench.clone()),
+                ("ns/operation, median", &|bench| time(bench.ns)),
+                ("95 %", &|bench| format!("[{}, {}]", time(bench.low_ns), time(bench.high_ns))),
+            ],
+        );
+        tables.push((group.to_owned(), table));
+    }
+    for shape in distinct(servers.iter().map(|server| server.shape.as_str())) {
+        let mut own: Vec<&ServerLine> = servers.iter().filter(|server| server.shape == shape).collect();
+        own.sort_by(|one, other| other.requests_per_s.total_cmp(&one.requests_per_s));
+        let table = Table::of_columns(
+            &own,
+            &[
+                ("server", &|server| server.server.clone()),
+                ("req/s", &|server| count(server.requests_per_s)),
+                ("req/server CPU s", &|server| count(server.requests_per_cpu_s)),
+                ("client (cores)", &|server| format!("{:.2}", server.client_cores)),
+                ("server (cores)", &|server| format!("{:.2}", server.server_cores)),
+            ],
+        );
+        tables.push((format!("servers in process: {shape}"), table));
+    }
+    Ok(Recorded { summary: Summary { tables, ..Summary::default() }, report: Value::Null, incomplete: None })
+}
+
+fn time(ns: f64) -> String {
+    if ns < 100.0 { format!("{ns:.2}") } else { count(ns) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn groups_and_servers_have_tables() {
+        let bench = |group: &str, bench: &str, ns: f64| json!({"kind": "bench", "group": group, "bench": bench, "ns": ns, "low_ns": ns - 1.0, "high_ns": ns + 1.0});
+        let server = json!({
+            "kind": "server", "shape": "get", "server": "smol", "requests_per_s": 5000.0, "requests_per_cpu_s": 9000.0,
+            "client_cores": 1.0, "server_cores": 0.5,
+        });
+        let lines =
+            [bench("repos/get", "slow", 1500.0), bench("repos/get", "fast", 15.5), bench("hash", "a", 2.0), server];
+        let tables = recorded(&lines).unwrap().summary.tables;
+        let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["repos/get", "hash", "servers in process: get"]);
+        let text = tables[0].1.markdown();
+        assert!(text.find("fast").unwrap() < text.find("slow").unwrap(), "{text}");
+        assert!(text.contains("| 1,500 | ") && text.contains("| 15.50 | "), "{text}");
+        assert!(tables[2].1.markdown().contains("| smol | 5,000 | 9,000 | 1.00 | 0.50 |"));
+    }
+}
