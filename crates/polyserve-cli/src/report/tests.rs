@@ -39,7 +39,7 @@ fn a_record_is_named_by_what_it_says_or_by_its_file() {
     let called = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
     write("notes.txt", "nothing");
     assert_eq!(Record::read(&said).unwrap().lines.len(), 2, "what was cut off is no line");
-    // In the order of the experiments, not of the files.
+    // The order is that of the experiments, not of the files.
     let names: Vec<String> = read(&[called, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
     assert_eq!(names, ["page", "compare", "compare"]);
     fs::create_dir(dir.join("day")).unwrap();

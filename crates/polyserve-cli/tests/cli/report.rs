@@ -59,7 +59,7 @@ fn claims_are_spliced_with_their_verdicts() {
     assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.contains(verdict))), "{said}");
 }
 
-/// As a run leaves it that was killed in the middle of a line.
+/// A run that is killed can leave half a line.
 #[test]
 fn a_run_that_was_cut_off_is_shown_and_marked() {
     let dir = place("page.jsonl", "");

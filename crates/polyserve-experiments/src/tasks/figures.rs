@@ -1,4 +1,4 @@
-//! What is said of an observation, and how it is computed from the times of its tasks.
+//! The figures of an observation, computed from the times of its tasks.
 //!
 //! Invariant: `cost = 1 - t d1 / sum(d)` and `profit = 1 - total / (t d1)`, as published; the standard deviation is the
 //! real one. The published overhead is divided: either a task waits for a core, or a core works for the task.

@@ -89,7 +89,7 @@ impl Runner {
         ran.map(|(ran, task)| ran.get().copied().with_context(|| format!("task {task} was not run"))).collect()
     }
 
-    /// Runs some of them, and waits until all of these have ended.
+    /// Runs the tasks in this range, and waits until all have ended.
     fn batch(&self, work: &Arc<Work>, tasks: Range<usize>) -> anyhow::Result<()> {
         match self {
             Self::Executor(executor) => execute(executor.as_ref(), work, tasks),

@@ -44,7 +44,7 @@ impl Cores {
         self.0.iter().copied().find(|core| !available.0.contains(core))
     }
 
-    /// Pins the calling thread to them.
+    /// Pins the calling thread to these cores.
     ///
     /// # Errors
     ///
