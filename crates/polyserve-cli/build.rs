@@ -31,8 +31,8 @@ fn main() {
     }
 }
 
-/// Returns the name of the cargo profile: of its directory, TARGET/PROFILE/build/PACKAGE/out. The variable PROFILE has the name
-/// of the profile that it inherits from.
+/// Returns the name of the cargo profile, from the path TARGET/PROFILE/build/PACKAGE/out. The variable PROFILE is no use: it
+/// has the name of the parent profile.
 fn profile() -> Option<String> {
     let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR")?);
     out.ancestors().nth(3)?.file_name()?.to_str().map(String::from)

@@ -1,4 +1,4 @@
-//! Every server setting as a flag, made from the list that its environment variable is made from.
+//! A flag for every server setting. Flags and environment variables are made from one list.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use polyserve::ServerConfig;
 use polyserve::env::{LISTEN, PUBLISHED_WORKERS, SETTINGS, Setting, SettingError, Settings};
 use serde_json::Value;
 
-/// The settings that flags have set, as text: what they say is [`Settings`]' business, wherever they come from.
+/// The settings that flags have set, as text. [`Settings`] parses them, like those of the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigArgs {
     flags: HashMap<&'static str, String>,
 }
 
 impl ConfigArgs {
-    /// The flags, then this process's environment, then the defaults.
+    /// Returns the settings: of the flags, then of this process's environment, then the defaults.
     pub(crate) fn settings(&self, listen: Option<&str>) -> Result<Settings, SettingError> {
         let flag = |name: &str| match name {
             LISTEN => listen.map(String::from),
@@ -33,12 +33,12 @@ impl ConfigArgs {
         Ok(given.map(|setting| (setting.name().to_owned(), Value::from(setting.show(&settings.config)))).collect())
     }
 
-    /// Takes the text of the setting `name` out, where its flag was given: for a command that reads more into it.
+    /// Removes the setting `name`, and returns its text if its flag was given: for a command that parses the text itself.
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         self.flags.remove(name)
     }
 
-    /// The flags that were given, as a command line has them.
+    /// Returns the given flags, as on a command line.
     pub(crate) fn flags(&self) -> Vec<String> {
         let given = SETTINGS.iter().filter_map(|setting| Some((setting.flag(), self.flags.get(setting.name())?)));
         given.map(|(flag, value)| format!("{flag}={value}")).collect()

@@ -1,5 +1,5 @@
-//! The `polyserve` command as a library: a program with strategies of its own adds them to the catalog, calls [`main`],
-//! and has every command for them too.
+//! The `polyserve` command as a library. A program adds its own strategies to the catalog and calls [`main`]. Every command
+//! then has them.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -17,9 +17,9 @@
 //! * `config_args`: the flags of the server settings.
 //! * `report`: a page of recorded runs, and their tables and charts in Markdown.
 //!
-//! Every command prints for people, and JSON with `--json`. The exit code is 0 if all is well, 1 if something failed, and
-//! 2 if the arguments ask for something impossible. An end by a signal is no failure, unless a contestant did wrong; but a
-//! trial passes only if it is whole.
+//! Every command prints text, and JSON with `--json`. The exit code is 0 after success, 1 after a failure, and 2 for
+//! invalid arguments. A run that a signal ends has not failed, unless a contestant gave a wrong answer. A trial passes only if
+//! it is complete.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -57,14 +57,14 @@ struct Cli {
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
-    /// What is logged on standard error: off, error, warn, info, debug or trace. [env: POLYSERVE_LOG] [default: warn]
+    /// The level of the log on standard error: off, error, warn, info, debug or trace. [env: POLYSERVE_LOG] [default: warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<LevelFilter>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List every server, repo, executor, service and reference, and what each promises.
+    /// List every server, repo, executor, service and reference, with its promises.
     List,
     /// Run a server until SIGINT or SIGTERM, then drain it.
     Serve(ServeArgs),
@@ -72,38 +72,38 @@ enum Command {
     Durable(DurableArgs),
     /// Write entity test data as CSV.
     Data(DataArgs),
-    /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
+    /// Send a load to an HTTP/1.1 server, verify every answer, and print throughput, latencies and CPU time.
     Load(LoadArgs),
-    /// Record what concurrent clients see of servers over repos, and check that it has an order: linearizability.
+    /// Record the answers to concurrent clients, and check them for linearizability.
     Check(CheckArgs),
     /// Rank servers and repos on this machine, with an interval for every ratio.
     Compare(CompareArgs),
-    /// Try out whether comparisons can be believed: a contestant against itself, and a contestant slowed on purpose.
+    /// Test the comparison: compare a contestant with itself, and with itself slowed on purpose.
     Trial(TrialArgs),
     /// Measure what many idle or slow connections cost servers and a good client.
     Crowd(CrowdArgs),
     /// Measure the published matrix: pools of every size against connections, GET and PUT, against the twins in Go.
     Matrix(MatrixArgs),
-    /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
+    /// Measure the published page that sometimes waits, with pools of every size.
     Page(PageArgs),
-    /// Ask for a workload, measure it here, and say which server and repo to use for it, and how.
+    /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
     Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
     Scale(ScaleArgs),
     /// Search the max rate at which each server answers 99 % of the requests within a time, under Poisson arrivals.
     Capacity(CapacityArgs),
-    /// Measure what the seam costs: bare maps and repos take turns at the same gets in one process.
+    /// Measure the cost of the repo trait: bare maps and repos take turns with the same gets in one process.
     Seam(SeamArgs),
-    /// Add one optimisation after the other, and measure what each gives: the published ladder, on our servers and on warp.
+    /// Add one optimisation after the other, and measure the gain of each, on servers of the catalog and on warp.
     Ladder(LadderArgs),
-    /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
+    /// Measure concurrent CPU tasks on every executor, on scoped threads, on rayon and in Go.
     Tasks(TasksArgs),
-    /// Run tasks as standard input asks for them: a contestant of `tasks`.
+    /// Run the tasks that standard input requests: a contestant of `tasks`.
     #[command(hide = true)]
     TaskRunner(RunnerArgs),
-    /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
+    /// Run the published stress scenario against a server, and verify every answer and the final state.
     Stress(StressArgs),
-    /// Make one HTML page of recorded runs, or splice tables of them into Markdown pages.
+    /// Write one HTML page of recorded runs, or splice their tables and charts into Markdown pages.
     Report(ReportArgs),
 }
 
@@ -124,8 +124,8 @@ pub fn main(catalog: Catalog) -> ExitCode {
     main_with_allocator(catalog, "as built")
 }
 
-/// [`main`], for a program that says what its allocator is, by one of the names in [`polyserve_lab::allocator`] or another: records of
-/// measurements note it.
+/// [`main`] for a program that names its allocator, such as by a name of [`polyserve_lab::allocator`]. Records contain the
+/// name.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
     BUILD.set();
@@ -135,7 +135,7 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output; that their reader has gone away is no error.
+            // Help and version go to standard output. A reader that closes its end is no error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -151,7 +151,7 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     }
 }
 
-/// What the build script noted.
+/// The commit and the profile, from the build script.
 const BUILD: Build = Build {
     rustc: option_env!("POLYSERVE_BUILT_BY"),
     profile: option_env!("POLYSERVE_BUILT_AS"),
@@ -224,7 +224,7 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
         }
         (None, _) => LevelFilter::WARN,
     };
-    // A program of its own may have started its own log before it called `main`; then that one stays.
+    // A program that has started its own log before it calls `main` keeps that log.
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
     let _ = log.with_writer(std::io::stderr).try_init();
     Ok(())

@@ -1,5 +1,5 @@
-//! The `polyserve` command, over the built-in catalog. Its allocator is the system's; `--features jemalloc` or
-//! `--features mimalloc` takes another for everything that it runs, and jemalloc where both are asked for.
+//! The `polyserve` command with the built-in catalog. Its allocator is the system's. The features `jemalloc` and `mimalloc`
+//! replace it; with both, jemalloc is used.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

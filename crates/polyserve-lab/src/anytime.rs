@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_number_on_a_side_that_rejects() {
-        // Capital of n of n: 2^n 60 / ((n + 3) (n + 4) (n + 5)). 8 of 8: 8.95; 9 of 9: 14.07; 10 of 10: 22.5.
+        // The capital after n of n rounds is 2^n 60 / ((n + 3) (n + 4) (n + 5)): 8.95 for n = 8, 14.07 for 9, 22.5 for 10.
         for (rounds, least) in [(1, None), (9, None), (10, Some(10)), (11, Some(11)), (50, Some(36))] {
             assert_eq!(least_on_a_side(rounds), least, "{rounds}");
         }

@@ -10,11 +10,12 @@
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
-//! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
-//! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
-//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios; `anytime`: after any number of rounds.
+//! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
+//! * [`launch`]: builds, starts and ends contestants. [`machine`]: cores, processes and the environment, from the kernel.
+//! * [`journal`]: what a run leaves behind. [`statistics`]: ratios, intervals and verdicts; `anytime`:
+//!   after any number of rounds.
 //! * [`fixtures`]: made-up values for tests of experiments.
-//! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: what the commands share.
+//! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

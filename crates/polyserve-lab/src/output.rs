@@ -63,7 +63,7 @@ pub fn quiet(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// A line that shows what is going on, as its prefix and message, and for how long. Where standard error is no terminal,
+/// A progress line with a prefix, a message and the elapsed time. If standard error is no terminal,
 /// nothing is drawn.
 pub fn spinner() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix}: {msg}");

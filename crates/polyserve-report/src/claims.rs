@@ -1,6 +1,6 @@
-//! What the authors of the published experiments said of them, held against what was measured here.
+//! Claims of the published experiments, with a verdict from the measurements here.
 //!
-//! Invariant: a verdict comes with the figure that says so; where what was measured does not tell, it is undecided.
+//! Invariant: a verdict has the figures that decide it. If no figure decides it, it is undecided.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 pub struct Claim {
     /// The experiment.
     pub experiment: String,
-    /// What is claimed, in one sentence.
+    /// The claim, in one sentence.
     pub claim: String,
     /// Whether it holds here.
     pub verdict: Verdict,
-    /// The figures that say so, or why there are none; with units.
+    /// The figures that decide it, with units; or why there are none.
     pub figure: String,
 }
 
-/// What is to be said of a claim.
+/// A verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -27,7 +27,7 @@ pub enum Verdict {
     Confirmed,
     /// It does not hold here.
     Refuted,
-    /// What was measured does not tell.
+    /// The measurement does not decide.
     Undecided,
 }
 

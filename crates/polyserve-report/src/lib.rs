@@ -2,7 +2,7 @@
 //!
 //! * [`Table`]: aligned columns, for people and in Markdown.
 //! * [`figures`]: numbers with separators and units.
-//! * [`Claim`]: what was published, and whether it holds here.
+//! * [`Claim`]: a published claim, and whether it holds here.
 //! * [`Summary`]: all of them of one experiment.
 //! * [`svg`]: charts as SVG files.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,9 +1,9 @@
-//! What an experiment tells, ready to be drawn.
+//! The result of an experiment as tables, charts, claims and CSV files.
 
 use crate::svg::Chart;
 use crate::{Claim, Table};
 
-/// What an experiment tells, ready to be drawn.
+/// The result of an experiment, in parts that reports draw.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Tables by their names.

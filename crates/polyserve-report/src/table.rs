@@ -49,18 +49,18 @@ impl Tone {
 }
 
 impl Table {
-    /// One of texts: columns are aligned left.
+    /// A table of texts: columns are aligned left.
     pub fn of_texts(header: &[&str]) -> Self {
         let rows = vec![header.iter().map(ToString::to_string).collect()];
         Self { rows, numbers: false, texts: Vec::new(), tones: HashMap::new() }
     }
 
-    /// One of numbers: all columns but the first are aligned right.
+    /// A table of numbers: all columns but the first are aligned right.
     pub fn of_numbers(header: &[&str]) -> Self {
         Self { numbers: true, ..Self::of_texts(header) }
     }
 
-    /// One of numbers with a row for each item.
+    /// A table of numbers with a row for each item.
     pub fn of_columns<T>(items: impl IntoIterator<Item = T>, columns: &[Column<'_, T>]) -> Self {
         let mut table = Self::of_numbers(&columns.iter().map(|(header, _)| *header).collect::<Vec<_>>());
         items.into_iter().for_each(|item| table.row(columns.iter().map(|(_, cell)| cell(&item)).collect()));
@@ -114,7 +114,7 @@ impl Table {
         &self.rows
     }
 
-    /// The table in Markdown, each line with its end. Whatever a cell says stays within it.
+    /// Returns the table in Markdown, with an end after each line. Cells are escaped, so they may contain any characters.
     pub fn markdown(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! `polyserve check`: whether what concurrent clients see of a server over a repo has an order.
+//! `polyserve check`: whether the answers to concurrent clients of a server over a repo are linearizable.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -19,37 +19,37 @@ use super::seed::SeedArgs;
 use super::session::on_signal;
 use crate::config_args::ConfigArgs;
 
-/// What `polyserve check` is told.
+/// The arguments of `polyserve check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The servers, with commas between them, or all.
+    /// The servers, separated by commas, or all.
     #[arg(long, visible_alias = "servers", value_name = "S,...", value_delimiter = ',', default_value = "pool_server")]
     server: Vec<String>,
-    /// The repos, with commas between them, or all: every server runs over each.
+    /// The repos, separated by commas, or all: every server runs over each.
     #[arg(long, visible_alias = "repos", value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repo: Vec<String>,
-    /// Operations of all clients together: half gets, three in ten puts, the rest removes. Two in three puts and
-    /// removes have a condition, except those sent to --url.
+    /// The number of operations of all clients together: 50 % gets, 30 % puts, 20 % removes. Two in three puts and
+    /// removes have a condition, except with --url.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MAX_OPERATIONS as u64))]
     ops: u64,
-    /// Clients at once, each with a connection.
+    /// The number of concurrent clients. Each has one connection.
     #[arg(long, value_name = "C", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
     clients: u32,
-    /// Keys, evenly drawn: the fewer, the more often clients meet.
+    /// The number of keys. With fewer keys, clients use the same key more often.
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     keys: u64,
     #[command(flatten)]
     random: SeedArgs,
-    /// Ask the repos in this process, without a server.
+    /// Check the repos in this process, without a server.
     #[arg(long, conflicts_with = "server")]
     in_process: bool,
     /// Check the server that listens at http://HOST:PORT instead; its entities with keys from -9000 on are removed.
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "repo", "in_process"])]
     url: Option<Url>,
-    /// Check what is in this file, one line of JSON an operation, and record nothing.
+    /// Check the recorded operations in this file, one line of JSON for each. No server is started.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "repo", "in_process", "url", "ops", "clients", "keys", "seed", "out"])]
     history: Option<PathBuf>,
-    /// Write what was recorded to this file, as --history takes it. Of one server over one repo.
+    /// Write the operations to this file, for --history. Only for one server over one repo.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ impl CheckArgs {
             return Err(Misuse(format!("--out takes one history, and {} would be recorded", subjects.len())).into());
         }
         if let Some(path) = &self.out {
-            // Before the recording, which may take minutes. What is there stays until then.
+            // Before the recording, which may take minutes. The file keeps its content until the recording ends.
             let opened = OpenOptions::new().append(true).create(true).open(path);
             opened.map_err(|error| Misuse(format!("--out {}: the file cannot be written: {error}", path.display())))?;
         }

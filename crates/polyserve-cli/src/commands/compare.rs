@@ -66,16 +66,16 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// End as soon as the throughput of each contestant differs from the baseline's, by intervals that hold after any number of
-    /// rounds; --rounds is then the max. Contestants that are alike take all rounds. [max by default: 50, also in a quick run]
+    /// rounds; --rounds is then the max. Contestants without a difference take all rounds. [max by default: 50, also in a quick run]
     #[arg(long)]
     stop_when_sure: bool,
-    /// How long a contestant is measured in a round, in slices of about 50 ms.
+    /// The time for which a contestant is measured in a round, in slices of about 50 ms.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
     slice: Duration,
-    /// How long a contestant is verified and warmed up before.
+    /// The time for verification and warm-up of a contestant.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
     warm_up: Duration,
-    /// Measure no latencies; costs do not count then.
+    /// Measure no latencies. The verdicts then ignore the CPU cost.
     #[arg(long)]
     no_latency: bool,
     /// Measure the baseline once more, made to waste this percentage of its CPU time per request: it must be found slower.

@@ -25,7 +25,7 @@ impl CoresArgs {
     }
 }
 
-/// The cores that were given; otherwise the first that the other side has not, if there is one.
+/// The given cores; without them, the first core that the other side does not use, if there is one.
 pub(crate) fn chosen(
     flag: &str,
     given: Option<&Cores>,

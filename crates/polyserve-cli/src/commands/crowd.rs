@@ -29,13 +29,13 @@ use crate::config_args::ConfigArgs;
 /// The arguments of `polyserve crowd`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CrowdArgs {
-    /// The servers, with commas between them. [default: all]
+    /// The servers, separated by commas. [default: all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// The repos, with commas between them.
+    /// The repos, separated by commas.
     #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repos: Vec<String>,
-    /// The behaviour of the crowd, with commas between. [default: all]
+    /// The behaviours of the crowd, separated by commas. [default: all]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     kind: Vec<CrowdKind>,
     /// The number of connections of the crowd; less if the limit on descriptors is lower. [default: 10000 idle, 500 slow; quick: 1000, 100]
@@ -47,7 +47,7 @@ pub(crate) struct CrowdArgs {
     /// The good client's requests a second with a slow crowd.
     #[arg(long, value_name = "R", default_value_t = 1000.0)]
     rate: f64,
-    /// How long the good client is measured before, during and after a slow crowd. [default: 12s, quick: 2s]
+    /// The time for which the good client is measured before, during and after a slow crowd. [default: 12s, quick: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
     /// The time between two bytes of a slow connection, or two reads of a slow reader.
@@ -57,10 +57,10 @@ pub(crate) struct CrowdArgs {
     /// Rounds with an idle crowd; fewer than 10 decide nothing. [default: 20, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
-    /// How long a slice of a round is. [default: 200ms, quick: 100ms]
+    /// The length of a slice of a round. [default: 200ms, quick: 100ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     slice: Option<Duration>,
-    /// How long a server is verified and warmed up before.
+    /// The time for verification and warm-up of a server.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
     warm_up: Duration,
     /// Smaller crowds and shorter times.

@@ -12,24 +12,24 @@ use polyserve_lab::output::quiet;
 
 use super::seed::SeedArgs;
 
-/// What `polyserve data` is told.
+/// The arguments of `polyserve data`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataArgs {
-    /// How many ids.
+    /// The number of ids.
     #[arg(long, value_name = "N")]
     count: u64,
     #[command(flatten)]
     random: SeedArgs,
-    /// The first id; the others follow.
+    /// The first id. The other ids follow it.
     #[arg(long, value_name = "ID", default_value_t = 0, allow_negative_numbers = true)]
     first_id: i64,
-    /// The updates in place of the new entities: two lines an id.
+    /// Write updates instead of new entities: two lines for each id.
     #[arg(long)]
     updates: bool,
-    /// Leave the line `id,description,value` out.
+    /// Omit the header line `id,description,value`.
     #[arg(long)]
     no_header: bool,
-    /// A file to write in place of standard output.
+    /// Write to this file instead of standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
     let end = last.ok_or_else(|| Misuse("--count ids from --first-id on go past the largest id".into()))?;
     match &args.out {
         None => {
-            // A reader that has seen enough, such as `head`, ends this quietly.
+            // A reader that closes its end, such as `head`, is no error.
             quiet(write(args, end, json, &mut BufWriter::new(io::stdout().lock())))?;
         }
         Some(path) => {

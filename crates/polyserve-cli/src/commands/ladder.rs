@@ -29,17 +29,17 @@ use crate::config_args::ConfigArgs;
 /// The arguments of `polyserve ladder`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LadderArgs {
-    /// Our servers that are measured, each with a ladder of its own, with commas between them, or none.
+    /// The built-in servers, separated by commas, or none. Each has its own ladder.
     #[arg(long, value_name = "S,...", value_delimiter = ',', default_values_t = servers())]
     servers: Vec<String>,
-    /// The servers of others that are measured: warp, or none.
+    /// The foreign servers: warp, or none.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_values = ["warp"])]
     peers: Vec<String>,
-    /// The references that all rungs are compared with, with commas between them, or none.
+    /// The references for all rungs, separated by commas, or none.
     /// [default: go-fasthttp,go-nethttp]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     against: Vec<String>,
-    /// The rungs above the lowest, with commas between them: thin-lto, lto, mimalloc (aside), jemalloc, pipeline-flush,
+    /// The rungs above the lowest, separated by commas: thin-lto, lto, mimalloc (aside), jemalloc, pipeline-flush,
     /// waker-array (aside), header-hash (aside), clock-reads (aside), codegen-units, date-cache, target-cpu (aside). A rung
     /// that cannot change a server is left out. [default: all; quick: lto,jemalloc,pipeline-flush]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
@@ -50,8 +50,8 @@ pub(crate) struct LadderArgs {
     /// The number of concurrent connections. [default: 1000, or the limit on descriptors; quick: 64]
     #[arg(long, short, value_name = "C")]
     connections: Option<usize>,
-    /// The number of requests that are sent at once on a connection; several, with commas between them, are measured in turn.
-    /// The published claims are about one.
+    /// The number of pipelined requests of a connection. Several numbers, separated by commas, are measured in turn.
+    /// The published claims are about 1.
     #[arg(long, value_name = "D,...", value_delimiter = ',', default_value = "1")]
     pipeline: Vec<usize>,
     /// The number of rounds. Fewer than 10 decide nothing. [default: 30, quick: 10]

@@ -1,4 +1,4 @@
-//! `polyserve list`: what the catalog has.
+//! `polyserve list`: the entries of the catalog.
 
 use std::borrow::Cow;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The commands, one a module; and what they share: `names` of strategies, `entrants` of a comparison, the flags of a `workload` and of `cores`,
-//! which `times` make sense, how much `room` a server is given, and the `session` of a measurement.
+//! The commands, one for each module, and their shared parts: `names` of strategies, `entrants` of a comparison, the flags
+//! of a `workload` and of `cores`, the bounds of `times`, `room` for all connections, and the `session` of a measurement.
 
 pub(crate) mod capacity;
 pub(crate) mod check;

@@ -1,4 +1,4 @@
-//! The names that a command line has, and those that it leaves out.
+//! The names on a command line, and the default names.
 
 use std::borrow::Borrow;
 

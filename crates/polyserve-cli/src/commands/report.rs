@@ -8,39 +8,39 @@ use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::output::{print, print_json};
 use polyserve_lab::recommend::Curves;
-use polyserve_report::Claim;
+use polyserve_report::{Claim, Verdict};
 use serde::Serialize;
 
 use crate::report::chart::Chart;
 use crate::report::splice::{self, Page};
 use crate::report::{self, Record, html};
 
-/// What `polyserve report` is told.
+/// The arguments of `polyserve report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
     /// Directories of recorded runs, or single records.
     #[arg(value_name = "DIR", required_unless_present = "splice")]
     records: Vec<PathBuf>,
-    /// Where the page goes; what is there is written over. [default: report.html]
+    /// The file of the page. An existing file is replaced. [default: report.html]
     #[arg(long, value_name = "FILE", requires = "records")]
     html: Option<PathBuf>,
-    /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
+    /// Markdown pages. The text between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
     /// `<!-- chart NAME of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
     /// `charts` in the directory of the page; other files there stay.
     #[arg(long, value_name = "PAGE", num_args = 1..)]
     splice: Vec<PathBuf>,
-    /// No page: write what polyserve recommend predicts from, of records of polyserve compare.
+    /// Write no page, but the curves from which polyserve recommend predicts, of records of polyserve compare.
     #[arg(long, value_name = "FILE", requires = "records", conflicts_with_all = ["html", "splice"])]
     curves: Option<PathBuf>,
-    /// Change no page or chart: print the differences from the records, and end with 1 if there are any.
+    /// Change no page and no chart. Print the differences from the records, and exit with 1 if there is one.
     #[arg(long, requires = "splice")]
     check: bool,
 }
 
-/// What is printed as JSON.
+/// The JSON of the command.
 #[derive(Debug, Default, Serialize)]
 struct Printed {
-    /// The page that was written.
+    /// The path of the written page.
     html: Option<String>,
     records: Vec<RecordSummary>,
     pages: Vec<Spliced>,
@@ -59,11 +59,11 @@ struct RecordSummary {
 #[derive(Debug, Serialize)]
 struct Spliced {
     page: String,
-    /// How many tables it has from records.
+    /// The number of its tables from records.
     tables: usize,
-    /// The files of the charts that it shows.
+    /// The files of its charts.
     charts: Vec<String>,
-    /// What was not as its record says.
+    /// The tables and charts that differ from their records.
     differences: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
         text.push_str(&format!("{}\n", path.display()));
         printed.html = Some(path.display().to_string());
     }
-    // All of them are read before one is written.
+    // All pages are read before one is written.
     let pages = splice::spliced(&args.splice)?;
     let mut code = ExitCode::SUCCESS;
     for page in &pages {
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// How many tables and charts were looked at: a page without any is as its records say whatever they say.
+/// The number of compared tables and charts: a page without any agrees with all records.
 fn counted(page: &Page) -> String {
     let what = if page.charts.is_empty() { "tables" } else { "tables and charts" };
     let all = page.tables + page.charts.len();
@@ -130,7 +130,7 @@ impl RecordSummary {
             experiment: record.name.clone(),
             lines: record.lines.len(),
             short_of: record.is_short_of(),
-            // What cannot be made of a record stands in the page.
+            // The page has the error of a record that has no result.
             claims: record.recorded().map(|recorded| recorded.summary.claims.clone()).unwrap_or_default(),
             tables: record.tables().unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
         }
@@ -141,10 +141,14 @@ impl std::fmt::Display for RecordSummary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { file, experiment, lines, short_of, claims, .. } = self;
         write!(f, "{file}: {experiment}, {lines} lines")?;
-        if let Some(why) = short_of {
-            write!(f, ", not complete: {why}")?;
+        if !claims.is_empty() {
+            let of = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
+            let [confirmed, refuted, undecided] = [Verdict::Confirmed, Verdict::Refuted, Verdict::Undecided].map(of);
+            write!(f, "; claims: {confirmed} confirmed, {refuted} refuted, {undecided} undecided")?;
         }
-        writeln!(f)?;
-        claims.iter().try_for_each(|claim| writeln!(f, "  {}: {}: {}", claim.verdict, claim.claim, claim.figure))
+        if let Some(why) = short_of {
+            write!(f, "; not complete: {why}")?;
+        }
+        writeln!(f)
     }
 }

@@ -7,14 +7,14 @@ use polyserve::{ConfigError, Server, ServerConfig};
 /// The settings that [`roomy`] may raise.
 const RAISED: [&str; 2] = ["queue", "max_connections"];
 
-/// `config`, made to hold `connections` at a time, but for what was limited on purpose.
+/// `config` with limits for this number of concurrent connections. Limits that the user has set stay.
 pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usize) -> ServerConfig {
     let mut config = config.clone();
     if !settings.is_given("queue") {
         config.queue = Some(config.queue_or_default().max(connections));
     }
     if !settings.is_given("max_connections") {
-        // One that is closing still counts while its successor opens.
+        // A closing connection counts while its successor opens.
         config.max_connections = config.max_connections.max(connections * 2);
     }
     config
@@ -33,7 +33,7 @@ pub(crate) fn fitted(
     entry.make_with_supported(&config.clone().workers(workers.or(config.workers)))
 }
 
-/// Refuses a flag for a setting that none of the `servers` of the catalog has.
+/// Rejects a flag for a setting that none of the catalog's `servers` has.
 pub(crate) fn check_flags<'a>(
     settings: &Settings,
     catalog: &Catalog,
@@ -52,13 +52,13 @@ fn has(config: &ServerConfig, flag: &str) -> bool {
     }
 }
 
-/// Those of the flags `given` that a server made with the fitted `config` has.
+/// Returns the flags of `given` for settings that a server with the fitted `config` has.
 pub(crate) fn honoured(config: &ServerConfig, given: &[String]) -> Vec<String> {
     given.iter().filter(|flag| has(config, flag)).cloned().collect()
 }
 
-/// The flags that tell a server of its own process what the fitted `config` has room for, and the settings named in
-/// `also`; then those of `given` that say anything else and that the server has.
+/// Returns the flags for a server in its own process: the limits of the fitted `config` and the settings in `also`, then
+/// the other flags of `given` for settings that the server has.
 pub(crate) fn flags(config: &ServerConfig, given: &[String], also: &[&str]) -> Vec<String> {
     let raised = SETTINGS.iter().filter(|setting| RAISED.contains(&setting.name()) || also.contains(&setting.name()));
     let ours = raised.map(|setting| format!("{}={}", setting.flag(), setting.show(config)));
@@ -68,7 +68,7 @@ pub(crate) fn flags(config: &ServerConfig, given: &[String], also: &[&str]) -> V
     [ours, others].concat()
 }
 
-/// A flag's name, in `--name=value`.
+/// Returns the name of a flag `--name=value`.
 fn name(flag: &str) -> &str {
     flag.split_once('=').map_or(flag, |(name, _)| name)
 }

@@ -1,4 +1,4 @@
-//! `polyserve seam`: the cost of the seam, and stores against each other, turn by turn in one process.
+//! `polyserve seam`: the cost of the repo trait. Stores take turns in one process.
 
 use std::process::ExitCode;
 
@@ -18,23 +18,22 @@ use super::scale::{memory_shortage, named};
 use super::seed::SeedArgs;
 use super::session::Context;
 
-/// What `polyserve seam` is told.
+/// The arguments of `polyserve seam`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SeamArgs {
-    /// The store that all stores are compared with, in turns in one process: a repo, or a bare map. [default: each repo
-    /// against the map that it is made of, and sharded against bare/dashmap and bare/papaya; each as a trait object, and as
-    /// its own type]
+    /// The baseline: a repo or a bare map. [default: for each repo its bare map, and for sharded bare/dashmap and
+    /// bare/papaya; each repo as a trait object, and as its own type]
     #[arg(long, value_name = "S")]
     baseline: Option<String>,
-    /// The stores, with commas between them: repos, repos of a type that the compiler knows (typed/sharded), and bare maps.
+    /// The stores, separated by commas: repos, repos without dynamic dispatch (typed/sharded), and bare maps.
     /// [default: dashmap, papaya, scc and sharded, each typed too; with --baseline all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     stores: Vec<String>,
-    /// Numbers of threads, with commas between them.
+    /// Numbers of threads, separated by commas.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Whether a get waits for the one before it, as in a request, or not, as in a loop over known ids: one, or both with a
-    /// comma between them.
+    /// Whether each get depends on the previous get, as in a request, or not, as in a loop over known ids. One value, or both
+    /// separated by a comma.
     #[arg(long, value_name = "HOW,...", value_delimiter = ',', value_enum, default_value = "dependent,independent")]
     lookups: Vec<Lookups>,
     /// Stored entities.
@@ -43,16 +42,16 @@ pub(crate) struct SeamArgs {
     /// Bytes of an entity's description.
     #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     payload: u32,
-    /// Gets of each thread in a turn. [default: as many as entities]
+    /// The number of gets of each thread in a turn. [default: the number of entities]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     gets: Option<u64>,
-    /// Rounds; the stores are filled anew, in a new process, after each two. A verdict needs 20.
+    /// The number of rounds. Every second round starts a new process with newly filled stores. A verdict needs 20.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
     /// Fail if a ratio's 95 % interval reaches above this.
     #[arg(long, value_name = "RATIO")]
     at_most: Option<f64>,
-    /// Some rounds on one filling, as JSON: what a run starts its processes with.
+    /// The rounds of one process, as JSON. A run starts its processes with this flag.
     #[arg(long, value_name = "JSON", hide = true)]
     visit: Option<String>,
     #[command(flatten)]
@@ -61,7 +60,7 @@ pub(crate) struct SeamArgs {
     record: RecordArgs,
 }
 
-/// Bytes of an id that is drawn before the clock starts.
+/// The size of an id, in bytes. Ids are drawn before the measured time.
 const DRAW: u64 = size_of::<u32>() as u64;
 
 pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitCode> {

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::config_args::ConfigArgs;
 
-/// What `polyserve serve` is told.
+/// The arguments of `polyserve serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// The server: how connections become work; or a reference. See `polyserve list`.
@@ -34,20 +34,20 @@ pub(crate) struct ServeArgs {
     /// REDISCLI_AUTH or PGPASSWORD. See `polyserve list`.
     #[arg(long, value_name = "R", default_value = "sharded")]
     repo: String,
-    /// The service: what is answered.
+    /// The service: how requests are answered.
     #[arg(long, value_name = "NAME", default_value = "entity")]
     service: String,
-    /// Where to listen, HOST:PORT; port 0 picks a free one.
+    /// The address to listen on, HOST:PORT. Port 0 takes a free port.
     /// [env: POLYSERVE_LISTEN, then TCP_ADDRESS] [default: 127.0.0.1:8001]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Every how many requests the page waits; 0 is never. With `--service page`. [default: 10]
+    /// One request in this number of requests waits; 0 is none. With `--service page`. [default: 10]
     #[arg(long, value_name = "N")]
     page_every: Option<u64>,
-    /// How long the page waits. With `--service page`. [default: 2s]
+    /// The length of a wait. With `--service page`. [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
-    /// A file that is read for each request, in place of the page in memory. With `--service page`.
+    /// A file that is read for each request, instead of the page in memory. With `--service page`.
     #[arg(long, value_name = "PATH")]
     page_file: Option<PathBuf>,
     /// Answer 415 to a PUT with a Content-Type other than JSON. With `--service entity`.
@@ -67,7 +67,7 @@ pub(crate) struct ServeArgs {
     /// Make a new, empty repo at the location, and remove it at the end: for measurements.
     #[arg(long, hide = true)]
     temporary_repo: bool,
-    /// Burn this number of nanoseconds of CPU time a request: a comparison's positive control.
+    /// Waste this number of nanoseconds of CPU time in each request: the positive control of a comparison.
     #[arg(long, value_name = "NS", hide = true)]
     spin: Option<u64>,
     /// Drain when standard input ends too: the server then ends with the process that started it.
@@ -80,7 +80,7 @@ pub(crate) struct ServeArgs {
 /// The service over the repo.
 const ENTITY: &str = "entity";
 
-/// A longer wait makes no sense.
+/// The max delay.
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
@@ -137,7 +137,7 @@ fn end_with_stdin() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The catalog, its page as the arguments want it.
+/// The catalog, with a page that has the options of the arguments.
 fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
     const PAGE: &str = "page";
     if args.page_every.is_none() && args.page_wait.is_none() && args.page_file.is_none() {

@@ -1,6 +1,6 @@
-//! What all commands that measure share: their context, the cores of this machine, the record, and how they end early.
+//! The shared parts of all commands that measure: their context, the cores of this machine, the record, and signals.
 //!
-//! Invariant: the first SIGINT or SIGTERM asks for an end with what there is, the second ends the process.
+//! Invariant: the first SIGINT or SIGTERM ends the run with its report, the second ends the process.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `polyserve stress`: the stress scenario against one server over one repo, or against a server of others.
+//! `polyserve stress`: the stress scenario against one server over one repo, or against a foreign server.
 
 use std::process::ExitCode;
 
@@ -23,17 +23,17 @@ use crate::config_args::ConfigArgs;
 /// The arguments of `polyserve stress`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StressArgs {
-    /// The server: see `polyserve list`; all of them, one after the other: all; or a server of others, such as
-    /// go/twin-rwmutex, which is built first.
+    /// The server: a name of `polyserve list`; `all`, for all of them in turn; or a foreign server, such as go/twin-rwmutex,
+    /// which is built first.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
-    /// The repo. [default: two_level; a server of others has a store of its own]
+    /// The repo. [default: two_level; a foreign server has its own store]
     #[arg(long, value_name = "R")]
     repo: Option<String>,
     /// The number of requests, as a multiple of the published 40 000. It can be below 1.
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     scale: f64,
-    /// Connections of each of the three groups.
+    /// The number of connections of each of the three groups.
     #[arg(long, value_name = "C", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
     /// How connections are used.
@@ -89,7 +89,7 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     };
     let scenario = Scenario::new(args.scale, Data::new(args.random.seed));
     let environment = session.environment([&session.available; 2], args.random.seed);
-    // What all rounds of a record have in common: not the server, the repo and the mode.
+    // The settings of all rounds of a record. The server, the repo and the mode differ.
     let (requests, given) = (scenario.total(), args.config.given()?);
     let description = json!({"requests": requests, "connections": args.connections, "settings": given});
     let mut worst = ExitCode::SUCCESS;
@@ -105,7 +105,7 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     Ok(worst)
 }
 
-/// A server of ours.
+/// A server of the catalog.
 fn own(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
     let repo = catalog.repo(args.repo.as_deref().unwrap_or(REPO))?;
     let groups = usize::from(args.connections) * 3;
@@ -121,7 +121,7 @@ fn own(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings: &Se
     })
 }
 
-/// A server of others, built.
+/// Builds a foreign server.
 fn foreign(
     args: &StressArgs,
     foreign: Foreign,

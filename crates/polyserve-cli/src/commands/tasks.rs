@@ -1,5 +1,5 @@
-//! `polyserve tasks`: CPU tasks at once, on every executor, on scoped threads, on rayon and in Go. And the process that
-//! runs them for it.
+//! `polyserve tasks`: concurrent CPU tasks on every executor, on scoped threads, on rayon and in Go; and the process that
+//! runs the tasks of one contestant.
 
 use std::io::{self, BufReader};
 use std::path::Path;
@@ -26,49 +26,49 @@ use super::seed::SeedArgs;
 use super::session::Context;
 use super::times::within;
 
-/// The flags of `polyserve tasks`.
+/// The arguments of `polyserve tasks`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TasksArgs {
     /// The contestants, separated by commas: executors, scoped_threads/std, scoped_threads/crossbeam, rayon,
-    /// go/goroutines, go/goroutines_gc_off (without the garbage collector), go/goroutines_locked. [default: all but the
-    /// last, which locks each goroutine to a thread so that the kernel can say what it takes, and so schedules otherwise]
+    /// go/goroutines, go/goroutines_gc_off (without the garbage collector), go/goroutines_locked (a thread for each goroutine:
+    /// the kernel then counts its CPU time). [default: all but the last]
     #[arg(long, value_name = "C,...", value_delimiter = ',')]
     contestants: Vec<String>,
-    /// About how long a task takes: each language is calibrated. [default: 1s, quick: 25ms]
+    /// The approximate time of a task. Each language is calibrated. [default: 1s, quick: 25ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     task: Option<Duration>,
-    /// The number of steps of a task, in all languages, in place of a calibration.
+    /// The number of steps of a task in all languages, instead of a calibration.
     #[arg(long, value_name = "N", conflicts_with = "task", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
     steps: Option<u64>,
-    /// Look for convergence in each step, on the clock, in Rust and in Go. The published code does: it is a possible cause of
-    /// the published difference in steps per second, 367 million in Rust and 44 million in Go. [default: off the clock]
+    /// Test for convergence in each step within the measured time, in Rust and in Go. The published code does so. It may be
+    /// why the published steps per second differ: 367 million in Rust, 44 million in Go. [default: outside the measured time]
     #[arg(long)]
     check_convergence: bool,
-    /// The largest number of tasks at once. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
+    /// The max number of concurrent tasks. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=MOST))]
     most: Option<u16>,
-    /// The size of batches, measured too at its multiples; a batch begins when the last one has ended. 0 for none.
+    /// The size of batches. Its multiples are measured in batches too. A batch begins when the previous batch has ended. 0 for none.
     #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=MOST))]
     series: u16,
-    /// The recurrence in the order of the published code, A(n-3) + A(n-2) - A(n-1), not of its text.
+    /// Use the recurrence of the published code, A(n-3) + A(n-2) - A(n-1), which differs from its text.
     #[arg(long)]
     as_published: bool,
     #[command(flatten)]
     random: SeedArgs,
-    /// Short tasks, and not every number of them: less than 3 minutes.
+    /// Shorter tasks and fewer numbers of tasks: less than 3 minutes.
     #[arg(long)]
     quick: bool,
     /// The contestants' cores: 0, or 0-3,6. [default: all]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
-    /// Workers of a contestant that has workers. [default: one a core]
+    /// The number of workers of a contestant that has workers. [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
     workers: Option<u16>,
     #[command(flatten)]
     record: RecordArgs,
 }
 
-/// The most tasks at once: a thread each.
+/// The max number of concurrent tasks. Each may have a thread.
 const MOST: i64 = 1000;
 /// The limits of a task's time.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -113,7 +113,7 @@ impl TasksArgs {
 
     fn names(&self, catalog: &Catalog) -> Result<Vec<String>, Misuse> {
         let executors = catalog.executors().iter().map(|entry| entry.name.clone());
-        // A catalog's executor goes before ours of the same name.
+        // An executor of the catalog takes precedence over a built-in contestant of the same name.
         let others = OTHERS.into_iter().chain([GO, GO_GC_OFF]).filter(|name| catalog.executor(name).is_err());
         let all: Vec<String> = executors.chain(others.map(String::from)).collect();
         if self.contestants.is_empty() {
@@ -127,7 +127,7 @@ impl TasksArgs {
     }
 }
 
-/// How each is started. Go's program is built first if it takes part.
+/// The process of each contestant. The program in Go is built first if it takes part.
 fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contestant> {
     let is_go = |name: &str| [GO, GO_GC_OFF, GO_LOCKED].contains(&name);
     let program = match plan.contestants.iter().any(|name| is_go(name)) {
@@ -156,7 +156,7 @@ fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contes
 }
 
 fn launch(program: &Path, args: impl Iterator<Item = String>) -> Launch {
-    // It listens nowhere.
+    // It opens no socket.
     Launch {
         program: program.to_owned(),
         args: args.map(Into::into).collect(),
@@ -165,21 +165,21 @@ fn launch(program: &Path, args: impl Iterator<Item = String>) -> Launch {
     }
 }
 
-/// The flags of `polyserve task-runner`.
+/// The arguments of `polyserve task-runner`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunnerArgs {
     /// The contestant that runs the tasks.
     #[arg(long)]
     contestant: String,
-    /// Its workers.
+    /// Its number of workers.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
     workers: u16,
-    /// The largest number of tasks that wait.
+    /// The max number of waiting tasks.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     queue: u32,
 }
 
-/// Runs tasks as standard input asks for them, until it ends.
+/// Runs the tasks that standard input requests, until it ends.
 pub(crate) fn run_tasks(catalog: &Catalog, args: &RunnerArgs) -> anyhow::Result<ExitCode> {
     let runner = Runner::new(catalog, &args.contestant, usize::from(args.workers), args.queue as usize)?;
     runner::serve(&runner, BufReader::new(io::stdin()), io::stdout())?;

@@ -1,17 +1,17 @@
-//! Times that make sense: the bounds of flags.
+//! The bounds of flags that are times.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use polyserve_lab::Misuse;
 
-/// Of a slice that is measured, or of what comes before it.
+/// The bounds of a measured slice, and of its warm-up.
 pub(crate) const SLICES: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
-/// Of a wait, or between two of anything.
+/// The bounds of a wait, and of an interval.
 pub(crate) const WAITS: RangeInclusive<Duration> = Duration::from_millis(1)..=HOUR;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// That what `flag` asks for is in `range`.
+/// Checks that the time of `flag` is in `range`.
 pub(crate) fn within(flag: &str, time: Duration, range: RangeInclusive<Duration>) -> Result<(), Misuse> {
     if range.contains(&time) {
         return Ok(());

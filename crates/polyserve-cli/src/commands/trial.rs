@@ -1,4 +1,4 @@
-//! `polyserve trial`: whether comparisons can be believed.
+//! `polyserve trial`: whether comparisons find differences that exist, and no others.
 
 use std::process::ExitCode;
 

@@ -13,10 +13,10 @@ use super::seed::SeedArgs;
 /// A workload.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WorkloadArgs {
-    /// Connections at a time.
+    /// The number of concurrent connections.
     #[arg(long, short, value_name = "C", default_value_t = 64)]
     pub(crate) connections: usize,
-    /// Requests that are sent at once on a connection.
+    /// The number of pipelined requests of a connection.
     #[arg(long, value_name = "D", default_value_t = 1)]
     pipeline: usize,
     /// Use a connection for each request.
@@ -25,10 +25,10 @@ pub(crate) struct WorkloadArgs {
     /// Entities: weights of reading and writing. [default: get=1, in a quick comparison get=95,put=5]
     #[arg(long, value_name = "get=95,put=5")]
     pub(crate) mix: Option<Mix>,
-    /// Entities: their number; all are stored first. [default: 10000, in a comparison that is not quick 1]
+    /// Entities: their number. All are stored before the measurement. [default: 10000; 1 in a comparison without --quick]
     #[arg(long, value_name = "N")]
     pub(crate) keys: Option<u64>,
-    /// Entities: their distribution in the requests, uniform, zipf:0.99 or hot: one alone. [default: uniform]
+    /// Entities: their distribution in the requests: uniform, zipf:0.99, or hot (only one entity). [default: uniform]
     #[arg(long, value_name = "DIST")]
     pub(crate) dist: Option<Dist>,
     /// The spacing of requests at a fixed rate: poisson or even. [default: poisson]
@@ -75,8 +75,8 @@ impl WorkloadArgs {
     }
 }
 
-/// The requests to a reference in place of those for entities: the same mix and the same lengths, all of one id. A reference
-/// has one answer for all of them.
+/// The requests to a reference: the mix and the lengths of the requests for entities, all of one id. A reference has one
+/// answer for all of them.
 pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
     let target = format!("/{}", keys.saturating_sub(1));
     if mix.put == 0 {
@@ -92,7 +92,7 @@ pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
     Traffic::expecting(repeat_n(get, gets).chain(repeat_n(put, puts)).collect())
 }
 
-/// A mix in at most a thousand requests, each kind that it has at least once.
+/// The mix as numbers of gets and puts: at most a thousand together, and at least one of each kind in the mix.
 fn in_few(Mix { get, put }: Mix) -> (usize, usize) {
     const MOST: u64 = 1000;
     let sum = u64::from(get) + u64::from(put);
@@ -104,7 +104,7 @@ fn in_few(Mix { get, put }: Mix) -> (usize, usize) {
     (part(get), part(put))
 }
 
-/// Returns the traffic, if connections can be used so for it.
+/// Returns the traffic if connections can be used in this way for it.
 pub(crate) fn checked(
     traffic: Result<Traffic, LoadError>,
     connections: usize,
@@ -116,7 +116,7 @@ pub(crate) fn checked(
     Ok(traffic)
 }
 
-/// What was asked for and cannot be done, as opposed to what failed.
+/// The error for a load with impossible settings, as opposed to a load that failed.
 pub(crate) fn misuse(error: LoadError) -> anyhow::Error {
     match error {
         LoadError::Setting(why) => Misuse(why).into(),

@@ -1,7 +1,7 @@
-//! The files of charts in Markdown pages: a file's name, and whether its content is as the record says.
+//! The files of charts in Markdown pages: their names, and whether their content agrees with the record.
 //!
-//! Invariant: the same record and name give the same file, to the byte; a file is a page's neighbour in [`DIRECTORY`],
-//! whatever its record is called. Cost: the record's summary, once.
+//! Invariant: the same record and name make the same file, to the byte. A file is in [`DIRECTORY`], next to the page. Cost:
+//! the record's summary, once.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,19 +16,19 @@ use super::Record;
 /// The directory of the charts, in the page's directory.
 pub(crate) const DIRECTORY: &str = "charts";
 
-/// A chart, drawn.
+/// A drawn chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chart {
     /// Its file's name.
     pub(crate) file: String,
     /// A description for screen readers.
     pub(crate) about: String,
-    /// What the file is to hold.
+    /// The content of the file.
     pub(crate) svg: String,
 }
 
 impl Chart {
-    /// The record's chart of this name. Its file is called after the record as a page calls it, `said`.
+    /// Returns the record's chart of this name. The file's name contains the record's path in the page, `said`.
     pub(crate) fn of(record: &Record, said: &Path, name: &str) -> anyhow::Result<Self> {
         let path = record.path.display();
         let charts = &record.recorded().with_context(|| path.to_string())?.summary.charts;
@@ -46,7 +46,7 @@ impl Chart {
         format!("{DIRECTORY}/{}", self.file)
     }
 
-    /// The line of Markdown that shows it.
+    /// Returns the line of Markdown that shows the chart.
     pub(crate) fn markdown(&self) -> String {
         format!("![{}]({})", in_markdown(&self.about), self.link())
     }
@@ -56,7 +56,7 @@ impl Chart {
         within.join(DIRECTORY).join(&self.file)
     }
 
-    /// The content of its file; `None` if there is no file.
+    /// Returns the content of the existing file; `None` if there is no file.
     pub(crate) fn stands(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let path = self.path(within);
         match fs::read(&path) {

@@ -1,7 +1,6 @@
-//! The experiments that a report knows, in the order in which it tells them. A new one is one entry here, and a drawing in
-//! `assets/report`.
+//! The experiments of a report, in its order. A new experiment is one entry here, and a drawing in `assets/report`.
 //!
-//! Invariant: every name is there once.
+//! Invariant: every name is in the list once.
 
 use polyserve_experiments::tasks::experiment::Tasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
@@ -24,7 +23,7 @@ const B: Option<&str> = Some("B. CPU tasks: cost and profit of concurrency");
 const C: Option<&str> = Some("C. A page that sometimes waits");
 const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
 
-/// All of them.
+/// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
     KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
@@ -46,7 +45,7 @@ pub(crate) static ALL: &[KnownExperiment] = &[
 /// An experiment that this program does not know.
 static UNKNOWN: KnownExperiment = KnownExperiment::of_lines("", "Another experiment", nothing);
 
-/// The experiment of this name, or one without a name that has neither tables nor claims.
+/// Returns the experiment of this name, or else the unknown experiment, which has neither tables nor claims.
 pub(crate) fn named(name: &str) -> &'static KnownExperiment {
     ALL.iter().find(|experiment| experiment.name == name).unwrap_or(&UNKNOWN)
 }

@@ -1,7 +1,7 @@
-//! The page: records, tables, claims and the published figures as JSON within it, and the scripts that draw them.
+//! The HTML page: records, tables, claims and the published figures as JSON, and the scripts that draw them.
 //!
-//! Invariant: it asks for nothing outside itself, and its policy lets it ask for nothing; no text of a record becomes a
-//! part of the page but as text. Cost: the vendored libraries, half a megabyte, and the records.
+//! Invariant: the page makes no requests, and its content security policy allows none. Texts of a record are shown as text,
+//! never as HTML or code. Cost: the vendored libraries, half a megabyte, and the records.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,12 +16,12 @@ use serde_json::{Map, Value, json};
 use super::packing::{latencies_by_name, packed, rounded};
 use super::{Record, shown_command};
 
-/// The libraries, with the licences that they are used under; `assets/vendor`.
+/// The licences of the libraries in `assets/vendor`.
 const LICENCES: &str = include_str!("../../assets/vendor/LICENSES.txt");
 const LIBRARIES: [&str; 2] =
     [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
 const STYLE: &str = include_str!("../../assets/report/report.css");
-/// What draws the page, in the order in which it is run.
+/// The scripts that draw the page, in the order of execution.
 const SCRIPTS: [&str; 18] = [
     include_str!("../../assets/report/dom.js"),
     include_str!("../../assets/report/figures.js"),
@@ -43,7 +43,7 @@ const SCRIPTS: [&str; 18] = [
     include_str!("../../assets/report/selftest.js"),
 ];
 
-/// The figures of others, by the names that the scripts have for them.
+/// The published figures, with their names in the scripts.
 const PUBLISHED: [(&str, &str); 7] = [
     ("matrix_get", published::MATRIX_GET),
     ("matrix_put", published::MATRIX_PUT),
@@ -54,8 +54,8 @@ const PUBLISHED: [(&str, &str); 7] = [
     ("ladder", published::LADDER),
 ];
 
-/// What the drawing of an experiment reads: its kinds of lines, and true if it also reads the experiment's result. The
-/// page has nothing else of such a record but tables. Of another experiment it has a table of each kind of line.
+/// The data that the drawing of an experiment reads: the kinds of lines, and true if it also reads the experiment's result.
+/// The page contains this data and tables. Of an experiment that is not listed, it contains a table of each kind of line.
 const DRAWN: [(&str, &[&str], bool); 12] = [
     ("compare", &["turn"], true),
     ("crowd", &["row"], false),
@@ -72,20 +72,20 @@ const DRAWN: [(&str, &[&str], bool); 12] = [
 ];
 /// The kinds of lines of contestants without figures; the page lists their reasons.
 const WITHOUT_FIGURES: [&str; 3] = ["not_run", "refusal", "failure"];
-/// A record as the scripts find it.
+/// A record, in the form that the page's scripts read.
 #[derive(Debug, Serialize)]
 struct PageRecord<'a> {
     experiment: &'a str,
     title: &'a str,
     article: Option<&'a str>,
     file: String,
-    /// Where and with what, once for each time that it was gone on with.
+    /// The header of the first run, and one of each run that continued it.
     environments: Vec<Value>,
-    /// Why it is not all that there was to be.
+    /// What the record lacks, if it is not complete.
     short_of: Option<String>,
     claims: Vec<Claim>,
     tables: Vec<Value>,
-    /// The derived values that its drawing needs.
+    /// The derived values that the charts need.
     derived: Value,
     /// The parts that this program cannot show.
     not_shown: Vec<String>,
@@ -143,13 +143,13 @@ impl<'a> PageRecord<'a> {
     }
 }
 
-/// A record's file and its directory: the place on this machine is not the reader's concern.
+/// Returns the names of a record's file and its directory, without the rest of the machine's path.
 fn short_path(path: &Path) -> String {
     let names: Vec<_> = path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
-/// The page of these records.
+/// Returns the page of these records.
 pub(crate) fn page(records: &[Record]) -> anyhow::Result<String> {
     let published: BTreeMap<&str, Vec<Value>> =
         PUBLISHED.iter().map(|(name, text)| Ok((*name, rows(text)?))).collect::<anyhow::Result<_>>()?;
@@ -163,7 +163,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<String> {
 }
 
 fn written(data: &str) -> String {
-    // Only scripts with this word are run. It depends on all that is on the page, so that nothing on it can name it.
+    // The policy allows only scripts with this nonce. It is a hash of the whole page, so no text of a record can contain it.
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);
     let nonce = format!("{:016x}", hasher.finish());
@@ -191,12 +191,12 @@ fn written(data: &str) -> String {
     page
 }
 
-/// JSON that a script element can hold: nothing in it begins or ends an element or a comment.
+/// Escapes JSON for a script element: the result begins or ends no element and no comment.
 fn within_script(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// The rows of a CSV file, a column's name to each; what is a number becomes one.
+/// The rows of a CSV file as objects with the names of the columns. Numbers become JSON numbers.
 fn rows(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers()?.clone();

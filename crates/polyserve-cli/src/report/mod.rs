@@ -1,11 +1,10 @@
-//! What recorded runs say, for people: one page with charts, and tables and charts spliced into Markdown.
+//! Reports of recorded runs: one HTML page with charts, and tables and charts spliced into Markdown.
 //!
-//! A record is read with tolerance, for it may be of an older program, of a run that was ended early, or of an experiment
-//! that this program does not know: what is not known is shown as plain tables, what is missing as a gap. What a record
-//! says is text wherever it is shown, never a part of the page.
+//! A record may be of an older program, of a run that was ended early, or of an unknown experiment. Unknown lines are shown
+//! as plain tables, missing cells as gaps. Texts of a record are always shown as text.
 //!
-//! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
-//! Cost: all records in memory, read from [`MOST_BYTES`] at most.
+//! Invariant: nothing is measured here. The same records make the same page, byte for byte. Cost: all records in memory, at
+//! most [`MOST_BYTES`].
 
 mod benches;
 pub(crate) mod chart;
@@ -15,7 +14,7 @@ mod packing;
 pub(crate) mod plain;
 pub(crate) mod splice;
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -28,8 +27,7 @@ use polyserve_lab::experiment::known::Recorded;
 use polyserve_lab::journal::{self, EXTENSION, Header};
 use polyserve_report::Table;
 
-/// The max bytes of all records together. This bounds what is read, not the page: the page also has the tables and the
-/// libraries, and is larger.
+/// The max size of all records together, in bytes. The page also has the tables and the libraries, and can be larger.
 pub(crate) const MOST_BYTES: u64 = 64 << 20;
 
 /// One file of a recorded run.
@@ -39,16 +37,16 @@ pub(crate) struct Record {
     pub(crate) path: PathBuf,
     /// The experiment's name, known or not.
     pub(crate) name: String,
-    /// What is known of the experiment.
+    /// The experiment.
     pub(crate) experiment: &'static KnownExperiment,
-    /// Its lines, the first of them where and with what it was measured.
+    /// The lines of the record; the first is its header.
     pub(crate) lines: Vec<Value>,
-    /// What [`recorded`](Self::recorded) has computed.
+    /// The result of [`recorded`](Self::recorded).
     recorded: OnceLock<Result<Recorded, String>>,
 }
 
 impl Record {
-    /// Reads one. Its experiment is what its first line says, or else what its file is called.
+    /// Reads a record. Its first line or else its file's name determines the experiment.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let lines = journal::read(path)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -63,15 +61,15 @@ impl Record {
         Self { path: path.to_owned(), name: name.to_owned(), experiment, lines, recorded: OnceLock::new() }
     }
 
-    /// Where and with what it was measured: a line for each time that the run was begun or gone on with.
+    /// The headers: one of the first run, and one of each run that continued it.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &Value> {
         self.lines.iter().filter(|line| line["kind"] == Header::KIND)
     }
 
-    /// Why this is not all that there was to be, if it is not.
+    /// Returns why the record is not complete; `None` if it is.
     pub(crate) fn is_short_of(&self) -> Option<String> {
         if self.headers().next().is_none() {
-            return Some("nothing says where and with what it was measured".into());
+            return Some("it has no header with the machine and the command".into());
         }
         let results = self.lines.iter().filter(|line| line["kind"] != Header::KIND);
         if results.clone().next().is_none() {
@@ -83,7 +81,7 @@ impl Record {
         self.recorded().ok()?.incomplete.clone()
     }
 
-    /// The experiment's result of these lines. It is computed once.
+    /// Returns the experiment's result. It is computed once.
     pub(crate) fn recorded(&self) -> anyhow::Result<&Recorded> {
         let recorded =
             self.recorded.get_or_init(|| self.experiment.read(&self.lines).map_err(|error| format!("{error:#}")));
@@ -97,7 +95,8 @@ impl Record {
     }
 }
 
-/// All records under these paths: files, and directories' files that end as a record's does, in the order of their names.
+/// Reads the records at these paths. A path is a file, or a directory: its files with a record's extension, sorted by name,
+/// then those of its directories.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut files = Vec::new();
     for path in paths {
@@ -107,18 +106,11 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
             files.push(path.clone());
             continue;
         }
-        let mut found = Vec::new();
-        for entry in fs::read_dir(path).with_context(within)? {
-            let file = entry.with_context(within)?.path();
-            if file.extension().is_some_and(|extension| extension == EXTENSION) {
-                found.push(file);
-            }
-        }
-        if found.is_empty() {
+        let before = files.len();
+        find(path, &mut files).with_context(within)?;
+        if files.len() == before {
             return Err(Misuse(format!("there is no record in {}: no file *.{EXTENSION}", path.display())).into());
         }
-        found.sort();
-        files.append(&mut found);
     }
     let mut bytes = 0;
     for file in &files {
@@ -129,12 +121,27 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
         return Err(Misuse(format!("these records have {} MiB; a page is made of {most} at most", bytes >> 20)).into());
     }
     let mut records = files.iter().map(|file| Record::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    // As the articles are told; those of one experiment in the order in which they were found.
+    // The order of the experiments; the sort is stable, so records of one experiment keep their order.
     records.sort_by_key(|record| experiments::position(&record.name));
     Ok(records)
 }
 
-/// A command line as people type it: the program by its name alone, without the path of the record.
+/// Adds the records in `directory` to `files`, then those in its directories.
+fn find(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    let mut entries: Vec<DirEntry> = fs::read_dir(directory)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(DirEntry::path);
+    let is_record = |path: &PathBuf| path.extension().is_some_and(|extension| extension == EXTENSION);
+    files.extend(entries.iter().map(DirEntry::path).filter(is_record));
+    for entry in entries {
+        // A link to a directory is not followed, so the search ends.
+        if entry.file_type()?.is_dir() {
+            find(&entry.path(), files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the command line with the name of the program in place of its path, and without the path of the record.
 pub(crate) fn shown_command(header: &Value) -> String {
     let mut words = header["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let program = words.next().map(|program| program.rsplit('/').next().unwrap_or(program)).unwrap_or("unknown");

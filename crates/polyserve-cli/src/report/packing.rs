@@ -1,12 +1,12 @@
-//! What makes the records on the page small: figures with few digits, lists of objects as tables, and one histogram of
-//! latencies for each contestant.
+//! Makes the records on the page small: figures with few digits, lists of objects as tables, and one histogram of latencies
+//! for each contestant.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 /// The significant digits of a figure on the page. A chart shows fewer.
-const DIGITS: usize = 6;
+const DIGITS: usize = 4;
 
 /// Rounds every fraction in `value` to [`DIGITS`] significant digits.
 pub(super) fn rounded(value: &mut Value) {
@@ -23,8 +23,8 @@ pub(super) fn rounded(value: &mut Value) {
     }
 }
 
-/// `value` with each list of objects of the same fields as a table: the fields once, then a row for each object. The
-/// scripts undo it (`unpacked` in `dom.js`).
+/// Converts each list of objects with the same fields to a table: the fields once, then a row for each object. `unpacked` in
+/// `dom.js` undoes it.
 pub(super) fn packed(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(fields.into_iter().map(|(name, value)| (name, packed(value))).collect()),
@@ -71,8 +71,8 @@ pub(super) fn unpacked(value: Value) -> Value {
     }
 }
 
-/// The latencies of each contestant, of all its turns but that of the warm-up: a line for each name. The page draws no more
-/// of the turns, and the histograms of single turns are most of a record.
+/// The latencies of each contestant in all turns but the warm-up: a line for each name. The page draws nothing else of the
+/// turns, and their histograms are the largest part of a record.
 pub(super) fn latencies_by_name(turns: &[Value]) -> Vec<Value> {
     let mut names: Vec<(&str, BTreeMap<u64, u64>)> = Vec::new();
     for turn in turns.iter().filter(|turn| turn["round"].as_u64() > Some(0)) {
@@ -96,7 +96,7 @@ pub(super) fn latencies_by_name(turns: &[Value]) -> Vec<Value> {
         .collect()
 }
 
-/// A value rounded up, by at most 3 %: a curve on the page shows no finer difference.
+/// Rounds a value up by at most 3 %. A curve on the page shows no smaller difference.
 fn coarse(value: u64) -> u64 {
     let step = (value / 64 + 1).next_power_of_two();
     value.next_multiple_of(step)
@@ -140,6 +140,6 @@ mod tests {
     fn figures_have_few_digits_and_counts_have_all() {
         let mut value = json!({"a": [0.123_456_789, 1.0, 123_456_789, "0.123456789"]});
         rounded(&mut value);
-        assert_eq!(value, json!({"a": [0.123_457, 1.0, 123_456_789, "0.123456789"]}));
+        assert_eq!(value, json!({"a": [0.1235, 1.0, 123_456_789, "0.123456789"]}));
     }
 }

@@ -1,22 +1,22 @@
-//! Tables of lines as they are: one for each kind, a column for each field. Every record can be shown, of unknown
-//! experiments too.
+//! Plain tables of the lines of a record: a table for each kind, a column for each field. They can show every record, also of
+//! unknown experiments.
 //!
-//! Invariant: every field of every line is in a column; fields within fields are joined by points. Cost: a pass over the
-//! lines of a kind, `MOST_COLUMNS` columns at most.
+//! Invariant: every field of every line is in a column; points join the names of nested fields. Cost: a pass over the lines
+//! of a kind, at most `MOST_COLUMNS` columns.
 
 use polyserve_lab::journal::Header;
 use polyserve_report::Table;
 use serde_json::{Map, Value};
 
-/// The max number of columns of a readable table; the other fields are left out, and a column says so.
+/// The max number of columns. Further fields are left out, and a column has their number.
 const MOST_COLUMNS: usize = 64;
-/// Fields within fields deeper than this are shown as JSON.
+/// Fields that are nested deeper than this are shown as JSON.
 const DEEPEST: usize = 4;
-/// Of a list of more only their number is shown.
+/// The max items of a list that is shown. Of a longer list, the table has the length.
 const LONGEST: usize = 8;
 
-/// An experiment's own tables, and those of the kinds of `lines`, without the header's. A kind that has the name of an
-/// own table comes under `lines of KIND`.
+/// Returns an experiment's own tables, and a plain table of each kind of `lines` but the header. If an own table has the name
+/// of the kind, the plain table is called `lines of KIND`.
 pub(crate) fn with_plain_tables(own: Vec<(String, Table)>, lines: &[Value]) -> Vec<(String, Table)> {
     let mut kinds: Vec<&str> = Vec::new();
     for kind in lines.iter().filter_map(|line| line["kind"].as_str()) {
@@ -47,7 +47,7 @@ fn of_kind(lines: &[Value], kind: &str) -> Table {
             }
         }
     }
-    // What something is called comes before its figures.
+    // Columns with names come before columns with figures.
     let is_text = |column: &str| rows.iter().flatten().any(|(name, cell)| name == column && is_name(cell));
     columns.sort_by_cached_key(|column| !is_text(column));
     let mut header = columns.clone();
@@ -85,7 +85,7 @@ fn flatten(fields: &Map<String, Value>, within: &str, depth: usize, found: &mut 
     }
 }
 
-/// Whether it is neither a figure, nor a yes or no, nor a list.
+/// Returns true if the cell is neither a figure, nor a boolean, nor a list.
 fn is_name(cell: &str) -> bool {
     let is_list = cell.starts_with('[') || cell.ends_with(" items");
     !cell.is_empty() && !is_list && !["true", "false"].contains(&cell) && cell.parse::<f64>().is_err()
@@ -101,7 +101,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Six digits: more than was measured.
+/// The value with six significant digits. No measurement is more precise.
 fn figure(value: f64) -> String {
     let digits = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) as usize };
     let text = format!("{value:.digits$}");

@@ -1,6 +1,6 @@
-//! Tables and charts in Markdown pages. The program that has the records writes them: no figure is copied by hand.
+//! Tables and charts in Markdown pages. They are written from records, so no figure is copied by hand.
 //!
-//! A page names what stands in it, on lines of their own, and everything between them is rewritten:
+//! A marker is a line that names a table, the claims or a chart. The text between a marker and its end is rewritten:
 //!
 //! ```text
 //! <!-- table NAME of PATH.jsonl -->
@@ -11,12 +11,11 @@
 //! <!-- end -->
 //! ```
 //!
-//! Paths begin at the page's own directory and have no white space. What stands in a fenced block of code is text. A chart
-//! is a file in [`DIRECTORY`](super::chart::DIRECTORY) in the page's directory; files there that no page shows are left
-//! alone.
+//! Paths are relative to the page's directory and have no white space. Markers in a fenced block of code are text. A chart is
+//! a file in [`DIRECTORY`](super::chart::DIRECTORY), next to the page. Files there that no page shows are not changed.
 //!
-//! Invariant: what stands outside such a pair stays as it is, byte for byte, its line ends too; splicing twice changes
-//! nothing more. Cost: the page, its records and its charts in memory.
+//! Invariant: text outside the markers stays the same, byte for byte. Splicing a second time changes nothing. Cost: the page,
+//! its records and its charts in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,35 +31,35 @@ use serde_json::Value;
 use super::chart::Chart;
 use super::{Record, shown_command};
 
-/// A page as it is, and as its records say that it should be.
+/// A page: its text, and its text with the tables and charts of the records.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     /// Its path.
     pub(crate) path: PathBuf,
-    /// As it is.
+    /// The text of the file.
     pub(crate) text: String,
-    /// As it should be.
+    /// The text with the tables and charts of the records.
     pub(crate) spliced: String,
-    /// How many tables it has from records.
+    /// The number of its tables from records.
     pub(crate) tables: usize,
     /// The charts that it shows.
     pub(crate) charts: Vec<Chart>,
-    /// What stands in it that is not as it should be.
+    /// The tables and charts that differ from their records.
     pub(crate) differences: Vec<Difference>,
 }
 
-/// A table or a chart that is not as its record says.
+/// A table or a chart that differs from its record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// What the page names it.
+    /// The text of its marker.
     pub(crate) what: String,
-    /// The lines that stand there, or in the chart's file, and should not.
+    /// The wrong lines of the page, or of the chart's file.
     pub(crate) stale: Vec<String>,
-    /// The lines that should stand there.
+    /// The lines of the record in their place.
     pub(crate) due: Vec<String>,
 }
 
-/// What is to stand between two markers, and what differs in the file that it shows.
+/// The text between two markers, and the difference in the file of its chart.
 #[derive(Debug)]
 struct Due {
     text: String,
@@ -77,7 +76,7 @@ impl std::fmt::Display for Difference {
 const BEGIN: &str = "<!-- ";
 const END: &str = "<!-- end -->";
 
-/// What is to stand between two markers.
+/// The table, the claims or the chart that a marker names.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     Table { name: &'a str, path: &'a str },
@@ -85,7 +84,7 @@ enum Wanted<'a> {
     Claims { paths: Vec<&'a str> },
 }
 
-/// What a line asks for; `None` if it is no marker.
+/// Parses a marker. Returns `None` if the line is no marker.
 fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
     let Some(text) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix("-->")).map(str::trim) else {
         return Ok(None);
@@ -106,13 +105,13 @@ fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
     }
 }
 
-/// `NAME of PATH`.
+/// Parses `NAME of PATH`.
 fn named(rest: &str) -> Option<(&str, &str)> {
     let (name, path) = rest.rsplit_once(" of ")?;
     Some((name.trim(), path.trim())).filter(|(name, path)| !name.is_empty() && !path.contains(char::is_whitespace))
 }
 
-/// Reads pages and what their records say.
+/// Reads pages and their records.
 pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
     let mut records = Records::new();
     let pages = paths.iter().map(|path| page(path, &mut records)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -152,7 +151,7 @@ fn page(path: &Path, records: &mut Records) -> anyhow::Result<Page> {
 }
 
 impl Page {
-    /// Its directory, where its paths begin.
+    /// The directory of the page. Its paths are relative to it.
     fn within(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
@@ -167,12 +166,12 @@ impl Page {
     }
 }
 
-/// The records that were read, by their paths: a page has several tables of one record.
+/// The records by their paths. Each is read once, although a page has several of its tables.
 type Records = BTreeMap<PathBuf, Rc<Record>>;
 
 type Content<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
 
-/// The text with what `content` gives between its markers.
+/// Returns the text with the result of `content` between its markers.
 fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Difference>)> {
     let (mut spliced, mut differences) = (String::with_capacity(text.len()), Vec::new());
     let mut lines = text.split_inclusive('\n').zip(1..);
@@ -216,7 +215,7 @@ fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Diffe
     Ok((spliced, differences))
 }
 
-/// The fence of the block of code that goes on after this line, if one does.
+/// Returns the fence of the block of code that the next line is in, if any.
 fn fenced<'a>(fence: Option<&'a str>, line: &'a str) -> Option<&'a str> {
     let ticks = line.bytes().take_while(|byte| *byte == b'`').count();
     let tildes = line.bytes().take_while(|byte| *byte == b'~').count();
@@ -228,7 +227,7 @@ fn fenced<'a>(fence: Option<&'a str>, line: &'a str) -> Option<&'a str> {
     }
 }
 
-/// The lines that differ: those that both begin or end with are left out.
+/// Returns the lines that differ, without the common lines at the start and the end.
 fn difference(what: String, stands: &str, due: &str) -> Difference {
     let (mut stale, mut due): (Vec<&str>, Vec<&str>) = (stands.lines().collect(), due.lines().collect());
     let common = stale.iter().zip(&due).take_while(|(one, other)| one == other).count();
@@ -243,7 +242,7 @@ fn difference(what: String, stands: &str, due: &str) -> Difference {
 }
 
 impl Difference {
-    /// Both, as one of the first name.
+    /// Joins two differences under the first name.
     fn and(mut self, other: Option<Self>) -> Self {
         if let Some(other) = other {
             self.stale.extend(other.stale);
@@ -253,7 +252,7 @@ impl Difference {
     }
 }
 
-/// What differs in a chart's file, if anything does.
+/// Returns the difference between a chart and its file, if any.
 fn chart_difference(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
     let stands = match chart.stands(within)? {
         Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
@@ -266,7 +265,7 @@ fn chart_difference(within: &Path, chart: &Chart) -> anyhow::Result<Option<Diffe
     Ok(Some(difference(chart.link(), &String::from_utf8_lossy(&stands), &chart.svg)))
 }
 
-/// What stands between two markers: the table or the chart, and below it what made it; and the chart, if it is one.
+/// Returns the text between two markers: the table or the chart, and its origin; and the chart, if it is one.
 fn content(within: &Path, wanted: &Wanted<'_>, read: &mut Records) -> anyhow::Result<(String, Option<Chart>)> {
     let (mut text, records, chart) = match wanted {
         Wanted::Table { name, path } => {
@@ -329,7 +328,7 @@ pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// What made a record, when, where, from which commit; and whether it is all that there was to be.
+/// Returns the origin of a record: command, date, machine and commit; and whether the record is complete.
 fn origin(record: &Record) -> String {
     let header = record.headers().next().unwrap_or(&Value::Null);
     let said = |name: &str| header[name].as_str().map_or("unknown".into(), in_markdown);
@@ -349,7 +348,7 @@ fn origin(record: &Record) -> String {
     text
 }
 
-/// A text as code in Markdown, whatever it says.
+/// Returns a text as inline code in Markdown. It may contain any characters.
 fn in_code(text: &str) -> String {
     let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
     let ticks = "`".repeat(longest + 1);

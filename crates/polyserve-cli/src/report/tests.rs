@@ -18,11 +18,11 @@ fn what_is_short_of_something_says_so() {
     let (header, cell) = (json!({"kind": "environment"}), json!({"kind": "cell"}));
     let short = |lines: &[&Value]| record(lines.iter().map(|line| (*line).clone()).collect()).is_short_of();
     assert_eq!(short(&[&header, &cell]), None);
-    assert!(short(&[&cell]).unwrap().contains("where and with what"));
+    assert!(short(&[&cell]).unwrap().contains("no header"));
     assert!(short(&[&header]).unwrap().contains("nothing was recorded"));
     let ended = json!({"kind": "end", "interrupted": true});
     assert!(short(&[&header, &cell, &ended]).unwrap().contains("ended early"));
-    // It was gone on with.
+    // A later run continued it.
     assert_eq!(short(&[&header, &ended, &header, &cell]), None);
 }
 
@@ -39,9 +39,13 @@ fn a_record_is_named_by_what_it_says_or_by_its_file() {
     let called = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
     write("notes.txt", "nothing");
     assert_eq!(Record::read(&said).unwrap().lines.len(), 2, "what was cut off is no line");
-    // In the order of the experiments, not of the files.
+    // The order is that of the experiments, not of the files.
     let names: Vec<String> = read(&[called, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
     assert_eq!(names, ["page", "compare", "compare"]);
+    fs::create_dir(dir.join("day")).unwrap();
+    write("day/tasks.jsonl", "{\"kind\":\"environment\"}\n");
+    let found = read(std::slice::from_ref(&dir)).unwrap();
+    assert!(found.iter().any(|record| record.path.ends_with("day/tasks.jsonl")), "records in a directory are found");
     let broken = write("b.jsonl", "{\"kind\":1}\nno json\n");
     let said = format!("{:#}", Record::read(&broken).unwrap_err());
     assert!(said.contains("b.jsonl: line 2"), "{said}");

@@ -81,7 +81,7 @@ fn a_recorded_history_is_checked_again() {
 #[test]
 fn a_foreign_server_is_checked() {
     let serving = Serving::start(polyserve("serve --server tokio_tcp --listen 127.0.0.1:0"));
-    // Twice: what the first one left behind is no part of the second.
+    // The second check must not see the entities of the first.
     for _ in 0..2 {
         let report = json(&format!("check --url http://{} --ops 500", serving.addr));
         assert_eq!((&report["passed"], &report["runs"][0]["operations"]), (&true.into(), &500.into()), "{report}");

@@ -199,7 +199,7 @@ fn peers_without_sources_are_named_as_not_run() {
     has(&text(&output.stderr), &["the baseline peer/warp: "]);
 }
 
-/// `sequential` serves one connection at a time, so the check closes each before the next.
+/// `sequential` serves one connection at a time, so the check closes a connection before it opens the next.
 #[test]
 fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
     for server in ["sequential", "pool_server"] {

@@ -27,6 +27,11 @@ fn all_records_of_a_directory_make_one_page() {
     let output = polyserve("report --json").args([RECORDS, "--html"]).arg(&html).output().unwrap();
     let said = parsed(&output);
     assert_eq!(said["html"].as_str(), html.to_str());
+    // The figures of claims are long: the text has their verdicts only, and each record is one line.
+    let output = polyserve("report").args([RECORDS, "--html"]).arg(&html).output().unwrap();
+    let lines = text(&output.stdout);
+    assert!(lines.contains("; claims: ") && lines.contains(" refuted, "), "{lines}");
+    assert_eq!(lines.lines().count(), array(&said["records"]).len() + 1, "{lines}");
     let records = array(&said["records"]);
     let files = fs::read_dir(RECORDS).unwrap().map(|file| file.unwrap().path());
     assert_eq!(records.len(), files.filter(|file| file.extension().is_some_and(|kind| kind == "jsonl")).count());
@@ -54,7 +59,7 @@ fn claims_are_spliced_with_their_verdicts() {
     assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.contains(verdict))), "{said}");
 }
 
-/// As a run leaves it that was killed in the middle of a line.
+/// A run that is killed can leave half a line.
 #[test]
 fn a_run_that_was_cut_off_is_shown_and_marked() {
     let dir = place("page.jsonl", "");

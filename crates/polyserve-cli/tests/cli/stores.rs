@@ -26,7 +26,7 @@ fn workloads_are_recorded_and_a_rerun_goes_on() {
     has(&said, &["bare/dashmap (again)", "bare/hash_map, 10 keys: not run: it is for one thread"]);
     has(&said, &["with a look at the clock in it", "too few rounds: a verdict needs 10"]);
     let recorded = dir.lines(RECORD);
-    // Three laws of reading, churn and insertion of three entries at two places, twice.
+    // Operations: three distributions of reads, churn and insert; three entries, two points, two rounds.
     let [operations, memory] = cells(&dir, RECORD);
     assert_eq!(
         (recorded[0]["experiment"].as_str(), operations.len(), memory.len()),

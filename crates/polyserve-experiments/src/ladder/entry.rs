@@ -32,7 +32,7 @@ pub struct LadderSubject {
 pub struct Participant {
     /// The contestant, as it is recorded. The length of its answer is not known yet.
     pub entry: Entry,
-    /// How it is started and measured.
+    /// The process, and how it is measured.
     pub contestant: Contestant,
 }
 

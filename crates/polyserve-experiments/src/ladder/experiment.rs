@@ -21,14 +21,14 @@ use super::{NAME, chart, probe, table};
 /// A megabyte, as wrk counts it.
 const MEGABYTE: f64 = 1_048_576.0;
 
-/// One optimisation at a time.
+/// The experiment.
 #[derive(Debug)]
 pub struct Ladder {
     /// The subjects.
     pub subjects: Vec<LadderSubject>,
     /// The steps of each subject, as far as they apply to it.
     pub steps: Vec<RungStep>,
-    /// The numbers of requests that are sent at once on a connection.
+    /// The numbers of pipelined requests of a connection.
     pub pipelines: Vec<usize>,
     /// The names of the references.
     pub references: Vec<String>,
@@ -190,13 +190,10 @@ impl Experiment for Ladder {
         of.name == key.name
     }
 
-    /// Records of format 2 have a line without a round for a contestant that was not available. Its reason can have a prefix.
+    /// Records of format 2 have a line without a round for a contestant that was not available.
     fn upgrade(mut line: Value) -> Value {
         if line["kind"] == "not_run" {
             line["round"] = BEFORE_ROUNDS.into();
-            if let Some(why) = line["why"].as_str().and_then(|why| why.strip_prefix("not run: ")) {
-                line["why"] = why.into();
-            }
         }
         line
     }

@@ -8,7 +8,7 @@ use super::rung::BuildSettings;
 
 /// The kind of an [`Entry`].
 pub(super) const ENTRY: &str = "contestant";
-/// In a key: before the first round.
+/// The round of a key before the first round.
 pub(super) const BEFORE_ROUNDS: usize = 0;
 
 /// The role of a contestant.

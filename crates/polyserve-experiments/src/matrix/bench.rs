@@ -2,7 +2,7 @@
 //!
 //! Invariant: a wrong answer, or a difference between the counts of client and server, leaves the cell without a sample.
 //! While the requests run, no other thread of this command runs on the server's cores. Cost: about 50 ms besides the
-//! requests; a look at the process every 100 ms, about 30 us each.
+//! requests; a sample of the process every 100 ms, about 30 us each.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -40,7 +40,7 @@ pub struct Bench {
 const ID: i64 = 1;
 /// The seed of the entity's values.
 const SEED: u64 = 0;
-/// The least number of looks for a maximum.
+/// The min number of samples for a maximum.
 const LEAST_SAMPLES: usize = 5;
 /// The max requests of a warm-up.
 const LONGEST_WARM_UP: u64 = 5000;
@@ -168,7 +168,7 @@ impl Looks {
         self.resident.extend(proc::resident(pid).ok());
     }
 
-    /// The maximum CPU use between two looks, in per cent of a core.
+    /// The maximum CPU use between two samples, in per cent of a core.
     fn max_cpu_pct(&self) -> Option<f64> {
         let between = self.cpu.windows(2).filter_map(|pair| {
             let [(at, cpu), (later, more)] = pair else { return None };

@@ -10,8 +10,7 @@ use polyserve_lab::statistics::middle;
 use polyserve_report::Table;
 
 use super::claims::{REPO, TWIN, classic_of};
-use super::experiment::{DEBUG, UNOPTIMISED};
-use super::{Cell, Key};
+use super::{Cell, DEBUG, Key, UNOPTIMISED};
 
 /// The table of the pairs that were measured; `None` without any.
 pub(super) fn table(cells: &[Cell]) -> Option<Table> {

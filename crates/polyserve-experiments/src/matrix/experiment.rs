@@ -17,15 +17,6 @@ use super::report::{Report, planned};
 use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, causes, chart, csv, table};
 use crate::ladder::variant::{Binary, Sources};
 
-/// The prefix of a server that is built without optimisation and prints a line for each request, like the published one.
-pub const DEBUG: &str = "debug/";
-/// The variant of such a server.
-pub const DEBUG_VARIANT: &str = "debug, prints";
-/// The prefix of a server that is built without optimisation and prints nothing: one cause alone.
-pub const UNOPTIMISED: &str = "unoptimised/";
-/// The variant of such a server.
-pub const UNOPTIMISED_VARIANT: &str = "debug";
-
 /// The executor's name of the servers in Go.
 const EXECUTOR_OF_GO: &str = "goroutines";
 

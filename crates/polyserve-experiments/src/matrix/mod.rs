@@ -5,7 +5,7 @@
 //! contestant has a second entry, the control: the two entries differ by noise only, and the claims are judged by it.
 //!
 //! Invariant: every answer of a cell was verified, and the server counted the same number; otherwise the cell has no
-//! sample. Cost of a cell: a process, a warm-up, the requests, and a look at the process every 100 ms on the client's cores.
+//! sample. Cost of a cell: a process, a warm-up, the requests, and a sample of the process every 100 ms on the client's cores.
 //!
 //! # Layout
 //!
@@ -35,10 +35,18 @@ use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
 pub use self::bench::Bench;
-pub use self::experiment::{Candidate, DEBUG, DEBUG_VARIANT, Matrix, UNOPTIMISED, UNOPTIMISED_VARIANT};
+pub use self::experiment::{Candidate, Matrix};
 
 /// The experiment's name: of its file, and of its claims.
 pub const NAME: &str = "matrix";
+/// The prefix of a server that is built without optimisation and prints a line for each request, like the published one.
+pub const DEBUG: &str = "debug/";
+/// The variant of such a server.
+pub const DEBUG_VARIANT: &str = "debug, prints";
+/// The prefix of a server that is built without optimisation and prints nothing: one cause alone.
+pub const UNOPTIMISED: &str = "unoptimised/";
+/// The variant of such a server.
+pub const UNOPTIMISED_VARIANT: &str = "debug";
 
 /// The columns that describe a contestant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +113,7 @@ pub struct Key {
     pub round: u32,
 }
 
-/// In a key: every round, and with it every cell of the contestant.
+/// The round of a key that stands for all cells of the contestant.
 pub(crate) const EVERY_ROUND: u32 = 0;
 
 impl Key {
@@ -120,7 +128,7 @@ impl Key {
         (&self.contestant, self.control) == (&other.contestant, other.control)
     }
 
-    /// The entry's name. The control's name says so.
+    /// Returns the entry's name. The name of the control has a suffix.
     pub fn name(&self) -> String {
         if self.control { again(&self.contestant) } else { self.contestant.clone() }
     }
@@ -151,11 +159,11 @@ pub struct Sample {
     pub requests: u64,
     /// The server's CPU time, user and system, in per cent of the elapsed time: 100 is one core.
     pub avg_cpu_pct: f64,
-    /// The maximum CPU use within 100 ms; `None` for fewer than 5 looks.
+    /// The maximum CPU use within 100 ms; `None` for fewer than 5 samples.
     pub max_cpu_pct: Option<f64>,
     /// The server's mean resident memory, in per cent of the machine's memory.
     pub avg_mem_pct: f64,
-    /// The maximum resident memory, in per cent of the machine's memory; `None` for fewer than 5 looks.
+    /// The maximum resident memory, in per cent of the machine's memory; `None` for fewer than 5 samples.
     pub max_mem_pct: Option<f64>,
     /// The time from the first connect to the last answer.
     pub total_s: f64,
@@ -193,7 +201,7 @@ pub struct Sample {
     /// All Rust servers are one large program, and its pages count as resident.
     #[serde(rename = "avg_anonymous_kB")]
     pub avg_anonymous_kb: Option<f64>,
-    /// The number of looks at the process.
+    /// The number of samples of the process.
     pub samples: usize,
     /// Answers that the server counted, with those of the warm-up. The client counted the same number.
     pub server_answered: u64,

@@ -27,7 +27,7 @@ use polyserve_lab::statistics::middle;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Band(f64);
 
-/// How often something is claimed to be so.
+/// The share of the ratios for which a claim must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Mostly,
@@ -35,7 +35,7 @@ pub(super) enum How {
     Always,
 }
 
-/// How many are above the band, within and below.
+/// The number of ratios above the band, within it, and below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Votes {
     pub(super) above: usize,
@@ -43,16 +43,16 @@ pub(super) struct Votes {
     pub(super) below: usize,
 }
 
-/// What chance does less often than this, it has not done.
+/// The level of significance.
 const CHANCE: f64 = 0.05;
 /// Fewer never decide: all on one side, chance puts six so in 3 %.
 pub(super) const LEAST: usize = 6;
-/// A band that is wider than this hides too much to say that there is no difference.
+/// The max width of the band for the verdict that there is no difference.
 const NARROW: f64 = 1.1;
 const MOST: f64 = 0.8;
 
 impl Band {
-    /// Where every difference counts: of what was published there is no control.
+    /// The band of published figures: every difference counts, because there is no control.
     pub(super) const NONE: Self = Self(1.0);
 
     /// A band of this factor, 1 or more.
@@ -60,7 +60,7 @@ impl Band {
         Self(factor.max(1.0))
     }
 
-    /// That of the control's ratios; `None` where they are too few.
+    /// The band of the control's ratios; `None` if there are too few.
     pub(super) fn of(ratios: &[f64]) -> Option<Self> {
         let mut factors: Vec<f64> =
             ratios.iter().copied().filter(is_ratio).map(|ratio| ratio.max(1.0 / ratio)).collect();
@@ -69,7 +69,7 @@ impl Band {
         (factors.len() >= LEAST).then(|| factors.get(place.saturating_sub(1)).copied().map(Self::factor))?
     }
 
-    /// In per cent, to each side.
+    /// The half width, in per cent.
     pub(super) fn pct(self) -> f64 {
         (self.0 - 1.0) * 100.0
     }
@@ -96,7 +96,7 @@ impl Votes {
         self.above + self.within + self.below
     }
 
-    /// Whether the claim holds; `None` if they do not tell.
+    /// Whether the claim holds; `None` if the ratios do not decide.
     pub(super) fn tell(self, how: How, band: Band) -> Decision {
         let Self { above, within, below } = self;
         let share = |count: usize| count as f64 / self.all().max(1) as f64;
@@ -187,7 +187,7 @@ impl Growth {
     }
 }
 
-/// Whether a trend goes up, by its series; undecided if they do not tell, or if the median factor is within the band.
+/// Whether a trend goes up, by its series; undecided if the series do not decide, or if the median factor is within the band.
 pub(super) fn trend(series: &[Growth], Band(band): Band) -> Decision {
     let (score, variance) =
         series.iter().fold((0.0, 0.0), |(score, variance), own| (score + own.score, variance + own.variance));
@@ -220,7 +220,7 @@ fn sign_test(above: usize, below: usize) -> Option<bool> {
 /// The p-value of the sign test: two-sided, exact.
 fn p_value(above: usize, below: usize) -> f64 {
     let (count, more) = (above + below, above.max(below));
-    // Of `count` throws, `more` or more: by the ratio of a binomial coefficient to the one before.
+    // The probability of at least `more` heads in `count` throws. Each binomial coefficient follows from the previous one.
     let (mut term, mut tail) = (0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
     for heads in (0..=count).rev() {
         if heads < more {

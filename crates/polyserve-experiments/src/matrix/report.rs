@@ -15,7 +15,7 @@ use super::{Cell, EVERY_ROUND, Key, Sample, table};
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where and with what it was measured first.
+    /// The header of the first run: the machine, the build and the command.
     #[serde(flatten)]
     pub header: Header,
     /// The cells, contestant by contestant in the plan's order.

@@ -12,10 +12,9 @@ use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
 use super::claims::{CLASSIC, REPO, TWIN, classic_of};
-use super::experiment::DEBUG;
 use super::missing::Missing;
 use super::published::{self, PublishedCell};
-use super::{Cell, Key, Method, Sample};
+use super::{Cell, DEBUG, Key, Method, Sample};
 
 /// The rounds of a cell, at least one.
 struct Rounds<'a>(Vec<&'a Cell>);

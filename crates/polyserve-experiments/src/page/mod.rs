@@ -47,8 +47,7 @@ use polyserve_lab::machine::proc;
 pub use experiment::WaitingPage;
 use hdrhistogram::Histogram;
 pub use page_file::PageFile;
-use published::PageFigures;
-use record::{Bounds, Details, Key, PhaseFigures, Phases, Sample};
+use record::{Bounds, Details, Key, PageFigures, PhaseFigures, Phases, Sample};
 pub use record::{PageSource, Part};
 
 /// How servers are loaded.

@@ -8,8 +8,7 @@ use polyserve_report::figures::count;
 use serde_json::{Value, json};
 
 use super::published::{self, PublishedBytes};
-use super::record::{Details, PhaseFigures, Row};
-use super::table::{measured_as, origin};
+use super::record::{Details, PhaseFigures, Row, measured_as, origin};
 
 /// The published columns of the phases, then ours.
 const PHASE_COLUMNS: &str = "server,row,min_ms,mean_ms,sd_ms,median_ms,max_ms,part,published_as,workers,page,round";

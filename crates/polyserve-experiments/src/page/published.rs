@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use polyserve::catalog::{Catalog, ServerEntry, Tag};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::record::PhaseFigures;
+use super::record::{PageFigures, PhaseFigures};
 use crate::published::{self, PAGE, PAGE_BYTES, PAGE_ROWS};
 
 /// The number of concurrent connections, each for one request.
@@ -51,35 +51,6 @@ pub struct PublishedServer {
     /// Its figures.
     #[serde(flatten)]
     pub figures: PageFigures,
-}
-
-/// The columns that were published, and are measured again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PageFigures {
-    /// From the first request to the last answer, in seconds.
-    pub total_s: f64,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// The mean time of a request, in milliseconds. A measured time begins with the first packet of the connection.
-    pub mean_ms: f64,
-    /// The median, in milliseconds. All quantiles were published in whole milliseconds.
-    pub p50_ms: f64,
-    /// 66 %.
-    pub p66_ms: f64,
-    /// 75 %.
-    pub p75_ms: f64,
-    /// 80 %.
-    pub p80_ms: f64,
-    /// 90 %.
-    pub p90_ms: f64,
-    /// 95 %.
-    pub p95_ms: f64,
-    /// 98 %.
-    pub p98_ms: f64,
-    /// 99 %.
-    pub p99_ms: f64,
-    /// The longest.
-    pub max_ms: f64,
 }
 
 /// The published figures.

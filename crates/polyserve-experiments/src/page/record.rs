@@ -7,8 +7,6 @@ use polyserve_lab::statistics::middle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::published::PageFigures;
-
 /// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -21,7 +19,7 @@ pub enum Part {
     Sweep,
 }
 
-/// Where the page is.
+/// The source of the page.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -43,7 +41,7 @@ pub struct Key {
     pub server: String,
     /// Its number of workers, if it was chosen.
     pub workers: Option<usize>,
-    /// Where its page is. Records without this field have the page in memory.
+    /// The source of its page. Records without this field have the page in memory.
     #[serde(default)]
     pub page: PageSource,
     /// The round, from 1. Records without this field have one round.
@@ -68,7 +66,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What was measured of a server.
+/// The measurement of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The columns that were published.
@@ -79,12 +77,41 @@ pub struct Sample {
     /// The columns that were not published.
     #[serde(flatten)]
     pub bounds: Bounds,
-    /// What the server used, and the published rows and bytes.
+    /// The resources of the server, and the published rows and bytes.
     #[serde(flatten)]
     pub details: Details,
 }
 
-/// What a server used and sent. Earlier records have none of these fields.
+/// The columns that were published, and are measured again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageFigures {
+    /// From the first request to the last answer, in seconds.
+    pub total_s: f64,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// The mean time of a request, in milliseconds. A measured time begins with the first packet of the connection.
+    pub mean_ms: f64,
+    /// The median, in milliseconds. All quantiles were published in whole milliseconds.
+    pub p50_ms: f64,
+    /// 66 %.
+    pub p66_ms: f64,
+    /// 75 %.
+    pub p75_ms: f64,
+    /// 80 %.
+    pub p80_ms: f64,
+    /// 90 %.
+    pub p90_ms: f64,
+    /// 95 %.
+    pub p95_ms: f64,
+    /// 98 %.
+    pub p98_ms: f64,
+    /// 99 %.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+/// The resources of a server, and the bytes that it sent. Earlier records have none of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Details {
@@ -128,7 +155,7 @@ pub struct PhaseFigures {
     pub max_ms: f64,
 }
 
-/// How a server was loaded, and what bounds its throughput.
+/// The load of a server, and the bounds of its throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     /// The max number of requests a second that its workers answer, if a wait holds a worker.
@@ -151,6 +178,21 @@ pub struct Bounds {
 
 /// A sample and its key.
 pub type Row = RecordRow<Key, Sample>;
+
+/// The rows that stand for this published contestant.
+pub(super) fn measured_as<'a>(rows: &'a [Row], published: &str) -> impl Iterator<Item = &'a Row> {
+    rows.iter().filter(move |row| row.sample.published_as.as_deref() == Some(published))
+}
+
+/// A server's name, and how it has the page.
+pub(super) fn origin(row: &Row) -> String {
+    let how = match (row.key.part, row.key.page) {
+        (Part::Twins, _) => "here, its listing",
+        (_, PageSource::Memory) => "here",
+        (_, PageSource::File) => "here, from a file",
+    };
+    format!("{} ({how})", row.key.server)
+}
 
 /// The max number of requests a second if one request in `every` waits for `wait_s`, and at most `waiting` wait at once.
 pub(super) fn bound(waiting: usize, every: u64, wait_s: f64) -> f64 {
@@ -189,7 +231,7 @@ pub(super) fn medians(rows: &[Row], part: Part) -> Vec<Row> {
     distinct(own.iter().map(|row| of_first_round(row))).into_iter().filter_map(merged).collect()
 }
 
-/// The medians of the numbers in JSON of one shape. Of what is no number it has the first value.
+/// Returns the medians of the numbers in JSON values of one shape. Of other types it has the first value.
 fn median_of(values: &[Value]) -> Value {
     match values.first() {
         Some(Value::Object(fields)) => {

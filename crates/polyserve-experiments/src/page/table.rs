@@ -7,8 +7,10 @@ use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing, shown_claims};
 
 use super::phase_table;
-use super::published::{self, PageFigures};
-use super::record::{PageSource, Part, Row, Sample, bound, cpu_us, medians, peak_mib};
+use super::published;
+use super::record::{
+    PageFigures, PageSource, Part, Row, Sample, bound, cpu_us, measured_as, medians, origin, peak_mib,
+};
 use super::report::Report;
 
 /// The columns of a CSV file; the published columns come first.
@@ -57,22 +59,7 @@ pub(super) fn as_published(rows: &[Row]) -> Vec<Row> {
     [Part::Published, Part::Twins].into_iter().flat_map(|part| medians(rows, part)).collect()
 }
 
-/// The rows that stand for this published contestant.
-pub(super) fn measured_as<'a>(rows: &'a [Row], published: &str) -> impl Iterator<Item = &'a Row> {
-    rows.iter().filter(move |row| row.sample.published_as.as_deref() == Some(published))
-}
-
-/// A server's name, and how it has the page.
-pub(super) fn origin(row: &Row) -> String {
-    let how = match (row.key.part, row.key.page) {
-        (Part::Twins, _) => "here, its listing",
-        (_, PageSource::Memory) => "here",
-        (_, PageSource::File) => "here, from a file",
-    };
-    format!("{} ({how})", row.key.server)
-}
-
-/// What each server used.
+/// The resources of each server.
 fn resources(rows: &[Row]) -> Table {
     let page = |row: &&Row| match row.key.page {
         PageSource::Memory => String::from("memory"),

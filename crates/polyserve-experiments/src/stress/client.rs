@@ -96,7 +96,7 @@ impl Errors {
         self.hopeless.load(Ordering::Relaxed) || self.stop.is_begun()
     }
 
-    /// The number of errors.
+    /// Returns the number of errors.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

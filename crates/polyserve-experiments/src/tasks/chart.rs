@@ -1,4 +1,4 @@
-//! The chart: the mean duration of a task by the number of tasks at once, for each contestant.
+//! The chart: the mean duration of a task by the number of concurrent tasks, for each contestant.
 
 use polyserve_report::svg::{Chart, LineChart, Series, Style};
 

@@ -19,7 +19,7 @@ use super::published::{GO, GO_GC_OFF, PUBLISHED_CORES, STEPS_PER_S, published};
 use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 use crate::error_budget::sharing;
 
-/// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.
+/// A shorter task is only a few time slices of the scheduler, so it does not show how they are divided.
 pub const LEAST_TASK_MS: f64 = 100.0;
 /// A task that is alone but works for a smaller share of its time shares its core with other programs.
 pub const LEAST_WORK_PCT: f64 = 90.0;
@@ -29,9 +29,9 @@ pub const MOST_DRIFT_PCT: f64 = 10.0;
 pub const MOST_OTHERS_PCT: f64 = 10.0;
 /// A median of fewer observations is one of them.
 pub const LEAST_OBSERVATIONS: usize = 3;
-/// So near to a threshold on the share of what the cores can do, to either side, nothing is decided.
+/// The undecided margin on both sides of a threshold, as a share of the capacity of the cores.
 pub const NEAR: f64 = 0.025;
-/// The same for a share of what the cores can gain.
+/// The undecided margin as a share of the possible gain of the cores.
 pub const NEAR_SHARE: f64 = 0.01;
 
 /// A spread is smaller than another if it is at most this share of the other spread.
@@ -88,7 +88,7 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
     Ok(claims)
 }
 
-/// What a rule says, and the figure that it rests on.
+/// The verdict of a rule, and the figures that decide it.
 type Judged = (Option<bool>, String);
 
 struct Judge<'a> {

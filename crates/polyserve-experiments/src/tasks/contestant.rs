@@ -25,7 +25,7 @@ pub(super) struct TaskContestant {
     talk: Option<Conversation>,
 }
 
-/// What a contestant answered.
+/// The answer of a contestant.
 pub(super) struct Answer {
     /// The tasks, by number.
     pub(super) ran: Vec<Ran>,

@@ -38,15 +38,15 @@ pub const SINGLES: usize = 5;
 /// A contestant and how it is started.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    /// Its name.
+    /// The contestant's name.
     pub name: String,
-    /// How its process is started, or why it is not available.
+    /// The process, or why the contestant is not available.
     pub launch: Result<Launch, String>,
-    /// Whether it was asked for by name.
+    /// Whether the command line has its name.
     pub is_named: bool,
 }
 
-/// CPU tasks at once.
+/// The experiment of concurrent CPU tasks.
 #[derive(Debug)]
 pub struct Tasks {
     settings: Settings,
@@ -235,7 +235,7 @@ const CALIBRATION: &str = "calibration";
 /// The kind of a [`Sequence`] in a record.
 const SEQUENCE: &str = "sequence";
 
-/// Checks that each last term is the one that was computed here.
+/// Checks that each last term equals the one computed by this process.
 fn verified(answer: Answer, sequences: &[Sequence], steps: u64) -> Result<Answer, Absence> {
     for ran in &answer.ran {
         let known = sequences.iter().find(|known| known.task == ran.task && [0, steps].contains(&known.steps));

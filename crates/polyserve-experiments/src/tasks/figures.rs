@@ -1,7 +1,7 @@
-//! What is said of an observation, and how it is computed from the times of its tasks.
+//! The figures of an observation, computed from the times of its tasks.
 //!
 //! Invariant: `cost = 1 - t d1 / sum(d)` and `profit = 1 - total / (t d1)`, as published; the standard deviation is the
-//! real one. What the published cost calls overhead is told apart: a task waits for a core, or a core works for it.
+//! real one. The published overhead is divided: either a task waits for a core, or a core works for the task.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub use polyserve_lab::statistics::LinearFit;
 /// A task of an observation; times are from its first task's start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scheduled {
-    /// Its number.
+    /// The number of the task.
     pub task: usize,
     /// When it was submitted; this may be before the first task's start.
     pub submitted_ms: f64,
@@ -29,12 +29,12 @@ impl Scheduled {
     }
 }
 
-/// What a task takes alone: the medians of some single runs.
+/// The duration and the CPU time of a task that runs alone: medians of single runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alone {
-    /// Its duration, in milliseconds.
+    /// The duration, in milliseconds.
     pub d1_ms: f64,
-    /// What it takes of a core's time, in milliseconds.
+    /// The CPU time, in milliseconds.
     pub cpu1_ms: f64,
 }
 
@@ -47,22 +47,22 @@ pub struct Figures {
     pub std_dev_ms: f64,
     /// From the first start to the last end.
     pub total_duration_ms: f64,
-    /// What durations have grown by: 1 - t d1 / sum(d).
+    /// The growth of the durations: 1 - t d1 / sum(d).
     pub cost_pct: f64,
-    /// What the tasks took less than one after the other: 1 - total / (t d1).
+    /// The time saved compared with running the tasks in sequence: 1 - total / (t d1).
     pub profit_pct: f64,
-    /// How much of the durations a core worked for the tasks.
+    /// The share of the durations in which a core worked for the tasks.
     pub working_pct: f64,
-    /// How much of them they waited for a core.
+    /// The share of the durations in which the tasks waited for a core.
     pub waiting_pct: f64,
     /// By how much the cores worked longer for them than for as many single ones: the overhead.
     pub overhead_pct: f64,
-    /// What they took of the cores' time.
+    /// The CPU time of the tasks.
     pub cpu_ms: f64,
 }
 
 impl Figures {
-    /// Of tasks that took `cpu_ms` of the cores' time together. There is one task at least.
+    /// Returns the figures of tasks with this CPU time together. `tasks` is not empty.
     pub fn of(tasks: &[Scheduled], cpu_ms: f64, alone: Alone) -> Self {
         let count = tasks.len() as f64;
         let durations = || tasks.iter().map(Scheduled::duration_ms);
@@ -125,7 +125,7 @@ mod tests {
         assert!((figures.std_dev_ms - 800.0_f64.sqrt()).abs() < 1e-9, "{figures:?}");
         assert_eq!((figures.cost_pct, figures.working_pct, figures.waiting_pct), (50.0, 55.0, 45.0));
         assert!((figures.profit_pct + 15.0).abs() < 1e-9 && (figures.overhead_pct - 5.0).abs() < 1e-9, "{figures:?}");
-        // What durations have grown by is what they waited and what the cores worked longer.
+        // The growth of the durations is the sum of the waits and of the additional CPU time.
         assert!((figures.cost_pct - figures.waiting_pct - figures.overhead_pct).abs() < 1e-9);
     }
 

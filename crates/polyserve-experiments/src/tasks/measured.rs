@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::figures::{Alone, Figures, Scheduled};
 use super::record::{Calibration, CpuScope, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of};
 
-/// One of a contestant's single runs.
+/// A single run of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SingleRun {
     /// When.
@@ -26,25 +26,25 @@ pub struct Single {
     pub when: When,
     /// The number of the run, from 1.
     pub run: usize,
-    /// Its duration.
+    /// The duration of the task.
     pub duration_ms: f64,
-    /// Its CPU time.
+    /// The CPU time of the task.
     pub cpu_ms: f64,
 }
 
-/// An observation: some tasks of one contestant at once.
+/// An observation: concurrent tasks of one contestant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MeasuredCell {
-    /// How many tasks.
+    /// The number of tasks.
     pub tasks: usize,
     /// The contestant.
     pub contestant: String,
-    /// The size of the batches; 0 is all at once.
+    /// The size of the batches; 0 if all tasks are in one.
     pub series: usize,
     /// The figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What the task takes alone.
+    /// The duration and the CPU time of the task alone.
     #[serde(flatten)]
     pub alone: Alone,
     /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
@@ -72,11 +72,11 @@ pub struct Speed {
 /// A contestant that has no figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingFigure {
-    /// Its name.
+    /// The contestant's name.
     pub contestant: String,
     /// The number of tasks; `None` if it was no observation.
     pub tasks: Option<usize>,
-    /// The size of the batches; 0 is all at once.
+    /// The size of the batches; 0 if all tasks are in one.
     pub series: usize,
     /// The single run, if it was one.
     pub single: Option<SingleRun>,
@@ -89,13 +89,13 @@ pub struct MissingFigure {
 /// Everything that was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
-    /// What was to be measured.
+    /// The settings of the run.
     pub plan: Option<Settings>,
     /// The first calibration.
     pub calibration: Option<Calibration>,
     /// The calibration of each language.
     pub calibrations: Vec<Calibration>,
-    /// What was found of the sequences.
+    /// The limits and last terms of the sequences.
     pub sequences: Vec<Sequence>,
     /// The single runs.
     pub singles: Vec<Single>,
@@ -195,7 +195,7 @@ impl Measured {
         names.iter().filter_map(|name| self.speed(name)).collect()
     }
 
-    /// What a contestant's task took alone; `None` without such runs.
+    /// Returns the duration and the CPU time of a contestant's task alone; `None` without single runs.
     pub fn alone(&self, contestant: &str, when: When) -> Option<Alone> {
         let singles = self.singles.iter().filter(|single| single.contestant == contestant && single.when == when);
         middle(singles.map(|single| (single.duration_ms, single.cpu_ms)))
@@ -212,7 +212,7 @@ impl Measured {
         self.cells.iter().find(|cell| cell.tasks == tasks && cell.series == series && cell.contestant == contestant)
     }
 
-    /// A contestant's observations of all at once, by the number of tasks.
+    /// Returns a contestant's observations without batches, by the number of tasks.
     pub fn all_at_once(&self, contestant: &str) -> Vec<&MeasuredCell> {
         let mut cells: Vec<&MeasuredCell> =
             self.cells.iter().filter(|cell| cell.series == 0 && cell.contestant == contestant).collect();
@@ -233,7 +233,7 @@ impl Measured {
     }
 }
 
-/// What a contestant's task took alone; `None` without such runs.
+/// Returns the duration and the CPU time of a contestant's task alone; `None` without single runs.
 pub(super) fn alone<E>(records: &Records<E>, contestant: &str, when: When) -> Option<Alone>
 where
     E: Experiment<Key = Key, Sample = Sample>,
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A contestant that is asked often enough may be lucky.
+    /// A later right answer does not replace a wrong one.
     #[test]
     fn what_was_wrong_is_never_made_good() {
         assert_eq!(failed(vec![failure(Some(9), 0, None, true)]).len(), 1);

@@ -1,13 +1,13 @@
-//! The experiment of tasks that only compute: what running many of them at once costs and gains, and their order.
+//! The experiment of CPU tasks: the cost and the gain of many concurrent tasks, and their order.
 //!
 //! `t` tasks are submitted at once, or in batches; each reports when it was submitted, began and ended. The threads' CPU
-//! time divides what the published cost calls overhead: a task that waits for a core takes no CPU time.
+//! time divides the published overhead into two parts, because a task that waits for a core takes no CPU time.
 //!
 //! * [`sequence`]: the task. [`talk`]: requests to a contestant, and answers. [`runner`]: our contestants' side.
-//! * [`experiment`]: calibration, single runs and observations, in turn. [`figures`]: what is computed of them.
+//! * [`experiment`]: calibration, single runs and observations, in turn. [`figures`]: the figures of an observation.
 //! * [`record`]: cells and facts. [`measured`]: all of them. [`published`]: the published figures. [`table`], `chart`, [`claims`], [`report`]: the result.
 //!
-//! Invariant: every last term is what was computed beforehand, bit for bit, in Go too; otherwise there is no figure. All
+//! Invariant: every last term equals the precomputed one, bit for bit, in Go too; otherwise there is no figure. All
 //! contestants have the same steps and the same starting terms. Cost: `t (t + 1) / 2` tasks on the cores, each contestant.
 
 mod chart;

@@ -14,7 +14,7 @@ use super::sequence::{Limit, TermOrder, Terms};
 /// The experiment's name, and its record's.
 pub const EXPERIMENT: &str = "tasks";
 
-/// What is to be measured.
+/// The settings of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The contestants, with those that are not available.
@@ -27,7 +27,7 @@ pub struct Settings {
     /// Whether each task also looks for convergence, as the published code does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub check: bool,
-    /// The numbers of tasks at once, in their order.
+    /// The numbers of concurrent tasks, in their order.
     pub counts: Vec<usize>,
     /// The size of batches, at its multiples among the counts; 0 for none.
     pub series: usize,
@@ -48,9 +48,9 @@ pub struct Settings {
 pub struct Calibration {
     /// Steps, for every contestant of the language the same.
     pub steps: u64,
-    /// What a task took of a contestant then, in milliseconds.
+    /// The CPU time of a task in the calibration, in milliseconds.
     pub measured_ms: f64,
-    /// Which contestant that was.
+    /// The contestant of the calibration.
     pub contestant: String,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn calibration_of<'a>(calibrations: &'a [Calibration], contestant: &s
     own.or(calibrations.first())
 }
 
-/// What was found of a task's sequence, on no clock.
+/// The limit and the last term of a task's sequence, computed outside the measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
     /// The task's number.
@@ -73,7 +73,7 @@ pub struct Sequence {
     /// The number of its steps; 0 in old records, with one calibration.
     #[serde(default)]
     pub steps: u64,
-    /// Its starting terms.
+    /// The starting terms.
     pub first: f64,
     /// The second.
     pub second: f64,
@@ -81,14 +81,14 @@ pub struct Sequence {
     pub third: f64,
     /// The term that it must answer.
     pub last: f64,
-    /// Its limit, if it converges.
+    /// The limit, if the sequence converges.
     pub limit: Option<f64>,
     /// The step at which the limit is reached.
     pub step: Option<u64>,
 }
 
 impl Sequence {
-    /// Of a task with these starting terms.
+    /// Computes the sequence with these starting terms.
     pub fn new(task: usize, steps: u64, [first, second, third]: Terms, last: f64, found: Option<Limit>) -> Self {
         let (limit, step) = (found.map(|found| found.limit), found.map(|found| found.step));
         Self { task, steps, first, second, third, last, limit, step }
@@ -105,25 +105,25 @@ pub enum When {
     After,
 }
 
-/// A cell: a contestant, and what it runs.
+/// A cell: a contestant and its tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The contestant.
     pub contestant: String,
-    /// What it runs.
+    /// The tasks.
     #[serde(flatten)]
     pub step: Step,
 }
 
-/// What a contestant runs in a cell.
+/// The tasks of a contestant in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Step {
-    /// Tasks at once, or in batches.
+    /// Concurrent tasks, or tasks in batches.
     Cell {
         /// The number of tasks.
         tasks: usize,
-        /// The size of the batches; 0 is all at once.
+        /// The size of the batches; 0 if all tasks are in one.
         #[serde(default)]
         series: usize,
     },
@@ -166,28 +166,28 @@ impl When {
     }
 }
 
-/// What was measured in a cell.
+/// The measurement of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Sample {
-    /// Of tasks at once, or in batches.
+    /// Concurrent tasks, or tasks in batches.
     Cell(Observation),
-    /// Of a task alone.
+    /// A task alone.
     Single {
-        /// Its duration.
+        /// The duration.
         duration_ms: f64,
-        /// Its CPU time.
+        /// The CPU time.
         cpu_ms: f64,
     },
 }
 
-/// What was measured of tasks at once, or in batches.
+/// The measurement of concurrent tasks, or of tasks in batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// The figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What the task takes alone.
+    /// The duration and the CPU time of the task alone.
     #[serde(flatten)]
     pub alone: Alone,
     /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
@@ -201,12 +201,12 @@ pub struct Observation {
     pub schedule: Vec<Scheduled>,
 }
 
-/// What a CPU time includes.
+/// The scope of a CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuScope {
-    /// Of the threads that ran the tasks, while they did.
+    /// The threads that run tasks, during the tasks.
     Tasks,
-    /// Of the contestant's process.
+    /// The whole process.
     Process,
 }

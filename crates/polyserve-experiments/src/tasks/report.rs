@@ -24,7 +24,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The result of what was measured.
+    /// The result of the measurement.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! A contestant's side of the experiment: a process that runs the tasks it is asked for, at once or in batches, and says
-//! when each was handed over, began and ended, and what it spent of a core's time.
+//! The contestant's side of the experiment: a process that runs the requested tasks, at once or in batches. It reports when
+//! each task was submitted, began and ended, and its CPU time.
 //!
 //! Every contestant has a process of its own, so that its threads can be counted, one that breaks breaks alone, and ours
 //! are treated as the one in Go is. What runs the tasks is made once, before the first request.
@@ -46,7 +46,7 @@ pub enum Runner {
     Rayon(rayon::ThreadPool),
 }
 
-/// What the tasks of a request share.
+/// The shared state of the tasks of a request.
 struct Work {
     request: Request,
     base: Instant,
@@ -89,7 +89,7 @@ impl Runner {
         ran.map(|(ran, task)| ran.get().copied().with_context(|| format!("task {task} was not run"))).collect()
     }
 
-    /// Runs some of them, and waits until all of these have ended.
+    /// Runs the tasks in this range, and waits until all have ended.
     fn batch(&self, work: &Arc<Work>, tasks: Range<usize>) -> anyhow::Result<()> {
         match self {
             Self::Executor(executor) => execute(executor.as_ref(), work, tasks),
@@ -155,7 +155,7 @@ impl Work {
     }
 }
 
-/// What a clock of spent time says, in nanoseconds.
+/// Returns the CPU time of a clock, in nanoseconds.
 fn spent(clock: ClockId) -> i64 {
     let time = clock_gettime(clock);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The three terms that a task starts with.
 pub type Terms = [f64; 3];
 
-/// In which order a term is made of those before it.
+/// The order of the operands in the recurrence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TermOrder {
@@ -35,12 +35,12 @@ pub struct Limit {
     pub step: u64,
 }
 
-/// What a look at a whole sequence finds.
+/// The result of a whole sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SequenceEnd {
-    /// Its last term.
+    /// The last term.
     pub last: f64,
-    /// Its limit, if it converges.
+    /// The limit, if the sequence converges.
     pub limit: Option<Limit>,
 }
 
@@ -57,8 +57,8 @@ fn next<const AS_PUBLISHED: bool>([third, second, first]: Terms) -> Terms {
     [second, first, if sum.abs() >= 1.0 { 1.0 / sum } else { sum }]
 }
 
-/// The last of `steps` terms more: the task itself. With `check` each step also looks for convergence, as the published code
-/// does. What it is given and what it answers are hidden from the compiler, so that every step is taken.
+/// The task: returns the last term after `steps` steps. With `check` each step also tests for convergence, as the published
+/// code does. Arguments and result are hidden from the compiler, so it cannot skip steps.
 pub fn last(order: TermOrder, start: Terms, steps: u64, check: bool) -> f64 {
     match (order, check) {
         (TermOrder::AsDescribed, false) => walk::<false>(start, steps),
@@ -94,8 +94,8 @@ fn checked<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
     black_box(terms)[2]
 }
 
-/// The same with a look at every term, for no clock: where the sequence stands still, and what its task must answer.
-/// `None` where the run was ended meanwhile.
+/// Computes the same sequence outside the measured time: its limit, and the right answer of the task. Returns `None` if the
+/// run is ended first.
 pub fn look(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
     match order {
         TermOrder::AsDescribed => watch::<false>(start, steps, stop),
@@ -181,11 +181,11 @@ mod tests {
     fn limits_are_found_with_their_step() {
         let still = Some(Limit { limit: 0.5, step: 1 });
         assert_eq!(seen(TermOrder::AsDescribed, [0.5; 3], 10).limit, still, "it stands still from the first term on");
-        // 0.25, 0.5, 0.5, then 0.75, 0.75, 1, 1, 1/1.25: never three in a row.
+        // The terms are 0.25, 0.5, 0.5, 0.75, 0.75, 1, 1, 1/1.25: never three equal terms in a row.
         assert_eq!(seen(TermOrder::AsDescribed, [0.25, 0.5, 0.5], 6).limit, None);
-        // -0.5, 0.5, 0.5 the other way round: -0.5, 0.5, 0.5 again and again; two in a row are no limit.
+        // The terms are -0.5, 0.5, 0.5 again and again. Two equal terms in a row are no limit.
         assert_eq!(seen(TermOrder::AsPublished, [-0.5, 0.5, 0.5], 3).limit, None);
-        // 0.75, 0.5, 0.5 -> 0.25, 0.25 -> 0 ... is none either, but 0.5 with nothing between is.
+        // Three terms that are equal up to rounding are a limit.
         let nearly = [0.5, 0.5 + 4e-16, 0.5];
         assert!(seen(TermOrder::AsDescribed, nearly, 5).limit.is_some_and(|found| found.step == 1));
         assert_eq!(seen(TermOrder::AsDescribed, [0.5; 3], 0).limit, None, "two of three");

@@ -61,7 +61,7 @@ pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     if cells.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
 }
 
-/// As many tasks as cores, five times that, where the published text reads its costs, and the most.
+/// The shown numbers of tasks: the number of cores, five times this number, those of the published text, and the max.
 fn some_counts(measured: &Measured) -> Vec<usize> {
     let there: Vec<usize> = measured.cells.iter().filter(|cell| cell.series == 0).map(|cell| cell.tasks).collect();
     let cores = measured.plan.as_ref().map_or(1, |plan| plan.core_count);

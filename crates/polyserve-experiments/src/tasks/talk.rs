@@ -1,22 +1,22 @@
-//! What the lab and a contestant say to each other: a line of JSON that asks for tasks, a line for each task that was run,
+//! The protocol between the lab and a contestant: a line of JSON that requests tasks, a line for each finished task,
 //! and one that ends the answer. Ours and the program in Go speak it alike.
 
 use serde::{Deserialize, Serialize};
 
 use super::sequence::{TermOrder, Terms};
 
-/// Tasks to be run at once.
+/// A request to run tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// The starting terms, a task each.
     pub starts: Vec<Terms>,
     /// Steps of each.
     pub steps: u64,
-    /// In which order the terms are made.
+    /// The order of the operands in the recurrence.
     pub order: TermOrder,
-    /// The number of tasks at a time; 0 is all at once.
+    /// The size of the batches; 0 if all tasks are in one.
     pub batch: usize,
-    /// Whether each task also looks for convergence, as the published code does.
+    /// Whether each step also tests for convergence, as the published code does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub check: bool,
 }
@@ -36,7 +36,7 @@ pub enum AnswerLine {
 /// A task that was run. Times are in nanoseconds from a moment of the contestant's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
-    /// Its number, from 1.
+    /// The number of the task, from 1.
     pub task: usize,
     /// When it was handed over.
     pub submitted_ns: i64,
@@ -44,7 +44,7 @@ pub struct Ran {
     pub started_ns: i64,
     /// When it was done, taken inside it.
     pub finished_ns: i64,
-    /// What its thread spent of a core's time on it; `None` where that cannot be said of a thread.
+    /// The CPU time of the task's thread; `None` if it is not known for a thread.
     pub cpu_ns: Option<i64>,
     /// The bits of its last term.
     pub bits: u64,
@@ -53,14 +53,14 @@ pub struct Ran {
 /// The end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// What the whole process spent of the cores' time meanwhile.
+    /// The CPU time of the whole process during the request.
     pub process_cpu_ns: i64,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
-    /// In a few words.
+    /// A short reason.
     pub error: String,
 }
 

@@ -205,13 +205,10 @@ impl Experiment for Comparison {
         self.contestants.iter().any(|one| one.role == Role::Baseline && one.name == key.name)
     }
 
-    /// Records of format 2 have a line without a round for a contestant that was not started. Its reason can have a prefix.
+    /// Records of format 2 have a line without a round for a contestant that was not started.
     fn upgrade(mut line: Value) -> Value {
         if line["kind"] == "refusal" {
             line["round"] = 0.into();
-            if let Some(why) = line["why"].as_str().and_then(|why| why.strip_prefix("not run: ")) {
-                line["why"] = why.into();
-            }
         }
         line
     }

@@ -92,7 +92,7 @@ pub struct ContestantSession<'a> {
 /// The counts of all loads of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct LoadCounts {
-    /// Right answers of all kinds: a lower bound.
+    /// The number of right answers in all loads. The server has sent at least this number.
     answers: u64,
     retried: u64,
     reconnects: u64,

@@ -28,7 +28,7 @@ impl Ranking {
     }
 
     fn write(&self, f: &mut String, wide: bool, is_coloured: bool) -> fmt::Result {
-        let Self { baseline, rounds, asked, rows, contracts, failed, interrupted, .. } = self;
+        let Self { baseline, rounds, asked, rows, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
         let until = if self.stops_when_sure { ", until sure" } else { "" };
         writeln!(f, "baseline {baseline}, {rounds} rounds{until}{ended}; medians, 95 % intervals")?;
@@ -36,14 +36,22 @@ impl Ranking {
         let table = if wide { wide_table(rows) } else { terminal_table(rows) };
         f.push_str(&if is_coloured { table.coloured() } else { table.to_string() });
         f.push('\n');
+        let mut below = String::new();
+        self.write_notes(&mut below, wide)?;
+        f.push_str(&if wide { below } else { wrapped(&below) });
+        Ok(())
+    }
+
+    fn write_notes(&self, f: &mut String, wide: bool) -> fmt::Result {
+        let Self { rounds, rows, contracts, failed, .. } = self;
         if wide { notes(f, self) } else { legend(f, self) }?;
         let shares = rows.iter().filter_map(|row| Some((&row.name, row.under_way?)));
         let broken = shares.filter(|(_, share)| (share - 1.0).abs() > LITTLE);
         let broken: Vec<String> = broken.map(|(name, share)| format!("{name} {share:.2}")).collect();
         if !broken.is_empty() {
             let named = broken.join(", ");
-            writeln!(f, "rate x mean latency is not the number of connections (Little's law), but a share: {named}")?;
-            writeln!(f, "   (connections waited for longer than a slice, or were replaced)")?;
+            writeln!(f, "Little's law: rate x mean latency is not the number of connections, but this share: {named}")?;
+            writeln!(f, "   (a wait exceeded a slice, or connections were replaced)")?;
         }
         if *rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
@@ -54,6 +62,28 @@ impl Ranking {
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.key.name, failed.why))
     }
+}
+
+/// Breaks lines of more than [`WIDTH`] characters at spaces. The next lines are indented.
+fn wrapped(text: &str) -> String {
+    const INDENT: &str = "   ";
+    let mut wrapped = String::new();
+    for line in text.lines() {
+        let mut width = 0;
+        for word in line.split_inclusive(' ') {
+            let length = word.trim_end().chars().count();
+            if width > INDENT.len() && width + length > WIDTH {
+                wrapped.truncate(wrapped.trim_end().len());
+                wrapped.push('\n');
+                wrapped.push_str(INDENT);
+                width = INDENT.len();
+            }
+            wrapped.push_str(word);
+            width += word.chars().count();
+        }
+        wrapped.push('\n');
+    }
+    wrapped
 }
 
 /// The table of at most [`WIDTH`] characters: with shortened names if they are too long.

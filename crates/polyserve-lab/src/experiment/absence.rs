@@ -71,7 +71,8 @@ impl Absence {
         Err(Self::wrong(format!("{failed} of its answers were not right, the first: {first}")))
     }
 
-    /// This absence, with the end of `process` if it has ended. A server that has died did wrong, whatever the client saw.
+    /// Returns this absence, with the exit of `process` if it has ended. A server that has ended is wrong, independent of the
+    /// client's error.
     #[must_use]
     pub fn explained(self, process: &mut Process) -> Self {
         let Failure(why) = process.explain(Failure(self.why.clone()));

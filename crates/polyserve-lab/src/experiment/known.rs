@@ -20,7 +20,7 @@ pub struct Recorded {
 /// An experiment that reports know.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownExperiment {
-    /// Its name.
+    /// The experiment's name.
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,

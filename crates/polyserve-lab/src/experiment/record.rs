@@ -29,6 +29,9 @@ pub const END: &str = "end";
 const OLD_ABSENCES: [(&str, Reason); 3] =
     [("not_run", Reason::NotAvailable), ("refusal", Reason::NotAvailable), ("unfinished", Reason::TimedOut)];
 
+/// The prefix that the reason of such an absence can have. Tables print it for every absence.
+const OLD_PREFIX: &str = "not run: ";
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
@@ -86,6 +89,7 @@ impl<E: Experiment> Records<E> {
                 let mut absence: Absence = serde_json::from_value(line).with_context(within)?;
                 if let Some((_, reason)) = old {
                     absence.reason = *reason;
+                    absence.why = absence.why.trim_start_matches(OLD_PREFIX).to_owned();
                 }
                 records.leave_out(key, absence);
             } else {

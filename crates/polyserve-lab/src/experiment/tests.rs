@@ -37,7 +37,7 @@ struct Sample {
     per_s: f64,
 }
 
-/// Two contestants, three rounds. What is asked is noted; a key can be told to fail.
+/// An experiment of two contestants in three rounds. It notes the measured keys, and fails for given keys.
 #[derive(Default)]
 struct Fake {
     asked: Rc<RefCell<Vec<Key>>>,
@@ -158,7 +158,7 @@ fn fails(at: Key, absence: Absence) -> Fake {
     Fake { fails: HashMap::from([(at, absence)]), ..Fake::default() }
 }
 
-/// The record on the disk says the same as the record in memory, facts too.
+/// The record on the disk equals the record in memory, with the facts.
 fn check_recorded(dir: &Path, records: &Records<Fake>) {
     let lines = read(&dir.join("fake.jsonl")).unwrap();
     let read = Records::<Fake>::of(&lines).unwrap();

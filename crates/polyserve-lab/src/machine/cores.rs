@@ -1,4 +1,4 @@
-//! Cores: which there are, which a thread may use, and what they spend.
+//! Cores: the machine's cores, the cores of a thread, and their CPU time.
 //!
 //! Invariant: pinning is of the calling thread alone; a process or thread that it starts afterwards inherits its cores.
 //! Cost: one system call.
@@ -44,7 +44,7 @@ impl Cores {
         self.0.iter().copied().find(|core| !available.0.contains(core))
     }
 
-    /// Pins the calling thread to them.
+    /// Pins the calling thread to these cores.
     ///
     /// # Errors
     ///

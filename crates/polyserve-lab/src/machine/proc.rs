@@ -118,7 +118,7 @@ impl Spent {
         for core in cores {
             let start = format!("cpu{core} ");
             let line = machine.lines().find_map(|line| line.strip_prefix(&start))?;
-            // user nice system idle iowait irq softirq steal; guests are in user already.
+            // The columns are user, nice, system, idle, iowait, irq, softirq, steal. The later columns are part of user and nice.
             let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|ticks| ticks.parse().ok()).collect();
             let waiting = ticks.get(3)? + ticks.get(4)?;
             idle += waiting;

@@ -185,7 +185,7 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
         Ok(Sample { place: target.place, figures })
     }
 
-    /// A point that has failed, in whatever round, has no figures.
+    /// A point that has failed in any round has no figures.
     fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
         of.is_at(key)
     }

@@ -14,7 +14,7 @@ use crate::statistics::middle;
 
 /// The kind of a [`AxisRate`] in a record.
 pub const RATE: &str = "rate";
-/// In a key: every point of the axis.
+/// The value of a key that stands for every point of the axis.
 pub(super) const EVERY_POINT: u64 = 0;
 
 /// A contestant at a point of an axis, in a round.

@@ -1,4 +1,4 @@
-//! Maps without the seam: what the repos are made of, called as the maps' own users call them. All but one hash with the
+//! Bare maps: the maps inside the repos, called directly, without the repo trait. All but one hash with the
 //! repos' own [`IdState`]; that one takes std's default, to show the hasher's share.
 //!
 //! And repos through the seam, but of a type that the compiler knows, as `EntityService<Dashmap>` calls them: what the seam

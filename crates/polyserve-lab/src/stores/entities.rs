@@ -59,7 +59,7 @@ impl Check {
     }
 }
 
-/// Whether the description is that of this id and version.
+/// Returns true if the description belongs to this id and version.
 fn is_whole(id: i64, found: EntityRef<'_>) -> bool {
     let version = found.value as u64;
     let block = block(id, version);

@@ -339,7 +339,7 @@ impl PhaseState<'_> {
         done
     }
 
-    /// Does operations until the leg is over. Returns their number.
+    /// Calls `one` until the leg is over. Returns the number of operations.
     #[inline]
     fn operations(
         &self,

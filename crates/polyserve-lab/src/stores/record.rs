@@ -1,4 +1,4 @@
-//! The cells of the experiment, and what is measured in them.
+//! The cells of the experiment and their samples.
 //!
 //! Invariant: a store run measures all cells of a store at a point in a round, and is recorded as a whole.
 
@@ -135,8 +135,8 @@ pub struct StoreMemory {
 }
 
 impl StoreMemory {
-    /// Bytes of each of `keys` entities: with all stored, with all removed, with all stored again. `None` if there are
-    /// fewer than [`LEAST_KEYS`].
+    /// The memory of one of `keys` entities, in bytes: with all stored, with all removed, and with all stored again. `None` if
+    /// there are fewer than [`LEAST_KEYS`].
     pub fn per_entity(&self, keys: u64) -> [Option<f64>; 3] {
         let each = |bytes: Option<u64>| {
             let (bytes, start) = bytes.zip(self.start_bytes).filter(|_| keys >= LEAST_KEYS)?;

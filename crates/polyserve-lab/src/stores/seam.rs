@@ -49,7 +49,7 @@ pub struct SeamSetup {
     pub groups: Vec<SeamGroup>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
-    /// Whether a get waits for the one before: one of them or both, each in every round.
+    /// Whether a get waits for the previous get: one or both kinds, each in every round.
     pub lookups: Vec<Lookups>,
     /// Rounds.
     pub rounds: usize,
@@ -91,7 +91,7 @@ pub struct Key {
     pub name: String,
     /// Threads.
     pub threads: usize,
-    /// Whether a get waited for the one before.
+    /// Whether a get waited for the previous get.
     pub lookups: Lookups,
     /// The round, from 1.
     pub round: usize,
@@ -288,7 +288,7 @@ pub struct SeamRow {
     pub name: String,
     /// Threads.
     pub threads: usize,
-    /// Whether a get waited for the one before.
+    /// Whether a get waited for the previous get.
     pub lookups: Lookups,
     /// Its time divided by the baseline's.
     pub time: Estimate,

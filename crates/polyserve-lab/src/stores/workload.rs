@@ -34,7 +34,7 @@ pub enum StoreWorkload {
     #[serde(rename = "95/5")]
     #[value(name = "95/5")]
     MostlyRead,
-    /// As many puts as gets.
+    /// Half gets, half puts.
     #[serde(rename = "50/50")]
     #[value(name = "50/50")]
     Half,
@@ -87,7 +87,7 @@ impl fmt::Display for StoreWorkload {
 /// A workload and the distribution of its ids: `read uniform`, `churn`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StoreLoad {
-    /// What is asked.
+    /// The workload.
     pub workload: StoreWorkload,
     /// A [`Dist`] as text; `None` if no ids are drawn.
     pub dist: Option<String>,
@@ -190,7 +190,7 @@ const LEAST_PUTS: u64 = 256;
 /// The settings from which the operations of a workload are made.
 #[derive(Clone, Debug)]
 pub struct OperationPlan {
-    /// What is asked.
+    /// The workload.
     pub workload: StoreWorkload,
     /// Draws ids; shared by the lanes.
     pub picker: Arc<Picker>,

@@ -29,7 +29,7 @@ pub struct LineChart {
 pub struct Series {
     /// Stands at its end.
     pub name: String,
-    /// How it looks.
+    /// The style of the line.
     pub style: Style,
     /// Places and figures, from left to right.
     pub points: Vec<(u64, f64)>,
@@ -48,7 +48,7 @@ const LEADER: f64 = 26.0;
 const SAMPLE: f64 = 24.0;
 /// The narrowest plot.
 const LEAST_PLOT: f64 = 400.0;
-/// From a name to the one below it.
+/// The distance between two names.
 const GAP: f64 = 15.0;
 /// The chart as a file.
 pub(super) fn drawn(chart: &LineChart) -> String {
@@ -63,7 +63,7 @@ pub(super) fn drawn(chart: &LineChart) -> String {
     svg
 }
 
-/// Where the plot lies, and what lies at its sides.
+/// The position of the plot and of its labels.
 #[derive(Debug)]
 struct Frame {
     width: f64,
@@ -92,7 +92,7 @@ impl Frame {
         Self { width, height, right: width - margin, bottom: height - BELOW, places, figures: round(low, high) }
     }
 
-    /// The last place of all.
+    /// The largest x of all lines.
     fn last(&self) -> u64 {
         self.places.last().copied().unwrap_or(0)
     }

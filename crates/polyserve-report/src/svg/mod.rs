@@ -1,9 +1,9 @@
 //! Charts as SVG, for pages that run no scripts and may be shown bright or dark.
 //!
 //! * `lines`: lines over an axis. `intervals`: a ratio with its interval in each row.
-//! * `style`: how lines look. `scale`: figures and texts.
+//! * `style`: colours and markers of lines. `scale`: figures and texts.
 //!
-//! Invariant: the same chart gives the same text, to the byte; a name is text, whatever it contains.
+//! Invariant: the same chart makes the same text, to the byte. A name may contain any characters.
 
 mod intervals;
 mod lines;

@@ -1,4 +1,4 @@
-//! How lines look.
+//! The style of lines: colours, dashes and markers.
 
 /// Colours on white that can be told apart with colour blindness: the colours of Okabe and Ito without yellow, which is too
 /// bright, then three of Paul Tol's.
@@ -9,14 +9,14 @@ pub const GREY: &str = "#777777";
 /// Patterns of dashes.
 pub const DASHES: [&str; 2] = ["7 4", "2 3"];
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// As SVG writes it.
+    /// The colour in SVG.
     pub colour: &'static str,
     /// Lengths of dashes and of gaps; nothing is a whole line.
     pub dashes: Option<&'static str>,
-    /// What marks a point.
+    /// The marker of a point.
     pub mark: Marker,
     /// Whether marks are empty within.
     pub is_hollow: bool,
@@ -35,7 +35,7 @@ impl Style {
     }
 }
 
-/// What marks a point.
+/// The marker of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
     /// A circle.

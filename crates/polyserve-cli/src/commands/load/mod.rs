@@ -19,39 +19,39 @@ use polyserve_lab::output::{print, print_json};
 use report::LoadSummary;
 use url::Url;
 
-/// What `polyserve load` is told.
+/// The arguments of `polyserve load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArgs {
-    /// What is asked for: http://HOST:PORT/PATH. With --keys or --mix, the entity server.
+    /// The target: http://HOST:PORT/PATH. With --keys or --mix, an entity server.
     url: Url,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Client threads.
+    /// The number of client threads.
     #[arg(long, short, value_name = "T", default_value_t = 1)]
     threads: usize,
-    /// Open loop: the number of requests a second, whatever the server does; latencies count from when a request was due.
+    /// Open loop: the number of requests a second, independent of the answers. A latency begins when its request is due.
     /// [default: closed loop]
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
-    /// PUT this file as JSON.
+    /// Send PUT requests with this file as JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys"])]
     put: Option<PathBuf>,
-    /// How long is measured. [default: 10s]
+    /// The duration of the measurement. [default: 10s]
     #[arg(long, short, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
     duration: Option<Duration>,
-    /// How many requests are measured.
+    /// The number of measured requests.
     #[arg(long, short = 'n', value_name = "N")]
     requests: Option<u64>,
-    /// How long the same load runs before it counts.
+    /// The duration of the same load before the measurement.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
     warm_up: Duration,
-    /// How long an answer or a connection may take; then it has failed.
+    /// The timeout of an answer and of a connect.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
     timeout: Duration,
-    /// The cores that client threads are pinned to, in turn: 1, or 0-3,6. [default: none]
+    /// The cores of the client threads, which are pinned to them in turn: 1, or 0-3,6. [default: none]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
-    /// The server's process; its processor time is reported.
+    /// The process id of the server. The report then has its CPU time.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
 }

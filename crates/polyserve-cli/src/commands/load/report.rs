@@ -1,4 +1,4 @@
-//! What a load has measured, for people and as JSON.
+//! The result of a load, as text and as JSON.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use polyserve_report::Table;
 use polyserve_report::figures::count;
 use serde::Serialize;
 
-/// A report, and what it is of.
+/// A report with the settings of its load.
 #[derive(Serialize)]
 pub(crate) struct LoadSummary<'a> {
     url: String,
@@ -17,7 +17,7 @@ pub(crate) struct LoadSummary<'a> {
     rate: Option<f64>,
     /// The spacing of the requests, in open loop.
     arrivals: Arrivals,
-    /// Requests that are sent at once; `null` where every request has its own connection.
+    /// The number of pipelined requests; `null` if every request has its own connection.
     pipeline: Option<usize>,
     requests_per_s: f64,
     requests_per_server_cpu_s: Option<f64>,
@@ -27,10 +27,10 @@ pub(crate) struct LoadSummary<'a> {
 
 /// The share of its time from which the client counts as saturated.
 const SATURATED: f64 = 0.95;
-/// The max deviation from Little's law without a warning, and the answers of each connection from which on it is checked.
+/// The max deviation from Little's law without a warning, and the min answers of each connection for this check.
 const LITTLE: f64 = 0.05;
 const MANY: u64 = 100;
-/// The lateness of one request in a hundred, in nanoseconds, from which it is worth a warning.
+/// The p99 of the lateness that causes a warning, in nanoseconds.
 const LATE: u64 = 1_000_000;
 
 impl<'a> LoadSummary<'a> {
@@ -100,7 +100,7 @@ impl<'a> LoadSummary<'a> {
 
     fn warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
-        // What it was only awake for, in an open loop, is no work.
+        // In an open loop the time of busy waiting is no work.
         if report.client_busy >= SATURATED {
             writeln!(f, "warning: the client was saturated: the server may be able to do more")?;
         }
@@ -161,7 +161,7 @@ impl fmt::Display for LoadSummary<'_> {
     }
 }
 
-/// Nanoseconds, for people.
+/// A number of nanoseconds, with a readable unit.
 fn time(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
     match nanoseconds {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// Host and port, as they were given: the `Host` field.
+    /// Host and port as given, for the `Host` field.
     host: String,
     /// Host and port.
     address: String,
@@ -66,7 +66,7 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Host and port, as they were given.
+    /// Returns host and port as given.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }

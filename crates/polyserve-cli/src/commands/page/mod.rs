@@ -26,8 +26,8 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("workers", |arg| arg.value_name("N,...").help(WORKERS)))]
 pub(crate) struct PageArgs {
-    /// The servers, with commas between them; twins such as twin/tokio too. [default: all that multiplex connections, or hold
-    /// them with a pool; all twins]
+    /// The servers, separated by commas, with twins such as twin/tokio. [default: all twins, and all servers that multiplex
+    /// connections or have a pool]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
     /// The parts of the run: as published (pools of 100, 100 connections, 10000 requests), the published listings and twins in
@@ -40,16 +40,16 @@ pub(crate) struct PageArgs {
     /// The number of rounds of the twins. A claim about ratios needs 10. [default: 10, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: Option<u64>,
-    /// Connections at a time in the sweep, each for one request.
+    /// The number of concurrent connections in the sweep. Each serves one request.
     #[arg(long, short, value_name = "C", default_value_t = 100)]
     connections: usize,
     /// The number of requests to each server of the sweep. [default: what 30 s allow, quick: 1 s; at most 10000]
     #[arg(long, short = 'n', value_name = "R", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     requests: Option<u64>,
-    /// In the sweep the page waits on one request in this number of requests.
+    /// In the sweep, one request in this number of requests waits.
     #[arg(long, value_name = "N", default_value_t = published::REQUESTS_PER_WAIT, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     page_every: u64,
-    /// How long the page waits, in all parts. [default: 2s, quick: 200ms]
+    /// The length of a wait, in all parts. [default: 2s, quick: 200ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
     /// Fewer pools, a shorter wait and fewer requests: about a minute.
@@ -64,7 +64,7 @@ pub(crate) struct PageArgs {
 }
 
 /// The help of `--workers`.
-const WORKERS: &str = "The sweep's numbers of workers, with commas between them. A server that does not let them be chosen takes \
+const WORKERS: &str = "The sweep's numbers of workers, separated by commas. A server that does not let them be chosen takes \
     part once [default: 1,2,4,8,16,32,64,128; quick: 1,8,32,128]";
 /// The wait of a quick run.
 const QUICK_WAIT: Duration = Duration::from_millis(200);

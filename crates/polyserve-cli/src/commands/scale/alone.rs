@@ -62,7 +62,7 @@ pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     session.run(&record, environment, &mut stores)
 }
 
-/// Makes one visit. The process was started for it.
+/// Measures one cell. The process was started for it.
 pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
     let visit: StoreRun =
         serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
@@ -220,7 +220,7 @@ impl StoreTargets<'_> {
         }
     }
 
-    /// What is to be measured, for the record's header.
+    /// The description of the run, for the record's header.
     fn plan(
         &self,
         stores: &[String],

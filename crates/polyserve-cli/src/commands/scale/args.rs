@@ -21,64 +21,62 @@ use crate::config_args::ConfigArgs;
 /// Entities that are stored on the other axes.
 const KEYS: u64 = 1000;
 
-/// What `polyserve scale` is told.
+/// The arguments of `polyserve scale`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScaleArgs {
-    /// What grows, with commas between. [default: all; in process all but connections]
+    /// The axes, separated by commas. [default: all; in process all but connections]
     #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
     pub(super) axis: Vec<Axis>,
-    /// The points of the only axis, with commas between them.
+    /// The points, separated by commas, if there is only one axis.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) points: Vec<u64>,
-    /// The servers, with commas between them. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
-    /// pool_server, tokio_tcp; and a catalog's own]
+    /// The servers, separated by commas. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
+    /// pool_server, tokio_tcp; and the program's own servers]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,
-    /// The repos, with commas between them; in process also bare maps, such as bare/dashmap, and repos of a type that the
-    /// compiler knows, such as typed/dashmap. [default: sharded and a
-    /// catalog's own; in process all repos and all bare maps]
+    /// The repos, separated by commas. In process also bare maps, such as bare/dashmap, and repos without dynamic dispatch,
+    /// such as typed/dashmap. [default: sharded and the program's own repos; in process all repos and all bare maps]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
-    /// On the axis of rates: foreign servers too, with commas between them, or all, as in polyserve compare. They are built
+    /// On the axis of rates: foreign servers too, separated by commas, or all, as in polyserve compare. They are built
     /// first.
     #[arg(long, value_name = "P,...", value_delimiter = ',', conflicts_with = "in_process")]
     pub(super) peers: Vec<String>,
     /// On the axis of rates: a connection for each request. The rates are per cent of null_accept's throughput.
     #[arg(long, conflicts_with = "in_process")]
     pub(super) no_keepalive: bool,
-    /// No HTTP: threads get, put and remove, straight on the repos and on bare maps.
+    /// Measure repos and bare maps without HTTP: threads call get, put and remove.
     #[arg(long, conflicts_with_all = ["servers", "mix", "server_cores", "client_cores"])]
     pub(super) in_process: bool,
-    /// In process: what is asked, with commas between. [default: all; quick: read, 50/50 and memory]
+    /// In process: the workloads, separated by commas. [default: all; quick: read, 50/50 and memory]
     #[arg(long, value_enum, value_name = "W,...", value_delimiter = ',', requires = "in_process")]
     pub(super) workload: Vec<StoreWorkload>,
-    /// In process: which ids are read and written, uniform, zipf:0.99 or hot, with commas between. [default: uniform]
+    /// In process: the distributions of ids, separated by commas: uniform, zipf:0.99 or hot. [default: uniform]
     #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
     pub(super) dist: Vec<Dist>,
-    /// In process: how long a store may take to be filled, an hour at most; one that takes longer is shown as such.
+    /// In process: the timeout for filling a store, at most an hour. The tables name a store that exceeds it.
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
     pub(super) limit: humantime::Duration,
-    /// In process: the store that all stores are compared with; entered twice. [default: bare/dashmap, or the first that
-    /// is named]
+    /// In process: the baseline. It takes part twice. [default: bare/dashmap, or the first store of --repos]
     #[arg(long, value_name = "R", requires = "in_process")]
     pub(super) baseline: Option<String>,
-    /// Connections at a time, on the other axes.
+    /// The number of concurrent connections on the other axes.
     #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) connections: u32,
-    /// Entities that are stored, on the other axes. [default: 1000; in process 100000]
+    /// The number of stored entities on the other axes. [default: 1000; in process 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) keys: Option<u64>,
-    /// Bytes of an entity's description, on the other axes.
+    /// The length of an entity's description on the other axes, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) payload: u32,
     /// Weights of reading and writing. [default: get=1]
     #[arg(long, value_name = "get=95,put=5")]
     pub(super) mix: Option<Mix>,
-    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
+    /// The number of rounds. The intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: Option<u32>,
-    /// How long a point is measured in closed loop, and half as long again at a fixed rate; in process, each workload, and
-    /// half as long again for latencies. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
+    /// The time of a point in closed loop; the fixed rate takes half as long again. In process, the time of each workload;
+    /// latencies take half as long again. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) slice: Option<Duration>,
     /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
@@ -90,7 +88,7 @@ pub(crate) struct ScaleArgs {
     pub(super) cores: CoresArgs,
     #[command(flatten)]
     pub(super) record: RecordArgs,
-    /// One point of a repo, told as JSON, in this very process.
+    /// One point of a repo as JSON, measured in this process.
     #[arg(long, value_name = "JSON", hide = true)]
     pub(super) cell: Option<String>,
     #[command(flatten)]
@@ -129,7 +127,7 @@ impl ScaleArgs {
         axes.into_iter().map(with_points).collect()
     }
 
-    /// Where the other axes are while one grows.
+    /// The values of the other axes while one axis grows.
     pub(super) fn base(&self, workers: Option<usize>) -> PointSettings {
         PointSettings {
             connections: self.connections as usize,
@@ -139,7 +137,7 @@ impl ScaleArgs {
         }
     }
 
-    /// What is to be measured, for the record's header.
+    /// The description of the run, for the record's header.
     pub(super) fn plan(
         &self,
         targets: &[Target],

@@ -16,7 +16,7 @@ use super::super::names::{full_names, repo_names, tagged_or_own};
 use super::super::room;
 use super::args::ScaleArgs;
 
-/// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
+/// The max payload is the body's limit divided by this number. The body also has the rest of the entity.
 const OF_BODY: usize = 2;
 
 /// The max point of the axis of rates, in per cent.
@@ -28,7 +28,7 @@ pub(super) struct ServerTargets<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) settings: &'a Settings,
     pub(super) servers: ServerLaunches<'a>,
-    /// The machine's.
+    /// The number of the machine's cores.
     pub(super) cores: usize,
 }
 

@@ -48,7 +48,7 @@ fn only_the_lines_that_differ_are_said() {
     assert_eq!(said, "-old\n+new\n+newer\n");
 }
 
-/// A page that tells how this is done shows the markers.
+/// A page that explains markers shows them in a block of code.
 #[test]
 fn a_block_of_code_is_text() {
     for page in ["```text\n<!-- table no of no -->\n<!-- end -->\n```\n", "~~~~\n```\n<!-- end -->\n~~~~\n"] {
@@ -85,7 +85,7 @@ fn below_a_table_stands_what_made_it() {
     let whole = record(lines.clone());
     assert_eq!(origin(&whole), r"`` polyserve page '`' ``, 2026-11-21, One\|Two, 1 core, Linux 6.1, commit abc");
     let bare = record(lines[1..].to_vec());
-    assert!(origin(&bare).ends_with("; not complete: nothing says where and with what it was measured"));
+    assert!(origin(&bare).ends_with("; not complete: it has no header with the machine and the command"));
     assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
     let said = table(&whole, "pools").unwrap_err().to_string();
     assert_eq!(said, "there is no table \"pools\" of x.jsonl; there are: cell");

@@ -19,16 +19,16 @@ const MOST: usize = 40;
 /// An eighth of the steps in Rust.
 const GO_STEPS: u64 = 125;
 
-/// How a made-up contestant behaves.
+/// The behaviour of a simulated contestant.
 pub(in crate::tasks) struct Made {
     pub(in crate::tasks) name: &'static str,
     pub(in crate::tasks) d1_ms: f64,
     pub(in crate::tasks) d1_after_ms: f64,
-    /// How much of d1 a core works.
+    /// The CPU time of a task alone, as a share of d1.
     pub(in crate::tasks) work: f64,
     /// Tasks that are done per d1 and core at full load.
     pub(in crate::tasks) per_core: f64,
-    /// How much longer a core works for a task than for a single one.
+    /// The factor by which the CPU time of a task exceeds that of a task alone.
     pub(in crate::tasks) extra: f64,
     pub(in crate::tasks) in_steps: bool,
     /// The number of tasks from which the mean duration no longer grows.
@@ -36,7 +36,7 @@ pub(in crate::tasks) struct Made {
     /// By how much later each task starts.
     pub(in crate::tasks) later_ms: f64,
     pub(in crate::tasks) threads: fn(usize) -> u64,
-    /// Totals in batches are so much of those of all at once.
+    /// The total with batches divided by the total without.
     pub(in crate::tasks) batches: f64,
     /// The standard deviation of the durations, as a share of their mean.
     pub(in crate::tasks) spread: f64,
@@ -143,7 +143,7 @@ fn line(kind: &str, value: &impl serde::Serialize) -> Value {
     as_line(kind, value).unwrap()
 }
 
-/// What is read of a record.
+/// Reads a record.
 pub(in crate::tasks) fn measured(lines: &[Value]) -> Measured {
     Measured::of(&Records::<Tasks>::of(lines).unwrap()).unwrap()
 }
@@ -230,7 +230,7 @@ fn a_total_of_40_tasks_as_published() {
     }
 }
 
-/// What lies between both bounds is not decided either.
+/// Figures between both bounds are undecided too.
 #[test]
 fn between_the_bounds_nothing_is_decided() {
     let mut made = Made::fair();
@@ -357,7 +357,7 @@ fn one_observation_decides_nothing() {
     assert_eq!(verdicts(&few), [Undecided; 3]);
 }
 
-/// What did not grow before cannot flatten.
+/// A curve that did not grow cannot flatten.
 #[test]
 fn without_growth_before_nothing_is_flat() {
     let means: [fn(u64) -> f64; 3] = [

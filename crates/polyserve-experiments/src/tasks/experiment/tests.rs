@@ -1,4 +1,4 @@
-//! Contestants that do not do what they should: shell scripts that talk as a contestant.
+//! Faulty contestants: shell scripts that write the lines of a contestant.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn contestant(name: &str, script: &str) -> Contestant {
     Contestant { name: name.into(), launch: Ok(fixtures::script(script, AddressFrom::Json)), is_named: false }
 }
 
-/// What answers every request with these lines.
+/// A contestant that answers every request with these lines.
 fn saying(name: &str, lines: &[&str]) -> Contestant {
     let lines: Vec<String> = lines.iter().map(|line| format!("echo '{line}'; ")).collect();
     contestant(name, &format!("while read request; do {} done", lines.concat()))
@@ -89,7 +89,8 @@ fn a_contestant_that_fails_has_a_reason_and_no_figure() {
     }
 }
 
-/// A contestant that is asked often enough may be lucky; one that is not available may be available later.
+/// A rerun must not measure a wrong contestant again until an answer happens to be right. A contestant that was not available
+/// is tried again.
 #[test]
 fn a_wrong_contestant_stays_out_of_a_rerun() {
     let dir = TestDir::new("tasks");

@@ -149,11 +149,20 @@ fn a_narrow_table_ranks_in_120_columns() {
     assert_eq!(text.lines().skip_while(|line| !line.starts_with("ratio")).count(), 3, "{text}");
     let mut broken = rows();
     broken[0].under_way = Some(0.94);
-    let note = "rate x mean latency is not the number of connections (Little's law), but a share: fast 0.94";
+    let note = "Little's law: rate x mean latency is not the number of connections, but this share: fast 0.94";
     for wide in [false, true] {
         let text = ranking(broken.clone()).text(wide, false);
         assert_eq!(text.lines().filter(|line| *line == note).count(), 1, "{text}");
     }
+    let mut shares = rows();
+    for (at, row) in shares.iter_mut().enumerate() {
+        (row.name, row.under_way) = (format!("pool_server/mpsc_pool/sharded {at}"), Some(1.5));
+    }
+    let narrow = ranking(shares.clone()).text(false, false);
+    assert!(narrow.lines().all(|line| line.chars().count() <= WIDTH), "{narrow}");
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let below = |text: &str| words(text.split("Little's law").last().unwrap());
+    assert_eq!(below(&narrow), below(&ranking(shares).text(true, false)), "wrapping changes no word");
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     assert!(ranking(rows()).text(false, true).contains("\u{1b}[32mfaster\u{1b}[0m"));
     let mut long = rows();
