@@ -1,8 +1,8 @@
 //! Measures the durable store, next to embedded engines with one transaction for each PUT.
 //!
 //! `polyserve-engine-benches PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`; or `cluster [DIRECTORY]`, for the stores
-//! over etcd, Redis Cluster and PostgreSQL; or `model DIRECTORY [--check]`, for the tables of docs/SCALING.md. Files go to a new directory in the present
-//! one, which is removed at the end.
+//! over etcd, Redis Cluster and PostgreSQL; or `model DIRECTORY [--check]`, for the tables of docs/SCALING.md. Files go to a new directory
+//! below `target`, which is removed at the end.
 
 mod cluster;
 mod engine;
@@ -73,8 +73,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> std::io::Result<Self> {
-        let path = std::env::current_dir()?.join(format!("engines-{}", std::process::id()));
-        fs::create_dir(&path)?;
+        let path = std::env::current_dir()?.join(format!("target/engines-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
         Ok(Self(path))
     }
 }
