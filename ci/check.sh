@@ -69,9 +69,10 @@ never polyserve 'polyserve-(async|memory|cluster|durable|threadpool|conformance|
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
 # What the README's first command builds.
 never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
-never polyserve 'polyserve-(conformance|lab|load|report|experiments|cli)|clap|criterion' --all-features
+never polyserve 'polyserve-(conformance|engines|lab|load|report|experiments|cli)|clap|criterion' --all-features
 never polyserve-report 'polyserve.*'
-never polyserve-lab 'polyserve-(experiments|cli)'
+never polyserve-lab 'polyserve-(engines|experiments|cli)'
+never polyserve-cli 'polyserve-engines' --all-features
 never polyserve-experiments 'polyserve-cli'
 
 echo; echo "== no unsafe code outside polyserve-sys"

@@ -251,7 +251,7 @@ impl<T> Conditional<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entity::Entity;
+    use crate::entity::{Entity, Identifiable as _};
 
     /// The tag is part of the interface: clients and other processes keep it. To change it is a breaking change.
     #[test]
@@ -260,6 +260,22 @@ mod tests {
         let tag = ETag::of_entity::<Entity>(entity.as_ref()).unwrap();
         assert_eq!(tag, ETag::of(br#"{"id":1,"description":"first","value":60.750847}"#));
         assert_eq!(tag.to_string(), "\"acea1b22ca40dd7232de3288e58c6307\"");
+        // The form of a number and of a character is part of the tag.
+        for (entity, json) in [
+            (
+                Entity::new(-1, "\u{1}\"\\/é\u{1f600}", 1e16),
+                "{\"id\":-1,\"description\":\"\\u0001\\\"\\\\/é\u{1f600}\",\"value\":1e+16}",
+            ),
+            (Entity::new(0, "", -0.0), r#"{"id":0,"description":"","value":-0.0}"#),
+            (Entity::new(2, "small", 1e-7), r#"{"id":2,"description":"small","value":1e-7}"#),
+            (Entity::new(3, "smallest", 5e-324), r#"{"id":3,"description":"smallest","value":5e-324}"#),
+            (Entity::new(4, "whole", 3.0), r#"{"id":4,"description":"whole","value":3.0}"#),
+        ] {
+            let mut shown = Vec::new();
+            Entity::write_json(entity.as_ref(), &mut shown).unwrap();
+            assert_eq!(str::from_utf8(&shown).unwrap(), json);
+            assert_eq!(ETag::of_entity::<Entity>(entity.as_ref()).unwrap(), ETag::of(json.as_bytes()));
+        }
         // The known hash of an empty input.
         assert_eq!(ETag::of(b"").to_string(), "\"af1349b9f5f9a1a6a0404dea36dcc949\"");
     }

@@ -90,9 +90,12 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     /// Returns an owned copy of what a repo showed.
     fn from_view(view: Self::View<'_>) -> Self;
 
-    /// Reads the text of an id, such as a segment of a path after percent-decoding. Returns `None` if it is no id.
+    /// Reads the text of an id, such as a segment of a path after percent-decoding. Returns `None` if it is no id. A number
+    /// with a plus sign is none: `+5` would be a second name of `5`.
     fn parse_id(text: &str) -> Option<Self::Id> {
-        text.parse().ok()
+        let id: Self::Id = text.parse().ok()?;
+        let is_second_name = text.starts_with('+') && !id.to_string().starts_with('+');
+        (!is_second_name).then_some(id)
     }
 
     /// Appends the JSON form, which is an object.

@@ -33,6 +33,9 @@ use crate::types::{head, reply};
 ///
 /// A request's peer is the [`SocketAddr`] among the extensions of the `http::Request`, if the server around it has put one there.
 ///
+/// A layer that changes the body, such as a compression, must also change a strong `ETag`: two bodies must not have the same strong
+/// tag (RFC 9110, 8.8.3.3). The compression of `tower-http` does not, so put it around a service without entity tags.
+///
 /// A router that nests a service removes the service's path from the request, and does not add it to the `Location` of the
 /// answer. [`under`](Self::under) sets that path, and it is then put before each `Location`.
 ///

@@ -1,6 +1,5 @@
 //! `entity`: the entity store over HTTP. Routing, JSON and status codes are decided here and nowhere else.
 
-use std::any::type_name;
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
@@ -144,17 +143,13 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             }
         };
         let key = entity.id().clone();
-        match id {
-            Some(id) if id == key => {} // an id that stands in a path was checked with the path
-            Some(_) => {
-                let detail = "The entity's id is not the one in the path.";
-                return Answer::Now(Reply::problem(Status::BAD_REQUEST, detail));
-            }
-            None => {
-                if let Err(why) = path::check_id(&key) {
-                    return Answer::Now(Reply::problem(Status::UNPROCESSABLE_CONTENT, why));
-                }
-            }
+        if id.is_some_and(|id| id != key) {
+            let detail = "The entity's id is not the one in the path.";
+            return Answer::Now(Reply::problem(Status::BAD_REQUEST, detail));
+        }
+        // A segment of a path is a valid id, but a type may read it as another one, such as an empty one.
+        if let Err(why) = path::check_id(&key) {
+            return Answer::Now(Reply::problem(Status::UNPROCESSABLE_CONTENT, why));
         }
         let etag = if self.etags { tag_of_request(&entity, request, scratch) } else { None };
         if condition.is_always() {
@@ -205,9 +200,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         let id = match segment {
             None => None,
             Some(segment) => Some(path::parse_id::<E>(segment).ok_or_else(|| {
-                let form = type_name::<E::Id>().rsplit("::").next().unwrap_or_default();
-                let detail = format!("The path is not an id: {form} of at most {MAX_ID} bytes.");
-                Reply::problem(Status::BAD_REQUEST, detail)
+                Reply::problem(Status::BAD_REQUEST, format!("The path is not a valid id of at most {MAX_ID} bytes."))
             })?),
         };
         let route = match (head.method, id) {
