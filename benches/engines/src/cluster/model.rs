@@ -98,8 +98,10 @@ impl Step<'_> {
     fn billion(&self) -> String {
         let bytes = self.get.bytes_per_entity * 1e9;
         match self.get.repo.as_str() {
-            "memory" | "durable" if bytes <= MEMORY => String::from("one machine"),
-            "memory" | "durable" => format!("more than the {} of one machine", gigabytes(MEMORY)),
+            // `durable` has all entities in memory too.
+            "memory" if bytes <= MEMORY => String::from("one machine"),
+            "memory" => format!("more than the {} of one machine", gigabytes(MEMORY)),
+            "durable" => String::from("the memory of the store below it, and a disk of four times that size"),
             "etcd" => format!("{:.0} clusters of {}", (bytes / ETCD_BYTES).ceil(), gigabytes(ETCD_BYTES)),
             "redis_cluster" => {
                 let masters = (bytes / (MEMORY / 8.0)).ceil();

@@ -35,9 +35,18 @@ impl FromStr for Pair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The location of a repo may have slashes.
+        // The location of a repo may have slashes, and a repo over another one has a slash before its location.
         let name = text.split(':').next().unwrap_or(text);
-        match name.rsplit_once('/').map(|(server, _)| (server, &text[server.len() + 1..])) {
+        let stands_on_repos = |kind: &str| {
+            let catalog = Catalog::builtin();
+            name.len() < text.len()
+                && catalog.located_repos().iter().any(|known| known.over_repos && known.name == kind)
+        };
+        let server = name.rsplit_once('/').map(|(before, _)| match before.rsplit_once('/') {
+            Some((server, kind)) if stands_on_repos(kind) => server,
+            _ => before,
+        });
+        match server.map(|server| (server, &text[server.len() + 1..])) {
             Some((server, repo)) => Ok(Self { server: server.to_owned(), repo: repo.to_owned() }),
             None => Err(format!("{text:?} is not SERVER/REPO such as leader_followers/two_level")),
         }
@@ -397,6 +406,15 @@ mod tests {
     fn pairs_of_names() {
         let pair: Pair = "pool_server/mpsc_pool/two_level".parse().unwrap();
         assert_eq!((pair.server.as_str(), pair.repo.as_str()), ("pool_server/mpsc_pool", "two_level"));
+        for (server, repo) in [
+            ("tokio_tcp", "durable:a/b"),
+            ("tokio_tcp", "durable/packed:a/b"),
+            ("pool_server/mpsc_pool", "durable/packed:/tmp/a"),
+            ("pool_server/mpsc_pool", "etcd:http://a:1,http://b:1"),
+        ] {
+            let pair: Pair = format!("{server}/{repo}").parse().unwrap();
+            assert_eq!((pair.server.as_str(), pair.repo.as_str()), (server, repo));
+        }
         assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
         assert_eq!("peer/hyper".parse(), Ok(Baseline::Foreign(Foreign::Peer("hyper"))));
         assert_eq!("nginx".parse(), Ok(Baseline::Foreign(Foreign::Nginx)));

@@ -97,7 +97,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     }
     let entry = catalog.repo(&args.repo)?;
     let make = entry.open.as_ref().filter(|_| !args.temporary_repo).unwrap_or(&entry.make);
-    let mut repo = make().with_context(|| format!("the repo {} cannot be opened", args.repo))?;
+    // The location may have a password, so the message does not show it.
+    let kind = args.repo.split(':').next().unwrap_or_default();
+    let mut repo = make().with_context(|| format!("the repo {kind} cannot be opened"))?;
     if let Some(delay) = args.repo_delay {
         repo = Arc::new(Delayed::new(repo, delay));
     }

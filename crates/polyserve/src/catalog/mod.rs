@@ -451,7 +451,7 @@ impl Catalog {
         match located {
             Some(located) if over.is_none() || located.over_repos => {
                 if location.is_empty() {
-                    return Err(UnknownName::without(name, format!("a location: {head}:{}", located.location)));
+                    return Err(UnknownName::without(head, format!("a location: {head}:{}", located.location)));
                 }
                 let over = over.map(|over| find("repo", &self.repos, over)).transpose()?;
                 Ok(located.at(location, over))
@@ -461,10 +461,12 @@ impl Catalog {
                     builtin::located::FEATURES.iter().find(|(known, _)| located.is_none() && *known == kind);
                 if let Some((_, feature)) = of_feature {
                     let missing = format!("the feature `{feature}`, which this program is built without");
-                    return Err(UnknownName::without(name, missing));
+                    return Err(UnknownName::without(head, missing));
                 }
                 let forms = self.located_repos.iter().map(LocatedRepo::form);
-                find("repo", &self.repos, name)
+                // A location may have a password, so the error does not show it.
+                let shown = if self.repos.iter().any(|entry| entry.name == name) { name } else { head };
+                find("repo", &self.repos, shown)
                     .cloned()
                     .map_err(|error| forms.fold(error, |error, form| error.or(&form)))
             }

@@ -221,3 +221,13 @@ fn a_repo_of_a_feature_that_is_off_is_named_with_it() {
         }
     }
 }
+
+/// An error reaches logs: it shows the kind of a repo, and not its location.
+#[test]
+fn an_error_shows_no_password() {
+    let catalog = Catalog::builtin();
+    for name in ["postgress:postgres://app:secret@127.0.0.1/app", "etcd:", "no/such:http://user:secret@127.0.0.1:1"] {
+        let text = catalog.repo(name).unwrap_err().to_string();
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
