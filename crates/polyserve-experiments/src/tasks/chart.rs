@@ -7,8 +7,9 @@ use super::measured::Measured;
 /// The chart `mean`; none without observations.
 pub(super) fn charts(measured: &Measured) -> Vec<(String, Chart)> {
     let line = |(place, name): (usize, &str)| {
-        let cells = measured.all_at_once(name).into_iter().filter(|cell| cell.figures.mean_duration_ms > 0.0);
-        let points: Vec<(u64, f64)> = cells.map(|cell| (cell.tasks as u64, cell.figures.mean_duration_ms)).collect();
+        let cells = measured.all_at_once(name).into_iter().filter(|cell| cell.observed.figures.mean_duration_ms > 0.0);
+        let points: Vec<(u64, f64)> =
+            cells.map(|cell| (cell.tasks as u64, cell.observed.figures.mean_duration_ms)).collect();
         (!points.is_empty()).then(|| Series { name: name.to_owned(), style: Style::nth(place), points })
     };
     let lines: Vec<Series> = measured.contestants().into_iter().enumerate().filter_map(line).collect();
@@ -39,6 +40,6 @@ mod tests {
         let names: Vec<&str> = chart.lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, measured.contestants());
         let first = measured.cell(names[0], 1, 0).unwrap();
-        assert_eq!(chart.lines[0].points[0], (1, first.figures.mean_duration_ms));
+        assert_eq!(chart.lines[0].points[0], (1, first.observed.figures.mean_duration_ms));
     }
 }

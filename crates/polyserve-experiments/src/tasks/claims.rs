@@ -108,11 +108,11 @@ impl Judge<'_> {
             let others_pct = 100.0 * self.measured.others(name).unwrap_or(0.0);
             let why = match (cells.first(), drift) {
                 (None, _) => format!("{name} has no figures"),
-                (Some(cell), _) if cell.alone.d1_ms < LEAST_TASK_MS => {
-                    format!("a task of {:.0} ms is too short to tell", cell.alone.d1_ms)
+                (Some(cell), _) if cell.observed.alone.d1_ms < LEAST_TASK_MS => {
+                    format!("a task of {:.0} ms is too short to tell", cell.observed.alone.d1_ms)
                 }
-                (Some(cell), _) if 100.0 * cell.alone.cpu1_ms < LEAST_WORK_PCT * cell.alone.d1_ms => {
-                    let work = 100.0 * cell.alone.cpu1_ms / cell.alone.d1_ms;
+                (Some(cell), _) if 100.0 * cell.observed.alone.cpu1_ms < LEAST_WORK_PCT * cell.observed.alone.d1_ms => {
+                    let work = 100.0 * cell.observed.alone.cpu1_ms / cell.observed.alone.d1_ms;
                     format!("others were at work: a task alone worked for {work:.0} % of its time")
                 }
                 _ if others_pct > MOST_OTHERS_PCT => {
@@ -139,7 +139,7 @@ impl Judge<'_> {
     fn profit(&self) -> Judged {
         let ideal = self.ideal_pct();
         let gained = |cells: &[&MeasuredCell]| {
-            let profit = median_of(&within(cells, 2 * self.cores..), |cell| cell.figures.profit_pct);
+            let profit = median_of(&within(cells, 2 * self.cores..), |cell| cell.observed.figures.profit_pct);
             profit.filter(|_| self.cores > 1)
         };
         let (rust, go) = (gained(&self.rust), gained(&self.go));
@@ -164,7 +164,8 @@ impl Judge<'_> {
         const TASKS: usize = 40;
         let to_ideal = |cells: &[&MeasuredCell]| {
             median_of(&within(cells, FEWER..=TASKS), |cell| {
-                cell.figures.total_duration_ms / cell.alone.d1_ms * self.cores as f64 / cell.tasks as f64
+                cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms * self.cores as f64
+                    / cell.tasks as f64
             })
         };
         let (rust, go) = (to_ideal(&self.rust), to_ideal(&self.go));
@@ -199,7 +200,7 @@ impl Judge<'_> {
             |figures| figures.working_pct,
         ];
         let [Some(cost), Some(waiting), Some(overhead), Some(working)] =
-            named.map(|figure| median_of(&cells, |cell| figure(&cell.figures)))
+            named.map(|figure| median_of(&cells, |cell| figure(&cell.observed.figures)))
         else {
             return (None, format!("there are {} observations of {least} to {most} tasks", cells.len()));
         };
@@ -231,7 +232,7 @@ impl Judge<'_> {
             }
             let through = |x: fn(usize, usize) -> usize| {
                 let points: Vec<_> = (full.iter())
-                    .map(|cell| (x(cell.tasks, self.cores) as f64, cell.figures.total_duration_ms))
+                    .map(|cell| (x(cell.tasks, self.cores) as f64, cell.observed.figures.total_duration_ms))
                     .collect();
                 LinearFit::through(&points)
             };
@@ -282,7 +283,8 @@ impl Judge<'_> {
         const FLAT: usize = 20;
         let line = |from: usize, to: usize| {
             let cells = within(&self.rust, from..=to);
-            let points: Vec<_> = cells.iter().map(|cell| (cell.tasks as f64, cell.figures.mean_duration_ms)).collect();
+            let points: Vec<_> =
+                cells.iter().map(|cell| (cell.tasks as f64, cell.observed.figures.mean_duration_ms)).collect();
             LinearFit::through(&points).filter(|_| points.len() >= 4)
         };
         let Some((before, after)) = line(self.cores, FLAT).zip(line(FLAT, usize::MAX)) else {
@@ -309,12 +311,12 @@ impl Judge<'_> {
     fn starts(&self) -> Judged {
         let least = 4 * self.cores;
         let spread = |cell: &MeasuredCell| {
-            let last = cell.schedule.iter().map(|task| task.started_ms).fold(0.0, f64::max);
-            100.0 * last / cell.figures.total_duration_ms
+            let last = cell.observed.schedule.iter().map(|task| task.started_ms).fold(0.0, f64::max);
+            100.0 * last / cell.observed.figures.total_duration_ms
         };
         let seen = |cells: &[&MeasuredCell]| {
             let cells = within(cells, least..);
-            median_of(&cells, spread).zip(median_of(&cells, |cell| in_order(&cell.schedule)))
+            median_of(&cells, spread).zip(median_of(&cells, |cell| in_order(&cell.observed.schedule)))
         };
         let Some(((wide, order), (narrow, order_of_go))) = seen(&self.rust).zip(seen(&self.go)) else {
             return (None, format!("there are too few observations of {least} tasks or more of both"));
@@ -332,7 +334,7 @@ impl Judge<'_> {
     /// Neither the length of a task nor drift matters here; without a count of both it is undecided.
     fn threads(&self) -> Judged {
         let counts = |cells: &[&MeasuredCell]| -> Vec<(usize, u64)> {
-            cells.iter().filter_map(|cell| Some((cell.tasks, cell.threads?))).collect()
+            cells.iter().filter_map(|cell| Some((cell.tasks, cell.observed.threads?))).collect()
         };
         let go: Vec<(usize, u64)> = counts(&self.go).into_iter().filter(|(tasks, _)| *tasks >= self.cores).collect();
         let mut rust = counts(&self.rust);
@@ -365,7 +367,7 @@ impl Judge<'_> {
         let mut ratios: Vec<f64> = cells
             .filter_map(|cell| {
                 let once = self.measured.cell(&cell.contestant, cell.tasks, 0)?;
-                Some(cell.figures.total_duration_ms / once.figures.total_duration_ms)
+                Some(cell.observed.figures.total_duration_ms / once.observed.figures.total_duration_ms)
             })
             .collect();
         if ratios.len() < 4 {
@@ -412,7 +414,8 @@ impl Judge<'_> {
         const MIDDLE: usize = 20;
         let line = |from: usize, to: usize| {
             let cells = within(&self.go, from..=to);
-            let points: Vec<_> = cells.iter().map(|cell| (cell.tasks as f64, cell.figures.mean_duration_ms)).collect();
+            let points: Vec<_> =
+                cells.iter().map(|cell| (cell.tasks as f64, cell.observed.figures.mean_duration_ms)).collect();
             LinearFit::through(&points).filter(|_| points.len() >= 4)
         };
         let lines = [line(self.cores, MIDDLE), line(MIDDLE, usize::MAX), line(self.cores, usize::MAX)];
@@ -477,7 +480,7 @@ impl Judge<'_> {
         let crossbeam = self.measured.all_at_once(CROSSBEAM_THREADS);
         let to_single = |cells: &[&MeasuredCell]| -> Vec<f64> {
             let cells = within(cells, 2..=self.cores);
-            cells.iter().map(|cell| cell.figures.total_duration_ms / cell.alone.d1_ms).collect()
+            cells.iter().map(|cell| cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms).collect()
         };
         let mut rust = [to_single(&self.rust), to_single(&crossbeam)].concat();
         let mut go = [to_single(&self.go), to_single(&self.measured.all_at_once(GO_GC_OFF))].concat();
@@ -500,15 +503,15 @@ impl Judge<'_> {
 
 /// The standard deviation of the starts, as a share of the total duration.
 fn spread_of_starts(cell: &MeasuredCell) -> f64 {
-    let count = cell.schedule.len() as f64;
-    let mean = cell.schedule.iter().map(|task| task.started_ms).sum::<f64>() / count;
-    let squares: f64 = cell.schedule.iter().map(|task| (task.started_ms - mean).powi(2)).sum();
-    (squares / (count - 1.0)).sqrt() / cell.figures.total_duration_ms
+    let count = cell.observed.schedule.len() as f64;
+    let mean = cell.observed.schedule.iter().map(|task| task.started_ms).sum::<f64>() / count;
+    let squares: f64 = cell.observed.schedule.iter().map(|task| (task.started_ms - mean).powi(2)).sum();
+    (squares / (count - 1.0)).sqrt() / cell.observed.figures.total_duration_ms
 }
 
 /// The standard deviation of the durations, as a share of their mean.
 fn spread_of_durations(cell: &MeasuredCell) -> f64 {
-    cell.figures.std_dev_ms / cell.figures.mean_duration_ms
+    cell.observed.figures.std_dev_ms / cell.observed.figures.mean_duration_ms
 }
 
 /// The cells with these numbers of tasks.

@@ -5,8 +5,8 @@ use polyserve_lab::experiment::{Experiment, Records, distinct};
 use polyserve_lab::statistics::median;
 use serde::Serialize;
 
-use super::figures::{Alone, Figures, Scheduled};
-use super::record::{Calibration, CpuScope, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of};
+use super::figures::Alone;
+use super::record::{Calibration, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of};
 
 /// A single run of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -41,21 +41,9 @@ pub struct MeasuredCell {
     pub contestant: String,
     /// The size of the batches; 0 if all tasks are in one.
     pub series: usize,
-    /// The figures.
+    /// The measurement.
     #[serde(flatten)]
-    pub figures: Figures,
-    /// The duration and the CPU time of the task alone.
-    #[serde(flatten)]
-    pub alone: Alone,
-    /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
-    pub cpu_of: CpuScope,
-    /// The largest number of threads that the process was seen to have.
-    pub threads: Option<u64>,
-    /// The share of the cores' time that other processes used meanwhile, 0 to 1; `None` in old records, or if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub others: Option<f64>,
-    /// The tasks, by number.
-    pub schedule: Vec<Scheduled>,
+    pub observed: Observation,
 }
 
 /// The speed of a contestant: the steps per second of a task that runs alone.
@@ -123,18 +111,8 @@ impl Measured {
             let contestant = contestant.clone();
             match (*step, sample) {
                 (Step::Cell { tasks, series }, Sample::Cell(observation)) => {
-                    let Observation { figures, alone, cpu_of, threads, others, schedule } = observation.clone();
-                    measured.cells.push(MeasuredCell {
-                        tasks,
-                        contestant,
-                        series,
-                        figures,
-                        alone,
-                        cpu_of,
-                        threads,
-                        others,
-                        schedule,
-                    });
+                    let observed = observation.clone();
+                    measured.cells.push(MeasuredCell { tasks, contestant, series, observed });
                 }
                 (Step::Single { when, run }, Sample::Single { duration_ms, cpu_ms }) => {
                     let (duration_ms, cpu_ms) = (*duration_ms, *cpu_ms);
@@ -223,7 +201,7 @@ impl Measured {
     /// The mean share of the cores' time that other processes used during a contestant's observations; `None` if it is unknown.
     pub fn others(&self, contestant: &str) -> Option<f64> {
         let cells = self.cells.iter().filter(|cell| cell.contestant == contestant);
-        let shares: Vec<f64> = cells.filter_map(|cell| cell.others).collect();
+        let shares: Vec<f64> = cells.filter_map(|cell| cell.observed.others).collect();
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     }
 

@@ -50,8 +50,8 @@ pub(super) fn csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
 pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     const COLUMNS: &str = "tasks,task,submitted_ms,started_ms,finished_ms,duration_ms,contestant,series,cpu_ms";
     let rows = cells.iter().flat_map(|cell| {
-        let MeasuredCell { tasks, contestant, series, schedule, .. } = cell;
-        schedule.iter().map(move |task| {
+        let MeasuredCell { tasks, contestant, series, observed } = cell;
+        observed.schedule.iter().map(move |task| {
             let mut row = json!(task);
             row["duration_ms"] = round(task.duration_ms()).into();
             (row["tasks"], row["contestant"], row["series"]) = ((*tasks).into(), json!(contestant), (*series).into());
@@ -102,17 +102,17 @@ fn all_at_once(measured: &Measured, tasks: usize) -> Table {
         cells,
         &[
             ("contestant", &|cell| cell.contestant.clone()),
-            ("alone", &|cell| ms(cell.alone.d1_ms)),
+            ("alone", &|cell| ms(cell.observed.alone.d1_ms)),
             ("drift", &|cell| or_nothing(drift(cell))),
-            ("threads", &|cell| or_nothing(cell.threads.map(|threads| threads.to_string()))),
-            ("mean", &|cell| ms(cell.figures.mean_duration_ms)),
-            ("std dev", &|cell| ms(cell.figures.std_dev_ms)),
-            ("total", &|cell| ms(cell.figures.total_duration_ms)),
-            ("profit", &|cell| percent(cell.figures.profit_pct)),
-            ("cost", &|cell| percent(cell.figures.cost_pct)),
-            ("working", &|cell| percent(cell.figures.working_pct)),
-            ("waiting", &|cell| percent(cell.figures.waiting_pct)),
-            ("overhead", &|cell| percent(cell.figures.overhead_pct)),
+            ("threads", &|cell| or_nothing(cell.observed.threads.map(|threads| threads.to_string()))),
+            ("mean", &|cell| ms(cell.observed.figures.mean_duration_ms)),
+            ("std dev", &|cell| ms(cell.observed.figures.std_dev_ms)),
+            ("total", &|cell| ms(cell.observed.figures.total_duration_ms)),
+            ("profit", &|cell| percent(cell.observed.figures.profit_pct)),
+            ("cost", &|cell| percent(cell.observed.figures.cost_pct)),
+            ("working", &|cell| percent(cell.observed.figures.working_pct)),
+            ("waiting", &|cell| percent(cell.observed.figures.waiting_pct)),
+            ("overhead", &|cell| percent(cell.observed.figures.overhead_pct)),
         ],
     )
 }
@@ -124,7 +124,7 @@ fn batches(measured: &Measured) -> Option<Table> {
     for name in measured.contestants() {
         for cell in measured.cells.iter().filter(|cell| cell.series > 0 && cell.contestant == name) {
             let Some(once) = measured.cell(name, cell.tasks, 0) else { continue };
-            let (batches, once) = (cell.figures.total_duration_ms, once.figures.total_duration_ms);
+            let (batches, once) = (cell.observed.figures.total_duration_ms, once.observed.figures.total_duration_ms);
             is_empty = false;
             table.row(vec![
                 name.to_owned(),
@@ -154,7 +154,7 @@ fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
         "profit %",
     ]);
     for (rust, go) in rust.iter().zip(&go) {
-        let ours = [STD_THREADS, GO].map(|name| measured.cell(name, rust.tasks, 0).map(|cell| cell.figures));
+        let ours = [STD_THREADS, GO].map(|name| measured.cell(name, rust.tasks, 0).map(|cell| cell.observed.figures));
         if ours.iter().all(Option::is_none) {
             continue;
         }
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(text(5).lines().count(), 1 + 40, "{}", text(5));
         let last = text(5).lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         let own = |name| {
-            let figures = measured(&lines).cell(name, 40, 0).unwrap().figures;
+            let figures = measured(&lines).cell(name, 40, 0).unwrap().observed.figures;
             [figures.mean_duration_ms, figures.total_duration_ms, figures.cost_pct, figures.profit_pct]
         };
         let theirs = [[3718, 6479, 78, 81], [5015, 7028, 76, 85]].concat();

@@ -10,7 +10,7 @@ use super::*;
 use crate::tasks::experiment::Tasks;
 use crate::tasks::figures::{Alone, Figures};
 use crate::tasks::measured::{MissingFigure, Single};
-use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Sequence, Settings, When};
+use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Observation, Sequence, Settings, When};
 use crate::tasks::runner::RAYON;
 use crate::tasks::sequence::{Limit, TermOrder};
 
@@ -92,7 +92,8 @@ impl Made {
         let figures = Figures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
         let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuScope::Process, Some((self.threads)(tasks)));
         let others = Some(self.others);
-        MeasuredCell { tasks, contestant, series, figures, alone, cpu_of, threads, others, schedule }
+        let observed = Observation { figures, alone, cpu_of, threads, others, schedule };
+        MeasuredCell { tasks, contestant, series, observed }
     }
 }
 
