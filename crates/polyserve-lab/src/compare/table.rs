@@ -190,7 +190,7 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
         Some(rate) => {
             let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
             let is_late = rows.iter().any(|row| row.latency.is_some_and(|latency| latency.is_client_late()));
-            let late = if is_late { " ~: the client itself was late." } else { "" };
+            let late = if is_late { " ~: the client was late." } else { "" };
             writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}.{late}")
         }
         None => Ok(()),
