@@ -15,7 +15,7 @@ use crate::Failure;
 
 const PAGE: &str = "docs/SCALING.md";
 const BEGIN: &str = "<!-- tables of ";
-const END: &str = "<!-- end -->";
+const END: &str = "<!-- end of tables -->";
 
 /// The share of reads.
 const READS: f64 = 0.95;
