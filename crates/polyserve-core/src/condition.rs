@@ -251,7 +251,7 @@ impl<T> Conditional<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entity::{Entity, Identifiable as _};
+    use crate::entity::Entity;
 
     /// The tag is part of the interface: clients and other processes keep it. To change it is a breaking change.
     #[test]
