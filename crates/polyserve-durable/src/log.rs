@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile};
 use crate::format::{FileHeader, FrameBuffer, HEADER, Kind};
 
-/// The end of the name of a file that is not complete. A file with such a name is removed at the next start.
+/// The end of the name of a snapshot that is not complete. The next start removes it.
 pub(crate) const INCOMPLETE: &str = ".tmp";
 
 /// Returns a number that clients cannot guess. std takes the keys of its hashes from the system's random numbers.

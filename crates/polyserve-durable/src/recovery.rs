@@ -42,7 +42,7 @@ impl Files {
             match Kind::parse(&name) {
                 Some((Kind::Snapshot, number)) => drop(snapshots.insert(number)),
                 Some((Kind::Log, number)) => drop(logs.insert(number)),
-                None if name.ends_with(INCOMPLETE) => obsolete.push(name),
+                None if is_incomplete(&name) => obsolete.push(name),
                 None => {}
             }
         }
@@ -65,6 +65,12 @@ impl Files {
         let logs = self.logs.iter().map(|number| (Kind::Log, *number));
         snapshot.into_iter().chain(logs).map(|(kind, number)| (kind.file_name(number), kind, number))
     }
+}
+
+/// Whether the name is that of an incomplete snapshot. Other files are not the store's, whatever their names end with.
+fn is_incomplete(name: &str) -> bool {
+    let complete = name.strip_suffix(INCOMPLETE).and_then(Kind::parse);
+    matches!(complete, Some((Kind::Snapshot, _)))
 }
 
 /// The end of a log that a crash has torn. It was dropped.
