@@ -29,6 +29,7 @@
 //! client never read as a frame.
 
 use std::io;
+use std::ops::Range;
 
 use crc32fast::Hasher;
 
@@ -155,9 +156,17 @@ impl FrameBuffer {
         self.records = 0;
     }
 
-    pub(crate) fn push(&mut self, record: &[u8]) {
+    /// Adds a record. Returns its place in the frame.
+    pub(crate) fn push(&mut self, record: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(record);
         self.records += 1;
+        start..self.bytes.len()
+    }
+
+    /// Returns the record at a place of the frame.
+    pub(crate) fn record(&self, place: Range<usize>) -> Option<Record<'_>> {
+        Record::read(self.bytes.get(place)?).map(|(record, _)| record)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
