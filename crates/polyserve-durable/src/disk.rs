@@ -35,10 +35,13 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Renames a file. Replaces the one that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file.
+    /// Gives a file a second name, which no file has.
+    fn link(&self, name: &str, second: &str) -> io::Result<()>;
+
+    /// Removes a name of a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes all creations, renamings and removals durable.
+    /// Makes all creations, renamings, links and removals durable.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -183,6 +186,10 @@ impl Disk for Directory {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn link(&self, name: &str, second: &str) -> io::Result<()> {
+        fs::hard_link(self.path.join(name), self.path.join(second))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

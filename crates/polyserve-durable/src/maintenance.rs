@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -118,7 +119,7 @@ fn open(disk: &dyn Disk, name: &str) -> Result<Box<dyn DiskFile>, OpenError> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// The damage. What stood there is lost.
+    /// The damage. What stood there is lost. Of a damaged header, that is nothing, unless the reason names lost bytes.
     pub damage: Vec<Damage>,
     /// The new names of the damaged store's files, if there was damage. They are kept as they were.
     pub renamed: Vec<PathBuf>,
@@ -126,6 +127,9 @@ pub struct RepairReport {
 
 /// Makes a damaged store open again: writes a snapshot of all valid records, and renames the old files so that a store does
 /// not read them. A store without damage stays as it is.
+///
+/// A crash at any point keeps the damaged files, under their old or their new names. If the store does not open after it, the
+/// next repair completes it. The file system must have hard links.
 ///
 /// Writes that were acknowledged may be lost with the damage. If the last record of an entity is lost, the entity has
 /// the value of an earlier record, or is absent.
@@ -154,18 +158,32 @@ pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String
         let name = name.to_owned();
         move |source| OpenError::io(action, Path::new(&name), source)
     };
+    // The second names are durable before there is a snapshot, because the next start removes the files before a snapshot.
+    let taken = disk.list().map_err(failed("list", "the directory"))?;
+    let mut kept = Vec::new();
+    for (name, _, _) in files.in_order() {
+        let new = damaged_name(&name, &taken);
+        disk.link(&name, &new).map_err(failed("link", &name))?;
+        kept.push(new);
+    }
+    disk.sync().map_err(failed("sync", "the directory"))?;
     // A snapshot needs the log of its number.
     drop(Log::create(disk, next).map_err(failed("create", &Kind::Log.file_name(next)))?);
     let never = AtomicBool::new(false);
     merge(disk, &files, next, &never, &mut Tolerance::Collect(&mut damage))?;
-    let mut kept = Vec::new();
     for (name, _, _) in files.in_order() {
-        let new = format!("damaged-{name}");
-        disk.rename(&name, &new).map_err(failed("rename", &name))?;
-        kept.push(new);
+        disk.remove(&name).map_err(failed("remove", &name))?;
     }
     disk.sync().map_err(failed("sync", "the directory"))?;
     Ok((report.damage, kept))
+}
+
+/// Returns a new name for a damaged file. An earlier repair may have used the first one.
+fn damaged_name(name: &str, taken: &[String]) -> String {
+    let first = format!("damaged-{name}");
+    let others = (2..).map(|count| format!("damaged-{count}-{name}"));
+    let mut names = iter::once(first).chain(others);
+    names.find(|new| !taken.contains(new)).expect("there are more numbers than files")
 }
 
 /// What [`backup`] copied.

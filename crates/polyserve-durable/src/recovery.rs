@@ -119,7 +119,8 @@ pub(crate) struct Extent {
 /// Reads all frames of a file.
 ///
 /// `is_last` is whether the file is the last log, which may be torn. Returns `None` if no frame can be read, because the
-/// last log was never completely created, or because a tolerated damage is in the header.
+/// last log was never completely created, or because a tolerated damage has taken the salt. Behind another tolerated damage in
+/// the header, the frames are read.
 pub(crate) fn read_file(
     file: &dyn DiskFile,
     (name, kind, number): (&str, Kind, u64),
@@ -129,22 +130,31 @@ pub(crate) fn read_file(
 ) -> Result<Option<Extent>, OpenError> {
     let failed = |source| OpenError::io("read", Path::new(name), source);
     let damage = |offset, reason: &str| Damage::new(name, offset, reason);
+    let mut is_header_damaged = false;
     let mut reader = match Reader::open(file).map_err(failed)? {
         Ok(reader) => reader,
         // The header is synced before the first frame is written.
-        Err(NoFileHeader::Damaged(_) | NoFileHeader::Version { is_whole: false, .. })
-            if is_last && file.len().map_err(failed)? <= HEADER as u64 =>
-        {
-            return Ok(None);
-        }
-        Err(NoFileHeader::Version { version, .. }) => {
+        Err(NoFileHeader::Damaged(_)) if is_last && file.len().map_err(failed)? <= HEADER as u64 => return Ok(None),
+        Err(NoFileHeader::Version(version)) => {
             return Err(OpenError::Version { file: name.to_owned(), version });
         }
-        Err(NoFileHeader::Damaged(reason)) => return tolerance.accept(damage(0, reason)).map(|()| None),
+        Err(NoFileHeader::Damaged(reason)) => {
+            tolerance.accept(damage(0, reason))?;
+            is_header_damaged = true;
+            match Reader::open_damaged(file, kind, number).map_err(failed)? {
+                Some(reader) => reader,
+                None => return Ok(None),
+            }
+        }
     };
     let header = reader.header;
     if (header.kind, header.number) != (kind, number) {
         return tolerance.accept(damage(0, "the header is that of another file")).map(|()| None);
+    }
+    if is_header_damaged && reader.len() > HEADER as u64 && !reader.has_frame().map_err(failed)? {
+        let bytes = reader.len() - HEADER as u64;
+        let reason = format!("the salt in the header is damaged, so no frame can be checked; {bytes} bytes are lost");
+        return tolerance.accept(damage(0, &reason)).map(|()| None);
     }
     let (mut is_complete, mut torn) = (false, None);
     loop {

@@ -266,6 +266,19 @@ impl Disk for SimulatedDisk {
         })
     }
 
+    fn link(&self, name: &str, second: &str) -> io::Result<()> {
+        self.call(|state, fails| {
+            let content = state.find(name)?;
+            if state.live.contains_key(second) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            if !fails {
+                state.rename([NameChange::Set(second.to_owned(), content)]);
+            }
+            Ok(())
+        })
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.call(|state, fails| {
             state.find(name)?;
