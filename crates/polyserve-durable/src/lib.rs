@@ -63,7 +63,6 @@ mod error;
 mod format;
 mod log;
 pub mod maintenance;
-#[cfg(test)]
 mod mistakes;
 mod record;
 mod recovery;

@@ -12,6 +12,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
 use crate::format::{FileHeader, Frame, HEADER, Kind, Next, NoFileHeader, Reader};
 use crate::log::{INCOMPLETE, Log};
+use crate::mistakes::unless;
 
 /// The files of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,7 +224,8 @@ pub(crate) fn recover(
         let is_last = kind == Kind::Log && Some(&number) == files.logs.last();
         if is_last {
             // The last process may have failed or been killed before its fsync. What is read must be on the disk.
-            file.sync().and_then(|()| file.drop_cache()).map_err(failed("sync"))?;
+            unless!(NoLogSyncAtOpen, file.sync().map_err(failed("sync"))?);
+            file.drop_cache().map_err(failed("drop the cache of"))?;
         }
         let Some(extent) =
             read_file(&*file, (&name, kind, number), is_last, &mut Tolerance::None, |frame| each(&name, frame))?

@@ -228,6 +228,51 @@ fn writes_stop_after_the_first_failure_and_reads_go_on() {
     }
 }
 
+/// Kills a process at call `at`, so that the system's cache keeps what was not synced. The next process opens the store and
+/// shows what is stored. Then the power fails, before the first write.
+fn killed_then_power_failure(seed: u64, at: u64) -> Result<bool, String> {
+    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], least: 0 }));
+    let killed = SimulatedDisk::new(Faults { power_fails_at: Some(at), ..Faults::default() });
+    live(&killed, seed, &expected)?;
+    let disk = killed.after_kill(Faults::default());
+    lock(&expected).check(stored(&open(&disk)?.1))?;
+    let disk = disk.after_power_failure(seed ^ 0x5eed, Faults::default());
+    lock(&expected).check(stored(&open(&disk)?.1))?;
+    Ok(killed.is_well())
+}
+
+/// Returns the first violation when a process is killed at each call of `seeds` runs, and the power fails after the next open.
+fn violation_at_open(seeds: u64) -> Option<String> {
+    for seed in 0..seeds {
+        for at in 1.. {
+            match killed_then_power_failure(seed, at) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(why) => return Some(format!("seed {seed}, kill at call {at}: {why}")),
+            }
+        }
+    }
+    None
+}
+
+/// What an open shows was only in the system's cache. It is on the disk before it is shown.
+#[test]
+fn a_power_failure_after_an_open_takes_back_nothing() {
+    assert_eq!(violation_at_open(seeds()), None);
+}
+
+/// Each fsync is left out in turn.
+#[test]
+fn an_fsync_that_is_left_out_is_caught() {
+    for mistake in Mistake::MISSING_SYNCS {
+        let is_caught = making(mistake, || {
+            let caught = || violation_at_open(seeds()).or_else(|| violation(seeds(), Faults::default()));
+            std::panic::catch_unwind(caught).map_or(true, |found| found.is_some())
+        });
+        assert!(is_caught, "{mistake:?}");
+    }
+}
+
 #[test]
 fn fsyncs_that_are_left_out_are_caught() {
     assert!(violation(seeds(), Faults { forgets_file_syncs: true, ..Faults::default() }).is_some());
