@@ -283,6 +283,12 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Returns the bytes of a record with this offset in the file.
+    pub(crate) fn bytes(&self, offset: u64, length: usize) -> &'a [u8] {
+        let start = (offset - self.offset) as usize - FRAME_HEADER;
+        &self.payload[start..start + length]
+    }
+
     /// Calls `each` with every record and its offset in the file.
     ///
     /// # Errors

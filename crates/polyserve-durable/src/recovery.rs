@@ -21,7 +21,7 @@ pub(crate) struct Files {
     pub(crate) snapshot: Option<u64>,
     /// The numbers of the logs that follow it, without a gap.
     pub(crate) logs: Vec<u64>,
-    /// The names of the files that an interrupted compaction has left.
+    /// The names of the files that an interrupted or failed compaction has left.
     pub(crate) obsolete: Vec<String>,
 }
 

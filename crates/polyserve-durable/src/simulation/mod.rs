@@ -461,3 +461,50 @@ fn a_repair_that_is_cut_keeps_the_damaged_files() {
         }
     }
 }
+
+/// Runs a store with one fault. Compactions go on after it, and remove all old files. Returns whether there was a fault. A fault
+/// of the log itself stops all writes, which is right.
+fn compacts_after(faults: Faults, at: u64) -> bool {
+    let disk = SimulatedDisk::new(faults);
+    let Ok((mut committer, memory)) = open(&disk) else { return true };
+    let (mut random, mut state) = (ChaCha8Rng::seed_from_u64(3), Stored::new());
+    let mut write = |batches| {
+        (0..batches).all(|_| {
+            let (mut writes, answers) = batch(&mut random, &mut state);
+            committer.commit(&mut writes);
+            answers.into_iter().all(|answer| answer.wait().is_ok())
+        })
+    };
+    if !write(30) {
+        return true;
+    }
+    let had_fault = disk.calls() >= at;
+    if !write(30) {
+        assert!(!had_fault, "call {at}: writes have stopped later");
+        return had_fault;
+    }
+    drop(committer);
+    let names = disk.list().unwrap();
+    let numbers: Vec<_> = names.iter().map(|name| Kind::parse(name).map(|(_, number)| number)).collect();
+    assert!(
+        !had_fault || names.len() == 2 && numbers[0] == numbers[1],
+        "call {at}, {faults:?}: old files stay: {names:?}"
+    );
+    assert_eq!(stored(&memory), state);
+    let reopened = open(&disk).map(|(_, memory)| stored(&memory));
+    assert_eq!(reopened, Ok(state), "call {at}, {faults:?}");
+    had_fault
+}
+
+/// Each call of a compaction fails once, or one of its reads returns a wrong bit. A later compaction works.
+#[test]
+fn a_compaction_that_failed_does_not_stop_a_later_one() {
+    for at in 1.. {
+        let fails = compacts_after(Faults { fails_at: Some(at), ..Faults::default() }, at);
+        let misreads = compacts_after(Faults { misreads_at: Some(at), ..Faults::default() }, at);
+        if !fails && !misreads {
+            assert!(at > 100);
+            break;
+        }
+    }
+}
