@@ -3,10 +3,12 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
 
 use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{Entity, EntityRepo};
-use polyserve_durable::{Durable, maintenance};
+use polyserve_durable::{Durable, DurableOptions, maintenance};
 use polyserve_memory::Sharded;
 
 /// A new directory that is removed at the end.
@@ -107,4 +109,64 @@ fn a_directory_without_a_store_is_refused_and_left_as_it_is() {
     }
     let names: Vec<_> = fs::read_dir(&*dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["notes"]);
+}
+
+/// Returns the number of the newest snapshot.
+fn newest_snapshot(directory: &Path) -> u64 {
+    let names = fs::read_dir(directory).unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let numbers = names.filter_map(|name| u64::from_str_radix(name.strip_prefix("snapshot-")?, 16).ok());
+    numbers.max().unwrap_or(0)
+}
+
+/// Backups while writers write and compactions run. A copy has every write that was answered before the backup began, and no
+/// write that was not called before it ended.
+#[test]
+fn a_backup_under_load_has_all_answered_writes() {
+    const WRITERS: i64 = 4;
+    let dir = TestDir::new("backup-load");
+    let source = dir.join("store");
+    let options = DurableOptions::default().compact_from(8 << 10);
+    let store = Durable::open_with(&source, Sharded::new(), &options).unwrap();
+    let is_over = AtomicBool::new(false);
+    // The last value of each writer that was called, and that was answered.
+    let values: Vec<_> = (0..WRITERS).map(|_| (AtomicI64::new(0), AtomicI64::new(0))).collect();
+    let load = |which: &AtomicI64| which.load(Ordering::SeqCst);
+    thread::scope(|scope| {
+        for (writer, (called, answered)) in (0..).zip(&values) {
+            let (store, is_over) = (&store, &is_over);
+            scope.spawn(move || {
+                for value in 1.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    called.store(value, Ordering::SeqCst);
+                    store.put(Entity::new(writer, "a text of some bytes", value as f64)).wait().unwrap();
+                    answered.store(value, Ordering::SeqCst);
+                }
+            });
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut copies = 0;
+            while copies < 40 || newest_snapshot(&source) < 5 {
+                let least: Vec<_> = values.iter().map(|(_, answered)| load(answered)).collect();
+                let copy = dir.join(format!("copy-{copies}"));
+                let report = maintenance::backup(&source, &copy).unwrap();
+                let most: Vec<_> = values.iter().map(|(called, _)| load(called)).collect();
+                let checked = maintenance::check(&copy).unwrap();
+                assert!(checked.damage.is_empty() && checked.torn.is_none(), "{checked:?}");
+                assert_eq!((checked.files, checked.bytes), (report.files, report.bytes));
+                let copied = open(&copy);
+                for writer in 0..WRITERS {
+                    let value = copied.fetch(&writer).unwrap().map_or(0, |entity| entity.value as i64);
+                    let (least, most) = (least[writer as usize], most[writer as usize]);
+                    assert!(least <= value && value <= most, "{writer}: {value} is not in {least} to {most}");
+                }
+                drop(copied);
+                fs::remove_dir_all(&copy).unwrap();
+                copies += 1;
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
 }
