@@ -133,9 +133,8 @@ impl FileHeader {
         Ok(Self { kind, salt: word(&bytes[12..]), number: long(&bytes[16..]) })
     }
 
-    /// Returns the most likely header of a file with this kind and number whose header is damaged. Only the salt is not known
-    /// from the name: if the checksum fits a salt that differs from the stored one in at most one byte, it is that salt, else
-    /// the stored one.
+    /// Restores a damaged header. The name of the file has the kind and the number, so only the salt may be lost. A salt that
+    /// fits the checksum and differs in at most one byte from the stored salt is right. Else the stored one is taken.
     fn restore(kind: Kind, number: u64, damaged: &[u8; HEADER]) -> Self {
         let stored = word(&damaged[12..]);
         let with = |salt| Self { kind, number, salt };

@@ -206,7 +206,7 @@ const ATTEMPTS: u32 = 100;
 ///
 /// Returns an error if `to` exists, if a file is damaged, or if one cannot be read or written. Then there is no `to`.
 ///
-/// The copy is written to a new directory, whose name is that of `to` with `.incomplete` behind it. A backup that fails
+/// The copy is written to a new directory: the name of `to`, with `.incomplete` behind it. A backup that fails
 /// removes the directory. A backup that is killed leaves it, and the next one returns an error that names it.
 pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<BackupReport, OpenError> {
     let (directory, to) = (existing(directory.as_ref())?, to.as_ref());

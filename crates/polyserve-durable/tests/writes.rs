@@ -213,7 +213,7 @@ fn a_queue_with_too_many_bytes_rejects_writes_and_loses_none() {
     fill("bytes-one", &DurableOptions::default().queue_bytes(1), 1);
 }
 
-/// An id whose code panics on the thread of the log: its text names the function.
+/// An id with code that panics on the thread of the log. Its text names the function.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct FragileId(String);
 
@@ -282,7 +282,7 @@ impl Identifiable for Fragile {
 
 /// Regression test: code of the id panicked outside of a `catch_unwind`, and the thread of the log ended.
 #[test]
-fn an_id_whose_code_panics_fails_no_other_write() {
+fn a_panic_in_an_id_fails_no_other_write() {
     let dir = TestDir::new("fragile");
     let open = || Durable::<_, Fragile>::open(&*dir, StdMutex::of::<Fragile>()).unwrap();
     let store = open();
