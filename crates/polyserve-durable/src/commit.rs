@@ -18,10 +18,12 @@ use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::fmt;
 use std::mem;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use polyserve_core::mailbox::Mailbox;
 use polyserve_core::panics::drop_payload;
@@ -30,9 +32,14 @@ use polyserve_core::{Completer, Condition, Conditional, EntityRepo, Identifiable
 use crate::compactor::Compactor;
 use crate::format::FrameBuffer;
 use crate::log::Log;
+use crate::record::read_entity;
 
 /// The bytes of records from which a batch takes no further write: 8 MiB. The rest is the next batch.
 const MAX_BATCH: usize = 8 << 20;
+
+/// The pauses between two tries of a write to a repo in memory that is overloaded: the first, and the max. Each is twice as
+/// long as the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
 /// The completer of a write's answer.
 pub(crate) type WriteReply<T> = Completer<WriteResult<T>>;
@@ -53,8 +60,18 @@ impl<E: Identifiable> Write<E> {
 
 /// A write of the batch, and its result if the batch becomes durable.
 enum Decided<E: Identifiable> {
-    Put { entity: E, result: WriteResult<Put>, reply: WriteReply<Put> },
-    Remove { id: E::Id, result: WriteResult<Removed>, reply: WriteReply<Removed> },
+    /// `record` is the place of an accepted write's record in the frame.
+    Put {
+        entity: E,
+        record: Range<usize>,
+        result: WriteResult<Put>,
+        reply: WriteReply<Put>,
+    },
+    Remove {
+        id: E::Id,
+        result: WriteResult<Removed>,
+        reply: WriteReply<Removed>,
+    },
 }
 
 /// An answer that waits for the end of its batch.
@@ -177,35 +194,58 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     /// Moves writes from `batch` to `decided`, and the records of the accepted ones to the frame.
     fn decide_all(&mut self, batch: &mut VecDeque<Write<E>>) {
         self.frame.clear();
-        self.latest.clear();
+        let _ = catch_unwind(AssertUnwindSafe(|| self.latest.clear())).map_err(drop_payload);
         while self.frame.len() < MAX_BATCH
             && let Some(write) = batch.pop_front()
         {
             self.shared.queued.fetch_sub(write.bytes(), Ordering::Relaxed);
-            let (decided, id, record) = match write {
-                Write::Put { entity, condition, record, reply } => {
-                    let result = self.look(entity.id(), &condition).map(|look| match look {
-                        (_, false) => Conditional::Refused,
-                        (true, true) => Conditional::Done(Put::Replaced),
-                        (false, true) => Conditional::Done(Put::Created),
-                    });
-                    let id = entity.id().clone();
-                    (Decided::Put { entity, result, reply }, id, record)
+            // The code of the id's type may panic. If the write is not decided, its completer is dropped, and it is answered
+            // with `Closed`.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.decide(write))).map_err(drop_payload);
+        }
+    }
+
+    /// Moves a write to `decided`, and the record of an accepted one to the frame. Code of the entity's type runs before and
+    /// after these two steps, not between them: a panic leaves both done or none.
+    fn decide(&mut self, write: Write<E>) {
+        match write {
+            Write::Put { entity, condition, record, reply } => {
+                let result = self.look(entity.id(), &condition).map(|look| match look {
+                    (_, false) => Conditional::Refused,
+                    (true, true) => Conditional::Done(Put::Replaced),
+                    (false, true) => Conditional::Done(Put::Created),
+                });
+                let is_change = matches!(result, Ok(Conditional::Done(_)));
+                if is_change {
+                    self.note_latest(entity.id());
                 }
-                Write::Remove { id, condition, record, reply } => {
-                    let result = self.look(&id, &condition).map(|look| match look {
-                        (false, _) => Conditional::Done(Removed::Absent),
-                        (true, false) => Conditional::Refused,
-                        (true, true) => Conditional::Done(Removed::Removed),
-                    });
-                    (Decided::Remove { id: id.clone(), result, reply }, id, record)
-                }
-            };
-            if decided.is_change() {
-                self.frame.push(&record);
-                self.latest.insert(id, self.decided.len());
+                let record = if is_change { self.frame.push(&record) } else { 0..0 };
+                self.decided.push(Decided::Put { entity, record, result, reply });
             }
-            self.decided.push(decided);
+            Write::Remove { id, condition, record, reply } => {
+                let result = self.look(&id, &condition).map(|look| match look {
+                    (false, _) => Conditional::Done(Removed::Absent),
+                    (true, false) => Conditional::Refused,
+                    (true, true) => Conditional::Done(Removed::Removed),
+                });
+                if matches!(result, Ok(Conditional::Done(Removed::Removed))) {
+                    self.note_latest(&id);
+                    self.frame.push(&record);
+                }
+                self.decided.push(Decided::Remove { id, result, reply });
+            }
+        }
+    }
+
+    /// Notes that the next decided write is the last accepted one of an id. If it panics, nothing is noted.
+    fn note_latest(&mut self, id: &E::Id) {
+        let position = self.decided.len();
+        // An insertion would drop the id of a second write after it has noted the write, and a drop may panic.
+        match self.latest.get_mut(id) {
+            Some(latest) => *latest = position,
+            None => {
+                self.latest.insert(id.clone(), position);
+            }
         }
     }
 
@@ -251,32 +291,38 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         let mut decided = mem::take(&mut self.decided);
         for write in decided.drain(..) {
             let apply = write.is_change() && self.shared.stopped.get().is_none();
-            let applied = catch_unwind(AssertUnwindSafe(|| match write {
-                Decided::Put { entity, result, reply } => {
-                    let applied = if apply { self.memory.put(entity).wait().map(drop) } else { Ok(()) };
-                    (applied, Answered::Put(reply, result))
+            let mut applied = if apply { Err(RepoError::Other("it panicked".into())) } else { Ok(()) };
+            // The results leave the closure before it drops the id: if that panics, the value of a closure is leaked.
+            let _ = catch_unwind(AssertUnwindSafe(|| match write {
+                Decided::Put { entity, record, result, reply } => {
+                    self.answers.push_back(Answered::Put(reply, result));
+                    if apply {
+                        applied = self.put_in_memory(entity, record);
+                    }
                 }
                 Decided::Remove { id, result, reply } => {
-                    let applied = if apply { self.memory.remove(&id).wait().map(drop) } else { Ok(()) };
-                    (applied, Answered::Remove(reply, result))
+                    self.answers.push_back(Answered::Remove(reply, result));
+                    if apply {
+                        let remove = || self.memory.remove(&id).wait().map(drop);
+                        applied = until_taken(remove(), || Some(remove()));
+                    }
                 }
-            }));
-            let applied = match applied {
-                Ok((applied, answered)) => {
-                    self.answers.push_back(answered);
-                    applied
-                }
-                // The completer was dropped, so the write is answered with `Closed`.
-                Err(payload) => {
-                    drop_payload(payload);
-                    Err(RepoError::Other("it panicked".into()))
-                }
-            };
+            }))
+            .map_err(drop_payload);
             if let Err(error) = applied {
                 self.stop(&format!("the repo in memory did not take a logged write: {error}"));
             }
         }
         self.decided = decided;
+    }
+
+    /// Puts an entity into the repo in memory. If the repo is overloaded, the entity of the next try is read from its record.
+    fn put_in_memory(&self, entity: E, record: Range<usize>) -> Result<(), RepoError> {
+        let put = |entity| self.memory.put(entity).wait().map(drop);
+        until_taken(put(entity), || {
+            let entity = self.frame.record(record.clone()).and_then(|record| read_entity(record).ok())?;
+            Some(put(entity))
+        })
     }
 
     /// Completes the answers of the batch.
@@ -300,6 +346,22 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         tracing::error!(reason, "the durable store accepts no writes any more");
         let _ = self.shared.stopped.set(WritesStopped(reason.to_owned()));
     }
+}
+
+/// Tries a write to the repo in memory until the repo is not overloaded, with a pause before each try. The write is on the
+/// disk, so it cannot be rejected. Returns the last result.
+fn until_taken(
+    mut taken: Result<(), RepoError>,
+    mut retry: impl FnMut() -> Option<Result<(), RepoError>>,
+) -> Result<(), RepoError> {
+    let (mut pause, longest) = PAUSES;
+    while matches!(taken, Err(RepoError::Overloaded)) {
+        thread::sleep(pause);
+        pause = (2 * pause).min(longest);
+        let Some(next) = retry() else { break };
+        taken = next;
+    }
+    taken
 }
 
 /// Completes an answer. An abandoned one is dropped.

@@ -17,24 +17,62 @@ use crate::format::{Change, Kind};
 use crate::log::{INCOMPLETE, SnapshotWriter};
 use crate::recovery::{Files, Tolerance, no_records, read_file};
 
-/// The place of a record: the position of its file in the list, its offset, and its length.
-type RecordPlace = (usize, u64, usize);
+/// The place of a record. The order is that in which the files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RecordPlace {
+    /// The position of the file in the list.
+    position: u32,
+    offset: u64,
+    length: u32,
+    /// CRC-32 of the record. The second pass checks what it reads.
+    checksum: u32,
+}
 
-/// Writes the snapshot with the number `next` from `files`, which no one writes any more, and removes them. Returns the
-/// length of the snapshot, or `None` if it was cancelled.
-pub(crate) fn compact(
-    disk: &Arc<dyn Disk>,
-    files: &Files,
-    next: u64,
-    cancelled: &AtomicBool,
-) -> Result<Option<u64>, OpenError> {
-    let io = |action: &'static str, name: String| move |source| OpenError::io(action, Path::new(&name), source);
-    let Some(bytes) = merge(disk, files, next, cancelled, &mut Tolerance::None)? else { return Ok(None) };
-    for (name, _, _) in files.in_order() {
-        disk.remove(&name).map_err(io("remove", name.clone()))?;
+/// What a compaction has done.
+#[derive(Debug, Default)]
+pub(crate) struct Compacted {
+    /// The length of the snapshot. `None` if there is none, because the compaction was cancelled or failed.
+    pub(crate) bytes: Option<u64>,
+    /// The names of the files that are not needed, and may still be there.
+    pub(crate) obsolete: Vec<String>,
+    pub(crate) error: Option<OpenError>,
+}
+
+/// Writes the snapshot with the number `next` from `files`, which no one writes any more, and removes them.
+pub(crate) fn compact(disk: &Arc<dyn Disk>, files: &Files, next: u64, cancelled: &AtomicBool) -> Compacted {
+    let mut compacted = Compacted { obsolete: files.obsolete.clone(), ..Compacted::default() };
+    match merge(disk, files, next, cancelled, &mut Tolerance::None) {
+        Ok(Some(bytes)) => {
+            compacted.bytes = Some(bytes);
+            compacted.obsolete.extend(files.in_order().map(|(name, ..)| name));
+            let removed = remove_all(disk, &mut compacted.obsolete);
+            compacted.error = removed.err().map(|(name, error)| OpenError::io("remove", Path::new(&name), error));
+        }
+        Ok(None) => {}
+        Err(error) => {
+            // The snapshot may be there, also under its name, and is not known to be durable.
+            let name = Kind::Snapshot.file_name(next);
+            compacted.obsolete.extend([name.clone() + INCOMPLETE, name]);
+            compacted.error = Some(error);
+        }
     }
-    disk.sync().map_err(io("sync", "the directory".to_owned()))?;
-    Ok(Some(bytes))
+    compacted
+}
+
+/// Removes files. The names that are gone leave the list. Returns the first error, and what it is about.
+fn remove_all(disk: &Arc<dyn Disk>, names: &mut Vec<String>) -> Result<(), (String, io::Error)> {
+    let mut result = Ok(());
+    names.retain(|name| match disk.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            if result.is_ok() {
+                result = Err((name.clone(), error));
+            }
+            true
+        }
+        _ => false,
+    });
+    // A name that comes back after a crash is removed by the next start.
+    result.and(disk.sync().map_err(|error| ("the directory".to_owned(), error)))
 }
 
 /// Writes the snapshot with the number `next` from `files`.
@@ -84,11 +122,17 @@ fn last_places(
         let is_last = matches!(tolerance, Tolerance::Collect(_)) && position + 1 == opened.len();
         read_file(&**file, (name, *kind, *number), is_last, tolerance, |frame| {
             let kept = frame.for_each(|record, offset, length| {
+                let place = || RecordPlace {
+                    position: position as u32,
+                    offset,
+                    length: length as u32, // at most that of a frame
+                    checksum: crc32fast::hash(frame.bytes(offset, length)),
+                };
                 match (record.change, places.get_mut(record.id)) {
                     (Change::Remove, _) => drop(places.remove(record.id)),
-                    (Change::Put | Change::PutPacked, Some(place)) => *place = (position, offset, length),
+                    (Change::Put | Change::PutPacked, Some(last)) => *last = place(),
                     (Change::Put | Change::PutPacked, None) => {
-                        places.insert(record.id.into(), (position, offset, length));
+                        places.insert(record.id.into(), place());
                     }
                 }
                 Ok::<(), ()>(())
@@ -130,7 +174,8 @@ struct Window {
 impl Window {
     const LENGTH: usize = 1 << 20;
 
-    fn read(&mut self, opened: &[Opened], (position, offset, length): RecordPlace) -> io::Result<&[u8]> {
+    fn read(&mut self, opened: &[Opened], place: RecordPlace) -> io::Result<&[u8]> {
+        let (position, offset, length) = (place.position as usize, place.offset, place.length as usize);
         let end = offset + length as u64;
         if self.position != position || offset < self.start || end > self.start + self.bytes.len() as u64 {
             let file = &opened[position].0;
@@ -148,6 +193,12 @@ impl Window {
             self.bytes.truncate(filled);
         }
         let from = (offset - self.start) as usize;
-        self.bytes.get(from..from + length).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        let record = self.bytes.get(from..from + length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if crc32fast::hash(record) != place.checksum {
+            let reason =
+                format!("{} at byte {offset}: the record was read with other bytes before", opened[position].1);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        Ok(record)
     }
 }

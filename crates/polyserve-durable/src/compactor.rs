@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::compaction::compact;
+use crate::compaction::{Compacted, compact};
 use crate::disk::Disk;
-use crate::error::OpenError;
 use crate::log::Log;
 use crate::recovery::{Files, Recovered};
 
@@ -30,7 +29,7 @@ pub(crate) struct Compactor {
 }
 
 struct Compaction {
-    thread: JoinHandle<Result<Option<u64>, OpenError>>,
+    thread: JoinHandle<Compacted>,
     cancelled: Arc<AtomicBool>,
     next: u64,
 }
@@ -59,8 +58,8 @@ impl Compactor {
     ///
     /// # Errors
     ///
-    /// Returns an error if the next log cannot be created. An error of the compaction itself is logged: the files that it
-    /// read are still there, and the next compaction reads them again.
+    /// Returns an error if the next log cannot be created. An error of the compaction itself is logged. The files
+    /// that are needed are still there: the next compaction reads them again, and removes those that are not needed.
     pub(crate) fn step(&mut self, log: &mut Log) -> io::Result<()> {
         if self.running.as_ref().is_some_and(|running| running.thread.is_finished()) {
             self.end();
@@ -80,8 +79,8 @@ impl Compactor {
         self.sealed_bytes = 0;
         let (disk, cancelled) = (Arc::clone(&self.disk), Arc::new(AtomicBool::new(false)));
         if self.is_inline {
-            let result = compact(&disk, &complete, next, &cancelled);
-            self.note(next, result);
+            let compacted = compact(&disk, &complete, next, &cancelled);
+            self.note(next, compacted);
             return Ok(());
         }
         let flag = Arc::clone(&cancelled);
@@ -97,20 +96,21 @@ impl Compactor {
     fn end(&mut self) {
         let Some(Compaction { thread, next, .. }) = self.running.take() else { return };
         match thread.join() {
-            Ok(result) => self.note(next, result),
+            Ok(compacted) => self.note(next, compacted),
             Err(_) => tracing::warn!("a compaction panicked"),
         }
     }
 
-    fn note(&mut self, next: u64, result: Result<Option<u64>, OpenError>) {
-        match result {
-            Ok(Some(bytes)) => {
-                self.snapshot_bytes = bytes;
-                self.files.snapshot = Some(next);
-                self.files.logs.retain(|number| *number >= next);
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a compaction failed"),
+    /// Makes the list of files that of the disk.
+    fn note(&mut self, next: u64, compacted: Compacted) {
+        if let Some(bytes) = compacted.bytes {
+            self.snapshot_bytes = bytes;
+            self.files.snapshot = Some(next);
+            self.files.logs.retain(|number| *number >= next);
+        }
+        self.files.obsolete = compacted.obsolete;
+        if let Some(error) = compacted.error {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a compaction failed");
         }
     }
 }

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,10 +35,13 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Renames a file. Replaces the one that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file.
+    /// Gives a file a second name, which no file has.
+    fn link(&self, name: &str, second: &str) -> io::Result<()>;
+
+    /// Removes a name of a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes all creations, renamings and removals durable.
+    /// Makes all creations, renamings, links and removals durable.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -86,12 +89,9 @@ impl Directory {
     /// Returns [`OpenError::InUse`] if another store, in this process or another, has the directory open.
     pub fn lock(path: &Path) -> Result<Arc<Self>, OpenError> {
         let failed = |action| move |source| OpenError::io(action, path, source);
-        fs::create_dir_all(path).map_err(failed("create the directory"))?;
-        if let Some(parent) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
-            File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed("sync the parent of"))?;
-        }
+        create_directory(path, &mut sync_directory).map_err(failed("create the directory"))?;
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path.join(LOCK));
-        let mut lock = open.map_err(failed("open the lock file of"))?;
+        let lock = open.map_err(failed("open the lock file of"))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -100,9 +100,24 @@ impl Directory {
             }
             Err(error) => return Err(failed("lock")(error.into())),
         }
-        // The number is only for the error message of the next process, so a failure is none.
-        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        // The number is only for the error message of the next process, so a failure is none. Another text in a file of that
+        // name is not the store's, and stays.
+        if io::read_to_string(&lock).is_ok_and(|text| text.trim().is_empty() || text.trim().parse::<u32>().is_ok()) {
+            let number = format!("{}\n", std::process::id());
+            let _ = lock.set_len(0).and_then(|()| FileExt::write_all_at(&lock, number.as_bytes(), 0));
+        }
         Self::at(path, Some(lock)).map(Arc::new).map_err(failed("open"))
+    }
+
+    /// Creates a directory and locks it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the directory exists.
+    pub(crate) fn create(path: &Path) -> Result<Arc<Self>, OpenError> {
+        let parent = parent_of(path).map_or(Ok(()), |parent| create_directory(parent, &mut sync_directory));
+        parent.and_then(|()| fs::create_dir(path)).map_err(|source| OpenError::io("create", path, source))?;
+        Self::lock(path)
     }
 
     /// Opens a directory without its lock, to read files that another process may be writing.
@@ -113,6 +128,39 @@ impl Directory {
     fn at(path: &Path, lock: Option<File>) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), this: File::open(path)?, _lock: lock })
     }
+}
+
+/// Creates a directory and the directories above it that do not exist. `sync` makes the names in a directory durable: it is
+/// called for the parent of each new directory, and for the parent of the first that existed, which a process may have created
+/// and not synced.
+fn create_directory(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    if path.is_dir() {
+        let path = path.canonicalize()?;
+        return match path.parent().map_or(Ok(()), sync) {
+            // A directory that this process may not list was created by another user.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        };
+    }
+    let parent = parent_of(path).ok_or(ErrorKind::NotFound)?;
+    create_directory(parent, sync)?;
+    match fs::create_dir(path) {
+        // Another thread or process has created it, or the path ends with `..`.
+        Err(_) if path.is_dir() => {}
+        created => created?,
+    }
+    sync(parent)
+}
+
+/// Returns the directory of a path. The directory of a single name is the current one.
+fn parent_of(path: &Path) -> Option<&Path> {
+    let parent = path.parent()?;
+    Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 impl Disk for Directory {
@@ -138,6 +186,10 @@ impl Disk for Directory {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn link(&self, name: &str, second: &str) -> io::Result<()> {
+        fs::hard_link(self.path.join(name), self.path.join(second))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -178,5 +230,40 @@ impl DiskFile for File {
 
     fn drop_cache(&mut self) -> io::Result<()> {
         Ok(fadvise(self, 0, None, Advice::DontNeed)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name is durable after a sync of the directory that has it.
+    #[test]
+    fn each_new_directory_is_synced_into_its_parent() {
+        let root = std::env::temp_dir().canonicalize().unwrap().join(format!("polyserve-disk-{}", std::process::id()));
+        fs::create_dir(&root).unwrap();
+        let create = |path: &Path| {
+            let mut synced = Vec::new();
+            let mut sync = |path: &Path| {
+                synced.push(path.canonicalize()?);
+                Ok(())
+            };
+            create_directory(path, &mut sync).map(|()| synced)
+        };
+        let above = root.parent().unwrap();
+        let [first, second, third] = ["n", "n/x", "n/x/y"].map(|name| root.join(name));
+        assert_eq!(create(&third).unwrap(), [above, &*root, &*first, &*second]);
+        assert!(third.is_dir());
+        assert_eq!(create(&third).unwrap(), [&*second]);
+        fs::write(root.join("file"), "text").unwrap();
+        assert!(create(&root.join("file")).is_err() && create(&root.join("file/x")).is_err());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn the_parent_of_a_single_name_is_the_current_directory() {
+        assert_eq!(parent_of(Path::new("data")), Some(Path::new(".")));
+        assert_eq!(parent_of(Path::new("data/store")), Some(Path::new("data")));
+        assert_eq!(parent_of(Path::new("/")), None);
     }
 }

@@ -3,7 +3,7 @@
 //! | bytes | header |
 //! |---|---|
 //! | 8 | the magic number |
-//! | 2 | the version of the format |
+//! | 2 | the version of the format; every version has this header |
 //! | 2 | 1 for a log, 2 for a snapshot |
 //! | 4 | the salt: a random number, part of each checksum of the file |
 //! | 8 | the number of the file |
@@ -29,6 +29,7 @@
 //! client never read as a frame.
 
 use std::io;
+use std::ops::Range;
 
 use crc32fast::Hasher;
 
@@ -95,11 +96,8 @@ pub(crate) struct FileHeader {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoFileHeader {
     Damaged(&'static str),
-    /// The header is that of another version. `is_whole` is whether its checksum is right by this version.
-    Version {
-        version: u16,
-        is_whole: bool,
-    },
+    /// The header is that of another version, and its checksum is right.
+    Version(u16),
 }
 
 impl FileHeader {
@@ -120,12 +118,12 @@ impl FileHeader {
         if bytes[..8] != MAGIC {
             return Err(NoFileHeader::Damaged("it does not begin as a file of a store"));
         }
-        let is_whole = crc32fast::hash(&bytes[..24]) == word(&bytes[24..]);
+        if crc32fast::hash(&bytes[..24]) != word(&bytes[24..]) {
+            return Err(NoFileHeader::Damaged("the checksum of the header is wrong"));
+        }
         match u16::from_le_bytes([bytes[8], bytes[9]]) {
-            VERSION if is_whole => {}
-            VERSION => return Err(NoFileHeader::Damaged("the checksum of the header is wrong")),
-            // The checksum of another version may be another one, so a wrong one is no damage.
-            version => return Err(NoFileHeader::Version { version, is_whole }),
+            VERSION => {}
+            version => return Err(NoFileHeader::Version(version)),
         }
         let kind = match u16::from_le_bytes([bytes[10], bytes[11]]) {
             1 => Kind::Log,
@@ -133,6 +131,17 @@ impl FileHeader {
             _ => return Err(NoFileHeader::Damaged("the header names no kind of file")),
         };
         Ok(Self { kind, salt: word(&bytes[12..]), number: long(&bytes[16..]) })
+    }
+
+    /// Restores a damaged header. The name of the file has the kind and the number, so only the salt may be lost. A salt that
+    /// fits the checksum and differs in at most one byte from the stored salt is right. Else the stored one is taken.
+    fn restore(kind: Kind, number: u64, damaged: &[u8; HEADER]) -> Self {
+        let stored = word(&damaged[12..]);
+        let with = |salt| Self { kind, number, salt };
+        let bytes = (0..4).flat_map(|byte| (0..=0xFF).map(move |value| (8 * byte, value)));
+        let mut salts = bytes.map(|(shift, value)| (stored & !(0xFF << shift)) | (value << shift));
+        let salt = salts.find(|salt| with(*salt).encode()[24..] == damaged[24..]);
+        with(salt.unwrap_or(stored))
     }
 }
 
@@ -155,9 +164,17 @@ impl FrameBuffer {
         self.records = 0;
     }
 
-    pub(crate) fn push(&mut self, record: &[u8]) {
+    /// Adds a record. Returns its place in the frame.
+    pub(crate) fn push(&mut self, record: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(record);
         self.records += 1;
+        start..self.bytes.len()
+    }
+
+    /// Returns the record at a place of the frame.
+    pub(crate) fn record(&self, place: Range<usize>) -> Option<Record<'_>> {
+        Record::read(self.bytes.get(place)?).map(|(record, _)| record)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -265,6 +282,12 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Returns the bytes of a record with this offset in the file.
+    pub(crate) fn bytes(&self, offset: u64, length: usize) -> &'a [u8] {
+        let start = (offset - self.offset) as usize - FRAME_HEADER;
+        &self.payload[start..start + length]
+    }
+
     /// Calls `each` with every record and its offset in the file.
     ///
     /// # Errors
@@ -314,9 +337,8 @@ pub(crate) struct Reader<'f> {
 const CHUNK: usize = 1 << 20;
 
 impl<'f> Reader<'f> {
-    /// Reads the header of a file.
-    pub(crate) fn open(file: &'f dyn DiskFile) -> io::Result<Result<Self, NoFileHeader>> {
-        let mut reader = Self {
+    fn new(file: &'f dyn DiskFile) -> io::Result<Self> {
+        Ok(Self {
             file,
             header: FileHeader { kind: Kind::Log, number: 0, salt: 0 },
             len: file.len()?,
@@ -324,7 +346,12 @@ impl<'f> Reader<'f> {
             number: 1,
             buffer: Vec::new(),
             start: 0,
-        };
+        })
+    }
+
+    /// Reads the header of a file.
+    pub(crate) fn open(file: &'f dyn DiskFile) -> io::Result<Result<Self, NoFileHeader>> {
+        let mut reader = Self::new(file)?;
         let bytes = reader.bytes(0, HEADER)?;
         match FileHeader::decode(bytes) {
             Ok(header) => {
@@ -333,6 +360,16 @@ impl<'f> Reader<'f> {
             }
             Err(reason) => Ok(Err(reason)),
         }
+    }
+
+    /// Reads a file with a damaged header. Returns `None` if the header is cut, so that there is no frame.
+    pub(crate) fn open_damaged(file: &'f dyn DiskFile, kind: Kind, number: u64) -> io::Result<Option<Self>> {
+        let mut reader = Self::new(file)?;
+        let damaged = reader.bytes(0, HEADER)?.first_chunk::<HEADER>().copied();
+        Ok(damaged.map(|damaged| {
+            reader.header = FileHeader::restore(kind, number, &damaged);
+            reader
+        }))
     }
 
     /// Returns the offset behind the last valid frame.
@@ -430,6 +467,11 @@ impl<'f> Reader<'f> {
             offset += 1;
         }
         Ok(None)
+    }
+
+    /// Whether there is a valid frame at the present place or behind it.
+    pub(crate) fn has_frame(&mut self) -> io::Result<bool> {
+        Ok(self.find_later()?.is_some())
     }
 
     /// Goes on at the valid frame at `offset`. Returns the number of lost frames before it.

@@ -22,6 +22,7 @@
 //! * **A condition is judged against the last accepted write**, also if that write still waits for its fsync. The answer, a
 //!   refusal too, comes after that fsync.
 //! * **A write without an answer** is kept whole or not at all.
+//! * **A repo in memory that is overloaded delays writes.** A write on the disk is tried again until the repo takes it.
 //! * **The first error of a write or an fsync stops all writes**, also if the disk is full. Reads go on. Later writes fail with
 //!   [`WritesStopped`]. After the cause is removed, the store is opened again.
 //!
@@ -38,7 +39,10 @@
 //! # Limits
 //!
 //! One process opens a directory at a time. An entity has at most 64 MiB as JSON. Waiting writes are bounded by
-//! [`DurableOptions`]; a write beyond the limits fails with `Overloaded`.
+//! [`DurableOptions`]; a write beyond the limits fails with `Overloaded`. A repair needs a file system with hard links.
+//!
+//! A store writes and removes only files with names of its own: `lock`, `log-` and `snapshot-` with a number, and `damaged-`
+//! before such a name.
 //!
 //! # Layout
 //!
@@ -63,7 +67,6 @@ mod error;
 mod format;
 mod log;
 pub mod maintenance;
-#[cfg(test)]
 mod mistakes;
 mod record;
 mod recovery;

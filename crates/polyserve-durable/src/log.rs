@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
 use crate::format::{FileHeader, FrameBuffer, HEADER, Kind};
+use crate::mistakes::unless;
 
-/// The end of the name of a file that is not complete. A file with such a name is removed at the next start.
+/// The end of the name of a snapshot that is not complete. The next start removes it.
 pub(crate) const INCOMPLETE: &str = ".tmp";
 
 /// Returns a number that clients cannot guess. std takes the keys of its hashes from the system's random numbers.
@@ -35,8 +36,8 @@ impl Log {
         let header = FileHeader { kind: Kind::Log, number, salt: salt() };
         let mut file = disk.create(&Kind::Log.file_name(number))?;
         file.write_all_at(&header.encode(), 0)?;
-        file.sync()?;
-        disk.sync()?;
+        unless!(NoHeaderSync, file.sync()?);
+        unless!(NoLogNameSync, disk.sync()?);
         Ok(Self { disk: Arc::clone(disk), file, header, end: HEADER as u64, next_frame: 1 })
     }
 
@@ -51,7 +52,7 @@ impl Log {
             file.set_len(end)?;
             file.sync()?;
         }
-        disk.sync()?;
+        unless!(NoNameSyncAtOpen, disk.sync()?);
         Ok(Self { disk: Arc::clone(disk), file, header, end, next_frame })
     }
 
@@ -69,7 +70,7 @@ impl Log {
     pub(crate) fn append(&mut self, frame: &mut FrameBuffer) -> io::Result<()> {
         let bytes = frame.seal(self.header.salt, self.next_frame);
         self.file.write_all_at(bytes, self.end)?;
-        self.file.sync()?;
+        unless!(NoFrameSync, self.file.sync()?);
         self.end += bytes.len() as u64;
         self.next_frame += 1;
         Ok(())
@@ -128,10 +129,10 @@ impl SnapshotWriter {
             self.write_frame()?;
         }
         self.write_frame()?; // a frame without records is the end
-        self.file.sync()?;
+        unless!(NoSnapshotSync, self.file.sync()?);
         let name = Kind::Snapshot.file_name(self.header.number);
         self.disk.rename(&(name.clone() + INCOMPLETE), &name)?;
-        self.disk.sync()?;
+        unless!(NoSnapshotNameSync, self.disk.sync()?);
         Ok(self.end)
     }
 }

@@ -4,12 +4,13 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::compaction::merge;
-use crate::disk::{Directory, Disk, DiskFile};
+use crate::disk::{Directory, Disk, DiskFile, LOCK, sync_directory};
 use crate::error::{Damage, OpenError};
 use crate::format::Kind;
 use crate::log::Log;
@@ -35,7 +36,8 @@ pub struct StoreReport {
 ///
 /// # Errors
 ///
-/// Returns an error if the store is in use, if a file cannot be read, or if it has another version.
+/// Returns an error if the directory has no store, if the store is in use, if a file cannot be read, or if it has another
+/// version.
 ///
 /// ```
 /// use polyserve_core::{Entity, EntityRepo};
@@ -52,7 +54,7 @@ pub struct StoreReport {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(directory: impl AsRef<Path>) -> Result<StoreReport, OpenError> {
-    let disk = Directory::lock(existing(directory.as_ref())?)?;
+    let disk = lock_store(directory.as_ref())?;
     check_on(&*disk)
 }
 
@@ -63,6 +65,21 @@ fn existing(directory: &Path) -> Result<&Path, OpenError> {
         Ok(_) => Err(OpenError::io("open the directory", directory, io::ErrorKind::NotADirectory.into())),
         Err(source) => Err(OpenError::io("open the directory", directory, source)),
     }
+}
+
+/// Locks the directory of a store. A directory without one stays as it is.
+fn lock_store(directory: &Path) -> Result<Arc<Directory>, OpenError> {
+    let found = Directory::unlocked(existing(directory)?)?.list();
+    let names = found.map_err(|source| OpenError::io("list", directory, source))?;
+    if names.iter().all(|name| Kind::parse(name).is_none()) {
+        return Err(no_store(directory));
+    }
+    Directory::lock(directory)
+}
+
+fn no_store(directory: &Path) -> OpenError {
+    let reason = io::Error::new(io::ErrorKind::NotFound, "the directory has no log and no snapshot");
+    OpenError::io("find a store in", directory, reason)
 }
 
 fn check_on(disk: &dyn Disk) -> Result<StoreReport, OpenError> {
@@ -102,7 +119,7 @@ fn open(disk: &dyn Disk, name: &str) -> Result<Box<dyn DiskFile>, OpenError> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// The damage. What stood there is lost.
+    /// The damage. What stood there is lost. Of a damaged header, that is nothing, unless the reason names lost bytes.
     pub damage: Vec<Damage>,
     /// The new names of the damaged store's files, if there was damage. They are kept as they were.
     pub renamed: Vec<PathBuf>,
@@ -111,15 +128,18 @@ pub struct RepairReport {
 /// Makes a damaged store open again: writes a snapshot of all valid records, and renames the old files so that a store does
 /// not read them. A store without damage stays as it is.
 ///
+/// A crash at any point keeps the damaged files, under their old or their new names. If the store does not open after it, the
+/// next repair completes it. The file system must have hard links.
+///
 /// Writes that were acknowledged may be lost with the damage. If the last record of an entity is lost, the entity has
 /// the value of an earlier record, or is absent.
 ///
 /// # Errors
 ///
-/// Returns an error if the store is in use, or if a file cannot be read or written.
+/// Returns an error if the directory has no store, if the store is in use, or if a file cannot be read or written.
 pub fn repair(directory: impl AsRef<Path>) -> Result<RepairReport, OpenError> {
-    let directory = existing(directory.as_ref())?;
-    let disk: Arc<dyn Disk> = Directory::lock(directory)?;
+    let directory = directory.as_ref();
+    let disk: Arc<dyn Disk> = lock_store(directory)?;
     let kept = repair_on(&disk)?;
     let named = |name: &String| directory.join(name);
     Ok(RepairReport { damage: kept.0, renamed: kept.1.iter().map(named).collect() })
@@ -138,18 +158,32 @@ pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String
         let name = name.to_owned();
         move |source| OpenError::io(action, Path::new(&name), source)
     };
+    // The second names are durable before there is a snapshot, because the next start removes the files before a snapshot.
+    let taken = disk.list().map_err(failed("list", "the directory"))?;
+    let mut kept = Vec::new();
+    for (name, _, _) in files.in_order() {
+        let new = damaged_name(&name, &taken);
+        disk.link(&name, &new).map_err(failed("link", &name))?;
+        kept.push(new);
+    }
+    disk.sync().map_err(failed("sync", "the directory"))?;
     // A snapshot needs the log of its number.
     drop(Log::create(disk, next).map_err(failed("create", &Kind::Log.file_name(next)))?);
     let never = AtomicBool::new(false);
     merge(disk, &files, next, &never, &mut Tolerance::Collect(&mut damage))?;
-    let mut kept = Vec::new();
     for (name, _, _) in files.in_order() {
-        let new = format!("damaged-{name}");
-        disk.rename(&name, &new).map_err(failed("rename", &name))?;
-        kept.push(new);
+        disk.remove(&name).map_err(failed("remove", &name))?;
     }
     disk.sync().map_err(failed("sync", "the directory"))?;
     Ok((report.damage, kept))
+}
+
+/// Returns a new name for a damaged file. An earlier repair may have used the first one.
+fn damaged_name(name: &str, taken: &[String]) -> String {
+    let first = format!("damaged-{name}");
+    let others = (2..).map(|count| format!("damaged-{count}-{name}"));
+    let mut names = iter::once(first).chain(others);
+    names.find(|new| !taken.contains(new)).expect("there are more numbers than files")
 }
 
 /// What [`backup`] copied.
@@ -170,26 +204,46 @@ const ATTEMPTS: u32 = 100;
 ///
 /// # Errors
 ///
-/// Returns an error if `to` exists, if a file is damaged, or if one cannot be read or written. Then there is no `to`, but
-/// there may be a directory of the same name that ends in `.incomplete`; the next backup removes it.
+/// Returns an error if `to` exists, if a file is damaged, or if one cannot be read or written. Then there is no `to`.
+///
+/// The copy is written to a new directory: the name of `to`, with `.incomplete` behind it. A backup that fails
+/// removes the directory. A backup that is killed leaves it, and the next one returns an error that names it.
 pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<BackupReport, OpenError> {
     let (directory, to) = (existing(directory.as_ref())?, to.as_ref());
+    let source = Directory::unlocked(directory)?;
+    let opened = open_all(&source, directory)?;
     if fs::symlink_metadata(to).is_ok() {
         return Err(OpenError::io("create", to, io::ErrorKind::AlreadyExists.into()));
     }
     let mut incomplete = to.as_os_str().to_owned();
     incomplete.push(".incomplete");
     let incomplete = PathBuf::from(incomplete);
-    if incomplete.exists() {
-        fs::remove_dir_all(&incomplete).map_err(|source| OpenError::io("remove", &incomplete, source))?;
+    let target = Directory::create(&incomplete)?;
+    let copied = copy_all(&opened, &*target).and_then(|report| {
+        target.sync().map_err(|source| OpenError::io("sync", &incomplete, source))?;
+        let moved = fs::rename(&incomplete, to).and_then(|()| sync_parent(to));
+        moved.map(|()| report).map_err(|source| OpenError::io("create", to, source))
+    });
+    if copied.is_err() {
+        // The names are those that this call has written; with a file of another name, the directory stays.
+        for name in opened.iter().map(|(name, ..)| name.as_str()).chain([LOCK]) {
+            let _ = target.remove(name);
+        }
+        let _ = fs::remove_dir(&incomplete);
     }
-    let source = Directory::unlocked(directory)?;
-    let opened = open_all(&source, directory)?;
-    let target = Directory::lock(&incomplete)?;
+    copied
+}
+
+/// Makes the name of a directory durable.
+fn sync_parent(directory: &Path) -> io::Result<()> {
+    directory.canonicalize()?.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Copies the valid frames of all files.
+fn copy_all(opened: &[OpenedFile], target: &dyn Disk) -> Result<BackupReport, OpenError> {
     let mut report = BackupReport::default();
-    let last = opened.last().map(|(name, ..)| name.clone());
-    for (name, kind, number, file) in &opened {
-        let is_last = Some(name) == last.as_ref();
+    for (position, (name, kind, number, file)) in opened.iter().enumerate() {
+        let is_last = position + 1 == opened.len();
         let extent = read_file(&**file, (name, *kind, *number), is_last, &mut Tolerance::None, |_| Ok(()))?;
         // A log that is being created has no frame, and a store without it is complete.
         let Some(extent) = extent else { continue };
@@ -199,13 +253,6 @@ pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Backu
         report.files += 1;
         report.bytes += extent.end;
     }
-    target.sync().map_err(|source| OpenError::io("sync", &incomplete, source))?;
-    drop(target);
-    let moved = fs::rename(&incomplete, to).and_then(|()| {
-        let parent = to.canonicalize()?.parent().map(Path::to_owned);
-        parent.map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
-    });
-    moved.map_err(|source| OpenError::io("create", to, source))?;
     Ok(report)
 }
 
@@ -225,7 +272,7 @@ fn open_all(disk: &dyn Disk, directory: &Path) -> Result<Vec<OpenedFile>, OpenEr
         });
         match opened {
             Ok(opened) if opened.is_empty() => {
-                return Err(OpenError::io("find a store in", directory, io::ErrorKind::NotFound.into()));
+                return Err(no_store(directory));
             }
             Ok(opened) => return Ok(opened),
             // A directory that is read while its files change may show neither an old file nor its successor.

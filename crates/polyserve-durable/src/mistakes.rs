@@ -1,28 +1,76 @@
 //! Mistakes that tests make on purpose, to see that the simulated disk catches them. Each thread has its own.
 
-use std::cell::Cell;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mistake {
-    /// Checksums are not looked at.
-    ChecksumIgnored,
-    /// A write is shown to readers before its fsync.
-    PublishedBeforeSync,
+/// Makes a call, unless a test makes the mistake of leaving it out.
+macro_rules! unless {
+    ($mistake:ident, $call:expr) => {
+        #[cfg(test)]
+        let is_made = crate::mistakes::is_made(crate::mistakes::Mistake::$mistake);
+        #[cfg(not(test))]
+        let is_made = false;
+        if !is_made {
+            $call;
+        }
+    };
 }
+pub(crate) use unless;
 
-thread_local! {
-    static MADE: Cell<Option<Mistake>> = const { Cell::new(None) };
-}
+#[cfg(test)]
+pub(crate) use planted::{Mistake, is_made, making};
 
-/// Whether this thread makes the mistake.
-pub(crate) fn is_made(mistake: Mistake) -> bool {
-    MADE.get() == Some(mistake)
-}
+#[cfg(test)]
+mod planted {
+    use std::cell::Cell;
 
-/// Makes a mistake while `run` runs.
-pub(crate) fn making<T>(mistake: Mistake, run: impl FnOnce() -> T) -> T {
-    MADE.set(Some(mistake));
-    let result = run();
-    MADE.set(None);
-    result
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Mistake {
+        /// Checksums are not looked at.
+        ChecksumIgnored,
+        /// A write is shown to readers before its fsync.
+        PublishedBeforeSync,
+        /// The last log is not synced when a store is opened.
+        NoLogSyncAtOpen,
+        /// The names are not synced when a store is opened.
+        NoNameSyncAtOpen,
+        /// A frame is not synced.
+        NoFrameSync,
+        /// The header of a new log is not synced.
+        NoHeaderSync,
+        /// The name of a new log is not synced.
+        NoLogNameSync,
+        /// A snapshot is not synced before it gets its name.
+        NoSnapshotSync,
+        /// The name of a snapshot is not synced before the old files are removed.
+        NoSnapshotNameSync,
+    }
+
+    impl Mistake {
+        /// Each fsync that may be left out. That of a cut is not here: the next frame's fsync covers the cut, and a torn frame
+        /// stays invalid until then.
+        pub(crate) const MISSING_SYNCS: [Self; 7] = [
+            Self::NoLogSyncAtOpen,
+            Self::NoNameSyncAtOpen,
+            Self::NoFrameSync,
+            Self::NoHeaderSync,
+            Self::NoLogNameSync,
+            Self::NoSnapshotSync,
+            Self::NoSnapshotNameSync,
+        ];
+    }
+
+    thread_local! {
+        static MADE: Cell<Option<Mistake>> = const { Cell::new(None) };
+    }
+
+    /// Whether this thread makes the mistake.
+    pub(crate) fn is_made(mistake: Mistake) -> bool {
+        MADE.get() == Some(mistake)
+    }
+
+    /// Makes a mistake while `run` runs.
+    pub(crate) fn making<T>(mistake: Mistake, run: impl FnOnce() -> T) -> T {
+        MADE.set(Some(mistake));
+        let result = run();
+        MADE.set(None);
+        result
+    }
 }

@@ -73,19 +73,20 @@ pub(crate) fn apply<E: Identifiable>(
 ) -> Result<(), OpenError> {
     let wrong =
         |reason: String| OpenError::NotAnEntity { damage: Damage::new(file, offset, reason), id: record.id.to_owned() };
-    match record.change {
-        Change::Put => {
-            let entity = E::read_json(record.entity).map_err(|error| wrong(error.to_string()))?;
-            memory.put(entity).wait().map_err(OpenError::Memory)?;
-        }
-        Change::PutPacked => {
-            let entity: E = postcard::from_bytes(record.entity).map_err(|error| wrong(error.to_string()))?;
-            memory.put(entity).wait().map_err(OpenError::Memory)?;
-        }
+    let taken = match record.change {
+        Change::Put | Change::PutPacked => memory.put(read_entity(record).map_err(wrong)?).wait().map(drop),
         Change::Remove => {
             let id = record.id.parse().map_err(|_| wrong("its id is none of this type".to_owned()))?;
-            memory.remove(&id).wait().map_err(OpenError::Memory)?;
+            memory.remove(&id).wait().map(drop)
         }
+    };
+    taken.map_err(OpenError::Memory)
+}
+
+/// Reads the entity of a put.
+pub(crate) fn read_entity<E: Identifiable>(record: Record<'_>) -> Result<E, String> {
+    match record.change {
+        Change::PutPacked => postcard::from_bytes(record.entity).map_err(|error| error.to_string()),
+        Change::Put | Change::Remove => E::read_json(record.entity).map_err(|error| error.to_string()),
     }
-    Ok(())
 }

@@ -12,6 +12,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
 use crate::format::{FileHeader, Frame, HEADER, Kind, Next, NoFileHeader, Reader};
 use crate::log::{INCOMPLETE, Log};
+use crate::mistakes::unless;
 
 /// The files of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) struct Files {
     pub(crate) snapshot: Option<u64>,
     /// The numbers of the logs that follow it, without a gap.
     pub(crate) logs: Vec<u64>,
-    /// The names of the files that an interrupted compaction has left.
+    /// The names of the files that an interrupted or failed compaction has left.
     pub(crate) obsolete: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ impl Files {
             match Kind::parse(&name) {
                 Some((Kind::Snapshot, number)) => drop(snapshots.insert(number)),
                 Some((Kind::Log, number)) => drop(logs.insert(number)),
-                None if name.ends_with(INCOMPLETE) => obsolete.push(name),
+                None if is_incomplete(&name) => obsolete.push(name),
                 None => {}
             }
         }
@@ -65,6 +66,12 @@ impl Files {
         let logs = self.logs.iter().map(|number| (Kind::Log, *number));
         snapshot.into_iter().chain(logs).map(|(kind, number)| (kind.file_name(number), kind, number))
     }
+}
+
+/// Whether the name is that of an incomplete snapshot. Other files are not the store's, whatever their names end with.
+fn is_incomplete(name: &str) -> bool {
+    let complete = name.strip_suffix(INCOMPLETE).and_then(Kind::parse);
+    matches!(complete, Some((Kind::Snapshot, _)))
 }
 
 /// The end of a log that a crash has torn. It was dropped.
@@ -113,7 +120,8 @@ pub(crate) struct Extent {
 /// Reads all frames of a file.
 ///
 /// `is_last` is whether the file is the last log, which may be torn. Returns `None` if no frame can be read, because the
-/// last log was never completely created, or because a tolerated damage is in the header.
+/// last log was never completely created, or because a tolerated damage has taken the salt. Behind another tolerated damage in
+/// the header, the frames are read.
 pub(crate) fn read_file(
     file: &dyn DiskFile,
     (name, kind, number): (&str, Kind, u64),
@@ -123,22 +131,31 @@ pub(crate) fn read_file(
 ) -> Result<Option<Extent>, OpenError> {
     let failed = |source| OpenError::io("read", Path::new(name), source);
     let damage = |offset, reason: &str| Damage::new(name, offset, reason);
+    let mut is_header_damaged = false;
     let mut reader = match Reader::open(file).map_err(failed)? {
         Ok(reader) => reader,
         // The header is synced before the first frame is written.
-        Err(NoFileHeader::Damaged(_) | NoFileHeader::Version { is_whole: false, .. })
-            if is_last && file.len().map_err(failed)? <= HEADER as u64 =>
-        {
-            return Ok(None);
-        }
-        Err(NoFileHeader::Version { version, .. }) => {
+        Err(NoFileHeader::Damaged(_)) if is_last && file.len().map_err(failed)? <= HEADER as u64 => return Ok(None),
+        Err(NoFileHeader::Version(version)) => {
             return Err(OpenError::Version { file: name.to_owned(), version });
         }
-        Err(NoFileHeader::Damaged(reason)) => return tolerance.accept(damage(0, reason)).map(|()| None),
+        Err(NoFileHeader::Damaged(reason)) => {
+            tolerance.accept(damage(0, reason))?;
+            is_header_damaged = true;
+            match Reader::open_damaged(file, kind, number).map_err(failed)? {
+                Some(reader) => reader,
+                None => return Ok(None),
+            }
+        }
     };
     let header = reader.header;
     if (header.kind, header.number) != (kind, number) {
         return tolerance.accept(damage(0, "the header is that of another file")).map(|()| None);
+    }
+    if is_header_damaged && reader.len() > HEADER as u64 && !reader.has_frame().map_err(failed)? {
+        let bytes = reader.len() - HEADER as u64;
+        let reason = format!("the salt in the header is damaged, so no frame can be checked; {bytes} bytes are lost");
+        return tolerance.accept(damage(0, &reason)).map(|()| None);
     }
     let (mut is_complete, mut torn) = (false, None);
     loop {
@@ -207,7 +224,8 @@ pub(crate) fn recover(
         let is_last = kind == Kind::Log && Some(&number) == files.logs.last();
         if is_last {
             // The last process may have failed or been killed before its fsync. What is read must be on the disk.
-            file.sync().and_then(|()| file.drop_cache()).map_err(failed("sync"))?;
+            unless!(NoLogSyncAtOpen, file.sync().map_err(failed("sync"))?);
+            file.drop_cache().map_err(failed("drop the cache of"))?;
         }
         let Some(extent) =
             read_file(&*file, (&name, kind, number), is_last, &mut Tolerance::None, |frame| each(&name, frame))?

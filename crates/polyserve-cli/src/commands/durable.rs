@@ -109,7 +109,7 @@ fn repair_text(report: &RepairReport) -> String {
     }
     let mut text = String::new();
     for damage in &report.damage {
-        text.push_str(&format!("lost: {damage}\n"));
+        text.push_str(&format!("damage: {damage}\n"));
     }
     for file in &report.renamed {
         text.push_str(&format!("kept: {}\n", file.display()));

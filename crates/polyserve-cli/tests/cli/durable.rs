@@ -90,6 +90,19 @@ fn damage_is_refused_shown_and_repaired() {
     has(&text(&ended(1, "durable check no-such-directory").stderr), &["no-such-directory"]);
 }
 
+#[test]
+fn a_directory_without_a_store_is_refused_and_left_as_it_is() {
+    let dir = Dir::new("durable-none");
+    dir.write("notes", "text of others");
+    for task in ["check", "repair"] {
+        has(
+            &text(&ended(1, &format!("durable {task} {dir}")).stderr),
+            &["cannot find a store in", "the directory has no log and no snapshot"],
+        );
+    }
+    assert_eq!(dir.files(), [dir.path("notes")]);
+}
+
 /// A comparison makes a store of its own at the location, and leaves nothing.
 #[test]
 fn a_measurement_leaves_nothing_at_the_location() {

@@ -19,6 +19,8 @@ pub(super) struct Faults {
     pub(super) power_fails_at: Option<u64>,
     /// The number of the call that fails once.
     pub(super) fails_at: Option<u64>,
+    /// The number of the call that returns a wrong bit once, if it reads.
+    pub(super) misreads_at: Option<u64>,
     /// A sync of a file does nothing.
     pub(super) forgets_file_syncs: bool,
     /// A sync of the directory does nothing.
@@ -266,6 +268,19 @@ impl Disk for SimulatedDisk {
         })
     }
 
+    fn link(&self, name: &str, second: &str) -> io::Result<()> {
+        self.call(|state, fails| {
+            let content = state.find(name)?;
+            if state.live.contains_key(second) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            if !fails {
+                state.rename([NameChange::Set(second.to_owned(), content)]);
+            }
+            Ok(())
+        })
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.call(|state, fails| {
             state.find(name)?;
@@ -308,10 +323,15 @@ impl DiskFile for SimulatedFile {
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.call(|content, _, _| {
+        self.0.call(|state, _| {
+            let is_misread = state.faults.misreads_at == Some(state.calls);
+            let content = &state.contents[self.1];
             let rest = content.live.get(offset as usize..).unwrap_or_default();
             let read = rest.len().min(into.len());
             into[..read].copy_from_slice(&rest[..read]);
+            if is_misread && read > 0 {
+                into[read / 2] ^= 0x10;
+            }
             Ok(read)
         })
     }

@@ -20,10 +20,12 @@ use self::disk::{Faults, SimulatedDisk};
 use crate::commit::{Committer, Write};
 use crate::disk::Disk;
 use crate::durable::{DurableOptions, load};
-use crate::format::Kind;
+use crate::error::Damage;
+use crate::format::{FRAME_HEADER, Kind};
 use crate::maintenance::repair_on;
 use crate::mistakes::{Mistake, making};
-use crate::record::{put_record, remove_record};
+use crate::record::{apply, put_record, remove_record};
+use crate::recovery::{Files, Tolerance, read_file};
 
 const IDS: i64 = 6;
 
@@ -226,6 +228,51 @@ fn writes_stop_after_the_first_failure_and_reads_go_on() {
     }
 }
 
+/// Kills a process at call `at`, so that the system's cache keeps what was not synced. The next process opens the store and
+/// shows what is stored. Then the power fails, before the first write.
+fn killed_then_power_failure(seed: u64, at: u64) -> Result<bool, String> {
+    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], least: 0 }));
+    let killed = SimulatedDisk::new(Faults { power_fails_at: Some(at), ..Faults::default() });
+    live(&killed, seed, &expected)?;
+    let disk = killed.after_kill(Faults::default());
+    lock(&expected).check(stored(&open(&disk)?.1))?;
+    let disk = disk.after_power_failure(seed ^ 0x5eed, Faults::default());
+    lock(&expected).check(stored(&open(&disk)?.1))?;
+    Ok(killed.is_well())
+}
+
+/// Returns the first violation when a process is killed at each call of `seeds` runs, and the power fails after the next open.
+fn violation_at_open(seeds: u64) -> Option<String> {
+    for seed in 0..seeds {
+        for at in 1.. {
+            match killed_then_power_failure(seed, at) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(why) => return Some(format!("seed {seed}, kill at call {at}: {why}")),
+            }
+        }
+    }
+    None
+}
+
+/// What an open shows was only in the system's cache. It is on the disk before it is shown.
+#[test]
+fn a_power_failure_after_an_open_takes_back_nothing() {
+    assert_eq!(violation_at_open(seeds()), None);
+}
+
+/// Each fsync is left out in turn.
+#[test]
+fn an_fsync_that_is_left_out_is_caught() {
+    for mistake in Mistake::MISSING_SYNCS {
+        let is_caught = making(mistake, || {
+            let caught = || violation_at_open(seeds()).or_else(|| violation(seeds(), Faults::default()));
+            std::panic::catch_unwind(caught).map_or(true, |found| found.is_some())
+        });
+        assert!(is_caught, "{mistake:?}");
+    }
+}
+
 #[test]
 fn fsyncs_that_are_left_out_are_caught() {
     assert!(violation(seeds(), Faults { forgets_file_syncs: true, ..Faults::default() }).is_some());
@@ -270,8 +317,34 @@ fn damaged_store() -> (SimulatedDisk, Vec<String>, Vec<Stored>) {
     (disk, names, states)
 }
 
+/// Returns what the frames of all files store. The frame of `name` with the byte at `lost` does not count.
+fn replay(disk: &SimulatedDisk, name: &str, lost: usize) -> Stored {
+    let memory = StdMutex::new();
+    for (file, kind, number) in Files::of(disk).unwrap().in_order() {
+        let content = disk.open(&file).unwrap();
+        let mut none = Tolerance::None;
+        let read = read_file(&*content, (&file, kind, number), false, &mut none, |frame| {
+            let start = frame.offset as usize;
+            if file == name && (start..start + FRAME_HEADER + frame.payload.len()).contains(&lost) {
+                return Ok(());
+            }
+            frame.for_each(|record, offset, _| apply(&memory, &file, record, offset)).map_err(Option::unwrap)
+        });
+        read.unwrap();
+    }
+    stored(&memory)
+}
+
+/// Repairs the disk and checks what is stored: all records of the whole frames.
+fn repaired(disk: &SimulatedDisk, expected: &Stored, files: usize) -> Vec<Damage> {
+    let (damage, kept) = repair_on(&(Arc::new(disk.clone()) as _)).unwrap();
+    assert!(!damage.is_empty() && kept.len() == files, "{damage:?} {kept:?}");
+    assert_eq!(stored(&open(disk).unwrap().1), *expected, "{damage:?}");
+    damage
+}
+
 /// A bit of any byte of any file is inverted. The store refuses to open, or opens with everything but the last frame, which
-/// could be a torn one. A repair makes it open again.
+/// could be a torn one. A repair makes it open again, with all records of the frames that are whole.
 #[test]
 fn rotten_bytes_are_refused_and_repaired() {
     let (disk, names, states) = damaged_store();
@@ -281,36 +354,157 @@ fn rotten_bytes_are_refused_and_repaired() {
         for offset in 0..disk.bytes(name).len() {
             let rotten = disk.after_kill(Faults::default());
             rotten.rot(name, offset, 1 << (offset % 8));
+            let whole = replay(&disk, name, offset);
             match open(&rotten) {
                 Ok((_, memory)) => {
-                    let stored = stored(&memory);
                     let is_last_log =
                         name.starts_with("log-") && Some(name) == names.iter().rfind(|n| n.starts_with("log-"));
-                    assert!(
-                        is_last_log && states[states.len() - 3..].contains(&stored),
-                        "{name} at {offset}: {stored:?}"
-                    );
+                    assert!(is_last_log && stored(&memory) == whole, "{name} at {offset}: {:?}", stored(&memory));
                 }
                 Err(why) => {
                     refused += 1;
                     assert!(why.contains(name.as_str()), "{name} at {offset}: {why}");
-                    let dyn_disk: Arc<dyn Disk> = Arc::new(rotten.clone());
-                    let is_version = why.contains("has format version");
-                    let repaired = repair_on(&dyn_disk);
-                    assert_eq!(repaired.is_err(), is_version, "{name} at {offset}: {repaired:?}");
-                    if !is_version {
-                        let (damage, kept) = repaired.unwrap();
-                        assert!(!damage.is_empty() && kept.len() == names.len());
-                        let (_, memory) = open(&rotten).unwrap();
-                        // Each entity that is there was stored at some time.
-                        for (id, text) in stored(&memory) {
-                            assert!(states.iter().any(|state| state.get(&id) == Some(&text)), "{id} {text}");
-                        }
-                    }
+                    let damage = repaired(&rotten, &whole, names.len());
+                    assert!(damage.iter().all(|damage| damage.file == *name), "{damage:?}");
                 }
             }
         }
     }
     assert!(refused > 100, "{refused} of the bytes are refused");
     assert_eq!(stored(&open(&disk).unwrap().1), *last);
+}
+
+/// The salt and the checksum of a header are rotten, so no frame of the file can be checked. The repair states so.
+#[test]
+fn a_rotten_salt_is_reported() {
+    let (disk, names, states) = damaged_store();
+    for name in &names {
+        let rotten = disk.after_kill(Faults::default());
+        rotten.rot(name, 12, 1);
+        rotten.rot(name, 13, 1);
+        assert!(open(&rotten).is_err());
+        let (damage, kept) = repair_on(&(Arc::new(rotten.clone()) as _)).unwrap();
+        let reason = format!("{name} at byte 0: the salt in the header is damaged");
+        assert!(damage.iter().any(|damage| damage.to_string().starts_with(&reason)), "{damage:?}");
+        assert_eq!(kept.len(), names.len());
+        let kept = kept.iter().find(|kept| kept.ends_with(name.as_str())).unwrap();
+        assert_eq!(rotten.bytes(kept).len(), disk.bytes(name).len());
+        // Each entity that is there was stored at some time.
+        for (id, text) in stored(&open(&rotten).unwrap().1) {
+            assert!(states.iter().any(|state| state.get(&id) == Some(&text)), "{id} {text}");
+        }
+    }
+}
+
+/// A header of another version with a right checksum is no damage, so a repair changes nothing.
+#[test]
+fn another_version_is_refused_and_left() {
+    let (disk, names, _) = damaged_store();
+    for name in &names {
+        let newer = disk.after_kill(Faults::default());
+        let mut header = disk.bytes(name)[..24].to_vec();
+        header[8] = 2;
+        let mut file = newer.open(name).unwrap();
+        file.write_all_at(&header, 0).unwrap();
+        file.write_all_at(&crc32fast::hash(&header).to_le_bytes(), 24).unwrap();
+        let before = newer.list().unwrap();
+        assert!(open(&newer).is_err_and(|why| why.contains("has format version 2")));
+        assert!(repair_on(&(Arc::new(newer.clone()) as _)).is_err());
+        assert_eq!(newer.list().unwrap(), before);
+    }
+}
+
+/// The power fails at any call of a repair. Each file of the damaged store is still there, under its name or its new one.
+#[test]
+fn a_repair_that_is_cut_keeps_the_damaged_files() {
+    let (disk, names, _) = damaged_store();
+    let contents: Vec<Vec<u8>> = names.iter().map(|name| disk.bytes(name)).collect();
+    for name in &names {
+        let middle = disk.bytes(name).len() / 2;
+        let whole = replay(&disk, name, middle);
+        let mut at = 1;
+        loop {
+            let rotten = disk.after_kill(Faults { power_fails_at: Some(at), ..Faults::default() });
+            rotten.rot(name, middle, 1);
+            let is_repaired = repair_on(&(Arc::new(rotten.clone()) as _)).is_ok();
+            for seed in 0..10 {
+                let next = rotten.after_power_failure(seed, Faults::default());
+                let check = || {
+                    for (original, content) in names.iter().zip(&contents) {
+                        let mut content = content.clone();
+                        if original == name {
+                            content[middle] ^= 1;
+                        }
+                        let found = next.list().unwrap();
+                        assert!(
+                            found
+                                .iter()
+                                .any(|found| found.ends_with(original.as_str()) && next.bytes(found) == content),
+                            "call {at}, seed {seed}: {original} is lost: {found:?}"
+                        );
+                    }
+                };
+                check();
+                if let Err(why) = open(&next) {
+                    check();
+                    let repaired = repair_on(&(Arc::new(next.clone()) as _));
+                    assert!(repaired.is_ok(), "call {at}, seed {seed}: {why}: {repaired:?}");
+                }
+                check();
+                assert_eq!(stored(&open(&next).unwrap().1), whole, "call {at}, seed {seed}");
+                check();
+            }
+            if is_repaired {
+                break;
+            }
+            at += 1;
+        }
+    }
+}
+
+/// Runs a store with one fault. Compactions go on after it, and remove all old files. Returns whether there was a fault. A fault
+/// of the log itself stops all writes, which is right.
+fn compacts_after(faults: Faults, at: u64) -> bool {
+    let disk = SimulatedDisk::new(faults);
+    let Ok((mut committer, memory)) = open(&disk) else { return true };
+    let (mut random, mut state) = (ChaCha8Rng::seed_from_u64(3), Stored::new());
+    let mut write = |batches| {
+        (0..batches).all(|_| {
+            let (mut writes, answers) = batch(&mut random, &mut state);
+            committer.commit(&mut writes);
+            answers.into_iter().all(|answer| answer.wait().is_ok())
+        })
+    };
+    if !write(30) {
+        return true;
+    }
+    let had_fault = disk.calls() >= at;
+    if !write(30) {
+        assert!(!had_fault, "call {at}: writes have stopped later");
+        return had_fault;
+    }
+    drop(committer);
+    let names = disk.list().unwrap();
+    let numbers: Vec<_> = names.iter().map(|name| Kind::parse(name).map(|(_, number)| number)).collect();
+    assert!(
+        !had_fault || names.len() == 2 && numbers[0] == numbers[1],
+        "call {at}, {faults:?}: old files stay: {names:?}"
+    );
+    assert_eq!(stored(&memory), state);
+    let reopened = open(&disk).map(|(_, memory)| stored(&memory));
+    assert_eq!(reopened, Ok(state), "call {at}, {faults:?}");
+    had_fault
+}
+
+/// Each call of a compaction fails once, or one of its reads returns a wrong bit. A later compaction works.
+#[test]
+fn a_compaction_that_failed_does_not_stop_a_later_one() {
+    for at in 1.. {
+        let fails = compacts_after(Faults { fails_at: Some(at), ..Faults::default() }, at);
+        let misreads = compacts_after(Faults { misreads_at: Some(at), ..Faults::default() }, at);
+        if !fails && !misreads {
+            assert!(at > 100);
+            break;
+        }
+    }
 }

@@ -1,0 +1,172 @@
+//! What a store does to the files of its directory and of its backups.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+
+use polyserve_core::repo::EntityRepoExt;
+use polyserve_core::{Entity, EntityRepo};
+use polyserve_durable::{Durable, DurableOptions, maintenance};
+use polyserve_memory::Sharded;
+
+/// A new directory that is removed at the end.
+struct TestDir(PathBuf);
+
+impl TestDir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("polyserve-files-{}-{name}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Deref for TestDir {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(directory: &Path) -> Durable<Sharded> {
+    Durable::open(directory, Sharded::new()).unwrap()
+}
+
+fn put(store: &Durable<Sharded>, id: i64) {
+    store.put(Entity::new(id, "text", 0.5)).wait().unwrap();
+}
+
+#[test]
+fn a_store_leaves_files_that_are_not_its_own() {
+    let dir = TestDir::new("foreign");
+    fs::create_dir(dir.join("cache.tmp")).unwrap();
+    let foreign = ["notes.tmp", ".tmp", "snapshot-1.tmp", "log-0000000000000001.tmp", "lock"];
+    for name in foreign {
+        fs::write(dir.join(name), "text of others\n").unwrap();
+    }
+    let own = dir.join("snapshot-0000000000000007.tmp");
+    fs::write(&own, "what an interrupted compaction has left").unwrap();
+    put(&open(&dir), 1);
+    assert!(open(&dir).fetch(&1).unwrap().is_some() && maintenance::check(&*dir).unwrap().damage.is_empty());
+    assert!(dir.join("cache.tmp").is_dir() && !own.exists());
+    for name in foreign {
+        assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), "text of others\n", "{name}");
+    }
+}
+
+#[test]
+fn a_backup_leaves_files_that_are_not_its_own() {
+    let dir = TestDir::new("backup-foreign");
+    put(&open(&dir.join("store")), 1);
+    let (to, incomplete) = (dir.join("copy"), dir.join("copy.incomplete"));
+    fs::create_dir(&incomplete).unwrap();
+    fs::write(incomplete.join("notes"), "text of others").unwrap();
+    let error = maintenance::backup(dir.join("store"), &to).unwrap_err();
+    assert!(error.to_string().contains("copy.incomplete"), "{error}");
+    assert_eq!(fs::read_to_string(incomplete.join("notes")).unwrap(), "text of others");
+    assert!(!to.exists());
+    fs::remove_dir_all(&incomplete).unwrap();
+    assert_eq!(maintenance::backup(dir.join("store"), &to).unwrap().files, 1);
+    assert!(!incomplete.exists() && open(&to).fetch(&1).unwrap().is_some());
+}
+
+/// A backup that fails removes what it made.
+#[test]
+fn a_failed_backup_leaves_nothing() {
+    let dir = TestDir::new("backup-failed");
+    let source = dir.join("store");
+    let store = open(&source);
+    (1..=3).for_each(|id| put(&store, id));
+    drop(store);
+    let log = source.join("log-0000000000000001");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[60] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let to = dir.join("copies").join("first");
+    assert!(maintenance::backup(&source, &to).unwrap_err().to_string().contains("damaged"));
+    assert_eq!(fs::read_dir(dir.join("copies")).unwrap().count(), 0);
+}
+
+/// A typing error is no store without damage.
+#[test]
+fn a_directory_without_a_store_is_refused_and_left_as_it_is() {
+    let dir = TestDir::new("no-store");
+    fs::write(dir.join("notes"), "text of others").unwrap();
+    for error in [
+        maintenance::check(&*dir).unwrap_err(),
+        maintenance::repair(&*dir).unwrap_err(),
+        maintenance::backup(&*dir, dir.join("copy")).unwrap_err(),
+    ] {
+        assert!(error.to_string().starts_with("cannot find a store in "), "{error}");
+    }
+    let names: Vec<_> = fs::read_dir(&*dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["notes"]);
+}
+
+/// Returns the number of the newest snapshot.
+fn newest_snapshot(directory: &Path) -> u64 {
+    let names = fs::read_dir(directory).unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let numbers = names.filter_map(|name| u64::from_str_radix(name.strip_prefix("snapshot-")?, 16).ok());
+    numbers.max().unwrap_or(0)
+}
+
+/// Backups while writers write and compactions run. A copy has every write that was answered before the backup began, and no
+/// write that was not called before it ended.
+#[test]
+fn a_backup_under_load_has_all_answered_writes() {
+    const WRITERS: i64 = 4;
+    let dir = TestDir::new("backup-load");
+    let source = dir.join("store");
+    let options = DurableOptions::default().compact_from(8 << 10);
+    let store = Durable::open_with(&source, Sharded::new(), &options).unwrap();
+    let is_over = AtomicBool::new(false);
+    // The last value of each writer that was called, and that was answered.
+    let values: Vec<_> = (0..WRITERS).map(|_| (AtomicI64::new(0), AtomicI64::new(0))).collect();
+    let load = |which: &AtomicI64| which.load(Ordering::SeqCst);
+    thread::scope(|scope| {
+        for (writer, (called, answered)) in (0..).zip(&values) {
+            let (store, is_over) = (&store, &is_over);
+            scope.spawn(move || {
+                for value in 1.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    called.store(value, Ordering::SeqCst);
+                    store.put(Entity::new(writer, "a text of some bytes", value as f64)).wait().unwrap();
+                    answered.store(value, Ordering::SeqCst);
+                }
+            });
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut copies = 0;
+            while copies < 40 || newest_snapshot(&source) < 5 {
+                let least: Vec<_> = values.iter().map(|(_, answered)| load(answered)).collect();
+                let copy = dir.join(format!("copy-{copies}"));
+                let report = maintenance::backup(&source, &copy).unwrap();
+                let most: Vec<_> = values.iter().map(|(called, _)| load(called)).collect();
+                let checked = maintenance::check(&copy).unwrap();
+                assert!(checked.damage.is_empty() && checked.torn.is_none(), "{checked:?}");
+                assert_eq!((checked.files, checked.bytes), (report.files, report.bytes));
+                let copied = open(&copy);
+                for writer in 0..WRITERS {
+                    let value = copied.fetch(&writer).unwrap().map_or(0, |entity| entity.value as i64);
+                    let (least, most) = (least[writer as usize], most[writer as usize]);
+                    assert!(least <= value && value <= most, "{writer}: {value} is not in {least} to {most}");
+                }
+                drop(copied);
+                fs::remove_dir_all(&copy).unwrap();
+                copies += 1;
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
+}
