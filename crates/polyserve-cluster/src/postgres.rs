@@ -28,7 +28,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
-use crate::error::{ConnectError, EngineFailure};
+use crate::error::{ConnectError, EngineFailure, Source};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
@@ -221,10 +221,10 @@ impl Pool {
         })
     }
 
-    /// The failure of a statement. A session that is closed, or on a standby, is left.
+    /// The failure of a statement. A session that is closed, fails, or is on a standby, is left.
     fn failed(&self, connection: &PoolTurn, error: Error) -> EngineFailure {
         let failure = sorted(error);
-        if connection.held.connection.client.is_closed() || matches!(failure, EngineFailure::NotDone(_)) {
+        if connection.held.connection.client.is_closed() || !matches!(failure, EngineFailure::Rejected(_)) {
             self.suspect(connection);
         }
         failure
@@ -251,19 +251,30 @@ impl Pool {
 
 /// What an error means for the statement.
 fn sorted(error: Error) -> EngineFailure {
-    match error.code() {
+    match error.code().map(SqlState::code) {
+        Some(code) => failure_of(code)(error.into()),
+        // The connection ended: a commit may have come before.
+        None => EngineFailure::Unknown(error.into()),
+    }
+}
+
+/// What an SQLSTATE means for the statement.
+fn failure_of(code: &str) -> fn(Source) -> EngineFailure {
+    match SqlState::from_code(code) {
         // It was undone: the server was not ready, is a standby, or stopped the statement.
-        Some(
-            &SqlState::T_R_SERIALIZATION_FAILURE
-            | &SqlState::T_R_DEADLOCK_DETECTED
-            | &SqlState::QUERY_CANCELED
-            | &SqlState::READ_ONLY_SQL_TRANSACTION
-            | &SqlState::CANNOT_CONNECT_NOW
-            | &SqlState::TOO_MANY_CONNECTIONS,
-        ) => EngineFailure::NotDone(error.into()),
-        // The server ends, or the connection does: a commit may have come before.
-        Some(&SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN) | None => EngineFailure::Unknown(error.into()),
-        Some(_) => EngineFailure::Rejected(error.into()),
+        SqlState::T_R_SERIALIZATION_FAILURE
+        | SqlState::T_R_DEADLOCK_DETECTED
+        | SqlState::QUERY_CANCELED
+        | SqlState::READ_ONLY_SQL_TRANSACTION
+        | SqlState::CANNOT_CONNECT_NOW
+        | SqlState::TOO_MANY_CONNECTIONS => EngineFailure::NotDone,
+        // The server ends: a commit may have come before.
+        SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {
+            EngineFailure::Unknown
+        }
+        // Class 08: a connection failed, perhaps one between a pooler and the server.
+        _ if code.starts_with("08") => EngineFailure::Unknown,
+        _ => EngineFailure::Rejected,
     }
 }
 
@@ -277,7 +288,7 @@ fn not_open(error: Error) -> EngineFailure {
     }
 }
 
-fn is_race(source: &crate::error::Source) -> bool {
+fn is_race(source: &Source) -> bool {
     let code = source.downcast_ref().and_then(Error::code);
     matches!(code, Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_OBJECT))
 }
@@ -370,5 +381,25 @@ impl Engine for Pool {
     async fn clear(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
         let dropped = turn.session().client.batch_execute(&format!("DROP TABLE IF EXISTS {}", self.table)).await;
         dropped.map_err(|error| self.failed(turn, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_leaves_a_statement_unknown() {
+        let failure = |code: &str| failure_of(code)("test".into());
+        // Class 08, also codes that this client does not know; completion unknown; the server ends.
+        for code in ["08000", "08003", "08006", "08007", "08P01", "08X99", "40003", "57P01", "57P02"] {
+            assert!(matches!(failure(code), EngineFailure::Unknown(_)), "{code}");
+        }
+        for code in ["40001", "40P01", "57014", "25006", "57P03", "53300"] {
+            assert!(matches!(failure(code), EngineFailure::NotDone(_)), "{code}");
+        }
+        for code in ["23505", "42P01", "54000", "40002"] {
+            assert!(matches!(failure(code), EngineFailure::Rejected(_)), "{code}");
+        }
     }
 }

@@ -184,9 +184,10 @@ impl Cluster {
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
                 let asking = [cmd("ASKING"), command];
-                pipelined(nodes, &asking, asked_node(&error).ok_or_else(|| sorted(error))?).await?.pop()
+                let node = asked_node(&error).ok_or_else(|| sorted(error))?;
+                succeeded(pipelined(nodes, &asking, node).await?.pop())?
             }
-            answer => Some(answer.map_err(sorted)?),
+            answer => answer.map_err(sorted)?,
         };
         read(answer)
     }
@@ -207,29 +208,38 @@ impl Cluster {
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let nodes = connection.connection.clone();
         let both = [command, wait];
-        let mut answers = match pipelined(nodes.clone(), &both, to_master).await {
+        let answers = match pipelined(nodes.clone(), &both, to_master).await {
             Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
                 // A node forgets `ASKING` after one command: the one that follows.
                 Some(node) => {
                     let [command, wait] = both;
                     let mut answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await?;
-                    answers.remove(0);
+                    succeeded(Some(answers.remove(0)))?;
                     answers
                 }
                 None => return Err(EngineFailure::NotDone(source)),
             },
             answers => answers?,
         };
-        let acknowledged: u32 = read(answers.pop())?;
-        if acknowledged < self.replicas {
-            let source = format!("{acknowledged} replicas have the write; {} have to", self.replicas);
-            return Err(EngineFailure::Unknown(source.into()));
-        }
-        read(answers.pop())
+        replicated(answers, self.replicas)
     }
 }
 
-/// Sends commands to one node, in one piece. Returns their answers.
+/// Reads the answers to a write and to the `WAIT` after it.
+///
+/// A node that executed the write may reject its `WAIT`, for instance a master that is demoted. Such a write may be done.
+fn replicated<T: FromRedisValue>(answers: Vec<Value>, replicas: u32) -> Result<T, EngineFailure> {
+    let mut answers = answers.into_iter();
+    let written = succeeded(answers.next())?;
+    let acknowledged: u32 = succeeded(answers.next()).and_then(read).map_err(EngineFailure::into_unknown)?;
+    if acknowledged < replicas {
+        let source = format!("{acknowledged} replicas have the write; {replicas} have to");
+        return Err(EngineFailure::Unknown(source.into()));
+    }
+    read(written).map_err(EngineFailure::into_unknown)
+}
+
+/// Sends commands to one node, in one piece. Returns their answers, each of which may be an error.
 async fn pipelined(
     mut nodes: ClusterConnection,
     commands: &[Cmd],
@@ -237,9 +247,13 @@ async fn pipelined(
 ) -> Result<Vec<Value>, EngineFailure> {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
-    let answers = nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)?;
-    // An answer may be an error. The first one counts: the write comes before its `WAIT`.
-    answers.into_iter().map(|answer| answer.extract_error().map_err(sorted)).collect()
+    nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)
+}
+
+/// Returns an answer that is no error.
+fn succeeded(answer: Option<Value>) -> Result<Value, EngineFailure> {
+    let answer = answer.ok_or_else(|| EngineFailure::Unknown("an answer is missing".into()))?;
+    answer.extract_error().map_err(sorted)
 }
 
 /// The node that an `ASK` names.
@@ -272,8 +286,7 @@ fn sorted(error: RedisError) -> EngineFailure {
 }
 
 /// Reads an answer as a `T`.
-fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, EngineFailure> {
-    let answer = answer.ok_or_else(|| EngineFailure::Rejected("an answer is missing".into()))?;
+fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineFailure> {
     T::from_redis_value(answer).map_err(|error| EngineFailure::Rejected(error.into()))
 }
 
@@ -362,7 +375,7 @@ async fn keys(connection: &Held<ClusterConnection>, prefix: &str) -> Result<Hash
     };
     let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
     let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
-    let first: Vec<(String, Scanned)> = read(Some(first))?;
+    let first: Vec<(String, Scanned)> = read(first)?;
     let mut keys = HashSet::new();
     for (address, (mut cursor, mut found)) in first {
         let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
@@ -374,7 +387,7 @@ async fn keys(connection: &Held<ClusterConnection>, prefix: &str) -> Result<Hash
             }
             let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
             let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master)).await;
-            (cursor, found) = read(Some(next.map_err(sorted)?))?;
+            (cursor, found) = read(next.map_err(sorted)?)?;
         }
     }
     Ok(keys)
@@ -393,4 +406,61 @@ fn escaped(text: &str) -> String {
         pattern.push(letter);
     }
     pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        parse_redis_value(text.as_bytes()).expect("the text is RESP")
+    }
+
+    fn failure(text: &str) -> EngineFailure {
+        sorted(value(text).extract_error().expect_err("the text is an error"))
+    }
+
+    #[test]
+    fn a_node_that_refuses_has_not_done_it() {
+        for text in [
+            "-MOVED 7 127.0.0.1:1\r\n",
+            "-ASK 7 127.0.0.1:1\r\n",
+            "-TRYAGAIN\r\n",
+            "-CLUSTERDOWN x\r\n",
+            "-READONLY x\r\n",
+        ] {
+            assert!(matches!(failure(text), EngineFailure::NotDone(_)), "{text}");
+        }
+        assert!(matches!(failure("-WRONGTYPE x\r\n"), EngineFailure::Rejected(_)));
+    }
+
+    /// The node executed the write, so nothing that `WAIT` answers makes it undone.
+    #[test]
+    fn a_write_whose_wait_fails_may_be_done() {
+        for wait in [
+            "-UNBLOCKED force unblock from blocking operation, instance state changed\r\n",
+            "-ERR WAIT cannot be used with replica instances\r\n",
+            "-LOADING x\r\n",
+            "+OK\r\n",
+            ":0\r\n",
+        ] {
+            let answers = vec![value("$-1\r\n"), value(wait)];
+            let failure = replicated::<Value>(answers, 1).expect_err(wait);
+            assert!(matches!(failure, EngineFailure::Unknown(_)), "{wait}: {failure:?}");
+        }
+        let failure = replicated::<Value>(vec![value("$-1\r\n")], 1).expect_err("`WAIT` was not answered");
+        assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
+    }
+
+    #[test]
+    fn a_write_is_judged_by_its_own_answer() {
+        let answers = |write| vec![value(write), value(":1\r\n")];
+        assert_eq!(replicated::<u64>(answers(":1\r\n"), 1).unwrap(), 1);
+        let refused = replicated::<u64>(answers("-READONLY x\r\n"), 1).expect_err("a replica takes no writes");
+        assert!(matches!(refused, EngineFailure::NotDone(_)), "{refused:?}");
+        let rejected = replicated::<u64>(answers("-WRONGTYPE x\r\n"), 1).expect_err("the key has another type");
+        assert!(matches!(rejected, EngineFailure::Rejected(_)), "{rejected:?}");
+    }
 }
