@@ -217,8 +217,8 @@ impl Engine for Members {
     /// The revision of the last write to the key.
     type Version = i64;
 
-    async fn connection(&self) -> Result<Held<KvClient>, EngineFailure> {
-        self.current.get(async |number| self.open(number).await).await
+    async fn connection(&self, late: Option<&Held<KvClient>>) -> Result<Held<KvClient>, EngineFailure> {
+        self.current.get(late, async |number| self.open(number).await).await
     }
 
     fn suspect(&self, connection: &Held<KvClient>) {

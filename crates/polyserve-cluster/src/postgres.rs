@@ -321,10 +321,12 @@ impl Engine for Pool {
     /// The text of a value tells it from another one.
     type Version = ();
 
-    async fn connection(&self) -> Result<PoolTurn, EngineFailure> {
-        let place = self.next.get() % self.sessions.len();
-        self.next.set(place + 1);
-        let held = self.sessions[place].get(async |_| self.open().await).await?;
+    async fn connection(&self, late: Option<&PoolTurn>) -> Result<PoolTurn, EngineFailure> {
+        let place = late.map_or_else(|| self.next.get() % self.sessions.len(), |late| late.place);
+        if late.is_none() {
+            self.next.set(place + 1);
+        }
+        let held = self.sessions[place].get(late.map(|late| &late.held), async |_| self.open().await).await?;
         Ok(PoolTurn { place, held })
     }
 

@@ -296,10 +296,13 @@ impl Engine for Cluster {
     /// The bytes of a value tell it from another one.
     type Version = ();
 
-    async fn connection(&self) -> Result<Held<ClusterConnection>, EngineFailure> {
+    async fn connection(
+        &self,
+        late: Option<&Held<ClusterConnection>>,
+    ) -> Result<Held<ClusterConnection>, EngineFailure> {
         let open =
             async |_| self.client.get_async_connection().await.map_err(|error| EngineFailure::NotDone(error.into()));
-        self.current.get(open).await
+        self.current.get(late, open).await
     }
 
     fn suspect(&self, connection: &Held<ClusterConnection>) {

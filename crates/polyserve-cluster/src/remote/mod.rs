@@ -25,7 +25,7 @@ mod renewed;
 use std::hash::{BuildHasher as _, RandomState};
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::Duration;
 
 use polyserve_core::panics::isolate;
 use polyserve_core::{Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoError};
@@ -39,6 +39,9 @@ use crate::limits::StoreLimits;
 
 /// The max number of times that a write with a condition reads the entity again, because another write came in between.
 const MAX_CONFLICTS: u32 = 100;
+
+/// The max time to remove the entities of a temporary repo.
+const CLEAR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A repo over an engine.
 pub(crate) struct Remote<E, N: Engine> {
@@ -62,7 +65,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         prefix: String,
         open: impl FnOnce() -> N + Send + 'static,
     ) -> Result<Self, ConnectError> {
-        let attempts = Attempts { deadline: Instant::now() + limits.connect_timeout, limits: limits.clone() };
+        let attempts = Attempts::new(limits.connect_timeout);
         let probe = prefix.clone();
         let io = IoThread::start(N::NAME, &limits, open)?;
         let first = io.submit(async move |engine: Rc<N>| {
@@ -93,7 +96,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         &self,
         operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
-        let attempts = Attempts { deadline: Instant::now() + self.limits.timeout, limits: self.limits.clone() };
+        let attempts = Attempts::new(self.limits.timeout);
         self.io.submit(async move |engine: Rc<N>| {
             operation(&engine, &attempts).await.map_err(|failure| failure.into_repo_error(N::NAME))
         })
@@ -187,20 +190,29 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
 }
 
 impl<E, N: Engine> Drop for Remote<E, N> {
-    /// Removes the entities of a temporary repo, within its timeout.
+    /// Removes the entities of a temporary repo.
     fn drop(&mut self) {
-        // The last reference may be dropped by a waker on the I/O thread, which cannot wait for itself.
-        if !self.is_temporary || self.io.is_current() {
+        if !self.is_temporary {
             return;
         }
-        let attempts = Attempts { deadline: Instant::now() + self.limits.timeout, limits: self.limits.clone() };
+        // The last reference may be dropped by a waker on the I/O thread, which cannot wait for itself.
+        if self.io.is_current() {
+            tracing::warn!(
+                engine = N::NAME,
+                prefix = self.prefix,
+                "a temporary store was dropped on its I/O thread, and its entities are left"
+            );
+            return;
+        }
+        let attempts = Attempts::new(CLEAR_TIMEOUT);
         let prefix = std::mem::take(&mut self.prefix);
         let cleared = self.io.submit(async move |engine: Rc<N>| {
-            let cleared = attempts.read(&*engine, async |connection| engine.clear(connection, &prefix).await).await;
+            let clear = async |connection: &_| engine.clear(connection, &prefix).await;
+            let cleared = attempts.idempotent_write(&*engine, clear).await;
             cleared.map_err(|failure| failure.into_repo_error(N::NAME))
         });
         if let Err(error) = cleared.wait() {
-            tracing::warn!(%error, "a temporary store cannot be removed");
+            tracing::warn!(error = &error as &dyn std::error::Error, "a temporary store cannot be removed");
         }
     }
 }
