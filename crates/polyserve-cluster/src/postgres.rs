@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::task::spawn_local;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
@@ -97,8 +97,8 @@ impl PostgresOptions {
 }
 
 impl<E: Identifiable> Postgres<E> {
-    /// Connects to the database at `url`: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A URL may name several hosts, and
-    /// with `target_session_attrs=read-write` the primary among them is used.
+    /// Connects to the database at `url`: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A URL may name several hosts: the
+    /// primary among them is used, as with `target_session_attrs=read-write`. A standby may have an old value.
     ///
     /// It blocks this thread until the database has answered.
     ///
@@ -108,17 +108,7 @@ impl<E: Identifiable> Postgres<E> {
     /// timeout, or if the table cannot be created.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
         let PostgresOptions { table, connections, password, limits } = options;
-        // The URL may have a password, so messages do not show it.
-        let invalid = |error| {
-            ConnectError::caused(
-                "the PostgreSQL URL is invalid; an example: postgres://user@127.0.0.1:5432/database",
-                error,
-            )
-        };
-        let mut config: Config = url.parse().map_err(invalid)?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
-        }
+        let mut config = parsed(url)?;
         if !is_table(&table) {
             let what = format!("the table {table:?} is no name of letters, digits and `_`; an example: polyserve");
             return Err(ConnectError::new(what));
@@ -150,6 +140,26 @@ impl<E: Identifiable> Postgres<E> {
         store.remote.make_temporary();
         Ok(store)
     }
+}
+
+/// The settings in a URL. Of several hosts, the primary is used: a standby may have an old value.
+fn parsed(url: &str) -> Result<Config, ConnectError> {
+    // The URL may have a password, so messages do not show it.
+    let invalid = |error| {
+        ConnectError::caused(
+            "the PostgreSQL URL is invalid; an example: postgres://user@127.0.0.1:5432/database",
+            error,
+        )
+    };
+    let mut config: Config = url.parse().map_err(invalid)?;
+    if config.get_ssl_mode() == SslMode::Require {
+        return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
+    }
+    let addresses = config.get_hosts().len().max(config.get_hostaddrs().len());
+    if addresses > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    Ok(config)
 }
 
 /// Whether a text is a table's name, with or without a schema, that SQL takes as it is.
@@ -389,6 +399,16 @@ impl Engine for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_primary_of_several_hosts_is_used() {
+        let session = |url: &str| parsed(url).expect("the URL is valid").get_target_session_attrs();
+        assert_eq!(session("postgres://user@one,two/database"), TargetSessionAttrs::ReadWrite);
+        assert_eq!(session("postgres://user@/database?hostaddr=127.0.0.1,127.0.0.2"), TargetSessionAttrs::ReadWrite);
+        assert_eq!(session("postgres://user@one/database"), TargetSessionAttrs::Any);
+        let chosen = "postgres://user@one,two/database?target_session_attrs=read-only";
+        assert_eq!(session(chosen), TargetSessionAttrs::ReadOnly);
+    }
 
     #[test]
     fn a_lost_connection_leaves_a_statement_unknown() {
