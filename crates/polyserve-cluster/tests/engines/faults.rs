@@ -22,13 +22,14 @@ use polyserve_engines::process::{output, program, wait_for};
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind, connect_redis, name_space};
+use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {
         Kind::Etcd => vec![
             Test::own(kind, "a_killed_leader_loses_no_write", a_killed_leader_loses_no_write),
             Test::own(kind, "a_stopped_leader_loses_no_write", a_stopped_leader_loses_no_write),
+            Test::own(kind, "a_user_needs_only_the_prefix", a_user_needs_only_the_prefix),
             Test::own(kind, CUT_OFF, a_leader_that_is_cut_off_loses_no_write),
         ],
         Kind::Redis => vec![
@@ -180,6 +181,31 @@ fn cut_off_in_this_network() -> Result<(), Missing> {
         wait_for("another member leads", || etcd.leader_but(leader));
         rule("flush chain inet polyserve out");
     });
+    Ok(())
+}
+
+/// A user with rights for the store's prefix only: a store with the user serves, and one without is not constructed.
+fn a_user_needs_only_the_prefix() -> Result<(), Missing> {
+    let etcd = EtcdCluster::start()?;
+    for line in [
+        "user add root:admin",
+        "user grant-role root root",
+        "role add app",
+        "role grant-permission --prefix=true app readwrite polyserve/",
+        "user add app:secret",
+        "user grant-role app app",
+        "auth enable",
+    ] {
+        etcd.control(&line.split(' ').collect::<Vec<_>>());
+    }
+    let brief = limits().connect_timeout(Duration::from_secs(1));
+    connect_etcd(&etcd.urls(), None, brief.clone()).expect_err("it has no user");
+    connect_etcd(&etcd.urls(), Some(("app", "wrong")), brief).expect_err("the password is wrong");
+    let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), limits()).expect("it connects");
+    let entity = Entity::new(1, "first", 0.5);
+    store.put(entity.clone()).wait().expect("it is stored");
+    assert_eq!(store.fetch(&1).expect("it is read"), Some(entity));
+    assert_eq!(store.len().wait().expect("they are counted"), 1);
     Ok(())
 }
 
