@@ -354,46 +354,58 @@ impl Engine for Cluster {
 
     /// Counts keys in a set: `SCAN` may show a key more than once.
     async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, EngineFailure> {
-        Ok(keys(connection, prefix).await?.len() as u64)
+        let mut distinct = HashSet::new();
+        for (_, keys) in keys(connection, prefix).await? {
+            distinct.extend(keys.into_iter().map(Vec::into_boxed_slice));
+        }
+        Ok(distinct.len() as u64)
     }
 
+    /// Removes keys in batches. A slot that moves fails it, and the next attempt scans again.
     async fn clear(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<(), EngineFailure> {
-        for key in keys(connection, prefix).await? {
-            let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(&*key, SlotAddr::Master));
-            let mut nodes = connection.connection.clone();
-            nodes.route_command(Cmd::unlink(&*key), RoutingInfo::SingleNode(to_master)).await.map_err(sorted)?;
+        for (master, keys) in keys(connection, prefix).await? {
+            for batch in keys.chunks(SCAN_COUNT) {
+                let unlink: Vec<Cmd> = batch.iter().map(Cmd::unlink).collect();
+                let answers = pipelined(connection.connection.clone(), &unlink, master.clone()).await?;
+                answers.into_iter().try_for_each(|answer| succeeded(Some(answer)).map(drop))?;
+            }
         }
         Ok(())
     }
 }
 
-/// Returns the keys that begin with `prefix`. It visits all keys of the database.
-async fn keys(connection: &Held<ClusterConnection>, prefix: &str) -> Result<HashSet<Box<[u8]>>, EngineFailure> {
+/// The number of keys that a master visits for one `SCAN`, and removes in one piece.
+const SCAN_COUNT: usize = 1_000;
+
+/// Returns the keys of each master that begin with `prefix`. It visits all keys of the database. A key may be there twice.
+async fn keys(
+    connection: &Held<ClusterConnection>,
+    prefix: &str,
+) -> Result<Vec<(SingleNodeRoutingInfo, Vec<Vec<u8>>)>, EngineFailure> {
     let mut nodes = connection.connection.clone();
     let pattern = format!("{}*", escaped(prefix));
     let scan = |cursor: u64| {
         let mut scan = cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+        scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
         scan
     };
     let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
     let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
     let first: Vec<(String, Scanned)> = read(first)?;
-    let mut keys = HashSet::new();
-    for (address, (mut cursor, mut found)) in first {
+    let mut masters = Vec::with_capacity(first.len());
+    for (address, (mut cursor, mut keys)) in first {
         let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
         let port = port.parse().map_err(|_| EngineFailure::Rejected(format!("{address} is no address").into()))?;
-        loop {
-            keys.extend(found.into_iter().map(Vec::into_boxed_slice));
-            if cursor == 0 {
-                break;
-            }
-            let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-            let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master)).await;
-            (cursor, found) = read(next.map_err(sorted)?)?;
+        let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+        while cursor != 0 {
+            let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master.clone())).await;
+            let (next, mut found): Scanned = read(next.map_err(sorted)?)?;
+            cursor = next;
+            keys.append(&mut found);
         }
+        masters.push((master, keys));
     }
-    Ok(keys)
+    Ok(masters)
 }
 
 /// The answer to `SCAN`: the next cursor, and keys.

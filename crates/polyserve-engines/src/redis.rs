@@ -107,6 +107,21 @@ impl RedisNodes {
         found.expect("a node is a master")
     }
 
+    /// Returns the number of times that masters have read from their connections.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn reads_of_masters(&self) -> u64 {
+        let reads = |(port, _): &(u16, Process)| {
+            let info = ask(*port, "INFO").expect("a node answers");
+            let count = info.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+            let count: u64 = count.and_then(|count| count.trim().parse().ok()).expect("a node counts its reads");
+            if info.contains("role:master") { count } else { 0 }
+        };
+        self.nodes.iter().map(reads).sum()
+    }
+
     /// Returns the slot of a key.
     ///
     /// # Panics

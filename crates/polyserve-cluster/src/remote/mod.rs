@@ -204,12 +204,22 @@ impl<E, N: Engine> Drop for Remote<E, N> {
             );
             return;
         }
-        let attempts = Attempts::new(CLEAR_TIMEOUT);
+        let (attempts, timeout) = (Attempts::new(CLEAR_TIMEOUT), self.limits.timeout);
         let prefix = std::mem::take(&mut self.prefix);
         let cleared = self.io.submit(async move |engine: Rc<N>| {
             let clear = async |connection: &_| engine.clear(connection, &prefix).await;
-            let cleared = attempts.idempotent_write(&*engine, clear).await;
-            cleared.map_err(|failure| failure.into_repo_error(N::NAME))
+            let Err(failure) = attempts.idempotent_write(&*engine, clear).await else { return Ok(()) };
+            let count = async |connection: &_| engine.len(connection, &prefix).await;
+            // The engine may be gone. Then the number is unknown.
+            let left = Attempts::new(timeout).read(&*engine, count).await.ok();
+            let error = failure.into_repo_error(N::NAME);
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                left,
+                prefix,
+                "the entities of a temporary store cannot be removed"
+            );
+            Ok(())
         });
         if let Err(error) = cleared.wait() {
             tracing::warn!(error = &error as &dyn std::error::Error, "a temporary store cannot be removed");

@@ -34,6 +34,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
         ],
         Kind::Redis => vec![
             Test::own(kind, "a_password_is_needed", a_password_is_needed),
+            Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
             Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_killed_master(0)),
             Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_killed_master(1)),
         ],
@@ -227,6 +228,21 @@ fn a_password_is_needed() -> Result<(), Missing> {
     connect_redis(&redis.urls(), PREFIX, 0, None, brief).expect_err("it has no password");
     let store = connect_redis(&redis.urls(), PREFIX, 0, Some("secret"), limits()).expect("it connects");
     store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
+    Ok(())
+}
+
+/// Dropping a temporary store does not wait for each key.
+fn a_temporary_store_is_removed_in_batches() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let store = Kind::Redis.connect_temporary(&redis.urls()).expect("it connects");
+    let puts: Vec<_> = (0..4_000).map(|id| store.put(Entity::new(id, "temporary", 0.5))).collect();
+    puts.into_iter().for_each(|put| _ = put.wait().expect("it is stored"));
+    let before = redis.reads_of_masters();
+    drop(store);
+    let reads = redis.reads_of_masters() - before;
+    println!("redis_cluster: {reads} reads to remove 4,000 keys");
+    assert!(reads < 1_000, "{reads} reads for 4,000 keys");
+    assert_eq!(Kind::Redis.count_temporary(&redis.urls()), 0);
     Ok(())
 }
 
