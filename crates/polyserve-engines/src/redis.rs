@@ -107,6 +107,17 @@ impl RedisNodes {
         found.expect("a node is a master")
     }
 
+    /// Makes all nodes hold what clients send for this time.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn hold(&self, time: Duration) {
+        for (port, _) in &self.nodes {
+            ask(*port, &format!("CLIENT PAUSE {} ALL", time.as_millis())).expect("a node answers");
+        }
+    }
+
     /// Returns the number of times that masters have read from their connections.
     ///
     /// # Panics
