@@ -35,6 +35,8 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
         Kind::Redis => vec![
             Test::own(kind, "a_password_is_needed", a_password_is_needed),
             Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
+            Test::own(kind, "slots_move_under_load", || slots_move_under_load(0)),
+            Test::own(kind, "slots_move_under_load_that_waits_for_replicas", || slots_move_under_load(1)),
             Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_killed_master(0)),
             Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_killed_master(1)),
         ],
@@ -59,15 +61,24 @@ fn limits() -> StoreLimits {
 fn recorded_through(kind: Kind, urls: &str, fault: impl FnOnce()) {
     let store: Arc<dyn EntityRepo> = kind.connect::<Entity>(urls, &name_space(), limits()).expect("it connects");
     let workload = RecordingWorkload { operations: 8_192, keys: 32, first_key: 1, seed: 3, conditions: false };
+    recorded(kind, &store, &workload, |_| fault());
+}
+
+fn recorded(
+    kind: Kind,
+    store: &Arc<dyn EntityRepo>,
+    workload: &RecordingWorkload,
+    fault: impl FnOnce(&RecordingControl),
+) {
     let control = RecordingControl::default();
     let start = Instant::now();
     let (recording, fault_at) = thread::scope(|scope| {
         // If the fault panics, the clients end too.
         let stop = OnDrop(|| control.stop());
-        let recording = scope.spawn(|| record_in_process(&store, &workload, CLIENTS, &control));
+        let recording = scope.spawn(|| record_in_process(store, workload, CLIENTS, &control));
         wait_for("a fourth of the load is done", || (control.done() >= workload.operations / 4).then_some(()));
         let fault_at = nanos(start);
-        fault();
+        fault(&control);
         std::mem::forget(stop);
         (recording.join().expect("the recording does not panic"), fault_at)
     });
@@ -247,6 +258,31 @@ fn a_temporary_store_is_removed_in_batches() -> Result<(), Missing> {
 }
 
 const PREFIX: &str = "failover:";
+
+/// Moves the slot of each key to another master while clients use the keys. They are answered with `ASK` and `MOVED`.
+fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
+    let workload = RecordingWorkload { operations: 40_000, keys: 32, first_key: 1, seed: 3, conditions: true };
+    let mut slots = BTreeMap::<u16, Vec<String>>::new();
+    for key in 1..=workload.keys {
+        let key = format!("{PREFIX}{key}");
+        slots.entry(redis.slot(&key)).or_default().push(key);
+    }
+    recorded(Kind::Redis, &store, &workload, |control| {
+        let mut moved = 0;
+        for (slot, keys) in slots.iter().cycle().take_while(|_| control.done() < workload.operations) {
+            redis.move_slot(*slot, keys, || {
+                let enough = (control.done() + 50).min(workload.operations);
+                wait_for("clients go on while a slot moves", || (control.done() >= enough).then_some(()));
+            });
+            moved += 1;
+        }
+        println!("redis_cluster: {moved} slots moved");
+        assert!(moved > 4, "{moved} slots moved under load");
+    });
+    Ok(())
+}
 
 /// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
 fn a_killed_master(replicas: u32) -> Result<(), Missing> {
