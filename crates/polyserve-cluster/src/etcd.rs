@@ -6,9 +6,10 @@
 //! * A key is the prefix and the text of the id; its value is the JSON of the entity. A get is a linearizable range
 //!   read, a put returns the previous pair, which tells `Created` from `Replaced`. A write with a condition is a
 //!   transaction that compares the revision of the entity that the condition was evaluated on.
-//! * Requests go over one HTTP/2 connection to one member, which passes them to the leader. If the member does not answer,
-//!   or has no leader, later requests go to the next member. After a leader fails, etcd answers again when it has elected
-//!   another one: after about a second with its default settings.
+//! * Requests go over one HTTP/2 connection to one member, which passes them to the leader. A read that is late is also
+//!   sent to the next member. If the member does not answer, or has no leader, later requests go to the next member.
+//!   After a leader fails, etcd answers again when it has elected another one: after about a second with its default
+//!   settings.
 //!
 //! Limits of etcd: a request has at most 1.5 MiB, and a database a few GB.
 //!

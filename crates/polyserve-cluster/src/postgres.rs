@@ -7,9 +7,9 @@
 //! * A row has the text of the id and the JSON of the entity, both of type `text`. A put is an upsert that tells
 //!   `Created` from `Replaced`. A write with a condition names, in its `WHERE`, the text of the entity that the condition
 //!   was evaluated on.
-//! * There is a small fixed number of connections. Operations take them in turn, and are pipelined: an operation does not
-//!   wait for the answer to the one before. Each write is a transaction. Writes of different connections share an fsync
-//!   of the server.
+//! * There is a small fixed number of connections, and a spare for each after a read over it was late. Operations take
+//!   them in turn, and are pipelined: an operation does not wait for the answer to the one before. Each write is a
+//!   transaction. Writes of different connections share an fsync of the server.
 //! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
 //!   about 2,700 bytes.
 //!
@@ -55,7 +55,7 @@ pub struct PostgresOptions {
     /// The table: letters, digits and `_`, after a schema and a dot if need be. It is created if it does not exist.
     /// Stores with the same table share their entities. Default: `polyserve`.
     pub table: String,
-    /// The number of connections. Default: 4.
+    /// The number of connections. A read that is late uses another one, so there may be twice that number. Default: 4.
     pub connections: NonZeroUsize,
     /// The password, if the URL has none. Default: none.
     pub password: Option<String>,

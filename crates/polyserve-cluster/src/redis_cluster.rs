@@ -3,14 +3,15 @@
 //! Promises: linearizable while no master fails. **A failover may lose acknowledged writes**: a master acknowledges a
 //! write before its replicas have it. [`RedisOptions::replicas`] makes that less likely and does not exclude it: a write
 //! is acknowledged after that number of replicas has it in memory, but the cluster may elect another replica. A master
-//! that is cut off also serves reads until it notices, which may then be stale.
+//! that was cut off or paused also serves until it notices that it was replaced: its reads may be stale, and the writes
+//! that it acknowledges then are lost.
 //!
 //! * A key is the prefix and the text of the id; its value is the JSON of the entity. A put is one `SET` with `GET`:
 //!   its answer tells `Created` from `Replaced`. A write with a condition is a script that compares the bytes of the
 //!   entity that the condition was evaluated on.
-//! * There is one connection to each node. Requests are pipelined on it. With `replicas`, each write is followed by a
-//!   `WAIT`, and a node serves the next request of the connection only after it. So writes to a master take turns, each
-//!   of about a round trip to a replica.
+//! * There is one connection to each node, and a second one after a read was late. Requests are pipelined on it. With
+//!   `replicas`, each write is followed by a `WAIT`, and a node serves the next request of the connection only after
+//!   it. So writes to a master take turns, each of about a round trip to a replica.
 //! * `MOVED` and `ASK` are followed. A request that the cluster refused, because a slot moves or has no master yet, is
 //!   repeated until its deadline. If a node does not answer, the cluster's layout is read anew.
 //! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each.
@@ -453,7 +454,7 @@ mod tests {
 
     /// The node executed the write, so nothing that `WAIT` answers makes it undone.
     #[test]
-    fn a_write_whose_wait_fails_may_be_done() {
+    fn a_write_with_a_failed_wait_may_be_done() {
         for wait in [
             "-UNBLOCKED force unblock from blocking operation, instance state changed\r\n",
             "-ERR WAIT cannot be used with replica instances\r\n",

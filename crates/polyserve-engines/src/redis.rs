@@ -109,6 +109,12 @@ impl RedisNodes {
         (master.number, master.slots)
     }
 
+    /// Returns whether a node is a replica that is connected to its master.
+    pub fn is_replica(&self, number: usize) -> bool {
+        let info = ask(self.nodes[number].0, "INFO replication");
+        info.is_some_and(|info| info.contains("role:slave") && info.contains("master_link_status:up"))
+    }
+
     fn masters(&self) -> Vec<RedisMaster> {
         let masters = self.nodes.iter().enumerate().filter_map(|(number, (port, _))| {
             let nodes = ask(*port, "CLUSTER NODES")?;

@@ -35,7 +35,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// The attempts of an operation that begins now. The caller's thread may have a runtime whose clock is paused.
+    /// The attempts of an operation that begins now. It begins by the system's clock: the caller may run under a paused one.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { deadline: Instant::from_std(std::time::Instant::now() + timeout), timeout }
     }
@@ -220,7 +220,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// An engine whose answers take a time that depends on the number of the connection. The clock of its tests is paused.
+    /// An engine. The time of an answer depends on the number of the connection. The clock of its tests is paused.
     struct SlowEngine {
         connections: Renewed<usize>,
         answer_time: fn(usize) -> Duration,

@@ -37,8 +37,10 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
             Test::own(kind, "slots_move_under_load", || slots_move_under_load(0)),
             Test::own(kind, "slots_move_under_load_that_waits_for_replicas", || slots_move_under_load(1)),
-            Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_killed_master(0)),
-            Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_killed_master(1)),
+            Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_lost_master(0, kill)),
+            Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_lost_master(1, kill)),
+            Test::own(kind, "a_paused_master_loses_what_it_did_not_send", || a_lost_master(0, pause)),
+            Test::own(kind, "a_paused_master_loses_nothing_that_its_replica_has", || a_lost_master(1, pause)),
         ],
         Kind::Postgres => vec![Test::own(kind, "a_killed_server_loses_no_write", a_killed_server_loses_no_write)],
     }
@@ -284,8 +286,24 @@ fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
     Ok(())
 }
 
-/// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
-fn a_killed_master(replicas: u32) -> Result<(), Missing> {
+/// A fault of a master. It calls its last argument, which waits until another node has taken over.
+type MasterFault = fn(&mut RedisNodes, usize, &dyn Fn(&RedisNodes));
+
+fn kill(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)) {
+    redis.node(master).kill();
+    taken_over(redis);
+}
+
+/// The master goes on after another node has taken over, and finds the requests that it got in the meantime.
+fn pause(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)) {
+    redis.node(master).stop();
+    taken_over(redis);
+    redis.node(master).resume();
+    wait_for("the old master is a replica", || redis.is_replica(master).then_some(()));
+}
+
+/// A master fails while entities are put. A lost write is one of that master. None is lost if its replica had it.
+fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Missing> {
     let mut redis = RedisNodes::start()?;
     let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
     let (master, slots) = redis.a_master();
@@ -310,14 +328,15 @@ fn a_killed_master(replicas: u32) -> Result<(), Missing> {
         let _over = OnDrop(|| over.store(true, Relaxed));
         (0..16).for_each(|_| _ = scope.spawn(put));
         wait_for("entities are put", || (count() >= 2_000).then_some(()));
-        redis.node(master).kill();
-        let killed_at = next.load(Relaxed);
-        let of_master = (killed_at + 16..).find(|id| is_lost_with_master(&redis, *id)).expect("ids do not end");
-        let entity = Entity::new(of_master, "after the failover", 0.5);
-        // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.
-        wait_for("a replica takes over", || match replicas {
-            0 => store.put(entity.clone()).wait().map(drop).ok(),
-            _ => store.fetch(&of_master).map(drop).ok(),
+        fault(&mut redis, master, &|redis| {
+            let failed_at = next.load(Relaxed);
+            let of_master = (failed_at + 16..).find(|id| is_lost_with_master(redis, *id)).expect("ids do not end");
+            let entity = Entity::new(of_master, "after the failover", 0.5);
+            // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.
+            wait_for("a replica takes over", || match replicas {
+                0 => store.put(entity.clone()).wait().map(drop).ok(),
+                _ => store.fetch(&of_master).map(drop).ok(),
+            });
         });
     });
     let mut lost = Vec::new();
