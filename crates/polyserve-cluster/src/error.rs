@@ -56,6 +56,13 @@ pub(crate) enum EngineFailure {
 }
 
 impl EngineFailure {
+    /// Makes it a failure after which the operation may have been done.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis answers a write in two parts"))]
+    pub(crate) fn into_unknown(self) -> Self {
+        let (Self::NotDone(source) | Self::Unknown(source) | Self::Rejected(source)) = self;
+        Self::Unknown(source)
+    }
+
     /// The error of the repo's operation. `engine` is the engine's name.
     pub(crate) fn into_repo_error(self, engine: &'static str) -> RepoError {
         let error = |what, source| Box::new(EngineError { engine, what, source });

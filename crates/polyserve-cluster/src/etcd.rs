@@ -6,9 +6,10 @@
 //! * A key is the prefix and the text of the id; its value is the JSON of the entity. A get is a linearizable range
 //!   read, a put returns the previous pair, which tells `Created` from `Replaced`. A write with a condition is a
 //!   transaction that compares the revision of the entity that the condition was evaluated on.
-//! * Requests go over one HTTP/2 connection to one member, which passes them to the leader. If the member does not answer,
-//!   or has no leader, later requests go to the next member. After a leader fails, etcd answers again when it has elected
-//!   another one: after about a second with its default settings.
+//! * Requests go over one HTTP/2 connection to one member, which passes them to the leader. A read that is late is also
+//!   sent to the next member. If the member does not answer, or has no leader, later requests go to the next member.
+//!   After a leader fails, etcd answers again when it has elected another one: after about a second with its default
+//!   settings.
 //!
 //! Limits of etcd: a request has at most 1.5 MiB, and a database a few GB.
 //!
@@ -51,7 +52,8 @@ pub struct EtcdOptions {
     /// The text that begins each key. Stores with the same prefix share their entities. No prefix may begin with the
     /// prefix of another store, because [`len`](polyserve_core::EntityRepo::len) counts by prefix. Default: `polyserve/`.
     pub prefix: String,
-    /// The name and the password, if the cluster has users. Default: none.
+    /// The name and the password, if the cluster has users. The user needs to read and write the keys with the prefix,
+    /// and no others. Default: none.
     pub user: Option<(String, String)>,
     /// How long to wait, and how much to hold.
     pub limits: StoreLimits,
@@ -104,7 +106,8 @@ impl<E: Identifiable> Etcd<E> {
         if let Some((name, password)) = user {
             settings = settings.with_user(name, password).with_auto_token_refresh(true);
         }
-        let open = move || Members { urls, settings, patience, current: Renewed::new() };
+        let probe = prefix.clone();
+        let open = move || Members { urls, settings, probe, patience, current: Renewed::new() };
         Ok(Self { remote: Remote::connect(limits, prefix, open)? })
     }
 
@@ -124,8 +127,10 @@ impl<E: Identifiable> Etcd<E> {
 
 /// Returns a URL if it is valid.
 fn checked(url: &str) -> Result<String, ConnectError> {
+    // A URL with a user may have a password, so the message does not show it.
+    let shown = if url.contains('@') { String::new() } else { format!(" {url:?}") };
     let invalid =
-        |why: &str| Err(ConnectError::new(format!("the etcd URL {url:?} {why}; an example: http://127.0.0.1:2379")));
+        |why: &str| Err(ConnectError::new(format!("the etcd URL{shown} {why}; an example: http://127.0.0.1:2379")));
     let Some((scheme, address)) = url.split_once("://") else { return invalid("has no scheme") };
     if scheme == "https" {
         return invalid("needs TLS, which this store does not support");
@@ -152,6 +157,8 @@ crate::remote::repo!(Etcd);
 struct Members {
     urls: Vec<String>,
     settings: ConnectOptions,
+    /// The key that a new connection reads. It is in the store's prefix, which may be all that the user may read.
+    probe: String,
     /// The max time to connect to a member.
     patience: Duration,
     current: Renewed<KvClient>,
@@ -163,7 +170,7 @@ impl Members {
         let url = &self.urls[number % self.urls.len()];
         let connected = timeout(self.patience, async {
             let mut client = Client::connect([url], Some(self.settings.clone())).await?.kv_client();
-            client.get("polyserve", Some(GetOptions::new().with_serializable().with_count_only())).await?;
+            client.get(&*self.probe, Some(GetOptions::new().with_serializable().with_count_only())).await?;
             Ok(client)
         });
         match connected.await {
@@ -217,8 +224,8 @@ impl Engine for Members {
     /// The revision of the last write to the key.
     type Version = i64;
 
-    async fn connection(&self) -> Result<Held<KvClient>, EngineFailure> {
-        self.current.get(async |number| self.open(number).await).await
+    async fn connection(&self, late: Option<&Held<KvClient>>) -> Result<Held<KvClient>, EngineFailure> {
+        self.current.get(late, async |number| self.open(number).await).await
     }
 
     fn suspect(&self, connection: &Held<KvClient>) {
@@ -275,5 +282,19 @@ impl Engine for Members {
     async fn clear(&self, connection: &Held<KvClient>, prefix: &str) -> Result<(), EngineFailure> {
         let done = connection.connection.clone().delete(prefix, Some(DeleteOptions::new().with_prefix())).await;
         done.map(drop).map_err(|error| self.failed(connection, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_url_is_shown_without_its_password() {
+        for url in ["http://user:secret@127.0.0.1:1", "https://user:secret@127.0.0.1:1", "user:secret@127.0.0.1:1"] {
+            let error = checked(url).expect_err(url).to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert!(checked("http://127.0.0.1").expect_err("it has no port").to_string().contains("127.0.0.1\""));
     }
 }

@@ -10,16 +10,17 @@
 //! | repo | order of operations | an acknowledged write is lost |
 //! |---|---|---|
 //! | [`Etcd`](etcd) | linearizable | never, while a majority of the members keeps its disk |
-//! | [`RedisCluster`](redis_cluster) | linearizable between failovers | if a master fails before its replica has the write |
+//! | [`RedisCluster`](redis_cluster) | linearizable between failovers | if a master fails or pauses before its replica has the write |
 //! | [`Postgres`](postgres) | linearizable on one primary | never, while the primary keeps its disk and `fsync` is on |
 //!
 //! All three:
 //!
 //! * An operation is answered within [`StoreLimits::timeout`]. If the engine has not answered by then, the answer is
 //!   [`RepoError::Unavailable`](polyserve_core::RepoError::Unavailable), over HTTP 503.
-//! * A read is repeated until its deadline. A write is repeated only if the engine has certainly not done it. So after
-//!   `Unavailable`, a write may have been done, and may still be done. A client that needs to know reads the entity, or
-//!   sends the write with a condition.
+//! * A read is repeated until its deadline. After a third of the timeout without an answer, it is also sent over
+//!   another connection, and the first answer counts. A slow engine gets each read at most three times at once. A write
+//!   is repeated only if the engine has certainly not done it. So after `Unavailable`, a write may have been done, and
+//!   may still be done. A client that needs to know reads the entity, or sends the write with a condition.
 //! * The constructor waits for the engine up to [`StoreLimits::connect_timeout`], and then returns an error. Later, a lost
 //!   engine is connected again when it is back.
 //! * A condition is evaluated on what the engine stores, and the write is done only if that is still stored.

@@ -7,9 +7,9 @@
 //! * A row has the text of the id and the JSON of the entity, both of type `text`. A put is an upsert that tells
 //!   `Created` from `Replaced`. A write with a condition names, in its `WHERE`, the text of the entity that the condition
 //!   was evaluated on.
-//! * There is a small fixed number of connections. Operations take them in turn, and are pipelined: an operation does not
-//!   wait for the answer to the one before. Each write is a transaction. Writes of different connections share an fsync
-//!   of the server.
+//! * There is a small fixed number of connections, and a spare for each after a read over it was late. Operations take
+//!   them in turn, and are pipelined: an operation does not wait for the answer to the one before. Each write is a
+//!   transaction. Writes of different connections share an fsync of the server.
 //! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
 //!   about 2,700 bytes.
 //!
@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::task::spawn_local;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
-use crate::error::{ConnectError, EngineFailure};
+use crate::error::{ConnectError, EngineFailure, Source};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
@@ -55,7 +55,7 @@ pub struct PostgresOptions {
     /// The table: letters, digits and `_`, after a schema and a dot if need be. It is created if it does not exist.
     /// Stores with the same table share their entities. Default: `polyserve`.
     pub table: String,
-    /// The number of connections. Default: 4.
+    /// The number of connections. A read that is late uses another one, so there may be twice that number. Default: 4.
     pub connections: NonZeroUsize,
     /// The password, if the URL has none. Default: none.
     pub password: Option<String>,
@@ -97,8 +97,8 @@ impl PostgresOptions {
 }
 
 impl<E: Identifiable> Postgres<E> {
-    /// Connects to the database at `url`: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A URL may name several hosts, and
-    /// with `target_session_attrs=read-write` the primary among them is used.
+    /// Connects to the database at `url`: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A URL may name several hosts: the
+    /// primary among them is used, as with `target_session_attrs=read-write`. A standby may have an old value.
     ///
     /// It blocks this thread until the database has answered.
     ///
@@ -108,17 +108,7 @@ impl<E: Identifiable> Postgres<E> {
     /// timeout, or if the table cannot be created.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
         let PostgresOptions { table, connections, password, limits } = options;
-        // The URL may have a password, so messages do not show it.
-        let invalid = |error| {
-            ConnectError::caused(
-                "the PostgreSQL URL is invalid; an example: postgres://user@127.0.0.1:5432/database",
-                error,
-            )
-        };
-        let mut config: Config = url.parse().map_err(invalid)?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
-        }
+        let mut config = parsed(url)?;
         if !is_table(&table) {
             let what = format!("the table {table:?} is no name of letters, digits and `_`; an example: polyserve");
             return Err(ConnectError::new(what));
@@ -150,6 +140,26 @@ impl<E: Identifiable> Postgres<E> {
         store.remote.make_temporary();
         Ok(store)
     }
+}
+
+/// The settings in a URL. Of several hosts, the primary is used: a standby may have an old value.
+fn parsed(url: &str) -> Result<Config, ConnectError> {
+    // The URL may have a password, so messages do not show it.
+    let invalid = |error| {
+        ConnectError::caused(
+            "the PostgreSQL URL is invalid; an example: postgres://user@127.0.0.1:5432/database",
+            error,
+        )
+    };
+    let mut config: Config = url.parse().map_err(invalid)?;
+    if config.get_ssl_mode() == SslMode::Require {
+        return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
+    }
+    let addresses = config.get_hosts().len().max(config.get_hostaddrs().len());
+    if addresses > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    Ok(config)
 }
 
 /// Whether a text is a table's name, with or without a schema, that SQL takes as it is.
@@ -221,10 +231,10 @@ impl Pool {
         })
     }
 
-    /// The failure of a statement. A session that is closed, or on a standby, is left.
+    /// The failure of a statement. A session that is closed, fails, or is on a standby, is left.
     fn failed(&self, connection: &PoolTurn, error: Error) -> EngineFailure {
         let failure = sorted(error);
-        if connection.held.connection.client.is_closed() || matches!(failure, EngineFailure::NotDone(_)) {
+        if connection.held.connection.client.is_closed() || !matches!(failure, EngineFailure::Rejected(_)) {
             self.suspect(connection);
         }
         failure
@@ -251,19 +261,30 @@ impl Pool {
 
 /// What an error means for the statement.
 fn sorted(error: Error) -> EngineFailure {
-    match error.code() {
+    match error.code().map(SqlState::code) {
+        Some(code) => failure_of(code)(error.into()),
+        // The connection ended: a commit may have come before.
+        None => EngineFailure::Unknown(error.into()),
+    }
+}
+
+/// What an SQLSTATE means for the statement.
+fn failure_of(code: &str) -> fn(Source) -> EngineFailure {
+    match SqlState::from_code(code) {
         // It was undone: the server was not ready, is a standby, or stopped the statement.
-        Some(
-            &SqlState::T_R_SERIALIZATION_FAILURE
-            | &SqlState::T_R_DEADLOCK_DETECTED
-            | &SqlState::QUERY_CANCELED
-            | &SqlState::READ_ONLY_SQL_TRANSACTION
-            | &SqlState::CANNOT_CONNECT_NOW
-            | &SqlState::TOO_MANY_CONNECTIONS,
-        ) => EngineFailure::NotDone(error.into()),
-        // The server ends, or the connection does: a commit may have come before.
-        Some(&SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN) | None => EngineFailure::Unknown(error.into()),
-        Some(_) => EngineFailure::Rejected(error.into()),
+        SqlState::T_R_SERIALIZATION_FAILURE
+        | SqlState::T_R_DEADLOCK_DETECTED
+        | SqlState::QUERY_CANCELED
+        | SqlState::READ_ONLY_SQL_TRANSACTION
+        | SqlState::CANNOT_CONNECT_NOW
+        | SqlState::TOO_MANY_CONNECTIONS => EngineFailure::NotDone,
+        // The server ends: a commit may have come before.
+        SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {
+            EngineFailure::Unknown
+        }
+        // Class 08: a connection failed, perhaps one between a pooler and the server.
+        _ if code.starts_with("08") => EngineFailure::Unknown,
+        _ => EngineFailure::Rejected,
     }
 }
 
@@ -277,7 +298,7 @@ fn not_open(error: Error) -> EngineFailure {
     }
 }
 
-fn is_race(source: &crate::error::Source) -> bool {
+fn is_race(source: &Source) -> bool {
     let code = source.downcast_ref().and_then(Error::code);
     matches!(code, Some(&SqlState::UNIQUE_VIOLATION | &SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_OBJECT))
 }
@@ -310,10 +331,12 @@ impl Engine for Pool {
     /// The text of a value tells it from another one.
     type Version = ();
 
-    async fn connection(&self) -> Result<PoolTurn, EngineFailure> {
-        let place = self.next.get() % self.sessions.len();
-        self.next.set(place + 1);
-        let held = self.sessions[place].get(async |_| self.open().await).await?;
+    async fn connection(&self, late: Option<&PoolTurn>) -> Result<PoolTurn, EngineFailure> {
+        let place = late.map_or_else(|| self.next.get() % self.sessions.len(), |late| late.place);
+        if late.is_none() {
+            self.next.set(place + 1);
+        }
+        let held = self.sessions[place].get(late.map(|late| &late.held), async |_| self.open().await).await?;
         Ok(PoolTurn { place, held })
     }
 
@@ -370,5 +393,35 @@ impl Engine for Pool {
     async fn clear(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
         let dropped = turn.session().client.batch_execute(&format!("DROP TABLE IF EXISTS {}", self.table)).await;
         dropped.map_err(|error| self.failed(turn, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_primary_of_several_hosts_is_used() {
+        let session = |url: &str| parsed(url).expect("the URL is valid").get_target_session_attrs();
+        assert_eq!(session("postgres://user@one,two/database"), TargetSessionAttrs::ReadWrite);
+        assert_eq!(session("postgres://user@/database?hostaddr=127.0.0.1,127.0.0.2"), TargetSessionAttrs::ReadWrite);
+        assert_eq!(session("postgres://user@one/database"), TargetSessionAttrs::Any);
+        let chosen = "postgres://user@one,two/database?target_session_attrs=read-only";
+        assert_eq!(session(chosen), TargetSessionAttrs::ReadOnly);
+    }
+
+    #[test]
+    fn a_lost_connection_leaves_a_statement_unknown() {
+        let failure = |code: &str| failure_of(code)("test".into());
+        // Class 08, also codes that this client does not know; completion unknown; the server ends.
+        for code in ["08000", "08003", "08006", "08007", "08P01", "08X99", "40003", "57P01", "57P02"] {
+            assert!(matches!(failure(code), EngineFailure::Unknown(_)), "{code}");
+        }
+        for code in ["40001", "40P01", "57014", "25006", "57P03", "53300"] {
+            assert!(matches!(failure(code), EngineFailure::NotDone(_)), "{code}");
+        }
+        for code in ["23505", "42P01", "54000", "40002"] {
+            assert!(matches!(failure(code), EngineFailure::Rejected(_)), "{code}");
+        }
     }
 }

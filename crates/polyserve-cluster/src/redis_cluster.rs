@@ -3,14 +3,15 @@
 //! Promises: linearizable while no master fails. **A failover may lose acknowledged writes**: a master acknowledges a
 //! write before its replicas have it. [`RedisOptions::replicas`] makes that less likely and does not exclude it: a write
 //! is acknowledged after that number of replicas has it in memory, but the cluster may elect another replica. A master
-//! that is cut off also serves reads until it notices, which may then be stale.
+//! that was cut off or paused also serves until it notices that it was replaced: its reads may be stale, and the writes
+//! that it acknowledges then are lost.
 //!
 //! * A key is the prefix and the text of the id; its value is the JSON of the entity. A put is one `SET` with `GET`:
 //!   its answer tells `Created` from `Replaced`. A write with a condition is a script that compares the bytes of the
 //!   entity that the condition was evaluated on.
-//! * There is one connection to each node. Requests are pipelined on it. With `replicas`, each write is followed by a
-//!   `WAIT`, and a node serves the next request of the connection only after it. So writes to a master take turns, each
-//!   of about a round trip to a replica.
+//! * There is one connection to each node, and a second one after a read was late. Requests are pipelined on it. With
+//!   `replicas`, each write is followed by a `WAIT`, and a node serves the next request of the connection only after
+//!   it. So writes to a master take turns, each of about a round trip to a replica.
 //! * `MOVED` and `ASK` are followed. A request that the cluster refused, because a slot moves or has no master yet, is
 //!   repeated until its deadline. If a node does not answer, the cluster's layout is read anew.
 //! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each.
@@ -184,9 +185,10 @@ impl Cluster {
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
                 let asking = [cmd("ASKING"), command];
-                pipelined(nodes, &asking, asked_node(&error).ok_or_else(|| sorted(error))?).await?.pop()
+                let node = asked_node(&error).ok_or_else(|| sorted(error))?;
+                succeeded(pipelined(nodes, &asking, node).await?.pop())?
             }
-            answer => Some(answer.map_err(sorted)?),
+            answer => answer.map_err(sorted)?,
         };
         read(answer)
     }
@@ -207,29 +209,38 @@ impl Cluster {
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let nodes = connection.connection.clone();
         let both = [command, wait];
-        let mut answers = match pipelined(nodes.clone(), &both, to_master).await {
+        let answers = match pipelined(nodes.clone(), &both, to_master).await {
             Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
                 // A node forgets `ASKING` after one command: the one that follows.
                 Some(node) => {
                     let [command, wait] = both;
                     let mut answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await?;
-                    answers.remove(0);
+                    succeeded(Some(answers.remove(0)))?;
                     answers
                 }
                 None => return Err(EngineFailure::NotDone(source)),
             },
             answers => answers?,
         };
-        let acknowledged: u32 = read(answers.pop())?;
-        if acknowledged < self.replicas {
-            let source = format!("{acknowledged} replicas have the write; {} have to", self.replicas);
-            return Err(EngineFailure::Unknown(source.into()));
-        }
-        read(answers.pop())
+        replicated(answers, self.replicas)
     }
 }
 
-/// Sends commands to one node, in one piece. Returns their answers.
+/// Reads the answers to a write and to the `WAIT` after it.
+///
+/// A node that executed the write may reject its `WAIT`, for instance a master that is demoted. Such a write may be done.
+fn replicated<T: FromRedisValue>(answers: Vec<Value>, replicas: u32) -> Result<T, EngineFailure> {
+    let mut answers = answers.into_iter();
+    let written = succeeded(answers.next())?;
+    let acknowledged: u32 = succeeded(answers.next()).and_then(read).map_err(EngineFailure::into_unknown)?;
+    if acknowledged < replicas {
+        let source = format!("{acknowledged} replicas have the write; {replicas} have to");
+        return Err(EngineFailure::Unknown(source.into()));
+    }
+    read(written).map_err(EngineFailure::into_unknown)
+}
+
+/// Sends commands to one node, in one piece. Returns their answers, each of which may be an error.
 async fn pipelined(
     mut nodes: ClusterConnection,
     commands: &[Cmd],
@@ -237,9 +248,13 @@ async fn pipelined(
 ) -> Result<Vec<Value>, EngineFailure> {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
-    let answers = nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)?;
-    // An answer may be an error. The first one counts: the write comes before its `WAIT`.
-    answers.into_iter().map(|answer| answer.extract_error().map_err(sorted)).collect()
+    nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)
+}
+
+/// Returns an answer that is no error.
+fn succeeded(answer: Option<Value>) -> Result<Value, EngineFailure> {
+    let answer = answer.ok_or_else(|| EngineFailure::Unknown("an answer is missing".into()))?;
+    answer.extract_error().map_err(sorted)
 }
 
 /// The node that an `ASK` names.
@@ -272,8 +287,7 @@ fn sorted(error: RedisError) -> EngineFailure {
 }
 
 /// Reads an answer as a `T`.
-fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, EngineFailure> {
-    let answer = answer.ok_or_else(|| EngineFailure::Rejected("an answer is missing".into()))?;
+fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineFailure> {
     T::from_redis_value(answer).map_err(|error| EngineFailure::Rejected(error.into()))
 }
 
@@ -283,10 +297,13 @@ impl Engine for Cluster {
     /// The bytes of a value tell it from another one.
     type Version = ();
 
-    async fn connection(&self) -> Result<Held<ClusterConnection>, EngineFailure> {
+    async fn connection(
+        &self,
+        late: Option<&Held<ClusterConnection>>,
+    ) -> Result<Held<ClusterConnection>, EngineFailure> {
         let open =
             async |_| self.client.get_async_connection().await.map_err(|error| EngineFailure::NotDone(error.into()));
-        self.current.get(open).await
+        self.current.get(late, open).await
     }
 
     fn suspect(&self, connection: &Held<ClusterConnection>) {
@@ -338,46 +355,58 @@ impl Engine for Cluster {
 
     /// Counts keys in a set: `SCAN` may show a key more than once.
     async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, EngineFailure> {
-        Ok(keys(connection, prefix).await?.len() as u64)
+        let mut distinct = HashSet::new();
+        for (_, keys) in keys(connection, prefix).await? {
+            distinct.extend(keys.into_iter().map(Vec::into_boxed_slice));
+        }
+        Ok(distinct.len() as u64)
     }
 
+    /// Removes keys in batches. A slot that moves fails it, and the next attempt scans again.
     async fn clear(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<(), EngineFailure> {
-        for key in keys(connection, prefix).await? {
-            let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(&*key, SlotAddr::Master));
-            let mut nodes = connection.connection.clone();
-            nodes.route_command(Cmd::unlink(&*key), RoutingInfo::SingleNode(to_master)).await.map_err(sorted)?;
+        for (master, keys) in keys(connection, prefix).await? {
+            for batch in keys.chunks(SCAN_COUNT) {
+                let unlink: Vec<Cmd> = batch.iter().map(Cmd::unlink).collect();
+                let answers = pipelined(connection.connection.clone(), &unlink, master.clone()).await?;
+                answers.into_iter().try_for_each(|answer| succeeded(Some(answer)).map(drop))?;
+            }
         }
         Ok(())
     }
 }
 
-/// Returns the keys that begin with `prefix`. It visits all keys of the database.
-async fn keys(connection: &Held<ClusterConnection>, prefix: &str) -> Result<HashSet<Box<[u8]>>, EngineFailure> {
+/// The number of keys that a master visits for one `SCAN`, and removes in one piece.
+const SCAN_COUNT: usize = 1_000;
+
+/// Returns the keys of each master that begin with `prefix`. It visits all keys of the database. A key may be there twice.
+async fn keys(
+    connection: &Held<ClusterConnection>,
+    prefix: &str,
+) -> Result<Vec<(SingleNodeRoutingInfo, Vec<Vec<u8>>)>, EngineFailure> {
     let mut nodes = connection.connection.clone();
     let pattern = format!("{}*", escaped(prefix));
     let scan = |cursor: u64| {
         let mut scan = cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+        scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
         scan
     };
     let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
     let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
-    let first: Vec<(String, Scanned)> = read(Some(first))?;
-    let mut keys = HashSet::new();
-    for (address, (mut cursor, mut found)) in first {
+    let first: Vec<(String, Scanned)> = read(first)?;
+    let mut masters = Vec::with_capacity(first.len());
+    for (address, (mut cursor, mut keys)) in first {
         let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
         let port = port.parse().map_err(|_| EngineFailure::Rejected(format!("{address} is no address").into()))?;
-        loop {
-            keys.extend(found.into_iter().map(Vec::into_boxed_slice));
-            if cursor == 0 {
-                break;
-            }
-            let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-            let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master)).await;
-            (cursor, found) = read(Some(next.map_err(sorted)?))?;
+        let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+        while cursor != 0 {
+            let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master.clone())).await;
+            let (next, mut found): Scanned = read(next.map_err(sorted)?)?;
+            cursor = next;
+            keys.append(&mut found);
         }
+        masters.push((master, keys));
     }
-    Ok(keys)
+    Ok(masters)
 }
 
 /// The answer to `SCAN`: the next cursor, and keys.
@@ -393,4 +422,61 @@ fn escaped(text: &str) -> String {
         pattern.push(letter);
     }
     pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        parse_redis_value(text.as_bytes()).expect("the text is RESP")
+    }
+
+    fn failure(text: &str) -> EngineFailure {
+        sorted(value(text).extract_error().expect_err("the text is an error"))
+    }
+
+    #[test]
+    fn a_node_that_refuses_has_not_done_it() {
+        for text in [
+            "-MOVED 7 127.0.0.1:1\r\n",
+            "-ASK 7 127.0.0.1:1\r\n",
+            "-TRYAGAIN\r\n",
+            "-CLUSTERDOWN x\r\n",
+            "-READONLY x\r\n",
+        ] {
+            assert!(matches!(failure(text), EngineFailure::NotDone(_)), "{text}");
+        }
+        assert!(matches!(failure("-WRONGTYPE x\r\n"), EngineFailure::Rejected(_)));
+    }
+
+    /// The node executed the write, so nothing that `WAIT` answers makes it undone.
+    #[test]
+    fn a_write_with_a_failed_wait_may_be_done() {
+        for wait in [
+            "-UNBLOCKED force unblock from blocking operation, instance state changed\r\n",
+            "-ERR WAIT cannot be used with replica instances\r\n",
+            "-LOADING x\r\n",
+            "+OK\r\n",
+            ":0\r\n",
+        ] {
+            let answers = vec![value("$-1\r\n"), value(wait)];
+            let failure = replicated::<Value>(answers, 1).expect_err(wait);
+            assert!(matches!(failure, EngineFailure::Unknown(_)), "{wait}: {failure:?}");
+        }
+        let failure = replicated::<Value>(vec![value("$-1\r\n")], 1).expect_err("`WAIT` was not answered");
+        assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
+    }
+
+    #[test]
+    fn a_write_is_judged_by_its_own_answer() {
+        let answers = |write| vec![value(write), value(":1\r\n")];
+        assert_eq!(replicated::<u64>(answers(":1\r\n"), 1).unwrap(), 1);
+        let refused = replicated::<u64>(answers("-READONLY x\r\n"), 1).expect_err("a replica takes no writes");
+        assert!(matches!(refused, EngineFailure::NotDone(_)), "{refused:?}");
+        let rejected = replicated::<u64>(answers("-WRONGTYPE x\r\n"), 1).expect_err("the key has another type");
+        assert!(matches!(rejected, EngineFailure::Rejected(_)), "{rejected:?}");
+    }
 }

@@ -156,6 +156,16 @@ impl EtcdCluster {
         (0..MEMBERS).filter(|number| *number != old).find(|&number| self.leads(number))
     }
 
+    /// Runs `etcdctl` on the cluster.
+    ///
+    /// # Panics
+    ///
+    /// Panics with its output if it fails.
+    pub fn control(&self, args: &[&str]) {
+        let mut command = Command::new(&self.etcdctl);
+        output(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls()]).args(args));
+    }
+
     /// Returns whether a member leads, by its own account.
     fn leads(&self, number: usize) -> bool {
         let url = format!("http://127.0.0.1:{}", self.members[number].client);

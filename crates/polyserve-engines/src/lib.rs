@@ -12,6 +12,7 @@ pub mod etcd;
 pub mod postgres;
 pub mod process;
 pub mod redis;
+pub mod slow;
 
 use etcd::EtcdCluster;
 use postgres::PostgresServer;

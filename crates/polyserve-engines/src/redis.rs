@@ -18,6 +18,16 @@ pub struct RedisNodes {
     folder: Folder,
 }
 
+/// A master of a cluster.
+#[derive(Debug)]
+struct RedisMaster {
+    number: usize,
+    port: u16,
+    id: String,
+    /// The ranges of its slots.
+    slots: Vec<(u16, u16)>,
+}
+
 /// Three masters and three replicas.
 const NODES: usize = 6;
 
@@ -95,16 +105,83 @@ impl RedisNodes {
     ///
     /// Panics if no node is a master.
     pub fn a_master(&self) -> (usize, Vec<(u16, u16)>) {
-        let found = self.nodes.iter().enumerate().find_map(|(number, (port, _))| {
+        let master = self.masters().into_iter().next().expect("a node is a master");
+        (master.number, master.slots)
+    }
+
+    /// Returns whether a node is a replica that is connected to its master.
+    pub fn is_replica(&self, number: usize) -> bool {
+        let info = ask(self.nodes[number].0, "INFO replication");
+        info.is_some_and(|info| info.contains("role:slave") && info.contains("master_link_status:up"))
+    }
+
+    fn masters(&self) -> Vec<RedisMaster> {
+        let masters = self.nodes.iter().enumerate().filter_map(|(number, (port, _))| {
             let nodes = ask(*port, "CLUSTER NODES")?;
             let own = nodes.lines().find(|line| line.contains("myself,master"))?;
-            let ranges = own.split(' ').skip(8).filter_map(|range| {
+            let mut fields = own.split(' ');
+            let id = fields.next()?.to_owned();
+            let slots = fields.skip(7).filter_map(|range| {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
                 Some((first.parse().ok()?, last.parse().ok()?))
             });
-            Some((number, ranges.collect()))
+            Some(RedisMaster { number, port: *port, id, slots: slots.collect() })
         });
-        found.expect("a node is a master")
+        masters.collect()
+    }
+
+    /// Moves the slot of some keys to another master, as a resharding does. Calls `pause` between its steps: after the
+    /// slot is marked, after the keys are moved, and after the masters of both sides know.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer, or rejects a step.
+    pub fn move_slot(&self, slot: u16, keys: &[String], mut pause: impl FnMut()) {
+        let masters = self.masters();
+        let owns = |master: &&RedisMaster| master.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
+        let from = masters.iter().find(owns).expect("a master has the slot");
+        let to = masters.iter().find(|master| !owns(master)).expect("there are several masters");
+        let tell = |master: &RedisMaster, command: &str| {
+            assert!(ask(master.port, command).is_some(), "a master rejects {command:?}");
+        };
+        tell(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", from.id));
+        tell(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", to.id));
+        pause();
+        for key in keys {
+            tell(from, &format!("MIGRATE 127.0.0.1 {} {key} 0 5000", to.port));
+        }
+        pause();
+        // First the new owner: the slot always has one.
+        for master in [to, from] {
+            tell(master, &format!("CLUSTER SETSLOT {slot} NODE {}", to.id));
+        }
+        pause();
+    }
+
+    /// Makes all nodes hold what clients send for this time.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn hold(&self, time: Duration) {
+        for (port, _) in &self.nodes {
+            ask(*port, &format!("CLIENT PAUSE {} ALL", time.as_millis())).expect("a node answers");
+        }
+    }
+
+    /// Returns the number of times that masters have read from their connections.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn reads_of_masters(&self) -> u64 {
+        let reads = |(port, _): &(u16, Process)| {
+            let info = ask(*port, "INFO").expect("a node answers");
+            let count = info.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+            let count: u64 = count.and_then(|count| count.trim().parse().ok()).expect("a node counts its reads");
+            if info.contains("role:master") { count } else { 0 }
+        };
+        self.nodes.iter().map(reads).sum()
     }
 
     /// Returns the slot of a key.

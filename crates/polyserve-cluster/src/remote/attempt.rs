@@ -1,45 +1,52 @@
 //! Attempts: each operation ends by its deadline, and is repeated only if that is safe.
 //!
-//! A read is repeated until its deadline, each time over a connection that is not suspect. A write is repeated only
-//! after [`EngineFailure::NotDone`]. This also holds for a put without a condition: the second copy of a put could undo another
-//! client's put that came in between, and no order explains that. A put that is repeated could also answer `Replaced` for
-//! the entity that it created itself.
+//! A read is repeated until its deadline. If an attempt has no answer for a part of the timeout, it stays in flight, and
+//! another attempt starts over another connection. The first answer counts. So an engine that is slow is waited for, and
+//! a connection that is dead delays a read only for that part.
+//!
+//! A write is repeated only after [`EngineFailure::NotDone`]. This also holds for a put without a condition: the second copy
+//! of a put could undo another client's put that came in between, and no order explains that. A put that is repeated could
+//! also answer `Replaced` for the entity that it created itself.
+//!
+//! A connection is suspect if another connection answers the same read first, or if it does not answer within the whole
+//! timeout.
 
-use std::time::{Duration, Instant};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::engine::Engine;
-use crate::error::EngineFailure;
-use crate::limits::StoreLimits;
+use crate::error::{EngineFailure, Source};
 
 /// The pause after the first failed attempt. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
-/// A read waits for an answer for this part of the timeout, and then tries another connection.
+/// The max number of attempts of one read that are in flight. Each has this part of the timeout before the next starts.
 const READ_ATTEMPTS: u32 = 3;
 
 /// The attempts of one operation.
 pub(crate) struct Attempts {
-    pub(crate) deadline: Instant,
-    pub(crate) limits: StoreLimits,
+    deadline: Instant,
+    timeout: Duration,
 }
 
 impl Attempts {
+    /// The attempts of an operation that begins now. It begins by the system's clock: the caller may run under a paused one.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { deadline: Instant::from_std(std::time::Instant::now() + timeout), timeout }
+    }
+
     /// Repeats a read until it is answered.
     pub(crate) async fn read<N: Engine, T>(
         &self,
         engine: &N,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
-        self.repeat(
-            engine,
-            attempt,
-            |failure| !matches!(failure, EngineFailure::Rejected(_)),
-            self.limits.timeout / READ_ATTEMPTS,
-        )
-        .await
+        self.read_over(engine, &attempt, None, READ_ATTEMPTS).await
     }
 
     /// Repeats a write until it is done, may have been done, or cannot be done.
@@ -48,7 +55,16 @@ impl Attempts {
         engine: &N,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
-        self.repeat(engine, attempt, |failure| matches!(failure, EngineFailure::NotDone(_)), self.limits.timeout).await
+        self.repeat(engine, attempt, |failure| matches!(failure, EngineFailure::NotDone(_))).await
+    }
+
+    /// Repeats a write that may be done twice, one attempt at a time.
+    pub(crate) async fn idempotent_write<N: Engine, T>(
+        &self,
+        engine: &N,
+        attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
+    ) -> Result<T, EngineFailure> {
+        self.repeat(engine, attempt, |failure| !matches!(failure, EngineFailure::Rejected(_))).await
     }
 
     async fn repeat<N: Engine, T>(
@@ -56,43 +72,327 @@ impl Attempts {
         engine: &N,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
         may_repeat: impl Fn(&EngineFailure) -> bool,
-        patience: Duration,
     ) -> Result<T, EngineFailure> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let failure = match self.once(engine, &attempt, patience).await {
-                Ok(done) => return Ok(done),
-                Err(failure) => failure,
+            let answer = match self.connection(engine, None).await {
+                Ok(connection) => self.by_deadline(engine, &connection, attempt(&connection)).await,
+                Err(failure) => Err(failure),
             };
-            let next = Instant::now() + pause;
-            if !may_repeat(&failure) || next >= self.deadline {
-                return Err(failure);
+            match answer {
+                Err(failure) if may_repeat(&failure) => self.pause(&mut pause, failure).await?,
+                answer => return answer,
             }
-            sleep_until(next.into()).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Opens a connection if there is none, and makes one attempt.
-    async fn once<N: Engine, T>(
+    /// Repeats a read. At most `max` attempts are in flight, over other connections than `late`.
+    async fn read_over<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
         &self,
         engine: &N,
-        attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
-        patience: Duration,
+        attempt: &A,
+        late: Option<&N::Connection>,
+        max: u32,
     ) -> Result<T, EngineFailure> {
-        let connection = timeout_at(self.deadline.into(), engine.connection()).await;
-        let connection = connection.map_err(|_| EngineFailure::NotDone(self.late("no connection")))??;
-        let until = self.deadline.min(Instant::now() + patience);
-        match timeout_at(until.into(), attempt(&connection)).await {
-            Ok(done) => done,
-            Err(_) => {
-                engine.suspect(&connection);
-                Err(EngineFailure::Unknown(self.late("no answer")))
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let answer = match self.connection(engine, late).await {
+                Ok(connection) => self.read_from(engine, attempt, &connection, max).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(done) => return Ok(done),
+                Err(failure @ EngineFailure::Rejected(_)) => return Err(failure),
+                Err(failure) => self.pause(&mut pause, failure).await?,
             }
         }
     }
 
-    fn late(&self, what: &str) -> crate::error::Source {
-        format!("{what} in time; the timeout is {:?}", self.limits.timeout).into()
+    /// Makes one attempt of a read. If it is late, starts others and returns the first answer.
+    async fn read_from<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
+        &self,
+        engine: &N,
+        attempt: &A,
+        connection: &N::Connection,
+        max: u32,
+    ) -> Result<T, EngineFailure> {
+        let mut first = pin!(self.by_deadline(engine, connection, attempt(connection)));
+        if max <= 1 {
+            return first.await;
+        }
+        let late = Instant::now() + self.timeout / READ_ATTEMPTS;
+        if let Ok(answer) = timeout_at(late, first.as_mut()).await {
+            return answer;
+        }
+        // A future cannot contain its own type.
+        let mut others = Box::pin(self.read_over(engine, attempt, Some(connection), max - 1));
+        let (mut first_failure, mut others_failure) = (None, None);
+        poll_fn(|context| {
+            if first_failure.is_none()
+                && let Poll::Ready(answer) = first.as_mut().poll(context)
+            {
+                match answer {
+                    Err(failure @ (EngineFailure::NotDone(_) | EngineFailure::Unknown(_))) => {
+                        first_failure = Some(failure);
+                    }
+                    answer => return Poll::Ready(answer),
+                }
+            }
+            if others_failure.is_none()
+                && let Poll::Ready(answer) = others.as_mut().poll(context)
+            {
+                match answer {
+                    Err(failure @ (EngineFailure::NotDone(_) | EngineFailure::Unknown(_))) => {
+                        others_failure = Some(failure);
+                    }
+                    answer => {
+                        if first_failure.is_none() {
+                            engine.suspect(connection);
+                        }
+                        return Poll::Ready(answer);
+                    }
+                }
+            }
+            if others_failure.is_some()
+                && let Some(failure) = first_failure.take()
+            {
+                return Poll::Ready(Err(failure));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Returns an open connection, to make an attempt at once. With `late`, it is another one.
+    async fn connection<N: Engine>(
+        &self,
+        engine: &N,
+        late: Option<&N::Connection>,
+    ) -> Result<N::Connection, EngineFailure> {
+        let no_connection = || EngineFailure::NotDone(self.missed("no connection"));
+        let connection = timeout_at(self.deadline, engine.connection(late)).await.map_err(|_| no_connection())??;
+        // A timeout polls its future once, even if the deadline is over: that would send a request that nothing waits for.
+        if Instant::now() >= self.deadline {
+            return Err(EngineFailure::NotDone(self.missed("the request was not sent")));
+        }
+        Ok(connection)
+    }
+
+    /// Waits for the answer to an attempt until the deadline.
+    async fn by_deadline<N: Engine, T>(
+        &self,
+        engine: &N,
+        connection: &N::Connection,
+        attempt: impl Future<Output = Result<T, EngineFailure>>,
+    ) -> Result<T, EngineFailure> {
+        timeout_at(self.deadline, attempt).await.unwrap_or_else(|_| {
+            engine.suspect(connection);
+            Err(EngineFailure::Unknown(self.missed("no answer")))
+        })
+    }
+
+    /// Pauses after a failure. Returns the failure if there is no time for another attempt.
+    async fn pause(&self, pause: &mut Duration, failure: EngineFailure) -> Result<(), EngineFailure> {
+        let next = Instant::now() + *pause;
+        if next >= self.deadline {
+            return Err(failure);
+        }
+        sleep_until(next).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    fn missed(&self, what: &str) -> Source {
+        format!("{what} in time; the timeout is {:?}", self.timeout).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use polyserve_core::{Put, Removed};
+    use tokio::time::sleep;
+
+    use super::super::engine::Stored;
+    use super::super::renewed::{Held, Renewed};
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// An engine. The time of an answer depends on the number of the connection. The clock of its tests is paused.
+    struct SlowEngine {
+        connections: Renewed<usize>,
+        answer_time: fn(usize) -> Duration,
+        opened: Cell<usize>,
+        sent: Cell<u32>,
+        in_flight: Cell<u32>,
+        max_in_flight: Cell<u32>,
+        /// The connections that answered.
+        answered: RefCell<Vec<usize>>,
+    }
+
+    impl SlowEngine {
+        fn new(answer_time: fn(usize) -> Duration) -> Self {
+            Self {
+                connections: Renewed::new(),
+                answer_time,
+                opened: Cell::new(0),
+                sent: Cell::new(0),
+                in_flight: Cell::new(0),
+                max_in_flight: Cell::new(0),
+                answered: RefCell::default(),
+            }
+        }
+
+        async fn request(&self, connection: &Held<usize>) -> Result<(), EngineFailure> {
+            self.sent.set(self.sent.get() + 1);
+            self.in_flight.set(self.in_flight.get() + 1);
+            self.max_in_flight.set(self.max_in_flight.get().max(self.in_flight.get()));
+            let _ended = Ended(&self.in_flight);
+            sleep((self.answer_time)(connection.connection)).await;
+            self.answered.borrow_mut().push(connection.connection);
+            Ok(())
+        }
+
+        async fn read(&self) -> Result<(), EngineFailure> {
+            attempts(TIMEOUT).read(self, async |connection| self.request(connection).await).await
+        }
+
+        async fn write(&self) -> Result<(), EngineFailure> {
+            attempts(TIMEOUT).write(self, async |connection| self.request(connection).await).await
+        }
+    }
+
+    /// The attempts of an operation that begins now, by the clock of the test.
+    fn attempts(timeout: Duration) -> Attempts {
+        Attempts { deadline: Instant::now() + timeout, timeout }
+    }
+
+    struct Ended<'a>(&'a Cell<u32>);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - 1);
+        }
+    }
+
+    impl Engine for SlowEngine {
+        const NAME: &'static str = "slow";
+        type Connection = Held<usize>;
+        type Version = ();
+
+        async fn connection(&self, late: Option<&Held<usize>>) -> Result<Held<usize>, EngineFailure> {
+            let open = async |_| {
+                self.opened.set(self.opened.get() + 1);
+                Ok(self.opened.get())
+            };
+            self.connections.get(late, open).await
+        }
+
+        fn suspect(&self, connection: &Held<usize>) {
+            self.connections.suspect(connection);
+        }
+
+        async fn get(&self, _: &Held<usize>, _: &str) -> Result<Option<Stored<()>>, EngineFailure> {
+            unreachable!()
+        }
+
+        async fn put(&self, _: &Held<usize>, _: &str, _: &[u8]) -> Result<Put, EngineFailure> {
+            unreachable!()
+        }
+
+        async fn remove(&self, _: &Held<usize>, _: &str) -> Result<Removed, EngineFailure> {
+            unreachable!()
+        }
+
+        async fn put_over(
+            &self,
+            _: &Held<usize>,
+            _: &str,
+            _: Option<&Stored<()>>,
+            _: &[u8],
+        ) -> Result<bool, EngineFailure> {
+            unreachable!()
+        }
+
+        async fn remove_seen(&self, _: &Held<usize>, _: &str, _: &Stored<()>) -> Result<bool, EngineFailure> {
+            unreachable!()
+        }
+
+        async fn len(&self, _: &Held<usize>, _: &str) -> Result<u64, EngineFailure> {
+            unreachable!()
+        }
+
+        async fn clear(&self, _: &Held<usize>, _: &str) -> Result<(), EngineFailure> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_engine_is_read_over_one_connection() {
+        let engine = SlowEngine::new(|_| Duration::from_secs(2));
+        for _ in 0..3 {
+            engine.read().await.expect("it answers within the timeout");
+        }
+        assert_eq!(*engine.answered.borrow(), [1, 1, 1]);
+        // The second connection serves the second attempts of all reads.
+        assert_eq!((engine.opened.get(), engine.in_flight.get()), (2, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_is_quick_is_sent_once() {
+        let engine = SlowEngine::new(|_| Duration::from_secs(1));
+        engine.read().await.expect("it answers within the timeout");
+        assert_eq!((engine.sent.get(), engine.opened.get()), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_connection_is_replaced_by_the_one_that_answers() {
+        let engine = SlowEngine::new(|number| if number == 2 { Duration::ZERO } else { TIMEOUT * 2 });
+        for _ in 0..3 {
+            engine.read().await.expect("the second connection answers");
+        }
+        // Only the first read was late.
+        assert_eq!((engine.sent.get(), engine.opened.get()), (4, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_third_connection_is_tried() {
+        let engine = SlowEngine::new(|number| if number == 3 { Duration::ZERO } else { TIMEOUT * 2 });
+        engine.read().await.expect("the third connection answers");
+        engine.read().await.expect("the third connection answers");
+        assert_eq!((engine.sent.get(), engine.opened.get()), (4, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_engine_gets_a_bounded_number_of_attempts() {
+        let engine = SlowEngine::new(|_| TIMEOUT * 2);
+        let failure = engine.read().await.expect_err("nothing answers");
+        assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
+        assert_eq!((engine.sent.get(), engine.max_in_flight.get()), (READ_ATTEMPTS, READ_ATTEMPTS));
+        assert_eq!(engine.in_flight.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_write_is_sent_once() {
+        let engine = SlowEngine::new(|_| Duration::from_secs(4));
+        engine.write().await.expect("it answers within the timeout");
+        let dead = SlowEngine::new(|_| TIMEOUT * 2);
+        let failure = dead.write().await.expect_err("nothing answers");
+        assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
+        assert_eq!((engine.sent.get(), dead.sent.get()), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_that_waited_too_long_is_not_sent() {
+        let engine = SlowEngine::new(|_| Duration::ZERO);
+        engine.write().await.expect("it connects");
+        let (read, write) = (attempts(Duration::ZERO), attempts(Duration::ZERO));
+        let read = read.read(&engine, async |connection| engine.request(connection).await).await;
+        let write = write.write(&engine, async |connection| engine.request(connection).await).await;
+        assert!(matches!(read, Err(EngineFailure::NotDone(_))), "{read:?}");
+        assert!(matches!(write, Err(EngineFailure::NotDone(_))), "{write:?}");
+        assert_eq!(engine.sent.get(), 1);
     }
 }

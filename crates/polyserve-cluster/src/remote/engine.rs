@@ -28,10 +28,12 @@ pub(crate) trait Engine: 'static {
     /// What tells one value of a key from another: a revision, or nothing if the bytes of the value do.
     type Version: Send + 'static;
 
-    /// Returns an open connection. A failure is never [`EngineFailure::Unknown`].
-    async fn connection(&self) -> Result<Self::Connection, EngineFailure>;
+    /// Returns an open connection. With `late`, it is another one, for an operation that `late` has not answered yet.
+    ///
+    /// A failure is never [`EngineFailure::Unknown`].
+    async fn connection(&self, late: Option<&Self::Connection>) -> Result<Self::Connection, EngineFailure>;
 
-    /// Learns that there was no answer over this connection in time. Later operations get another connection.
+    /// Replaces a connection that did not answer in time. Later operations get another one.
     fn suspect(&self, connection: &Self::Connection);
 
     async fn get(

@@ -1,6 +1,6 @@
 //! [`Renewed`]: a connection that is opened when it is first needed, and replaced when it is suspect.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,10 @@ const REST: Duration = Duration::from_millis(20);
 /// A connection that operations share. Operations over a connection that was replaced go on undisturbed.
 pub(crate) struct Renewed<C> {
     current: RefCell<Rc<Generation<C>>>,
+    /// The connection for operations that are late on the current one, and its successor.
+    spare: RefCell<Option<Rc<Generation<C>>>>,
+    /// The number of the next connection.
+    next: Cell<usize>,
     failed: RefCell<Option<(Instant, String)>>,
 }
 
@@ -32,22 +36,27 @@ impl<C: Clone> Renewed<C> {
     pub(crate) fn new() -> Self {
         Self {
             current: RefCell::new(Rc::new(Generation { number: 0, connection: OnceCell::new() })),
+            spare: RefCell::default(),
+            next: Cell::new(1),
             failed: RefCell::default(),
         }
     }
 
     /// Returns the connection. If there is none, one operation opens it and the others wait. `open` gets the number of
     /// the connection, so that each try can go to another node.
+    ///
+    /// With `late`, returns a connection that was made after `late`. The current one stays the one of other operations.
     pub(crate) async fn get(
         &self,
+        late: Option<&Held<C>>,
         open: impl AsyncFn(usize) -> Result<C, EngineFailure>,
     ) -> Result<Held<C>, EngineFailure> {
-        let current = Rc::clone(&self.current.borrow());
-        let number = current.number;
-        if let Some(connection) = current.connection.get() {
+        let generation = self.generation_after(late);
+        let number = generation.number;
+        if let Some(connection) = generation.connection.get() {
             return Ok(Held { number, connection: connection.clone() });
         }
-        let opened = current.connection.get_or_try_init(async || {
+        let opened = generation.connection.get_or_try_init(async || {
             if let Some((at, why)) = &*self.failed.borrow()
                 && at.elapsed() < REST
             {
@@ -67,15 +76,33 @@ impl<C: Clone> Renewed<C> {
         Ok(Held { number, connection })
     }
 
+    fn generation_after(&self, late: Option<&Held<C>>) -> Rc<Generation<C>> {
+        let current = self.current.borrow();
+        let Some(late) = late.filter(|late| current.number <= late.number) else { return Rc::clone(&current) };
+        let mut spare = self.spare.borrow_mut();
+        match &*spare {
+            Some(spare) if spare.number > late.number => Rc::clone(spare),
+            _ => Rc::clone(spare.insert(self.new_generation())),
+        }
+    }
+
+    fn new_generation(&self) -> Rc<Generation<C>> {
+        let number = self.next.get();
+        self.next.set(number.wrapping_add(1));
+        Rc::new(Generation { number, connection: OnceCell::new() })
+    }
+
     /// Replaces a connection, unless another operation has replaced it.
     pub(crate) fn suspect(&self, held: &Held<C>) {
         self.renew(held.number);
     }
 
     fn renew(&self, number: usize) {
-        let mut current = self.current.borrow_mut();
+        let (mut current, mut spare) = (self.current.borrow_mut(), self.spare.borrow_mut());
         if current.number == number {
-            *current = Rc::new(Generation { number: number.wrapping_add(1), connection: OnceCell::new() });
+            *current = spare.take().unwrap_or_else(|| self.new_generation());
+        } else if spare.as_ref().is_some_and(|spare| spare.number == number) {
+            *spare = None;
         }
     }
 }

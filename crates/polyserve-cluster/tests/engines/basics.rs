@@ -9,6 +9,8 @@ use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{Answer, Condition, Entity, Put, RepoError};
 use polyserve_engines::PATIENCE;
 use polyserve_engines::process::{free_port, wait_for};
+use polyserve_engines::redis::RedisNodes;
+use polyserve_engines::slow::SlowPort;
 
 use crate::Test;
 use crate::kind::{Connect as _, Engine, Kind, name_space};
@@ -31,6 +33,18 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             a_bad_url_is_an_error(kind);
             Ok(())
         }),
+        match kind {
+            // Its nodes tell clients their ports, so no port can stand between.
+            Kind::Redis => Test::own(kind, SLOW, move || {
+                let redis = RedisNodes::start()?;
+                a_slow_engine_is_waited_for(kind, &redis.urls(), || redis.hold(ANSWER_TIME));
+                Ok(())
+            }),
+            _ => Test::shared(kind, SLOW, move |urls| {
+                let (urls, port) = through_slow_port(urls);
+                a_slow_engine_is_waited_for(kind, &urls, || port.set_delay(ANSWER_TIME));
+            }),
+        },
         Test::own(kind, "outages_end", move || {
             let mut engine = kind.start()?;
             a_stopped_engine_is_unavailable(kind, &mut engine);
@@ -135,6 +149,44 @@ fn a_bad_url_is_an_error(kind: Kind) {
         assert!(!error.starts_with("cannot connect"), "{url:?} was not checked: {error}");
         println!("{error}");
     }
+}
+
+const SLOW: &str = "a_slow_engine_is_waited_for";
+
+/// Longer than a read has before its second attempt, and so short that two of them are within the timeout.
+const ANSWER_TIME: Duration = Duration::from_millis(3_200);
+
+/// Returns the URL of an engine's first node through a port that can be slow.
+fn through_slow_port(urls: &str) -> (String, SlowPort) {
+    let url = urls.split(',').next().expect("there is one");
+    let (before, rest) = url.split_once("127.0.0.1:").expect("engines listen there");
+    let (port, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let port = SlowPort::new(port.parse().expect("it is a port"));
+    (format!("{before}127.0.0.1:{}{path}", port.port()), port)
+}
+
+/// An engine that takes longer for each answer than a read waits for one connection is waited for. No thread is blocked.
+fn a_slow_engine_is_waited_for(kind: Kind, urls: &str, slow_down: impl FnOnce()) {
+    let limits = StoreLimits::default().timeout(Duration::from_secs(9)).connect_timeout(PATIENCE);
+    let store = kind.connect::<Entity>(urls, &name_space(), limits).expect("it connects");
+    let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
+    // PostgreSQL has some connections, which are opened when they are first needed.
+    for id in 1..9 {
+        assert_eq!(settled(store.put(Entity { id, ..before.clone() })).unwrap(), Put::Created);
+    }
+    slow_down();
+    let gets: Vec<_> = (1..9).map(|id| store.get(&id, &mut |_| ())).collect();
+    let (put, len) = (store.put(Entity::new(9, "new", 3.0)), store.len());
+    let conditional = store.put_if(after.clone(), &Condition::present());
+    // One thread calls them all, and the engine has not answered.
+    assert!(!gets.iter().any(Answer::is_now) && !put.is_now() && !len.is_now() && !conditional.is_now());
+    for get in gets {
+        settled(get).expect("the engine answers within the timeout");
+    }
+    assert_eq!(settled(put).expect("the engine answers within the timeout"), Put::Created);
+    settled(len).expect("the engine answers within the timeout");
+    let done = settled(conditional).expect("the engine answers within the timeout").done();
+    assert_eq!((done, store.fetch(&1).unwrap()), (Some(Put::Replaced), Some(after)));
 }
 
 /// An engine that stops answering is `Unavailable` after the timeout. It serves again once it goes on.

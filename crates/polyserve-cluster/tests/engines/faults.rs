@@ -22,19 +22,25 @@ use polyserve_engines::process::{output, program, wait_for};
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind, connect_redis, name_space};
+use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {
         Kind::Etcd => vec![
             Test::own(kind, "a_killed_leader_loses_no_write", a_killed_leader_loses_no_write),
             Test::own(kind, "a_stopped_leader_loses_no_write", a_stopped_leader_loses_no_write),
+            Test::own(kind, "a_user_needs_only_the_prefix", a_user_needs_only_the_prefix),
             Test::own(kind, CUT_OFF, a_leader_that_is_cut_off_loses_no_write),
         ],
         Kind::Redis => vec![
             Test::own(kind, "a_password_is_needed", a_password_is_needed),
-            Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_killed_master(0)),
-            Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_killed_master(1)),
+            Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
+            Test::own(kind, "slots_move_under_load", || slots_move_under_load(0)),
+            Test::own(kind, "slots_move_under_load_that_waits_for_replicas", || slots_move_under_load(1)),
+            Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_lost_master(0, kill)),
+            Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_lost_master(1, kill)),
+            Test::own(kind, "a_paused_master_loses_what_it_did_not_send", || a_lost_master(0, pause)),
+            Test::own(kind, "a_paused_master_loses_nothing_that_its_replica_has", || a_lost_master(1, pause)),
         ],
         Kind::Postgres => vec![Test::own(kind, "a_killed_server_loses_no_write", a_killed_server_loses_no_write)],
     }
@@ -57,15 +63,24 @@ fn limits() -> StoreLimits {
 fn recorded_through(kind: Kind, urls: &str, fault: impl FnOnce()) {
     let store: Arc<dyn EntityRepo> = kind.connect::<Entity>(urls, &name_space(), limits()).expect("it connects");
     let workload = RecordingWorkload { operations: 8_192, keys: 32, first_key: 1, seed: 3, conditions: false };
+    recorded(kind, &store, &workload, |_| fault());
+}
+
+fn recorded(
+    kind: Kind,
+    store: &Arc<dyn EntityRepo>,
+    workload: &RecordingWorkload,
+    fault: impl FnOnce(&RecordingControl),
+) {
     let control = RecordingControl::default();
     let start = Instant::now();
     let (recording, fault_at) = thread::scope(|scope| {
         // If the fault panics, the clients end too.
         let stop = OnDrop(|| control.stop());
-        let recording = scope.spawn(|| record_in_process(&store, &workload, CLIENTS, &control));
+        let recording = scope.spawn(|| record_in_process(store, workload, CLIENTS, &control));
         wait_for("a fourth of the load is done", || (control.done() >= workload.operations / 4).then_some(()));
         let fault_at = nanos(start);
-        fault();
+        fault(&control);
         std::mem::forget(stop);
         (recording.join().expect("the recording does not panic"), fault_at)
     });
@@ -183,6 +198,31 @@ fn cut_off_in_this_network() -> Result<(), Missing> {
     Ok(())
 }
 
+/// A user with rights for the store's prefix only: a store with the user serves, and one without is not constructed.
+fn a_user_needs_only_the_prefix() -> Result<(), Missing> {
+    let etcd = EtcdCluster::start()?;
+    for line in [
+        "user add root:admin",
+        "user grant-role root root",
+        "role add app",
+        "role grant-permission --prefix=true app readwrite polyserve/",
+        "user add app:secret",
+        "user grant-role app app",
+        "auth enable",
+    ] {
+        etcd.control(&line.split(' ').collect::<Vec<_>>());
+    }
+    let brief = limits().connect_timeout(Duration::from_secs(1));
+    connect_etcd(&etcd.urls(), None, brief.clone()).expect_err("it has no user");
+    connect_etcd(&etcd.urls(), Some(("app", "wrong")), brief).expect_err("the password is wrong");
+    let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), limits()).expect("it connects");
+    let entity = Entity::new(1, "first", 0.5);
+    store.put(entity.clone()).wait().expect("it is stored");
+    assert_eq!(store.fetch(&1).expect("it is read"), Some(entity));
+    assert_eq!(store.len().wait().expect("they are counted"), 1);
+    Ok(())
+}
+
 fn a_killed_server_loses_no_write() -> Result<(), Missing> {
     let mut postgres = PostgresServer::start()?;
     let url = postgres.url();
@@ -204,10 +244,66 @@ fn a_password_is_needed() -> Result<(), Missing> {
     Ok(())
 }
 
+/// Dropping a temporary store does not wait for each key.
+fn a_temporary_store_is_removed_in_batches() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let store = Kind::Redis.connect_temporary(&redis.urls()).expect("it connects");
+    let puts: Vec<_> = (0..4_000).map(|id| store.put(Entity::new(id, "temporary", 0.5))).collect();
+    puts.into_iter().for_each(|put| _ = put.wait().expect("it is stored"));
+    let before = redis.reads_of_masters();
+    drop(store);
+    let reads = redis.reads_of_masters() - before;
+    println!("redis_cluster: {reads} reads to remove 4,000 keys");
+    assert!(reads < 1_000, "{reads} reads for 4,000 keys");
+    assert_eq!(Kind::Redis.count_temporary(&redis.urls()), 0);
+    Ok(())
+}
+
 const PREFIX: &str = "failover:";
 
-/// Kills a master while entities are put. A lost write is one of that master. None is lost if its replica had it.
-fn a_killed_master(replicas: u32) -> Result<(), Missing> {
+/// Moves the slot of each key to another master while clients use the keys. They are answered with `ASK` and `MOVED`.
+fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
+    let workload = RecordingWorkload { operations: 40_000, keys: 32, first_key: 1, seed: 3, conditions: true };
+    let mut slots = BTreeMap::<u16, Vec<String>>::new();
+    for key in 1..=workload.keys {
+        let key = format!("{PREFIX}{key}");
+        slots.entry(redis.slot(&key)).or_default().push(key);
+    }
+    recorded(Kind::Redis, &store, &workload, |control| {
+        let mut moved = 0;
+        for (slot, keys) in slots.iter().cycle().take_while(|_| control.done() < workload.operations) {
+            redis.move_slot(*slot, keys, || {
+                let enough = (control.done() + 50).min(workload.operations);
+                wait_for("clients go on while a slot moves", || (control.done() >= enough).then_some(()));
+            });
+            moved += 1;
+        }
+        println!("redis_cluster: {moved} slots moved");
+        assert!(moved > 4, "{moved} slots moved under load");
+    });
+    Ok(())
+}
+
+/// A fault of a master. It calls its last argument, which waits until another node has taken over.
+type MasterFault = fn(&mut RedisNodes, usize, &dyn Fn(&RedisNodes));
+
+fn kill(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)) {
+    redis.node(master).kill();
+    taken_over(redis);
+}
+
+/// The master goes on after another node has taken over, and finds the requests that it got in the meantime.
+fn pause(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)) {
+    redis.node(master).stop();
+    taken_over(redis);
+    redis.node(master).resume();
+    wait_for("the old master is a replica", || redis.is_replica(master).then_some(()));
+}
+
+/// A master fails while entities are put. A lost write is one of that master. None is lost if its replica had it.
+fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Missing> {
     let mut redis = RedisNodes::start()?;
     let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
     let (master, slots) = redis.a_master();
@@ -232,14 +328,15 @@ fn a_killed_master(replicas: u32) -> Result<(), Missing> {
         let _over = OnDrop(|| over.store(true, Relaxed));
         (0..16).for_each(|_| _ = scope.spawn(put));
         wait_for("entities are put", || (count() >= 2_000).then_some(()));
-        redis.node(master).kill();
-        let killed_at = next.load(Relaxed);
-        let of_master = (killed_at + 16..).find(|id| is_lost_with_master(&redis, *id)).expect("ids do not end");
-        let entity = Entity::new(of_master, "after the failover", 0.5);
-        // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.
-        wait_for("a replica takes over", || match replicas {
-            0 => store.put(entity.clone()).wait().map(drop).ok(),
-            _ => store.fetch(&of_master).map(drop).ok(),
+        fault(&mut redis, master, &|redis| {
+            let failed_at = next.load(Relaxed);
+            let of_master = (failed_at + 16..).find(|id| is_lost_with_master(redis, *id)).expect("ids do not end");
+            let entity = Entity::new(of_master, "after the failover", 0.5);
+            // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.
+            wait_for("a replica takes over", || match replicas {
+                0 => store.put(entity.clone()).wait().map(drop).ok(),
+                _ => store.fetch(&of_master).map(drop).ok(),
+            });
         });
     });
     let mut lost = Vec::new();

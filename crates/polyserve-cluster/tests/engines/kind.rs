@@ -138,6 +138,25 @@ pub(crate) fn connect_redis(
     unreachable!("no test of a store runs without its feature")
 }
 
+/// Connects a store to an etcd cluster that has users, with the default prefix.
+#[allow(unused_variables, clippy::needless_pass_by_value, reason = "a build without the store does not use them")]
+pub(crate) fn connect_etcd(
+    urls: &str,
+    user: Option<(&str, &str)>,
+    limits: StoreLimits,
+) -> Result<Arc<dyn EntityRepo>, ConnectError> {
+    #[cfg(feature = "etcd")]
+    {
+        let mut options = polyserve_cluster::EtcdOptions::default().limits(limits);
+        if let Some((name, password)) = user {
+            options = options.user(name, password);
+        }
+        Ok(Arc::new(polyserve_cluster::Etcd::<polyserve_core::Entity>::connect(urls, options)?))
+    }
+    #[cfg(not(feature = "etcd"))]
+    unreachable!("no test of a store runs without its feature")
+}
+
 /// A name space that no other test of this run has.
 pub(crate) fn name_space() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
