@@ -41,6 +41,10 @@ impl Disk for SlowDisk {
         self.0.rename(from, to)
     }
 
+    fn link(&self, name: &str, second: &str) -> io::Result<()> {
+        self.0.link(name, second)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.0.remove(name)
     }
