@@ -96,9 +96,10 @@ impl<E: Identifiable> Etcd<E> {
     pub fn connect(urls: &str, options: EtcdOptions) -> Result<Self, ConnectError> {
         let urls = urls.split(',').map(|url| checked(url.trim())).collect::<Result<Vec<_>, _>>()?;
         let EtcdOptions { prefix, user, limits } = options;
-        let patience = limits.timeout / 3;
+        // After one member did not answer, there is time for another one.
+        let patience = limits.timeout / 2;
         let mut settings = ConnectOptions::new()
-            .with_connect_timeout(patience)
+            .with_connect_timeout(limits.timeout / 3)
             // etcd closes a connection that is probed more often than each 5 seconds.
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
             // A member without a leader rejects requests. It would hold them until it has a leader again.

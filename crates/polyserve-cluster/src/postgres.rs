@@ -186,6 +186,10 @@ struct Pool {
 /// A connection with its statements.
 struct PreparedClient {
     client: Client,
+    statements: Statements,
+}
+
+struct Statements {
     get: Statement,
     put: Statement,
     remove: Statement,
@@ -193,6 +197,25 @@ struct PreparedClient {
     put_over: Statement,
     remove_seen: Statement,
     len: Statement,
+}
+
+impl Statements {
+    /// Prepares all statements in one round trip.
+    async fn prepare(client: &Client, table: &str) -> Result<Self, Error> {
+        let prepare = async |sql: String| client.prepare(&sql).await;
+        let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
+        let (get, put, remove, create, put_over, remove_seen, len) = tokio::try_join!(
+            prepare(format!("SELECT value FROM {table} WHERE id = $1")),
+            // A row that was replaced has the replacing transaction in `xmax`.
+            prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}")),
+            prepare(format!("DELETE FROM {table} WHERE id = $1")),
+            prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) ON CONFLICT DO NOTHING")),
+            prepare(format!("UPDATE {table} SET value = $3 WHERE id = $1 AND value = $2")),
+            prepare(format!("DELETE FROM {table} WHERE id = $1 AND value = $2")),
+            prepare(format!("SELECT count(*) FROM {table}")),
+        )?;
+        Ok(Self { get, put, remove, create, put_over, remove_seen, len })
+    }
 }
 
 impl Pool {
@@ -207,28 +230,21 @@ impl Pool {
         self.prepared(client).await.map(Rc::new).map_err(not_open)
     }
 
+    /// Makes a session ready in one round trip if the table exists.
     async fn prepared(&self, client: Client) -> Result<PreparedClient, Error> {
-        let table = &self.table;
         // A statement that waits for a lock must not hold its connection longer than anything waits for it.
-        client.batch_execute(&format!("SET statement_timeout = {}", self.timeout.as_millis().max(1))).await?;
-        let exists: bool = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[table]).await?.try_get(0)?;
-        if !exists {
-            let columns = r#"(id text COLLATE "C" PRIMARY KEY, value text NOT NULL)"#;
-            client.batch_execute(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await?;
-        }
-        let prepare = async |sql: String| client.prepare(&sql).await;
-        let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
-        Ok(PreparedClient {
-            get: prepare(format!("SELECT value FROM {table} WHERE id = $1")).await?,
-            // A row that was replaced has the replacing transaction in `xmax`.
-            put: prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}")).await?,
-            remove: prepare(format!("DELETE FROM {table} WHERE id = $1")).await?,
-            create: prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) ON CONFLICT DO NOTHING")).await?,
-            put_over: prepare(format!("UPDATE {table} SET value = $3 WHERE id = $1 AND value = $2")).await?,
-            remove_seen: prepare(format!("DELETE FROM {table} WHERE id = $1 AND value = $2")).await?,
-            len: prepare(format!("SELECT count(*) FROM {table}")).await?,
-            client,
-        })
+        let set = format!("SET statement_timeout = {}", self.timeout.as_millis().max(1));
+        let (set, prepared) = tokio::join!(client.batch_execute(&set), Statements::prepare(&client, &self.table));
+        set?;
+        let statements = match prepared {
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
+                let columns = r#"(id text COLLATE "C" PRIMARY KEY, value text NOT NULL)"#;
+                client.batch_execute(&format!("CREATE TABLE IF NOT EXISTS {} {columns}", self.table)).await?;
+                Statements::prepare(&client, &self.table).await?
+            }
+            prepared => prepared?,
+        };
+        Ok(PreparedClient { client, statements })
     }
 
     /// The failure of a statement. A session that is closed, fails, or is on a standby, is left.
@@ -345,13 +361,13 @@ impl Engine for Pool {
     }
 
     async fn get(&self, turn: &PoolTurn, id: &str) -> Result<Option<Stored<()>>, EngineFailure> {
-        let row = self.rows(turn, &turn.session().get, &[&escaped(id)]).await?;
+        let row = self.rows(turn, &turn.session().statements.get, &[&escaped(id)]).await?;
         let value = row.map(|row| row.try_get::<_, String>(0)).transpose().map_err(|error| self.failed(turn, error))?;
         Ok(value.map(|value| Stored { value: value.into_bytes(), version: () }))
     }
 
     async fn put(&self, turn: &PoolTurn, id: &str, value: &[u8]) -> Result<Put, EngineFailure> {
-        let row = self.rows(turn, &turn.session().put, &[&escaped(id), &text(value)?]).await?;
+        let row = self.rows(turn, &turn.session().statements.put, &[&escaped(id), &text(value)?]).await?;
         let row =
             row.ok_or_else(|| EngineFailure::Rejected("a rule or trigger of the table dropped the row".into()))?;
         let created = row.try_get(0).map_err(|error| self.failed(turn, error))?;
@@ -359,7 +375,7 @@ impl Engine for Pool {
     }
 
     async fn remove(&self, turn: &PoolTurn, id: &str) -> Result<Removed, EngineFailure> {
-        let removed = self.execute(turn, &turn.session().remove, &[&escaped(id)]).await?;
+        let removed = self.execute(turn, &turn.session().statements.remove, &[&escaped(id)]).await?;
         Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
     }
 
@@ -372,19 +388,19 @@ impl Engine for Pool {
     ) -> Result<bool, EngineFailure> {
         let (id, value, session) = (escaped(id), text(value)?, turn.session());
         let changed = match seen {
-            None => self.execute(turn, &session.create, &[&id, &value]).await?,
-            Some(seen) => self.execute(turn, &session.put_over, &[&id, &text(&seen.value)?, &value]).await?,
+            None => self.execute(turn, &session.statements.create, &[&id, &value]).await?,
+            Some(seen) => self.execute(turn, &session.statements.put_over, &[&id, &text(&seen.value)?, &value]).await?,
         };
         Ok(changed > 0)
     }
 
     async fn remove_seen(&self, turn: &PoolTurn, id: &str, seen: &Stored<()>) -> Result<bool, EngineFailure> {
         let values: [&(dyn ToSql + Sync); 2] = [&escaped(id), &text(&seen.value)?];
-        Ok(self.execute(turn, &turn.session().remove_seen, &values).await? > 0)
+        Ok(self.execute(turn, &turn.session().statements.remove_seen, &values).await? > 0)
     }
 
     async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {
-        let row = self.rows(turn, &turn.session().len, &[]).await?;
+        let row = self.rows(turn, &turn.session().statements.len, &[]).await?;
         let count: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| self.failed(turn, error))?;
         Ok(count.unwrap_or(0).unsigned_abs())
     }

@@ -16,7 +16,7 @@ use crate::Test;
 use crate::kind::{Connect as _, Engine, Kind, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
-    vec![
+    let mut tests = vec![
         Test::shared(kind, "too_many_operations_are_overload", move |urls| {
             too_many_operations_are_overload(kind, urls);
         }),
@@ -51,7 +51,12 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             an_ended_engine_comes_back(kind, &mut engine);
             Ok(())
         }),
-    ]
+    ];
+    if kind != Kind::Redis {
+        let run = move |urls: &str| a_slow_engine_is_connected(kind, urls);
+        tests.push(Test::shared(kind, "a_slow_engine_is_connected", run));
+    }
+    tests
 }
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
@@ -187,6 +192,21 @@ fn a_slow_engine_is_waited_for(kind: Kind, urls: &str, slow_down: impl FnOnce())
     settled(len).expect("the engine answers within the timeout");
     let done = settled(conditional).expect("the engine answers within the timeout").done();
     assert_eq!((done, store.fetch(&1).unwrap()), (Some(Put::Replaced), Some(after)));
+}
+
+/// An engine that takes longer for each answer than a read waits for one connection is connected within the timeout.
+fn a_slow_engine_is_connected(kind: Kind, urls: &str) {
+    let (urls, port) = through_slow_port(urls);
+    let timeout = Duration::from_secs(9);
+    let limits = StoreLimits::default().timeout(timeout).connect_timeout(timeout + ANSWER_TIME);
+    let name_space = name_space();
+    let store = kind.connect::<Entity>(&urls, &name_space, limits.clone()).expect("it connects");
+    assert_eq!(settled(store.put(Entity::new(1, "first", 0.5))).unwrap(), Put::Created);
+    port.set_delay(ANSWER_TIME);
+    let late = kind.connect::<Entity>(&urls, &name_space, limits).expect("it connects");
+    // PostgreSQL has four connections, and one of them is open.
+    let gets: Vec<_> = (0..4).map(|_| late.get(&1, &mut |_| ())).collect();
+    assert!(gets.into_iter().any(|get| settled(get).is_ok()), "no get was answered");
 }
 
 /// An engine that stops answering is `Unavailable` after the timeout. It serves again once it goes on.
