@@ -14,21 +14,7 @@ struct Account {
     name: String,
     balance: i64,
 }
-
-impl Identifiable for Account {
-    type Id = String;
-    type View<'a> = &'a Self;
-
-    fn id(&self) -> &String {
-        &self.name
-    }
-    fn view(&self) -> &Self {
-        self
-    }
-    fn from_view(view: &Self) -> Self {
-        view.clone()
-    }
-}
+identifiable!(Account, name: String);
 
 fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;

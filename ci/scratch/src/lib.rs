@@ -9,15 +9,7 @@ pub struct Account {
     pub name: String,
     pub balance: u64,
 }
-
-#[rustfmt::skip]
-impl Identifiable for Account {
-    type Id = String;
-    type View<'a> = &'a Self;
-    fn id(&self) -> &String { &self.name }
-    fn view(&self) -> &Self { self }
-    fn from_view(view: &Self) -> Self { view.clone() }
-}
+identifiable!(Account, name: String);
 
 #[derive(Debug, Default)]
 pub struct Tree<E: Identifiable>(Mutex<BTreeMap<E::Id, E>>);

@@ -118,6 +118,41 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     }
 }
 
+/// Implements [`Identifiable`] for a type with a field that is its id: a repo shows the value itself.
+///
+/// ```
+/// use polyserve_core::{Identifiable, identifiable};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
+/// struct Account {
+///     name: String,
+///     balance: i64,
+/// }
+/// identifiable!(Account, name: String);
+///
+/// assert_eq!(Account { name: "first".into(), balance: 7 }.id(), "first");
+/// ```
+#[macro_export]
+macro_rules! identifiable {
+    ($entity:ty, $field:ident: $id:ty) => {
+        impl $crate::Identifiable for $entity {
+            type Id = $id;
+            type View<'a> = &'a Self;
+
+            fn id(&self) -> &$id {
+                &self.$field
+            }
+            fn view(&self) -> &Self {
+                self
+            }
+            fn from_view(view: &Self) -> Self {
+                ::std::clone::Clone::clone(view)
+            }
+        }
+    };
+}
+
 /// The published entity: the default of every repo and service.
 ///
 /// ```

@@ -117,7 +117,7 @@ pub use polyserve_core::{
     ServerExt, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{
-    answer, condition, config, entity, executor, net, repo, server, service, serving, shutdown, timer,
+    answer, condition, config, entity, executor, identifiable, net, repo, server, service, serving, shutdown, timer,
 };
 #[cfg(feature = "signals")]
 pub use signals::ServeUntilSignal;

@@ -17,6 +17,7 @@ pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
     Answer, Condition, Conditional, Connections, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable,
     Job, Lookup, Put, Rejected, Removed, Reply, RepoError, Running, Server, ServerConfig, ServerExt, Service, Status,
+    identifiable,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;
