@@ -82,7 +82,8 @@ whole() {
     step ci/models.sh short
     step cargo test --workspace --no-run
     step ci/registry.sh
-    RUST_TEST_THREADS=$threads step cargo test --workspace --no-fail-fast
+    # polyserve-cluster is tested with its engines.
+    RUST_TEST_THREADS=$threads step cargo test --workspace --exclude polyserve-cluster --no-fail-fast
     step engines
 }
 
