@@ -24,7 +24,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::{Failure, median};
 
 /// In each round every contestant runs once, in turn.
-const ROUNDS: u64 = 7;
+const ROUNDS: u64 = 5;
 const SLICE: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 256;
 const KEYS: u64 = 1_000;
