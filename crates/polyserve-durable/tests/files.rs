@@ -1,8 +1,9 @@
 //! What a store does to the files of its directory and of its backups.
 
+mod common;
+
 use std::fs;
-use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 
@@ -11,30 +12,7 @@ use polyserve_core::{Entity, EntityRepo};
 use polyserve_durable::{Durable, DurableOptions, maintenance};
 use polyserve_memory::Sharded;
 
-/// A new directory that is removed at the end.
-struct TestDir(PathBuf);
-
-impl TestDir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("polyserve-files-{}-{name}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Deref for TestDir {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TestDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use common::TestDir;
 
 fn open(directory: &Path) -> Durable<Sharded> {
     Durable::open(directory, Sharded::new()).unwrap()

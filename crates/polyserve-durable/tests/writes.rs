@@ -1,11 +1,10 @@
 //! Writes over repos in memory and entity types that misbehave, and the limits of the queue.
 
+mod common;
+
 use std::fmt;
-use std::fs;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
-use std::ops::Deref;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -19,30 +18,7 @@ use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::{Actor, StdMutex};
 use serde::{Deserialize, Serialize};
 
-/// A new directory that is removed at the end.
-struct TestDir(PathBuf);
-
-impl TestDir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("polyserve-writes-{}-{name}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Deref for TestDir {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TestDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use common::TestDir;
 
 /// A repo that rejects writes as overloaded, and holds back the gets of the log's thread.
 #[derive(Debug, Default)]
