@@ -94,7 +94,7 @@ impl Step<'_> {
         }
     }
 
-    /// Where a billion entities fit.
+    /// Returns what a billion entities need.
     fn billion(&self) -> String {
         let bytes = self.get.bytes_per_entity * 1e9;
         match self.get.repo.as_str() {
