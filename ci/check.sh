@@ -5,6 +5,11 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 . ci/step.sh
 
+scripts_parse() {
+    local script
+    for script in .ci/run ci/*.sh; do bash -n "$script"; done
+}
+step scripts_parse
 step cargo fmt --all --check
 # The rest of that package takes minutes: ci/peers.sh.
 step cargo fmt --check --manifest-path benches/peers/rust/Cargo.toml

@@ -22,8 +22,6 @@ verdicts() {
             { echo "docs/results has a record of $name, and no page has its verdicts" >&2; return 1; }
     done
 }
-    done
-}
 
 # The tools of the steps below, in one go. A step whose tool is missing says that it did not run: `ab` in ci/ab.sh, a browser in
 # ci/browser.sh, strace in the tests that count system calls. The engines are required.
