@@ -123,7 +123,8 @@ impl<E: Identifiable> RedisCluster<E> {
                 |error| ConnectError::caused(format!("the Redis URL number {number} is invalid; {example}"), error);
             nodes.push(node.map_err(invalid)?);
         }
-        // The store bounds the time of each attempt itself, and decides what is sent again.
+        // The store bounds the time of each attempt itself, and decides what is sent again. So the client has no response
+        // timeout: that would be two more timers for each request.
         let patience = limits.timeout / 3;
         let has_password = nodes.iter().any(|node| node.redis_settings().password().is_some());
         let mut client = ClusterClientBuilder::new(nodes);
@@ -133,7 +134,6 @@ impl<E: Identifiable> RedisCluster<E> {
         let client = client
             .retries(0)
             .connection_timeout(patience / 2)
-            .response_timeout(limits.timeout.saturating_mul(2))
             .build()
             .map_err(|error| ConnectError::caused("the Redis URLs do not describe a cluster", error))?;
         let open = move || Cluster { client, replicas, patience, current: Renewed::new() };
@@ -177,16 +177,16 @@ impl Cluster {
         &self,
         connection: &Held<ClusterConnection>,
         key: &str,
-        command: Cmd,
+        command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let mut nodes = connection.connection.clone();
-        let answer = nodes.route_command(command.clone(), RoutingInfo::SingleNode(to_master)).await;
+        let answer = nodes.route_command(command(), RoutingInfo::SingleNode(to_master)).await;
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                let asking = [cmd("ASKING"), command];
+                let asking = [cmd("ASKING"), command()];
                 let node = asked_node(&error).ok_or_else(|| sorted(error))?;
-                succeeded(pipelined(nodes, &asking, node).await?.pop())?
+                succeeded(Box::pin(pipelined(nodes, &asking, node)).await?.pop())?
             }
             answer => answer.map_err(sorted)?,
         };
@@ -198,7 +198,7 @@ impl Cluster {
         &self,
         connection: &Held<ClusterConnection>,
         key: &str,
-        command: Cmd,
+        command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
         if self.replicas == 0 {
             return self.ask(connection, key, command).await;
@@ -208,7 +208,7 @@ impl Cluster {
         // Both over one connection: `WAIT` is for the writes of its own connection.
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let nodes = connection.connection.clone();
-        let both = [command, wait];
+        let both = [command(), wait];
         let answers = match pipelined(nodes.clone(), &both, to_master).await {
             Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
                 // A node forgets `ASKING` after one command: the one that follows.
@@ -311,19 +311,22 @@ impl Engine for Cluster {
     }
 
     async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {
-        let value: Option<Vec<u8>> = self.ask(connection, key, Cmd::get(key)).await?;
+        let value: Option<Vec<u8>> = self.ask(connection, key, || Cmd::get(key)).await?;
         Ok(value.map(|value| Stored { value, version: () }))
     }
 
     async fn put(&self, connection: &Held<ClusterConnection>, key: &str, value: &[u8]) -> Result<Put, EngineFailure> {
-        let mut set = Cmd::set(key, value);
-        set.arg("GET");
+        let set = || {
+            let mut set = Cmd::set(key, value);
+            set.arg("GET");
+            set
+        };
         let replaced: Value = self.write(connection, key, set).await?;
         Ok(if replaced == Value::Nil { Put::Created } else { Put::Replaced })
     }
 
     async fn remove(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Removed, EngineFailure> {
-        let removed: u64 = self.write(connection, key, Cmd::del(key)).await?;
+        let removed: u64 = self.write(connection, key, || Cmd::del(key)).await?;
         Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
     }
 
@@ -335,10 +338,13 @@ impl Engine for Cluster {
         value: &[u8],
     ) -> Result<bool, EngineFailure> {
         let Some(seen) = seen else {
-            return self.write(connection, key, Cmd::set_nx(key, value)).await;
+            return self.write(connection, key, || Cmd::set_nx(key, value)).await;
         };
-        let mut script = cmd("EVAL");
-        script.arg(PUT_OVER).arg(1).arg(key).arg(&seen.value).arg(value);
+        let script = || {
+            let mut script = cmd("EVAL");
+            script.arg(PUT_OVER).arg(1).arg(key).arg(&seen.value).arg(value);
+            script
+        };
         self.write(connection, key, script).await
     }
 
@@ -348,8 +354,11 @@ impl Engine for Cluster {
         key: &str,
         seen: &Stored<()>,
     ) -> Result<bool, EngineFailure> {
-        let mut script = cmd("EVAL");
-        script.arg(REMOVE_SEEN).arg(1).arg(key).arg(&seen.value);
+        let script = || {
+            let mut script = cmd("EVAL");
+            script.arg(REMOVE_SEEN).arg(1).arg(key).arg(&seen.value);
+            script
+        };
         self.write(connection, key, script).await
     }
 

@@ -12,7 +12,7 @@
 //! timeout.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Attempts {
         let mut pause = FIRST_PAUSE;
         loop {
             let answer = match self.connection(engine, None).await {
-                Ok(connection) => self.by_deadline(engine, &connection, attempt(&connection)).await,
+                Ok(connection) => self.by_deadline(engine, &connection, pin!(attempt(&connection))).await,
                 Err(failure) => Err(failure),
             };
             match answer {
@@ -108,7 +108,7 @@ impl Attempts {
         }
     }
 
-    /// Makes one attempt of a read. If it is late, starts others and returns the first answer.
+    /// Makes one attempt of a read, and others if it is late.
     async fn read_from<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
         &self,
         engine: &N,
@@ -116,16 +116,29 @@ impl Attempts {
         connection: &N::Connection,
         max: u32,
     ) -> Result<T, EngineFailure> {
-        let mut first = pin!(self.by_deadline(engine, connection, attempt(connection)));
-        if max <= 1 {
-            return first.await;
+        let mut first = pin!(attempt(connection));
+        if max > 1 {
+            let late = Instant::now() + self.timeout / READ_ATTEMPTS;
+            match timeout_at(late, first.as_mut()).await {
+                Ok(answer) => return answer,
+                // Boxed, so that a read that is quick is a small task. A future cannot contain its own type either.
+                Err(_) => return Box::pin(self.read_with_others(engine, attempt, connection, first, max - 1)).await,
+            }
         }
-        let late = Instant::now() + self.timeout / READ_ATTEMPTS;
-        if let Ok(answer) = timeout_at(late, first.as_mut()).await {
-            return answer;
-        }
-        // A future cannot contain its own type.
-        let mut others = Box::pin(self.read_over(engine, attempt, Some(connection), max - 1));
+        self.by_deadline(engine, connection, first).await
+    }
+
+    /// Starts other attempts of a read next to `first`, which is late. Returns the first answer.
+    async fn read_with_others<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
+        &self,
+        engine: &N,
+        attempt: &A,
+        connection: &N::Connection,
+        first: Pin<&mut impl Future<Output = Result<T, EngineFailure>>>,
+        max: u32,
+    ) -> Result<T, EngineFailure> {
+        let mut first = pin!(self.by_deadline(engine, connection, first));
+        let mut others = pin!(self.read_over(engine, attempt, Some(connection), max));
         let (mut first_failure, mut others_failure) = (None, None);
         poll_fn(|context| {
             if first_failure.is_none()
@@ -183,7 +196,7 @@ impl Attempts {
         &self,
         engine: &N,
         connection: &N::Connection,
-        attempt: impl Future<Output = Result<T, EngineFailure>>,
+        attempt: Pin<&mut impl Future<Output = Result<T, EngineFailure>>>,
     ) -> Result<T, EngineFailure> {
         timeout_at(self.deadline, attempt).await.unwrap_or_else(|_| {
             engine.suspect(connection);

@@ -1,23 +1,23 @@
 //! [`IoThread`]: the thread that owns the engine's connections, and the bounded queue to it.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::ready;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use polyserve_core::panics::isolate;
 use polyserve_core::{Answer, RepoError, promise};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::spawn_local;
 
 use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 
 /// An operation. It starts a task on the I/O thread. The task holds the permit until it ends.
-type IoJob<N> = Box<dyn FnOnce(Rc<N>, OwnedSemaphorePermit) + Send>;
+type IoJob<N> = Box<dyn FnOnce(Rc<N>, Permit) + Send>;
 
 /// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
 pub(crate) struct IoThread<N> {
@@ -87,10 +87,36 @@ impl<N: 'static> IoThread<N> {
 
 /// Starts a task for each job while fewer than the max number are in flight.
 async fn serve<N>(engine: Rc<N>, mut queue: Drained<N>, max_in_flight: usize) {
-    let free = Arc::new(Semaphore::new(max_in_flight));
-    while let Ok(permit) = Arc::clone(&free).acquire_owned().await {
-        let Some(job) = queue.0.recv().await else { break };
-        job(Rc::clone(&engine), permit);
+    let in_flight = Rc::new(InFlight::default());
+    while let Some(job) = queue.0.recv().await {
+        job(Rc::clone(&engine), Permit::new(&in_flight));
+        while in_flight.count.get() >= max_in_flight {
+            in_flight.ended.notified().await;
+        }
+    }
+}
+
+/// The number of operations in flight.
+#[derive(Default)]
+struct InFlight {
+    count: Cell<usize>,
+    ended: Notify,
+}
+
+/// Counts an operation as in flight until it is dropped.
+struct Permit(Rc<InFlight>);
+
+impl Permit {
+    fn new(in_flight: &Rc<InFlight>) -> Self {
+        in_flight.count.set(in_flight.count.get() + 1);
+        Self(Rc::clone(in_flight))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.count.set(self.0.count.get() - 1);
+        self.0.ended.notify_one();
     }
 }
 

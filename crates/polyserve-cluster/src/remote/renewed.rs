@@ -56,7 +56,8 @@ impl<C: Clone> Renewed<C> {
         if let Some(connection) = generation.connection.get() {
             return Ok(Held { number, connection: connection.clone() });
         }
-        let opened = generation.connection.get_or_try_init(async || {
+        // Boxed, so that an operation over an open connection is a small task.
+        let opened = Box::pin(generation.connection.get_or_try_init(async || {
             if let Some((at, why)) = &*self.failed.borrow()
                 && at.elapsed() < REST
             {
@@ -71,7 +72,7 @@ impl<C: Clone> Renewed<C> {
                 self.renew(number);
             }
             opened
-        });
+        }));
         let connection = opened.await?.clone();
         Ok(Held { number, connection })
     }
