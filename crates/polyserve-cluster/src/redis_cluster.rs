@@ -13,7 +13,8 @@
 //!   `replicas`, each write is followed by a `WAIT`, and a node serves the next request of the connection only after
 //!   it. So writes to a master take turns, each of about a round trip to a replica.
 //! * `MOVED` and `ASK` are followed. A request that the cluster refused, because a slot moves or has no master yet, is
-//!   repeated until its deadline. If a node does not answer, the cluster's layout is read anew.
+//!   repeated until its deadline. If a node does not answer, or is cut off from the others, the cluster's layout is read
+//!   anew.
 //! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each.
 //!
 //! Source: the [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
@@ -30,7 +31,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 
-use crate::error::{ConnectError, EngineFailure};
+use crate::error::{ConnectError, EngineFailure, Source};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
@@ -308,6 +309,15 @@ impl Engine for Cluster {
 
     fn suspect(&self, connection: &Held<ClusterConnection>) {
         self.current.suspect(connection);
+    }
+
+    /// A master that is cut off from the cluster refuses all requests, and tells nothing of its successor. A new connection
+    /// asks some node for the layout.
+    fn refused(&self, connection: &Held<ClusterConnection>, why: &Source) {
+        let kind = why.downcast_ref().map(RedisError::kind);
+        if kind == Some(ErrorKind::Server(ServerErrorKind::ClusterDown)) {
+            self.current.refused(connection);
+        }
     }
 
     async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {

@@ -52,6 +52,11 @@ impl PostgresServer {
         Ok(started)
     }
 
+    /// Returns the port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Ends the server and all its children at once.
     ///
     /// # Panics

@@ -28,8 +28,8 @@ struct RedisMaster {
     slots: Vec<(u16, u16)>,
 }
 
-/// Three masters and three replicas.
-const NODES: usize = 6;
+/// The number of nodes: three masters and three replicas.
+pub const NODES: usize = 6;
 
 impl RedisNodes {
     /// Starts the nodes, and waits until all serve as a cluster.
@@ -45,11 +45,11 @@ impl RedisNodes {
         let (server, cli): (PathBuf, PathBuf) = (program("redis-server")?, program("redis-cli")?);
         let folder = Folder::new("redis");
         let buses: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
-        let run = |bus: &u16| {
+        let run = |(number, bus): (usize, &u16)| {
             let port = free_port();
-            (port, run(&server, &folder, port, *bus))
+            (port, run(&server, &folder, number, port, *bus))
         };
-        let mut nodes: Vec<(u16, Process)> = buses.iter().map(run).collect();
+        let mut nodes: Vec<(u16, Process)> = buses.iter().enumerate().map(run).collect();
         for (port, process) in &mut nodes {
             wait_for("redis-server listens", || {
                 process.assert_runs();
@@ -70,8 +70,8 @@ impl RedisNodes {
     ///
     /// Panics if the engine does not start.
     pub fn restart(&mut self) {
-        for ((port, process), bus) in self.nodes.iter_mut().zip(&self.buses) {
-            *process = run(&self.server, &self.folder, *port, *bus);
+        for (number, ((port, process), bus)) in self.nodes.iter_mut().zip(&self.buses).enumerate() {
+            *process = run(&self.server, &self.folder, number, *port, *bus);
         }
         self.wait_until_whole();
     }
@@ -208,19 +208,37 @@ impl RedisNodes {
         }
     }
 
+    /// Returns the ports of a node: for clients, and of the cluster bus.
+    pub fn ports(&self, number: usize) -> [u16; 2] {
+        [self.nodes[number].0, self.buses[number]]
+    }
+
+    /// Returns the number of masters, also of those that another node has replaced and that do not know it.
+    pub fn count_masters(&self) -> usize {
+        self.masters().len()
+    }
+
     /// Returns the process of a node.
     pub fn node(&mut self, number: usize) -> &mut Process {
         &mut self.nodes[number].1
     }
 }
 
-fn run(server: &Path, folder: &Folder, port: u16, bus: u16) -> Process {
+/// Returns the address of the connections that a node opens to other nodes.
+pub fn source_address(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, 11 + number as u8)
+}
+
+fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16) -> Process {
     let (log, data) = (folder.path().join(format!("{port}.log")), folder.path().join(port.to_string()));
     std::fs::create_dir_all(&data).expect("a directory can be made");
     let (port, bus, data) = (port.to_string(), bus.to_string(), data.to_str().expect("the path is UTF-8"));
+    let source = source_address(number).to_string();
     #[rustfmt::skip]
     let args = [
         "--port", &port, "--cluster-port", &bus, "--bind", "127.0.0.1", "--dir", data,
+        // Protected mode takes the other loopback addresses for foreign ones.
+        "--bind-source-addr", &source, "--cluster-announce-ip", "127.0.0.1", "--protected-mode", "no",
         "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--save", "", "--appendonly", "no",
         // A replica that was just stopped may take over too.
         "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",

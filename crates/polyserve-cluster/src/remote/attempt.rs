@@ -9,7 +9,7 @@
 //! also answer `Replaced` for the entity that it created itself.
 //!
 //! A connection is suspect if another connection answers the same read first, or if it does not answer within the whole
-//! timeout.
+//! timeout. An engine may also replace one that leads to a node without a cluster.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -120,7 +120,7 @@ impl Attempts {
         if max > 1 {
             let late = Instant::now() + self.timeout / READ_ATTEMPTS;
             match timeout_at(late, first.as_mut()).await {
-                Ok(answer) => return answer,
+                Ok(answer) => return shown_to(engine, connection, answer),
                 // Boxed, so that a read that is quick is a small task. A future cannot contain its own type either.
                 Err(_) => return Box::pin(self.read_with_others(engine, attempt, connection, first, max - 1)).await,
             }
@@ -198,10 +198,13 @@ impl Attempts {
         connection: &N::Connection,
         attempt: Pin<&mut impl Future<Output = Result<T, EngineFailure>>>,
     ) -> Result<T, EngineFailure> {
-        timeout_at(self.deadline, attempt).await.unwrap_or_else(|_| {
-            engine.suspect(connection);
-            Err(EngineFailure::Unknown(self.missed("no answer")))
-        })
+        match timeout_at(self.deadline, attempt).await {
+            Ok(answer) => shown_to(engine, connection, answer),
+            Err(_) => {
+                engine.suspect(connection);
+                Err(EngineFailure::Unknown(self.missed("no answer")))
+            }
+        }
     }
 
     /// Pauses after a failure. Returns the failure if there is no time for another attempt.
@@ -218,6 +221,18 @@ impl Attempts {
     fn missed(&self, what: &str) -> Source {
         format!("{what} in time; the timeout is {:?}", self.timeout).into()
     }
+}
+
+/// Returns an answer. The engine sees first why an operation was not done.
+fn shown_to<N: Engine, T>(
+    engine: &N,
+    connection: &N::Connection,
+    answer: Result<T, EngineFailure>,
+) -> Result<T, EngineFailure> {
+    if let Err(EngineFailure::NotDone(why)) = &answer {
+        engine.refused(connection, why);
+    }
+    answer
 }
 
 #[cfg(test)]

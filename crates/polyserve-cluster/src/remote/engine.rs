@@ -2,7 +2,7 @@
 
 use polyserve_core::{Put, Removed};
 
-use crate::error::EngineFailure;
+use crate::error::{EngineFailure, Source};
 
 /// A stored value.
 #[derive(Debug)]
@@ -35,6 +35,9 @@ pub(crate) trait Engine: 'static {
 
     /// Replaces a connection that did not answer in time. Later operations get another one.
     fn suspect(&self, connection: &Self::Connection);
+
+    /// Looks at why the engine has not done an operation. Another connection may lead to a node that can.
+    fn refused(&self, _connection: &Self::Connection, _why: &Source) {}
 
     async fn get(
         &self,

@@ -11,6 +11,9 @@ use crate::error::EngineFailure;
 /// After a connection could not be opened, operations fail for this time without a try of their own.
 const REST: Duration = Duration::from_millis(20);
 
+/// A connection is not replaced before this age, if it is refused requests: the whole engine may be down.
+const MIN_AGE: Duration = Duration::from_millis(500);
+
 /// A connection that operations share. Operations over a connection that was replaced go on undisturbed.
 pub(crate) struct Renewed<C> {
     current: RefCell<Rc<Generation<C>>>,
@@ -23,7 +26,14 @@ pub(crate) struct Renewed<C> {
 
 struct Generation<C> {
     number: usize,
+    made: Instant,
     connection: OnceCell<C>,
+}
+
+impl<C> Generation<C> {
+    fn new(number: usize) -> Self {
+        Self { number, made: Instant::now(), connection: OnceCell::new() }
+    }
 }
 
 /// A connection, and the number of connections that came before it.
@@ -35,7 +45,7 @@ pub(crate) struct Held<C> {
 impl<C: Clone> Renewed<C> {
     pub(crate) fn new() -> Self {
         Self {
-            current: RefCell::new(Rc::new(Generation { number: 0, connection: OnceCell::new() })),
+            current: RefCell::new(Rc::new(Generation::new(0))),
             spare: RefCell::default(),
             next: Cell::new(1),
             failed: RefCell::default(),
@@ -90,12 +100,24 @@ impl<C: Clone> Renewed<C> {
     fn new_generation(&self) -> Rc<Generation<C>> {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
-        Rc::new(Generation { number, connection: OnceCell::new() })
+        Rc::new(Generation::new(number))
     }
 
     /// Replaces a connection, unless another operation has replaced it.
     pub(crate) fn suspect(&self, held: &Held<C>) {
         self.renew(held.number);
+    }
+
+    /// Replaces a connection over which requests are refused, unless it was made a moment ago.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis has nodes that know that they are cut off")
+    )]
+    pub(crate) fn refused(&self, held: &Held<C>) {
+        let is_new = self.current.borrow().made.elapsed() < MIN_AGE;
+        if !is_new {
+            self.renew(held.number);
+        }
     }
 
     fn renew(&self, number: usize) {

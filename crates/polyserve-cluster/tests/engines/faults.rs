@@ -1,8 +1,6 @@
-//! Nodes that are killed or cut off while clients are recorded.
+//! Nodes that are killed or paused while clients are recorded.
 
 use std::collections::BTreeMap;
-use std::env;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,7 +16,7 @@ use polyserve_core::{Entity, EntityRepo};
 use polyserve_engines::Missing;
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::{output, program, wait_for};
+use polyserve_engines::process::wait_for;
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
@@ -30,7 +28,6 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "a_killed_leader_loses_no_write", a_killed_leader_loses_no_write),
             Test::own(kind, "a_stopped_leader_loses_no_write", a_stopped_leader_loses_no_write),
             Test::own(kind, "a_user_needs_only_the_prefix", a_user_needs_only_the_prefix),
-            Test::own(kind, CUT_OFF, a_leader_that_is_cut_off_loses_no_write),
         ],
         Kind::Redis => vec![
             Test::own(kind, "a_password_is_needed", a_password_is_needed),
@@ -46,8 +43,6 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     }
 }
 
-const CUT_OFF: &str = "a_leader_that_is_cut_off_loses_no_write";
-
 /// The number of recorded clients.
 const CLIENTS: u32 = 4;
 
@@ -60,7 +55,7 @@ fn limits() -> StoreLimits {
 /// # Panics
 ///
 /// Panics if the history is not linearizable, so if an acknowledged write is lost.
-fn recorded_through(kind: Kind, urls: &str, fault: impl FnOnce()) {
+pub(crate) fn recorded_through(kind: Kind, urls: &str, fault: impl FnOnce()) {
     let store: Arc<dyn EntityRepo> = kind.connect::<Entity>(urls, &name_space(), limits()).expect("it connects");
     let workload = RecordingWorkload { operations: 8_192, keys: 32, first_key: 1, seed: 3, conditions: false };
     recorded(kind, &store, &workload, |_| fault());
@@ -138,62 +133,6 @@ fn a_stopped_leader_loses_no_write() -> Result<(), Missing> {
         etcd.member(leader).stop();
         wait_for("another member leads", || etcd.leader_but(leader));
         etcd.member(leader).resume();
-    });
-    Ok(())
-}
-
-/// In this environment variable the child process learns that it is in a network of its own.
-const IN_NETWORK: &str = "POLYSERVE_TEST_IN_NETWORK";
-
-/// The leader keeps its clients, and loses the other members. It runs in a network name space of its own: its rules touch
-/// nothing else on this machine.
-fn a_leader_that_is_cut_off_loses_no_write() -> Result<(), Missing> {
-    if env::var_os(IN_NETWORK).is_some() {
-        return cut_off_in_this_network();
-    }
-    for name in ["etcd", "etcdctl", "ip", "nft", "unshare"] {
-        program(name)?;
-    }
-    // Rules tell the members apart by their users, and so need root.
-    let try_out = format!("ip link set lo up && nft {TABLE} && nft '{CHAIN}' && nft {ADD} ct mark 7 drop");
-    let tried = Command::new("unshare").args(["--net", "sh", "-c", &try_out]).output();
-    let tried = tried.map_err(|error| Missing(format!("no network name space: {error}")))?;
-    if !tried.status.success() {
-        let why = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-        return Err(Missing(format!("no network name space with packet rules: {why}")));
-    }
-    let mut child = Command::new("unshare");
-    child.args(["--net", "sh", "-c", r#"ip link set lo up && exec "$0" "$@""#]);
-    child.arg(env::current_exe().expect("this program has a path")).arg("--exact").arg(format!("etcd::{CUT_OFF}"));
-    let text = output(child.env(IN_NETWORK, "1"));
-    assert!(text.contains("1 passed"), "{text}");
-    Ok(())
-}
-
-const TABLE: &str = "add table inet polyserve";
-const CHAIN: &str = "add chain inet polyserve out { type filter hook output priority 0 ; }";
-const ADD: &str = "add rule inet polyserve out";
-
-fn cut_off_in_this_network() -> Result<(), Missing> {
-    let users = [0, 1, 2].map(|number: u32| (61_001 + number).to_string());
-    let mut etcd = EtcdCluster::prepared(users.clone().map(Some))?;
-    etcd.run();
-    let urls = etcd.urls();
-    let rule = |text: &str| _ = output(Command::new("nft").args(text.split(' ')));
-    rule(TABLE);
-    rule(CHAIN);
-    recorded_through(Kind::Etcd, &urls, || {
-        let leader = etcd.leader();
-        let peers: Vec<u16> = etcd.ports().into_iter().map(|(_, peer)| peer).collect();
-        // Every connection between the leader and another member is marked by its first packet from here, and then both
-        // directions are dropped.
-        for (number, peer) in peers.iter().enumerate() {
-            let side = if number == leader { "!= " } else { "" };
-            rule(&format!("{ADD} meta skuid {side}{} tcp dport {peer} ct mark set 7", users[leader]));
-        }
-        rule(&format!("{ADD} ct mark 7 drop"));
-        wait_for("another member leads", || etcd.leader_but(leader));
-        rule("flush chain inet polyserve out");
     });
     Ok(())
 }
@@ -287,7 +226,7 @@ fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
 }
 
 /// A fault of a master. It calls its last argument, which waits until another node has taken over.
-type MasterFault = fn(&mut RedisNodes, usize, &dyn Fn(&RedisNodes));
+pub(crate) type MasterFault = fn(&mut RedisNodes, usize, &dyn Fn(&RedisNodes));
 
 fn kill(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)) {
     redis.node(master).kill();
@@ -303,7 +242,7 @@ fn pause(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)
 }
 
 /// A master fails while entities are put. A lost write is one of that master. None is lost if its replica had it.
-fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Missing> {
+pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Missing> {
     let mut redis = RedisNodes::start()?;
     let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
     let (master, slots) = redis.a_master();

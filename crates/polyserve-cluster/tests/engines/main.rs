@@ -8,6 +8,7 @@ mod basics;
 mod faults;
 mod http;
 mod kind;
+mod partitions;
 
 use std::env;
 use std::io::Write as _;
@@ -128,6 +129,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(basics::tests(kind));
     tests.extend(http::tests(kind));
     tests.extend(faults::tests(kind));
+    tests.extend(partitions::tests(kind));
     tests
 }
 
