@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::slice;
 use std::sync::Mutex;
 
 use polyserve_core::repo::EntityRepoExt;
@@ -9,15 +10,25 @@ use polyserve_core::{Entity, EntityRepo, Identifiable};
 use polyserve_durable::{CommitCounts, Durable};
 use polyserve_memory::Sharded;
 
+use crate::batched::Batched;
+
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// A store that several threads write to.
 pub trait Engine: Send + Sync {
+    /// Stores the entities in one transaction. Returns when they are durable.
+    fn put_all(&self, entities: &[Entity]) -> Result<(), Failure>;
+
     /// Returns when the entity is durable.
-    fn put(&self, entity: &Entity) -> Result<(), Failure>;
+    fn put(&self, entity: &Entity) -> Result<(), Failure> {
+        self.put_all(slice::from_ref(entity))
+    }
 
     /// Reads an entity back.
     fn get(&self, id: i64) -> Result<Option<Entity>, Failure>;
+
+    /// Reads all entities into a repo in memory, if they are not in one.
+    fn load(&self, into: &Sharded) -> Result<(), Failure>;
 
     /// The batches, of the engine that counts them.
     fn counts(&self) -> Option<CommitCounts> {
@@ -25,30 +36,40 @@ pub trait Engine: Send + Sync {
     }
 }
 
-pub const NAMES: [&str; 5] = ["durable", "durable, a fsync for each PUT", "redb", "fjall", "heed"];
+pub const NAMES: [&str; 8] = [
+    "durable",
+    "durable, a fsync for each PUT",
+    "redb",
+    "redb, batched",
+    "fjall",
+    "fjall, batched",
+    "heed",
+    "heed, batched",
+];
 
-/// Opens an engine in an empty directory.
+/// Opens an engine. With `batched` after its name, all puts that wait share a transaction.
 pub fn open(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
+    match name.strip_suffix(", batched") {
+        Some(name) => Ok(Box::new(Batched::new(open_alone(name, directory)?))),
+        None => open_alone(name, directory),
+    }
+}
+
+fn open_alone(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
     std::fs::create_dir_all(directory)?;
     Ok(match name {
         "durable" => Box::new(Ours(Durable::open(directory, Sharded::new())?)),
         "durable, a fsync for each PUT" => {
-            Box::new(OneByOne(Durable::open(directory, Sharded::new())?, Mutex::new(())))
+            Box::new(OneByOne(Ours(Durable::open(directory, Sharded::new())?), Mutex::new(())))
         }
-        "redb" => {
-            let database = redb::Database::create(directory.join("redb"))?;
-            let write = database.begin_write()?;
-            write.open_table(TABLE)?;
-            write.commit()?;
-            Box::new(Redb(database))
-        }
+        "redb" => Box::new(Redb::new(redb::Database::create(directory.join("redb"))?)?),
         "fjall" => {
             let database = fjall::Database::builder(directory).open()?;
             let entities = database.keyspace("entities", fjall::KeyspaceCreateOptions::default)?;
             Box::new(Fjall(database, entities))
         }
         "heed" => {
-            // SAFETY: the directory is new, and no other process and no other environment opens it.
+            // SAFETY: no other process and no other environment has the directory open.
             let environment = unsafe { heed::EnvOpenOptions::new().map_size(4 << 30).open(directory)? };
             let mut write = environment.write_txn()?;
             let entities = environment.create_database(&mut write, None)?;
@@ -69,11 +90,18 @@ fn parsed(json: &[u8]) -> Result<Entity, Failure> {
     Ok(Entity::read_json(json)?)
 }
 
-struct Ours(Durable<Sharded>);
+pub struct Ours(pub Durable<Sharded>);
 
 impl Engine for Ours {
-    fn put(&self, entity: &Entity) -> Result<(), Failure> {
-        self.0.put(entity.clone()).wait()?;
+    fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
+        let answers: Vec<_> = entities.iter().map(|entity| self.0.put(entity.clone())).collect();
+        for answer in answers {
+            answer.wait()?;
+        }
+        Ok(())
+    }
+
+    fn load(&self, _: &Sharded) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -87,34 +115,58 @@ impl Engine for Ours {
 }
 
 /// The same store without group commit: one writer at a time.
-struct OneByOne(Durable<Sharded>, Mutex<()>);
+struct OneByOne(Ours, Mutex<()>);
 
 impl Engine for OneByOne {
-    fn put(&self, entity: &Entity) -> Result<(), Failure> {
+    fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let _turn = self.1.lock().map_err(|_| "a writer panicked")?;
-        self.0.put(entity.clone()).wait()?;
-        Ok(())
+        self.0.put_all(entities)
+    }
+
+    fn load(&self, into: &Sharded) -> Result<(), Failure> {
+        self.0.load(into)
     }
 
     fn get(&self, id: i64) -> Result<Option<Entity>, Failure> {
-        Ok(self.0.fetch(&id)?)
+        self.0.get(id)
     }
 
     fn counts(&self) -> Option<CommitCounts> {
-        Some(self.0.counts())
+        self.0.counts()
     }
 }
 
 const TABLE: redb::TableDefinition<'_, i64, &[u8]> = redb::TableDefinition::new("entities");
 
-/// A transaction for each put, with redb's default durability: an fsync at the commit.
-struct Redb(redb::Database);
+/// Transactions with redb's default durability: an fsync at the commit.
+pub struct Redb(redb::Database);
+
+impl Redb {
+    pub fn new(database: redb::Database) -> Result<Self, Failure> {
+        let write = database.begin_write()?;
+        write.open_table(TABLE)?;
+        write.commit()?;
+        Ok(Self(database))
+    }
+}
 
 impl Engine for Redb {
-    fn put(&self, entity: &Entity) -> Result<(), Failure> {
+    fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let write = self.0.begin_write()?;
-        write.open_table(TABLE)?.insert(entity.id, json(entity)?.as_slice())?;
+        let mut table = write.open_table(TABLE)?;
+        for entity in entities {
+            table.insert(entity.id, json(entity)?.as_slice())?;
+        }
+        drop(table);
         write.commit()?;
+        Ok(())
+    }
+
+    fn load(&self, into: &Sharded) -> Result<(), Failure> {
+        use redb::{ReadableDatabase, ReadableTable};
+        for entry in self.0.begin_read()?.open_table(TABLE)?.iter()? {
+            into.put(parsed(entry?.1.value())?).wait()?;
+        }
         Ok(())
     }
 
@@ -125,13 +177,22 @@ impl Engine for Redb {
     }
 }
 
-/// An insert, and a persist of the journal: an fdatasync for each put.
+/// Batches whose commit is an fdatasync of the journal.
 struct Fjall(fjall::Database, fjall::Keyspace);
 
 impl Engine for Fjall {
-    fn put(&self, entity: &Entity) -> Result<(), Failure> {
-        self.1.insert(entity.id.to_be_bytes(), json(entity)?)?;
-        self.0.persist(fjall::PersistMode::SyncData)?;
+    fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
+        let mut batch = self.0.batch().durability(Some(fjall::PersistMode::SyncData));
+        for entity in entities {
+            batch.insert(&self.1, entity.id.to_be_bytes(), json(entity)?);
+        }
+        Ok(batch.commit()?)
+    }
+
+    fn load(&self, into: &Sharded) -> Result<(), Failure> {
+        for entry in self.1.iter() {
+            into.put(parsed(&entry.value()?)?).wait()?;
+        }
         Ok(())
     }
 
@@ -140,14 +201,24 @@ impl Engine for Fjall {
     }
 }
 
-/// LMDB: a transaction for each put, with its default durability: an fdatasync at the commit.
+/// LMDB: transactions with its default durability, an fdatasync at the commit.
 struct Heed(heed::Env, heed::Database<heed::types::Bytes, heed::types::Bytes>);
 
 impl Engine for Heed {
-    fn put(&self, entity: &Entity) -> Result<(), Failure> {
+    fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let mut write = self.0.write_txn()?;
-        self.1.put(&mut write, &entity.id.to_be_bytes(), &json(entity)?)?;
+        for entity in entities {
+            self.1.put(&mut write, &entity.id.to_be_bytes(), &json(entity)?)?;
+        }
         write.commit()?;
+        Ok(())
+    }
+
+    fn load(&self, into: &Sharded) -> Result<(), Failure> {
+        let read = self.0.read_txn()?;
+        for entry in self.1.iter(&read)? {
+            into.put(parsed(entry?.1)?).wait()?;
+        }
         Ok(())
     }
 

@@ -4,9 +4,11 @@
 //! over etcd, Redis Cluster and PostgreSQL; or `model DIRECTORY [--check]`, for the tables of docs/SCALING.md. Files go to a new directory
 //! below `target`, which is removed at the end.
 
+mod batched;
 mod cluster;
 mod engine;
 mod slow_disk;
+mod start;
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -23,8 +25,9 @@ use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 use rustix::time::{ClockId, clock_gettime};
 
-use engine::{Engine, Failure, NAMES, open};
-use slow_disk::SlowDisk;
+use batched::Batched;
+use engine::{Engine, Failure, NAMES, Ours, Redb, open};
+use slow_disk::{SlowBackend, SlowDisk};
 
 /// The rounds of each measurement. In each round every contestant runs once, in turn.
 const ROUNDS: usize = 7;
@@ -37,6 +40,11 @@ fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some(done) = cluster::run_if_child(&args) {
         return done;
+    }
+    if let [part, name, directory] = &args[..]
+        && part == "start-of"
+    {
+        return start::start_of(name, Path::new(directory));
     }
     let mut args = args.into_iter();
     let part = args.next().unwrap_or_else(|| "all".to_owned());
@@ -63,7 +71,7 @@ fn main() -> Result<(), Failure> {
         reads(&scratch.0)?;
     }
     if runs("start") {
-        start(&scratch.0)?;
+        start::start(&scratch.0)?;
     }
     Ok(())
 }
@@ -185,36 +193,38 @@ fn writes(scratch: &Path, writers: usize) -> Result<(), Failure> {
 
 /// Group commit on a disk with an fsync of 5 ms more.
 fn delay(scratch: &Path, writers: usize) -> Result<(), Failure> {
-    let mut shares = Vec::new();
+    const MORE: Duration = Duration::from_millis(5);
+    let contestants = ["durable", "redb", "redb, batched"];
+    let mut rates = vec![Vec::new(); contestants.len()];
+    let mut sizes = rates.clone();
     for round in 0..ROUNDS {
-        let disk: Arc<dyn Disk> = Arc::new(SlowDisk::new(
-            Directory::lock(&scratch.join(format!("delay-{round}")))?,
-            Duration::from_millis(5),
-        ));
-        let store = Durable::open_on(&disk, Sharded::new(), &DurableOptions::default())?;
-        let engine = Delayed(store);
-        write_for_a_slice(&engine, writers, round)?;
-        let counts = engine.0.counts();
-        shares.push(counts.writes as f64 / counts.syncs as f64 / (writers as f64 / 2.0));
+        let directory = scratch.join(format!("delay-{round}"));
+        let disk: Arc<dyn Disk> = Arc::new(SlowDisk::new(Directory::lock(&directory)?, MORE));
+        let ours = Ours(Durable::open_on(&disk, Sharded::new(), &DurableOptions::default())?);
+        let file = SlowBackend::create(&scratch.join(format!("redb-{round}")), MORE)?;
+        let file_batched = SlowBackend::create(&scratch.join(format!("redb-batched-{round}")), MORE)?;
+        let syncs = [file.syncs(), file_batched.syncs()];
+        let redb = |file| Redb::new(redb::Builder::new().create_with_backend(file)?);
+        let engines: [Box<dyn Engine>; 3] =
+            [Box::new(ours), Box::new(redb(file)?), Box::new(Batched::new(Box::new(redb(file_batched)?)))];
+        for (number, engine) in engines.iter().enumerate() {
+            let count = || match number {
+                0 => engine.counts().map_or(0, |counts| counts.syncs),
+                number => syncs[number - 1].load(Ordering::Relaxed),
+            };
+            let before = count();
+            let (start, (rate, _)) = (Instant::now(), write_for_a_slice(&**engine, writers, round)?);
+            rates[number].push(rate);
+            sizes[number].push(rate * start.elapsed().as_secs_f64() / (count() - before) as f64);
+        }
     }
-    println!(
-        "delay: with an fsync of 5 ms more, {writers} writers: {:.2} of N/2 writes for each fsync",
-        median(shares)
-    );
+    println!("delay: with an fsync of 5 ms more, {writers} writers");
+    println!("{:32} {:>12} {:>16} {:>12}", "contestant", "PUT/s", "writes an fsync", "of N/2");
+    for (number, name) in contestants.iter().enumerate() {
+        let (rate, size) = (median(rates[number].clone()), median(sizes[number].clone()));
+        println!("{name:32} {rate:>12.0} {size:>16.1} {:>12.2}", size / (writers as f64 / 2.0));
+    }
     Ok(())
-}
-
-struct Delayed(Durable<Sharded>);
-
-impl Engine for Delayed {
-    fn put(&self, entity: &Entity) -> Result<(), Failure> {
-        self.0.put(entity.clone()).wait()?;
-        Ok(())
-    }
-
-    fn get(&self, id: i64) -> Result<Option<Entity>, Failure> {
-        Ok(polyserve_core::repo::EntityRepoExt::fetch(&self.0, &id)?)
-    }
 }
 
 /// A get of the durable store, next to a get of the repo in memory that it stands on.
@@ -222,6 +232,7 @@ fn reads(scratch: &Path) -> Result<(), Failure> {
     const KEYS: i64 = 10_000;
     let memory = Sharded::new();
     let durable = Durable::open(scratch.join("reads"), Sharded::new())?;
+    let redb = engine::open("redb", &scratch.join("reads-redb"))?;
     let mut waiting = Vec::new();
     for id in 0..KEYS {
         let entity = Entity::new(id, "fifteen letters", id as f64);
@@ -231,16 +242,18 @@ fn reads(scratch: &Path) -> Result<(), Failure> {
     for answer in waiting {
         answer.wait()?;
     }
+    redb.put_all(&(0..KEYS).map(|id| Entity::new(id, "fifteen letters", id as f64)).collect::<Vec<_>>())?;
     let mut times = Vec::new();
     for _ in 0..31 {
-        times.push((gets(&memory, KEYS), gets(&durable, KEYS)));
+        times.push((gets(&memory, KEYS), gets(&durable, KEYS), gets_of_engine(&*redb, KEYS)?));
     }
-    let ratio = median(times.iter().map(|(memory, durable)| durable / memory).collect());
-    let of = |which: fn(&(f64, f64)) -> f64| median(times.iter().map(which).collect()) * 1e9;
+    let ratio = median(times.iter().map(|(memory, durable, _)| durable / memory).collect());
+    let of = |which: fn(&(f64, f64, f64)) -> f64| median(times.iter().map(which).collect()) * 1e9;
     println!(
-        "reads: a get takes {:.1} ns in memory, {:.1} ns in durable: {ratio:.3} times as long",
+        "reads: a get takes {:.1} ns in memory, {:.1} ns in durable: {ratio:.3} times as long; {:.1} ns in redb",
         of(|t| t.0),
-        of(|t| t.1)
+        of(|t| t.1),
+        of(|t| t.2)
     );
     Ok(())
 }
@@ -258,41 +271,14 @@ fn gets(repo: &impl EntityRepo, keys: i64) -> f64 {
     start.elapsed().as_secs_f64() / GETS as f64
 }
 
-/// The start of a store with a million entities: from a log, and from a snapshot.
-fn start(scratch: &Path) -> Result<(), Failure> {
-    const ENTITIES: i64 = 1_000_000;
-    let directory = scratch.join("start");
-    for (what, compact_from) in [("a log", u64::MAX), ("a snapshot", 1)] {
-        let options = DurableOptions::default().compact_from(compact_from);
-        let store = Durable::open_with(&directory, Sharded::new(), &options)?;
-        let first = if compact_from == 1 { ENTITIES - 1 } else { 0 };
-        for chunk in (first..ENTITIES).collect::<Vec<_>>().chunks(10_000) {
-            let answers: Vec<_> =
-                chunk.iter().map(|id| store.put(Entity::new(*id, "fifteen letters", 60.750847))).collect();
-            for answer in answers {
-                answer.wait()?;
-            }
-        }
-        while compact_from == 1 && !fs::read_dir(&directory)?.any(|file| is_snapshot(&file)) {
-            thread::sleep(Duration::from_millis(10));
-        }
-        drop(store);
-        let mut times = Vec::new();
-        for _ in 0..5 {
-            let store = Durable::open_with(&directory, Sharded::new(), &DurableOptions::default())?;
-            if store.recovery().entities != ENTITIES as u64 {
-                return Err(format!("{} entities are there", store.recovery().entities).into());
-            }
-            times.push(store.recovery().elapsed.as_secs_f64());
-        }
-        println!("start: 1,000,000 entities from {what} in {:.2} s", median(times));
+/// Returns the seconds of a get of an engine, with a transaction of its own.
+fn gets_of_engine(engine: &dyn Engine, keys: i64) -> Result<f64, Failure> {
+    const GETS: i64 = 30_000;
+    let (start, mut sum, mut id) = (Instant::now(), 0.0, 1);
+    for _ in 0..GETS {
+        id = (id * 48_271 + 11) % keys;
+        sum += engine.get(black_box(id))?.ok_or("an entity is missing")?.value;
     }
-    Ok(())
-}
-
-fn is_snapshot(file: &std::io::Result<fs::DirEntry>) -> bool {
-    file.as_ref().is_ok_and(|file| {
-        let name = file.file_name().to_string_lossy().into_owned();
-        name.starts_with("snapshot-") && !name.ends_with(".tmp")
-    })
+    black_box(sum);
+    Ok(start.elapsed().as_secs_f64() / GETS as f64)
 }

@@ -1,11 +1,16 @@
-//! A directory with slow syncs.
+//! A directory, and a file of redb, with slow syncs.
 
+use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use polyserve_durable::disk::{Directory, Disk, DiskFile};
+
+use crate::engine::Failure;
 
 #[derive(Debug)]
 pub struct SlowDisk(Arc<Directory>, Duration);
@@ -78,5 +83,53 @@ impl DiskFile for SlowFile {
 
     fn drop_cache(&mut self) -> io::Result<()> {
         self.0.drop_cache()
+    }
+}
+
+/// redb's file. It counts its syncs.
+#[derive(Debug)]
+pub struct SlowBackend {
+    file: redb::backends::FileBackend,
+    more: Duration,
+    syncs: Arc<AtomicU64>,
+}
+
+impl SlowBackend {
+    pub fn create(path: &Path, more: Duration) -> Result<Self, Failure> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Self { file: redb::backends::FileBackend::new(file)?, more, syncs: Arc::default() })
+    }
+
+    /// The number of syncs so far.
+    pub fn syncs(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.syncs)
+    }
+}
+
+impl redb::StorageBackend for SlowBackend {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(self.more);
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
     }
 }

@@ -1,0 +1,118 @@
+//! The start with a million entities: the time until all are in memory, and what they take there and on the disk.
+//!
+//! Each engine starts in a new process. The files are in the system's cache.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Entity, EntityRepo as _};
+use polyserve_durable::{Durable, DurableOptions};
+use polyserve_memory::Sharded;
+
+use crate::engine::{Engine, Failure, Ours, open};
+use crate::median;
+
+const ENTITIES: i64 = 1_000_000;
+const STARTS: usize = 5;
+const NAMES: [&str; 5] = ["durable", "durable, from a snapshot", "redb", "fjall", "heed"];
+
+pub fn start(scratch: &Path) -> Result<(), Failure> {
+    println!("start: {ENTITIES} entities of 15 characters, {STARTS} starts in turn");
+    for (number, name) in NAMES.iter().enumerate() {
+        eprintln!("fills {name}");
+        fill(name, &scratch.join(format!("start-{number}")))?;
+    }
+    let mut seconds = vec![Vec::new(); NAMES.len()];
+    let mut memory = seconds.clone();
+    for _ in 0..STARTS {
+        for (number, name) in NAMES.iter().enumerate() {
+            let directory = scratch.join(format!("start-{number}"));
+            let child = Command::new(std::env::current_exe()?).arg("start-of").arg(name).arg(directory).output()?;
+            let printed = String::from_utf8(child.stdout)?;
+            let [time, bytes] = printed.split_whitespace().collect::<Vec<_>>()[..] else {
+                return Err(format!("{name}: {}", String::from_utf8_lossy(&child.stderr)).into());
+            };
+            seconds[number].push(time.parse()?);
+            memory[number].push(bytes.parse()?);
+        }
+    }
+    println!("{:32} {:>8} {:>12} {:>10}", "contestant", "time (s)", "memory (MB)", "disk (MB)");
+    for (number, name) in NAMES.iter().enumerate() {
+        let mut disk = 0;
+        for file in fs::read_dir(scratch.join(format!("start-{number}")))? {
+            disk += bytes_below(&file?.path())?;
+        }
+        let (time, memory) = (median(seconds[number].clone()), median(memory[number].clone()));
+        println!("{name:32} {time:>8.2} {:>12.0} {:>10.0}", memory / 1e6, disk as f64 / 1e6);
+    }
+    Ok(())
+}
+
+/// The bytes that a file, or the files of a directory, take on the disk.
+fn bytes_below(path: &Path) -> Result<u64, Failure> {
+    use std::os::unix::fs::MetadataExt as _;
+    if !path.is_dir() {
+        return Ok(path.metadata()?.blocks() * 512);
+    }
+    fs::read_dir(path)?.map(|file| bytes_below(&file?.path())).sum()
+}
+
+fn fill(name: &str, directory: &Path) -> Result<(), Failure> {
+    let compacts = name == "durable, from a snapshot";
+    let engine = if compacts { open("durable", directory)? } else { open_log(name, directory)? };
+    let ids: Vec<i64> = (0..ENTITIES).collect();
+    for chunk in ids.chunks(10_000) {
+        let entities: Vec<_> = chunk.iter().map(|id| Entity::new(*id, "fifteen letters", 60.750847)).collect();
+        engine.put_all(&entities)?;
+    }
+    drop(engine);
+    if compacts {
+        let store = Durable::open_with(directory, Sharded::new(), &DurableOptions::default().compact_from(1))?;
+        // A write starts a compaction.
+        store.put(Entity::new(0, "fifteen letters", 60.750847)).wait()?;
+        let end = Instant::now() + Duration::from_secs(60);
+        while !fs::read_dir(directory)?.any(|file| is_snapshot(&file)) {
+            if Instant::now() > end {
+                return Err("there is no snapshot after a minute".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    Ok(())
+}
+
+/// Opens an engine. The durable store keeps its log, however large it is.
+fn open_log(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
+    if name != "durable" {
+        return open(name, directory);
+    }
+    let options = DurableOptions::default().compact_from(u64::MAX);
+    Ok(Box::new(Ours(Durable::open_with(directory, Sharded::new(), &options)?)))
+}
+
+fn is_snapshot(file: &std::io::Result<fs::DirEntry>) -> bool {
+    file.as_ref().is_ok_and(|file| {
+        let name = file.file_name().to_string_lossy().into_owned();
+        name.starts_with("snapshot-") && !name.ends_with(".tmp")
+    })
+}
+
+/// Opens an engine, until each entity is in memory. Prints the seconds, and the bytes of this process after it.
+pub fn start_of(name: &str, directory: &Path) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let memory = Sharded::new();
+    let engine = open_log(name.strip_suffix(", from a snapshot").unwrap_or(name), directory)?;
+    engine.load(&memory)?;
+    let elapsed = begin.elapsed();
+    let last = ENTITIES - 1;
+    let loaded = memory.len().wait()?;
+    if (loaded != 0 && loaded != ENTITIES as u64) || engine.get(last)?.is_none_or(|entity| entity.id != last) {
+        return Err(format!("{loaded} entities are there").into());
+    }
+    let statm = fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = statm.split_whitespace().nth(1).ok_or("statm has no second field")?.parse()?;
+    println!("{} {}", elapsed.as_secs_f64(), pages * rustix::param::page_size() as u64);
+    Ok(())
+}
