@@ -29,9 +29,23 @@ fn as_json() {
     assert_eq!(names("references"), references);
 }
 
+/// A line starts with a name, and has what it is; the lines below have the rest and the promises. None is longer than 120 characters.
 #[test]
 fn for_people() {
-    has(&printed("list"), &["pool_server/mpsc_pool", "dashmap", "durable[/REPO]:PATH", "linearizable", "welcome"]);
+    let listed = printed("list");
+    let lines: Vec<&str> = listed.lines().collect();
+    for (name, summary, promises) in [
+        ("sequential", "one thread, one connection at a time", "one connection at a time, later answers hold a worker"),
+        ("dashmap", "the sharded map of the dashmap crate", "linearizable, answers now, volatile"),
+        ("durable[/REPO]:PATH", "a log with group commit", "linearizable, answers now, or later, durable"),
+        ("welcome", "GET /welcome is Welcome!", "answers now"),
+    ] {
+        let place = lines.iter().position(|line| line.split_whitespace().next() == Some(name));
+        let place = place.unwrap_or_else(|| panic!("{name} is not in\n{listed}"));
+        has(lines[place], &[summary]);
+        assert!(lines[place + 1].starts_with("   ") && lines[place + 1].trim_start().starts_with(promises), "{listed}");
+    }
+    has(&listed, &["servers:\n", "\n\nrepos:\n", "\n\nrepos that need a location:\n", "\n\nexecutors:\n"]);
 }
 
 #[test]
