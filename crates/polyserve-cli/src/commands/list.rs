@@ -8,11 +8,16 @@ use polyserve_lab::output::{print, print_json};
 use polyserve_report::wrapped;
 use serde::Serialize;
 
+use super::names::turned_on;
+
 #[derive(Serialize)]
 struct Listing<'a> {
     servers: Vec<ListEntry<'a>>,
     repos: Vec<ListEntry<'a>>,
     located_repos: Vec<ListEntry<'a>>,
+    /// How to build the repos of features that are off. For people only: a program has nothing to start there.
+    #[serde(skip)]
+    not_built: Vec<ListEntry<'a>>,
     executors: Vec<ListEntry<'a>>,
     services: Vec<ListEntry<'a>>,
     references: Vec<ListEntry<'a>>,
@@ -66,10 +71,20 @@ fn words(values: &[impl ToString]) -> String {
 }
 
 pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
+    let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, turned_on(feature))).collect();
+    let not_built = hints.iter().map(|(name, hint)| ListEntry {
+        name: (*name).into(),
+        summary: hint,
+        promises: String::new(),
+        tags: String::new(),
+        code: None,
+    });
+    let not_built = not_built.collect();
     let listing = Listing {
         servers: lines(catalog.servers()),
         repos: lines(catalog.repos()),
         located_repos: located(catalog.located_repos()),
+        not_built,
         executors: lines(catalog.executors()),
         services: lines(catalog.services()),
         references: lines(catalog.references()),
@@ -84,6 +99,7 @@ fn text(listing: &Listing<'_>) -> String {
         ("servers", &listing.servers),
         ("repos", &listing.repos),
         ("repos that need a location", &listing.located_repos),
+        ("repos that are not built in", &listing.not_built),
         ("executors", &listing.executors),
         ("services", &listing.services),
         ("references", &listing.references),

@@ -1,4 +1,4 @@
-use super::{array, has, json, printed, texts};
+use super::{array, ended, has, json, misused, printed, text, texts};
 
 #[test]
 fn as_json() {
@@ -46,6 +46,27 @@ fn for_people() {
         assert!(lines[place + 1].starts_with("   ") && lines[place + 1].trim_start().starts_with(promises), "{listed}");
     }
     has(&listed, &["servers:\n", "\n\nrepos:\n", "\n\nrepos that need a location:\n", "\n\nexecutors:\n"]);
+}
+
+/// A store over an engine is in the list whether its feature is on or not.
+#[test]
+fn a_repo_that_is_not_built_in_is_named_with_its_feature() {
+    let located = json("list")["located_repos"].clone();
+    let is_built = texts(array(&located), "name").contains(&"etcd:URL,...");
+    let listed = printed("list");
+    let hint = "build with `--features etcd`";
+    assert_eq!(
+        listed.contains(hint) && listed.contains("\nrepos that are not built in:\netcd "),
+        !is_built,
+        "{listed}"
+    );
+    let run = ended(0, "check --in-process --repos all --ops 200");
+    let left_out = text(&run.stderr);
+    assert_eq!(left_out.contains(&format!("not built in, so left out: etcd ({hint})\n")), !is_built, "{left_out}");
+    assert_eq!(left_out.contains("not configured, so left out: etcd:URL,..."), is_built, "{left_out}");
+    if !is_built {
+        has(&misused("check --in-process --repos etcd:http://127.0.0.1:9 --ops 200"), &["needs the feature `etcd`"]);
+    }
 }
 
 #[test]

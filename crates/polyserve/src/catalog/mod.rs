@@ -401,6 +401,22 @@ impl Catalog {
         &self.located_repos
     }
 
+    /// Returns the names of the kinds of repos that this build lacks, each with the feature of this crate that adds it.
+    ///
+    /// ```
+    /// use polyserve::catalog::Catalog;
+    ///
+    /// for (name, feature) in Catalog::builtin().repos_not_built() {
+    ///     let error = Catalog::builtin().repo(name).unwrap_err().to_string();
+    ///     assert!(error.contains(&format!("needs the feature `{feature}`")));
+    /// }
+    /// ```
+    pub fn repos_not_built(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let is_known = |name: &str| self.located_repos.iter().any(|located| located.name == name);
+        let lacking = builtin::located::FEATURES.into_iter().filter(move |(name, _, is_on)| !is_on && !is_known(name));
+        lacking.map(|(name, feature, _)| (name, feature))
+    }
+
     /// Returns the executors.
     pub fn executors(&self) -> &[ExecutorEntry] {
         &self.executors
@@ -457,9 +473,7 @@ impl Catalog {
                 Ok(located.at(location, over))
             }
             _ => {
-                let of_feature =
-                    builtin::located::FEATURES.iter().find(|(known, _)| located.is_none() && *known == kind);
-                if let Some((_, feature)) = of_feature {
+                if let Some((_, feature)) = self.repos_not_built().find(|(name, _)| *name == kind) {
                     let missing = format!("the feature `{feature}`, which this program is built without");
                     return Err(UnknownName::without(head, missing));
                 }
