@@ -1,6 +1,5 @@
 //! The contestants: each stores an entity durably before `put` returns.
 
-use std::error::Error;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -9,7 +8,7 @@ use polyserve_core::{Entity, EntityRepo, Identifiable};
 use polyserve_durable::{CommitCounts, Durable};
 use polyserve_memory::Sharded;
 
-pub type Failure = Box<dyn Error + Send + Sync>;
+use crate::Failure;
 
 /// A store that several threads write to.
 pub trait Engine: Send + Sync {
