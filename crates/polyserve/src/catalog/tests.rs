@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -42,7 +44,7 @@ fn every_repo_is_made_new_and_empty() {
 #[cfg(feature = "threadpool")]
 mod threadpool {
     use super::*;
-    use polyserve_core::Connections;
+    use polyserve_core::{Connections, ServerConfig};
 
     #[test]
     fn a_server_over_an_executor_carries_its_name() {
