@@ -4,8 +4,10 @@
 # With `cluster`: an async server over etcd, Redis Cluster and PostgreSQL, next to their client libraries alone. Three minutes.
 # ci/engines.sh [writes|delay|reads|start|all] [WRITERS]
 # ci/engines.sh cluster [DIRECTORY]          records in DIRECTORY/cluster.csv
-# ci/engines.sh model DIRECTORY [--check]    writes the tables of docs/SCALING.md from that record
+# ci/engines.sh model DIRECTORY [--check]    writes the tables of docs/SCALING.md from that record, or compares them: a few seconds
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
-cargo run -q --release --locked --manifest-path benches/engines/Cargo.toml --target-dir target/engines -- "$@"
+features=()
+[ "${1-}" != model ] || features=(--no-default-features) # it needs none of the engines
+cargo run -q --release --locked --manifest-path benches/engines/Cargo.toml --target-dir target/engines "${features[@]}" -- "$@"

@@ -23,6 +23,11 @@ verdicts() {
     done
 }
 
+# The model's tables in docs/SCALING.md are those of the record that the page names.
+model() {
+    ci/engines.sh model "$(sed -n 's/^<!-- tables of \(.*\) -->$/\1/p' docs/SCALING.md)" --check
+}
+
 # The tools of the steps below, in one go. A step whose tool is missing says that it did not run: `ab` in ci/ab.sh, a browser in
 # ci/browser.sh, strace in the tests that count system calls. The engines are required.
 tools_installed() {
@@ -75,6 +80,7 @@ whole() {
         --rounds 3 --connections 8 --no-latency
     step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
     step verdicts
+    step model
     step ci/clusters.sh
     step ci/browser.sh
     step ci/models.sh short

@@ -23,6 +23,7 @@ mod suite;
 
 use std::time::SystemTime;
 
+use polyserve_lab::benches::BenchLine;
 use serde_json::json;
 use suite::Suite;
 
@@ -41,7 +42,7 @@ fn main() {
     if suite.is_unfiltered() {
         print!("{}", ranking::ranking(&suite.figures));
         let benches = record::timed_since(start).expect("criterion's files can be read");
-        let lines = [("bench", benches), ("server", std::mem::take(&mut suite.servers))];
+        let lines = [(BenchLine::KIND, benches), ("server", std::mem::take(&mut suite.servers))];
         record::record("benches", json!({}), &lines).expect("the record can be written");
     }
 }

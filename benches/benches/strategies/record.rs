@@ -11,9 +11,9 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use polyserve_lab::allocator::SYSTEM;
+use polyserve_lab::benches::BenchLine;
 use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::machine::{Build, Cores, Environment};
-use serde::Serialize;
 use serde_json::Value;
 
 /// The variable with the directory of the records.
@@ -41,17 +41,6 @@ pub(crate) fn record(name: &str, plan: Value, all: &[RecordLines]) -> anyhow::Re
         lines.iter().try_for_each(|line| journal.line(kind, line))?;
     }
     Ok(())
-}
-
-/// A benchmark that criterion has timed.
-#[derive(Debug, Serialize)]
-struct BenchLine {
-    group: String,
-    bench: String,
-    /// The median time of an operation, in nanoseconds, and the ends of its 95 % interval.
-    ns: f64,
-    low_ns: f64,
-    high_ns: f64,
 }
 
 /// The benchmarks that criterion has timed since `start`, in the order of their names. They are read from its own files.

@@ -68,6 +68,7 @@ mod format;
 mod log;
 pub mod maintenance;
 mod mistakes;
+mod reader;
 mod record;
 mod recovery;
 #[cfg(test)]

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Damage, OpenError};
-use crate::format::{FileHeader, Frame, HEADER, Kind, Next, NoFileHeader, Reader};
+use crate::format::{FileHeader, HEADER, Kind, NoFileHeader};
 use crate::log::{INCOMPLETE, Log};
 use crate::mistakes::unless;
+use crate::reader::{Frame, Next, Reader};
 
 /// The files of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: builds, starts and ends contestants. [`machine`]: cores, processes and the environment, from the kernel.
-//! * [`journal`]: what a run leaves behind. [`statistics`]: ratios, intervals and verdicts; `anytime`:
+//! * [`journal`]: what a run leaves behind. [`benches`]: the lines of `cargo bench`. [`statistics`]: ratios, intervals and verdicts; `anytime`:
 //!   after any number of rounds.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
@@ -21,6 +21,7 @@
 
 pub mod allocator;
 mod anytime;
+pub mod benches;
 pub mod capacity;
 pub mod check;
 pub mod compare;

@@ -5,9 +5,13 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use polyserve_report::wrapped;
 use serde::Serialize;
 
 use crate::machine::Environment;
+
+/// The spaces before the rest of a long line.
+pub const INDENT: usize = 3;
 
 /// Prints `text`, and flushes it.
 ///
@@ -41,13 +45,22 @@ pub(crate) struct WithEnvironment<'a, R> {
     pub(crate) report: &'a R,
 }
 
+/// Prints a report as text, in lines of at most [`WIDTH`](polyserve_report::WIDTH) characters.
+///
+/// # Errors
+///
+/// Returns the errors of [`print()`].
+pub fn print_text(report: &impl fmt::Display) -> io::Result<()> {
+    print(&wrapped(&report.to_string(), INDENT))
+}
+
 /// Prints `report` as text, or as JSON with the environment before the fields of the report.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`print()`] and [`print_json`].
+/// Returns the errors of [`print_text`] and [`print_json`].
 pub fn print_report(json: bool, environment: &Environment, report: &(impl Serialize + fmt::Display)) -> io::Result<()> {
-    if json { print_json(&WithEnvironment { environment, report }) } else { print(&report.to_string()) }
+    if json { print_json(&WithEnvironment { environment, report }) } else { print_text(report) }
 }
 
 /// Returns false if the reader has closed its end, so that no more output is needed.

@@ -1,6 +1,7 @@
 //! What a report is made of, and how it is drawn: tables, claims and charts. It depends on no other crate of polyserve.
 //!
 //! * [`Table`]: aligned columns, for people and in Markdown.
+//! * [`wrapped`]: lines of at most [`WIDTH`] characters.
 //! * [`figures`]: numbers with separators and units.
 //! * [`Claim`]: a published claim, and whether it holds here.
 //! * [`Summary`]: all of them of one experiment.
@@ -13,7 +14,9 @@ pub mod figures;
 mod summary;
 pub mod svg;
 mod table;
+mod wrap;
 
 pub use claims::{Claim, Verdict, shown_claims};
 pub use summary::Summary;
 pub use table::{Column, NOTHING, Table, Tone, in_markdown, or_nothing};
+pub use wrap::{WIDTH, wrapped};

@@ -5,6 +5,8 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
+use super::WIDTH;
+
 /// The text of a table cell without a figure.
 pub const NOTHING: &str = "-";
 
@@ -13,11 +15,18 @@ pub fn or_nothing(figure: Option<String>) -> String {
     figure.unwrap_or_else(|| NOTHING.to_owned())
 }
 
+/// The spaces between two columns.
+const SEPARATOR: &str = "  ";
+
 /// A table with aligned columns.
+///
+/// As text, the columns beyond [`WIDTH`] follow in a table below, after the same first columns.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     numbers: bool,
+    /// The number of first columns that name a row.
+    names: usize,
     /// Columns of texts in a table of numbers.
     texts: Vec<usize>,
     /// Colours by row and column.
@@ -52,7 +61,7 @@ impl Table {
     /// A table of texts: columns are aligned left.
     pub fn of_texts(header: &[&str]) -> Self {
         let rows = vec![header.iter().map(ToString::to_string).collect()];
-        Self { rows, numbers: false, texts: Vec::new(), tones: HashMap::new() }
+        Self { rows, numbers: false, names: 1, texts: Vec::new(), tones: HashMap::new() }
     }
 
     /// A table of numbers: all columns but the first are aligned right.
@@ -71,6 +80,13 @@ impl Table {
     #[must_use]
     pub fn with_texts_in(mut self, column: usize) -> Self {
         self.texts.push(column);
+        self
+    }
+
+    /// This table, with a row named by its first `columns` columns instead of by the first.
+    #[must_use]
+    pub fn named_by(mut self, columns: usize) -> Self {
+        self.names = columns;
         self
     }
 
@@ -94,14 +110,19 @@ impl Table {
         self
     }
 
-    /// The number of characters of the longest line.
+    /// The number of characters of the longest line of [`wide`](Self::wide).
     pub fn width(&self) -> usize {
-        self.to_string().lines().map(|line| line.chars().count()).max().unwrap_or(0)
+        self.wide().lines().map(|line| line.chars().count()).max().unwrap_or(0)
     }
 
-    /// The table with its colours, for a terminal.
+    /// The table as text with all columns in one line, whatever their width.
+    pub fn wide(&self) -> String {
+        self.lines(&self.all_columns(), false)
+    }
+
+    /// [`wide`](Self::wide) with its colours, for a terminal.
     pub fn coloured(&self) -> String {
-        self.lines(true)
+        self.lines(&self.all_columns(), true)
     }
 
     /// Adds a row.
@@ -149,22 +170,50 @@ impl Table {
         self.numbers && column > 0 && !self.texts.contains(&column)
     }
 
-    fn lines(&self, is_coloured: bool) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width =
-            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    fn all_columns(&self) -> Vec<usize> {
+        (0..self.rows.iter().map(Vec::len).max().unwrap_or(0)).collect()
+    }
+
+    /// The number of characters of a column's longest cell.
+    fn width_of(&self, column: usize) -> usize {
+        self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+
+    /// The columns of each part that is at most [`WIDTH`] wide. Each part starts with the columns that name a row.
+    fn parts(&self) -> Vec<Vec<usize>> {
+        let columns = self.all_columns();
+        let (names, others) = columns.split_at(self.names.min(columns.len()));
+        let width = |part: &[usize]| -> usize {
+            part.iter().map(|column| self.width_of(*column) + SEPARATOR.len()).sum::<usize>() - SEPARATOR.len()
+        };
+        let mut parts = vec![names.to_vec()];
+        for column in others {
+            let last = parts.len() - 1;
+            parts[last].push(*column);
+            if parts[last].len() > names.len() + 1 && width(&parts[last]) > WIDTH {
+                parts[last].pop();
+                parts.push([names, &[*column]].concat());
+            }
+        }
+        parts
+    }
+
+    /// The text of these columns.
+    fn lines(&self, columns: &[usize], is_coloured: bool) -> String {
+        let widths: Vec<usize> = columns.iter().map(|column| self.width_of(*column)).collect();
         let mut text = String::new();
         for (place, row) in self.rows.iter().enumerate() {
-            let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
+            let cells: Vec<(usize, &String)> =
+                columns.iter().filter_map(|column| Some((*column, row.get(*column)?))).collect();
+            let last = cells.iter().rposition(|(_, cell)| !cell.is_empty()).unwrap_or(0);
             let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate().take(last + 1) {
+            for (at, ((column, cell), width)) in cells.into_iter().zip(&widths).enumerate().take(last + 1) {
                 let padding = " ".repeat(width - cell.chars().count());
                 let cell = match self.tones.get(&(place, column)).filter(|_| is_coloured) {
                     Some(tone) => format!("{}{cell}{:#}", tone.style(), tone.style()),
                     None => cell.clone(),
                 };
-                let separator = if column > 0 { "  " } else { "" };
+                let separator = if at > 0 { SEPARATOR } else { "" };
                 match self.is_number(column) {
                     true => line.push_str(&format!("{separator}{padding}{cell}")),
                     false => line.push_str(&format!("{separator}{cell}{padding}")),
@@ -179,7 +228,8 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.lines(false))
+        let parts: Vec<String> = self.parts().iter().map(|columns| self.lines(columns, false)).collect();
+        f.write_str(&parts.join("\n"))
     }
 }
 
@@ -217,5 +267,32 @@ mod tests {
         assert_ne!(table.coloured(), table.to_string());
         assert_eq!(table.width(), 19);
         assert_eq!(table.without(1).coloured(), "server   n\na       10\nb        9\n");
+    }
+
+    /// Regression test: the lines of tables with many columns were longer than a terminal.
+    #[test]
+    fn columns_that_do_not_fit_follow_below() {
+        let columns: Vec<String> =
+            ["server", "mode"].into_iter().map(String::from).chain((0..9).map(|n| n.to_string())).collect();
+        let mut table = Table::of_numbers(&columns.iter().map(String::as_str).collect::<Vec<_>>()).named_by(2);
+        let row =
+            |name: &str| [name, "put"].map(String::from).into_iter().chain((0..9).map(|n| n.to_string().repeat(24)));
+        table.row(row("one").collect());
+        table.row(row("two").take(4).collect());
+        let text = table.to_string();
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        let words = |text: &str| text.lines().map(|line| line.split_whitespace().map(String::from).collect()).collect();
+        let lines: Vec<Vec<String>> = words(&text);
+        assert_eq!(lines[0], ["server", "mode", "0", "1", "2", "3"]);
+        assert_eq!(lines[2], ["two", "put", &"0".repeat(24), &"1".repeat(24)]);
+        assert_eq!((lines[3].len(), &lines[4][..3]), (0, &["server", "mode", "4"].map(String::from)[..]));
+        assert_eq!(lines[5].len(), 6);
+        assert_eq!(lines[6], ["two", "put"]);
+        assert_eq!(lines.iter().flatten().filter(|word| word.len() == 24).count(), 11, "{text}");
+        assert_eq!(words(&table.wide())[1].len(), columns.len());
+        // A part has at least one column of its own.
+        let mut long = Table::of_texts(&["a", "b", "c"]);
+        long.row(vec!["x".into(), "y".repeat(WIDTH), "z".into()]);
+        assert_eq!(long.to_string().lines().count(), 5);
     }
 }

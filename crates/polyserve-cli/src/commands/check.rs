@@ -8,7 +8,7 @@ use polyserve::catalog::Catalog;
 use polyserve_conformance::history::MAX_OPERATIONS;
 use polyserve_lab::Misuse;
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
-use polyserve_lab::output::{print, print_json};
+use polyserve_lab::output::{print_json, print_text};
 use polyserve_lab::progress::Progress;
 
 use super::entrants::serve;
@@ -65,7 +65,7 @@ pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Re
         }
         None => args.record(catalog)?,
     };
-    if json { print_json(&report) } else { print(&report.to_string()) }?;
+    if json { print_json(&report) } else { print_text(&report) }?;
     Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

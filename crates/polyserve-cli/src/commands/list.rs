@@ -5,14 +5,19 @@ use std::process::ExitCode;
 
 use polyserve::catalog::{Catalog, Entry, LocatedRepo};
 use polyserve_lab::output::{print, print_json};
-use polyserve_report::Table;
+use polyserve_report::wrapped;
 use serde::Serialize;
+
+use super::names::turned_on;
 
 #[derive(Serialize)]
 struct Listing<'a> {
     servers: Vec<ListEntry<'a>>,
     repos: Vec<ListEntry<'a>>,
     located_repos: Vec<ListEntry<'a>>,
+    /// How to build the repos of features that are off. For people only: a program has nothing to start there.
+    #[serde(skip)]
+    not_built: Vec<ListEntry<'a>>,
     executors: Vec<ListEntry<'a>>,
     services: Vec<ListEntry<'a>>,
     references: Vec<ListEntry<'a>>,
@@ -66,31 +71,53 @@ fn words(values: &[impl ToString]) -> String {
 }
 
 pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
+    let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, turned_on(feature))).collect();
+    let not_built = hints.iter().map(|(name, hint)| ListEntry {
+        name: (*name).into(),
+        summary: hint,
+        promises: String::new(),
+        tags: String::new(),
+        code: None,
+    });
+    let not_built = not_built.collect();
     let listing = Listing {
         servers: lines(catalog.servers()),
         repos: lines(catalog.repos()),
         located_repos: located(catalog.located_repos()),
+        not_built,
         executors: lines(catalog.executors()),
         services: lines(catalog.services()),
         references: lines(catalog.references()),
     };
-    if json { print_json(&listing) } else { print(&table(&listing).to_string()) }?;
+    if json { print_json(&listing) } else { print(&text(&listing)) }?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(listing: &Listing<'_>) -> Table {
-    let mut table = Table::of_texts(&["kind", "name", "what it is", "what it promises"]);
-    for (kind, lines) in [
-        ("server", &listing.servers),
-        ("repo", &listing.repos),
-        ("repo", &listing.located_repos),
-        ("executor", &listing.executors),
-        ("service", &listing.services),
-        ("reference", &listing.references),
-    ] {
-        for ListEntry { name, summary, promises, .. } in lines {
-            table.row(vec![kind.to_owned(), name.to_string(), (*summary).to_owned(), promises.clone()]);
+/// The entries of each kind: the name, then next to it what it is, and below what it promises.
+fn text(listing: &Listing<'_>) -> String {
+    let kinds = [
+        ("servers", &listing.servers),
+        ("repos", &listing.repos),
+        ("repos that need a location", &listing.located_repos),
+        ("repos that are not built in", &listing.not_built),
+        ("executors", &listing.executors),
+        ("services", &listing.services),
+        ("references", &listing.references),
+    ];
+    let names = kinds.iter().flat_map(|(_, entries)| entries.iter()).map(|entry| entry.name.chars().count());
+    let indent = names.max().unwrap_or(0) + 2;
+    let mut text = String::new();
+    for (kind, entries) in kinds.iter().filter(|(_, entries)| !entries.is_empty()) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&format!("{kind}:\n"));
+        for ListEntry { name, summary, promises, .. } in *entries {
+            text.push_str(&wrapped(&format!("{name:indent$}{summary}\n"), indent));
+            if !promises.is_empty() {
+                text.push_str(&wrapped(&format!("{:indent$}{promises}\n", ""), 0));
+            }
         }
     }
-    table
+    text
 }

@@ -21,15 +21,23 @@ pub(crate) fn full_names<M, E: Borrow<Entry<M>>>(
 pub(crate) const ALL: &str = "all";
 
 /// Returns the full names of the repos with these names, or of all. Repos that need a location are not among all: they are listed
-/// on standard error.
+/// on standard error, also those that this build lacks.
 pub(crate) fn repo_names(catalog: &Catalog, names: &[String]) -> Result<Vec<String>, UnknownName> {
     if names == [ALL] {
         for repo in catalog.located_repos() {
             eprintln!("not configured, so left out: {}", repo.form());
         }
+        for (name, feature) in catalog.repos_not_built() {
+            eprintln!("not built in, so left out: {name} ({})", turned_on(feature));
+        }
         return Ok(catalog.repos().iter().map(|entry| entry.name.clone()).collect());
     }
     full_names(&joined(names), |name| catalog.repo(name))
+}
+
+/// Returns how to build the command with a feature that it lacks.
+pub(crate) fn turned_on(feature: &str) -> String {
+    format!("build with `--features {feature}`")
 }
 
 /// Joins the names of a list that was separated at each comma: a location of several URLs has commas too.

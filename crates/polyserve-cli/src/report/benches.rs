@@ -1,5 +1,6 @@
 //! The record of `cargo bench`: a table for each group of benchmarks, and one of the servers in the benches' own process.
 
+use polyserve_lab::benches::BenchLine;
 use polyserve_lab::experiment::distinct;
 use polyserve_lab::experiment::known::Recorded;
 use polyserve_lab::journal::of_kind;
@@ -7,16 +8,6 @@ use polyserve_report::figures::count;
 use polyserve_report::{Summary, Table};
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The time of an operation of a benchmark.
-#[derive(Debug, Deserialize)]
-struct BenchLine {
-    group: String,
-    bench: String,
-    ns: f64,
-    low_ns: f64,
-    high_ns: f64,
-}
 
 /// A server under a shape of load. The client is in the same process.
 #[derive(Debug, Deserialize)]
@@ -31,7 +22,7 @@ struct ServerLine {
 
 /// The tables of the lines.
 pub(super) fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
-    let benches: Vec<BenchLine> = of_kind(lines, "bench")?;
+    let benches: Vec<BenchLine> = of_kind(lines, BenchLine::KIND)?;
     let servers: Vec<ServerLine> = of_kind(lines, "server")?;
     let mut tables = Vec::new();
     for group in distinct(benches.iter().map(|bench| bench.group.as_str())) {

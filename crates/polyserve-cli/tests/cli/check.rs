@@ -47,6 +47,13 @@ fn a_flag_applies_to_the_servers_that_have_the_setting() {
     }
 }
 
+/// Regression test: the table was wider than 120 characters with the longest names.
+#[test]
+fn a_table_fits_the_terminal() {
+    let table = printed("check --server pool_classic/crossbeam_pool --repo copy_on_write --ops 12000");
+    has(&table, &["verdict", "check (s)\n", "pool_classic/crossbeam_pool  copy_on_write  linearizable  12000"]);
+}
+
 /// It was found out after the whole recording.
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_before_the_recording() {

@@ -1,4 +1,4 @@
-use super::{array, has, json, printed, texts};
+use super::{array, ended, has, json, misused, printed, text, texts};
 
 #[test]
 fn as_json() {
@@ -29,9 +29,44 @@ fn as_json() {
     assert_eq!(names("references"), references);
 }
 
+/// A line starts with a name, and has what it is; the lines below have the rest and the promises. None is longer than 120 characters.
 #[test]
 fn for_people() {
-    has(&printed("list"), &["pool_server/mpsc_pool", "dashmap", "durable[/REPO]:PATH", "linearizable", "welcome"]);
+    let listed = printed("list");
+    let lines: Vec<&str> = listed.lines().collect();
+    for (name, summary, promises) in [
+        ("sequential", "one thread, one connection at a time", "one connection at a time, later answers hold a worker"),
+        ("dashmap", "the sharded map of the dashmap crate", "linearizable, answers now, volatile"),
+        ("durable[/REPO]:PATH", "a log with group commit", "linearizable, answers now, or later, durable"),
+        ("welcome", "GET /welcome is Welcome!", "answers now"),
+    ] {
+        let place = lines.iter().position(|line| line.split_whitespace().next() == Some(name));
+        let place = place.unwrap_or_else(|| panic!("{name} is not in\n{listed}"));
+        has(lines[place], &[summary]);
+        assert!(lines[place + 1].starts_with("   ") && lines[place + 1].trim_start().starts_with(promises), "{listed}");
+    }
+    has(&listed, &["servers:\n", "\n\nrepos:\n", "\n\nrepos that need a location:\n", "\n\nexecutors:\n"]);
+}
+
+/// A store over an engine is in the list whether its feature is on or not.
+#[test]
+fn a_repo_that_is_not_built_in_is_named_with_its_feature() {
+    let located = json("list")["located_repos"].clone();
+    let is_built = texts(array(&located), "name").contains(&"etcd:URL,...");
+    let listed = printed("list");
+    let hint = "build with `--features etcd`";
+    assert_eq!(
+        listed.contains(hint) && listed.contains("\nrepos that are not built in:\netcd "),
+        !is_built,
+        "{listed}"
+    );
+    let run = ended(0, "check --in-process --repos all --ops 200");
+    let left_out = text(&run.stderr);
+    assert_eq!(left_out.contains(&format!("not built in, so left out: etcd ({hint})\n")), !is_built, "{left_out}");
+    assert_eq!(left_out.contains("not configured, so left out: etcd:URL,..."), is_built, "{left_out}");
+    if !is_built {
+        has(&misused("check --in-process --repos etcd:http://127.0.0.1:9 --ops 200"), &["needs the feature `etcd`"]);
+    }
 }
 
 #[test]

@@ -66,9 +66,20 @@ fn ended(code: i32, line: &str) -> Output {
     output
 }
 
-/// Runs the command, which must succeed. Returns what it printed.
+/// Runs the command, which must succeed. Returns what it printed, in lines of at most 120 characters unless it is `--wide`.
 fn printed(line: &str) -> String {
-    text(&ended(0, line).stdout)
+    let printed = text(&ended(0, line).stdout);
+    if !line.contains("--wide") {
+        assert_eq!(long_lines(&printed), NO_LINES, "{line}");
+    }
+    printed
+}
+
+const NO_LINES: [&str; 0] = [];
+
+/// The lines of more than 120 characters.
+fn long_lines(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.chars().count() > 120).collect()
 }
 
 /// Runs the command with `--json`. It must succeed.

@@ -212,7 +212,7 @@ fn at_a_terminal_it_asks() {
     let output = child.wait_with_output().expect("it ends");
     let drawn = drawn.join().expect("reading does not panic");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&drawn));
-    let said = text(&output.stdout);
+    let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" "); // a long line is wrapped
     has(&said, &["100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"]);
     has(&said, &["at most 512.0 KiB for the entities"]);
     assert!(!said.contains("by default") && said.contains("99 % of the requests within 3600s"), "{said}");

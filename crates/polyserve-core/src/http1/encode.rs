@@ -88,6 +88,7 @@ fn status_line(out: &mut Vec<u8>, status: Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::ETag;
     use crate::service::Body;
 
     const HEAD: AnswerHead<'static> =
@@ -121,5 +122,23 @@ mod tests {
         );
         let odd = Status::new(299).unwrap();
         assert!(text(&Reply::empty(odd), &HEAD).starts_with("HTTP/1.1 299 \r\n"));
+    }
+
+    /// Regression test: a reply with a tag of both kinds was sent with two `ETag` fields, and a client took either.
+    #[test]
+    fn the_last_etag_is_sent_and_no_other() {
+        let sent = |reply: &Reply| -> Vec<String> {
+            let head = text(reply, &HEAD);
+            head.lines()
+                .filter_map(|line| Some(line.strip_prefix("ETag: ").or(line.strip_prefix("etag: "))?.to_owned()))
+                .collect()
+        };
+        let reply = || Reply::text("hello").with_header("Vary", "Accept").unwrap();
+        let tag = ETag::of(b"hello");
+        let weak = |reply: Reply| reply.with_header("etag", "W/\"1\"").unwrap();
+        assert_eq!(sent(&weak(reply()).with_etag(tag)), [tag.to_string()]);
+        assert_eq!(sent(&weak(reply().with_etag(tag))), ["W/\"1\""]);
+        assert_eq!(sent(&weak(reply()).with_header("ETag", "\"2\"").unwrap()), ["\"2\""]);
+        assert!(text(&weak(reply()).with_etag(tag), &HEAD).contains("\r\nVary: Accept\r\n"));
     }
 }

@@ -189,7 +189,7 @@ impl Reply {
         Self::new(status, Problem::<&str>::MEDIA_TYPE, Body::Owned(body))
     }
 
-    /// Sets the `ETag` header field. It needs no allocation.
+    /// Sets the `ETag` header field, in place of one that was set before. It needs no allocation.
     ///
     /// ```
     /// use polyserve_core::{ETag, Reply};
@@ -197,11 +197,12 @@ impl Reply {
     /// assert_eq!(Reply::text("hello").with_etag(tag).etag(), Some(tag));
     /// ```
     pub fn with_etag(mut self, etag: ETag) -> Self {
+        self.remove_etag();
         self.etag = Some(etag);
         self
     }
 
-    /// Adds a header field.
+    /// Adds a header field. A reply has one `ETag`: a new one replaces that of [`with_etag`](Self::with_etag), and an earlier field.
     ///
     /// # Errors
     ///
@@ -222,8 +223,16 @@ impl Reply {
         if reserved || !is_token(name) || !is_field_value(&value) {
             return Err(InvalidHeader { name });
         }
+        if ETAG.eq_ignore_ascii_case(name) {
+            self.remove_etag();
+        }
         self.headers.push((name, value));
         Ok(self)
+    }
+
+    fn remove_etag(&mut self) {
+        self.etag = None;
+        self.headers.retain(|(name, _)| !ETAG.eq_ignore_ascii_case(name));
     }
 
     /// Returns the status.
@@ -236,12 +245,12 @@ impl Reply {
         self.content_type
     }
 
-    /// Returns the tag in the `ETag` header field, if there is one.
+    /// Returns the tag that [`with_etag`](Self::with_etag) has set, if there is one.
     pub fn etag(&self) -> Option<ETag> {
         self.etag
     }
 
-    /// Returns the header fields that were added, without `ETag`.
+    /// Returns the header fields that were added, without the `ETag` of [`etag`](Self::etag).
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.headers.iter().map(|(name, value)| (*name, value.as_str()))
     }
@@ -274,6 +283,8 @@ impl Reply {
         }
     }
 }
+
+const ETAG: &str = "ETag";
 
 const RESERVED: [&str; 9] = [
     "Connection",

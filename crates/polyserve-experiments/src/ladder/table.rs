@@ -366,7 +366,7 @@ mod tests {
         let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
         assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
         assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %       {}\n", "#".repeat(40))), "{waterfall}");
-        let published = published.to_string();
+        let published = published.wide();
         let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
         let wanted = ["warp+lto", "1,099,343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];

@@ -119,6 +119,7 @@ pub fn cells(cells: &[Cell]) -> Table {
             ("client CPU %", &|rounds| median(rounds, |sample| sample.client_busy_pct)),
         ],
     )
+    .named_by(4)
 }
 
 /// The tables for documents: for each method and figure, the pool sizes of every contestant against connections; the
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn rounds_are_one_row_and_the_control_is_told_apart() {
-        let said = cells(&report().cells).to_string();
+        let said = cells(&report().cells).wide();
         let rows: Vec<&str> = said.lines().skip(1).collect();
         assert_eq!(rows.len(), 3, "{said}");
         assert!(
@@ -276,7 +277,7 @@ mod tests {
         let tables = tables(&report.cells, &report.failed).unwrap();
         let table = |start: &str| {
             let found = tables.iter().find(|(title, _)| title.starts_with(start));
-            found.unwrap_or_else(|| panic!("{start}")).1.to_string()
+            found.unwrap_or_else(|| panic!("{start}")).1.wide()
         };
         assert_eq!(tables.len(), 5 + 2 + 1);
         let total = table("GET, 1000 requests: total time in s");

@@ -215,7 +215,7 @@ mod tests {
             "Without figures",
         ];
         assert_eq!(names, wanted);
-        let text = |place: usize| tables[place].1.to_string();
+        let text = |place: usize| tables[place].1.wide();
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let speeds: Vec<String> = text(0).lines().skip(1).map(words).collect();
         // 1000 steps in 500 ms, and 125.

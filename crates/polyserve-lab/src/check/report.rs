@@ -116,16 +116,19 @@ impl fmt::Display for CheckReport {
             &[
                 ("server", &|run| run.server.clone()),
                 ("repo", &|run| run.repo.clone()),
-                ("operations", &|run| run.operations.to_string()),
+                ("verdict", &|run| run.verdict.to_string()),
+                ("ops", &|run| run.operations.to_string()),
                 ("keys", &|run| run.keys.to_string()),
-                ("per key", &|run| per_key(run.per_key)),
+                ("ops/key", &|run| per_key(run.per_key)),
                 ("unknown", &|run| run.unknown.to_string()),
                 ("overlaps", &|run| run.overlaps.to_string()),
-                ("recorded s", &|run| format!("{:.2}", run.recorded_s)),
-                ("checked s", &|run| format!("{:.2}", run.checked_s)),
-                ("", &|run| run.verdict.to_string()),
+                ("record (s)", &|run| format!("{:.2}", run.recorded_s)),
+                ("check (s)", &|run| format!("{:.2}", run.checked_s)),
             ],
-        );
+        )
+        .with_texts_in(1)
+        .with_texts_in(2)
+        .named_by(2);
         write!(f, "{table}")?;
         for run in self.runs.iter().filter(|run| !run.why.is_empty()) {
             writeln!(f, "\n{} over {}: {}\n{}", run.server, run.repo, run.verdict, run.why.trim_end())?;

@@ -4,14 +4,12 @@ use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
-use polyserve_report::{NOTHING, Table, Tone, or_nothing};
+use polyserve_report::{NOTHING, Table, Tone, WIDTH, or_nothing, wrapped};
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, RankingRow, Share, Side, Void};
+use crate::output::INDENT;
 use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
-
-/// The max width of a line, unless all columns were asked for.
-const WIDTH: usize = 120;
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,14 +29,15 @@ impl Ranking {
         let Self { baseline, rounds, asked, rows, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
         let until = if self.stops_when_sure { ", until sure" } else { "" };
-        writeln!(f, "baseline {baseline}, {rounds} rounds{until}{ended}; medians, 95 % intervals")?;
-        writeln!(f, "workload: {asked}\n")?;
+        let lines = |text: &str| if wide { text.to_owned() } else { wrapped(text, INDENT) };
+        let of_what = format!("baseline {baseline}, {rounds} rounds{until}{ended}; medians, 95 % intervals");
+        f.push_str(&lines(&format!("{of_what}\nworkload: {asked}\n\n")));
         let table = if wide { wide_table(rows) } else { terminal_table(rows) };
-        f.push_str(&if is_coloured { table.coloured() } else { table.to_string() });
+        f.push_str(&if is_coloured { table.coloured() } else { table.wide() });
         f.push('\n');
         let mut below = String::new();
         self.write_notes(&mut below, wide)?;
-        f.push_str(&if wide { below } else { wrapped(&below) });
+        f.push_str(&lines(&below));
         Ok(())
     }
 
@@ -62,28 +61,6 @@ impl Ranking {
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.key.name, failed.why))
     }
-}
-
-/// Breaks lines of more than [`WIDTH`] characters at spaces. The next lines are indented.
-fn wrapped(text: &str) -> String {
-    const INDENT: &str = "   ";
-    let mut wrapped = String::new();
-    for line in text.lines() {
-        let mut width = 0;
-        for word in line.split_inclusive(' ') {
-            let length = word.trim_end().chars().count();
-            if width > INDENT.len() && width + length > WIDTH {
-                wrapped.truncate(wrapped.trim_end().len());
-                wrapped.push('\n');
-                wrapped.push_str(INDENT);
-                width = INDENT.len();
-            }
-            wrapped.push_str(word);
-            width += word.chars().count();
-        }
-        wrapped.push('\n');
-    }
-    wrapped
 }
 
 /// The table of at most [`WIDTH`] characters: with shortened names if they are too long.

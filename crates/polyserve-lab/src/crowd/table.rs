@@ -117,7 +117,8 @@ fn slow_table(rows: &[&CrowdRow]) -> Table {
         "descriptors",
         "client late",
         "p99 < 10 ms",
-    ]);
+    ])
+    .named_by(2);
     for row in rows {
         match row.outcome() {
             Some(CrowdOutcome::Slow(slow)) => {

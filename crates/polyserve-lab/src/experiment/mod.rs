@@ -34,10 +34,12 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::slice;
 
-use polyserve_report::Summary;
+use polyserve_report::{Summary, wrapped};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::output::INDENT;
 
 pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
@@ -152,9 +154,10 @@ pub trait Experiment: Sized {
     /// Returns an error if the record is not of this experiment.
     fn report(records: &Records<Self>) -> anyhow::Result<Self::Report>;
 
-    /// The report as the command prints it, with the flags that change only that. By default its `Display`.
+    /// The report as the command prints it, with the flags that change only that. By default its `Display`, in
+    /// lines of at most [`WIDTH`](polyserve_report::WIDTH) characters.
     fn text(&self, report: &Self::Report) -> String {
-        report.to_string()
+        wrapped(&report.to_string(), INDENT)
     }
 
     /// Tables, claims and CSV files of a result.

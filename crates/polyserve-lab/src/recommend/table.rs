@@ -35,7 +35,7 @@ fn ranked(recommendation: &Recommendation) -> Table {
     header.extend(["CPU us/req", "memory", "saturated"]);
     let texts = ["contestant", "verdict", "saturated"];
     let places = |name: &&str| header.iter().position(|column| column == name);
-    let table = Table::of_numbers(&header);
+    let table = Table::of_numbers(&header).named_by(2);
     let mut table = texts.iter().filter_map(places).fold(table, Table::with_texts_in);
     for one in ranked {
         table.row(cells(one, has_workers, workload.p99_goal_ms.is_some()));

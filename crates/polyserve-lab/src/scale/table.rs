@@ -135,6 +135,7 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
             ("client CPU", &|point| percent(point.client_busy_pct)),
         ],
     )
+    .named_by(2)
 }
 
 /// CPU time per request, in microseconds: a row for each server, a column for each rate. The cheapest at the first rate is first.

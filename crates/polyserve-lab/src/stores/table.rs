@@ -51,7 +51,7 @@ fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
     header.extend([against.as_str(), "verdict"]);
     header.extend(bare.then_some("of its bare map"));
     header.extend(["CPU", "p50", "p99", "p99.9", "max"]);
-    let mut table = Table::of_numbers(&header);
+    let mut table = Table::of_numbers(&header).named_by(2);
     for point in points {
         let mut row = vec![point.name.clone(), count(point.x as f64), rate(point.per_s)];
         if later {

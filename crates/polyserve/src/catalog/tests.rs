@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -42,7 +44,7 @@ fn every_repo_is_made_new_and_empty() {
 #[cfg(feature = "threadpool")]
 mod threadpool {
     use super::*;
-    use polyserve_core::Connections;
+    use polyserve_core::{Connections, ServerConfig};
 
     #[test]
     fn a_server_over_an_executor_carries_its_name() {
@@ -209,9 +211,10 @@ fn a_programs_own_entry_has_no_tags_and_no_code() {
 #[test]
 fn a_repo_of_a_feature_that_is_off_is_named_with_it() {
     let catalog = Catalog::builtin();
-    for (kind, feature) in builtin::located::FEATURES {
+    for (kind, feature, is_on) in builtin::located::FEATURES {
         let found = catalog.repo(&format!("{kind}:somewhere"));
-        let is_on = catalog.located_repos().iter().any(|located| located.name == kind);
+        assert_eq!(catalog.located_repos().iter().any(|located| located.name == kind), is_on, "{kind}");
+        assert_eq!(catalog.repos_not_built().any(|lacking| lacking == (kind, feature)), !is_on, "{kind}");
         match found {
             Ok(entry) => assert!(is_on && entry.name == format!("{kind}:somewhere") && entry.open.is_some()),
             Err(unknown) => {

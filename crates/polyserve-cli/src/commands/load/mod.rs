@@ -15,7 +15,7 @@ use super::workload::{WorkloadArgs, misuse};
 use polyserve_lab::Misuse;
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{print, print_json};
+use polyserve_lab::output::{print_json, print_text};
 use report::LoadSummary;
 use url::Url;
 
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;
     line.bar.finish_and_clear();
     let shown = LoadSummary::new(args.url.to_string(), &load, &report);
-    if json { print_json(&shown) } else { print(&shown.to_string()) }?;
+    if json { print_json(&shown) } else { print_text(&shown) }?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

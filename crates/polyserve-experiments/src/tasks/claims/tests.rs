@@ -6,10 +6,11 @@ use polyserve_lab::journal::{Header, as_line};
 use polyserve_report::Verdict;
 use serde_json::{Value, json};
 
+use super::cells::in_order;
 use super::*;
 use crate::tasks::experiment::Tasks;
-use crate::tasks::figures::{Alone, Figures};
-use crate::tasks::measured::{MissingFigure, Single};
+use crate::tasks::figures::{Alone, Figures, Scheduled};
+use crate::tasks::measured::{MeasuredCell, MissingFigure, Single};
 use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Observation, Sequence, Settings, When};
 use crate::tasks::runner::RAYON;
 use crate::tasks::sequence::{Limit, TermOrder};

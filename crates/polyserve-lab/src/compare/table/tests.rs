@@ -98,7 +98,7 @@ fn a_table() {
     let [(name, narrow), (wide_name, wide)] = read.as_slice() else { panic!("{read:?}") };
     assert_eq!(name, "GET of one entity; baseline base, 12 rounds");
     assert_eq!(wide_name, "GET of one entity; baseline base, 12 rounds; all columns");
-    assert!(text.contains(&wide.to_string()), "{wide}");
+    assert!(text.contains(&wide.wide()), "{wide}");
     assert!(ranking.to_string().contains(&narrow.to_string()), "{narrow}");
     let text = Ranking { rounds: 9, interrupted: true, ..ranking }.to_string();
     assert!(text.contains("too few rounds for a verdict: 9 of 10") && text.contains("ended early"), "{text}");

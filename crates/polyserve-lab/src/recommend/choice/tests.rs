@@ -4,6 +4,8 @@ use crate::compare::Measurement;
 use crate::compare::ranking::Intervals;
 use crate::compare::sample::tests::latency;
 use crate::experiment::again;
+use crate::output::INDENT;
+use polyserve_report::{WIDTH, wrapped};
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.
 fn measurement(round: usize, per_second: f64, p99_ms: f64) -> Measurement {
@@ -142,6 +144,28 @@ fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
     let with_one = of_rounds(Some(5.0), 12, &[("a", 100.0, 5.0), ("b", 50.0, 1.0)], spread);
     assert_eq!((ranks(&with_one), with_one.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
     assert!(with_one.choice.unwrap().margin.is_none());
+}
+
+/// Regression test: lines had up to 165 characters.
+#[test]
+fn a_recommendation_fits_120_columns() {
+    let names = ["pool_classic/crossbeam_pool", "pool_classic/tokio_blocking", "pool_classic/stealing_pool"];
+    let mut recommended = of(Some(5.0), 12, &names.map(|name| (name, 100.0, 5.0)));
+    recommended.defaulted = (0..20).map(|n| format!("--flag {n}")).collect();
+    recommended.because = vec!["a reason of some words ".repeat(10).trim_end().to_owned()];
+    for ranked in &mut recommended.ranked {
+        (ranked.candidate.workers, ranked.loaded_bytes) = (Some(64), Some(4e6));
+    }
+    let whole = recommended.to_string();
+    let text = wrapped(&whole, INDENT);
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+    assert_eq!(words(&text), words(&whole), "wrapping changes no word");
+    let (table, rest) = text.split_once("\n\n#").and_then(|(_, text)| text.split_once("\n\n#")).expect("two parts");
+    assert!(table.contains(" verdict ") && rest.contains(" saturated\n"), "{text}");
+    for name in names {
+        assert_eq!(whole.matches(&format!("  {name}/two_level  ")).count(), 2, "{text}");
+    }
 }
 
 #[test]

@@ -6,9 +6,13 @@ use std::sync::Arc;
 #[allow(unused_imports, reason = "a build without these repos does not use them")]
 use super::super::{BuildCode, Entry, LocatedRepo, Promise, RepoEntry};
 
-/// The names of all built-in kinds, each with the feature that it needs.
-pub(in super::super) const FEATURES: [(&str, &str); 4] =
-    [("durable", "durable"), ("etcd", "etcd"), ("redis_cluster", "redis"), ("postgres", "postgres")];
+/// The names of all built-in kinds, each with the feature that it needs, and whether this build has it.
+pub(in super::super) const FEATURES: [(&str, &str, bool); 4] = [
+    ("durable", "durable", cfg!(feature = "durable")),
+    ("etcd", "etcd", cfg!(feature = "etcd")),
+    ("redis_cluster", "redis", cfg!(feature = "redis")),
+    ("postgres", "postgres", cfg!(feature = "postgres")),
+];
 
 /// Returns the kinds that this build has.
 pub(super) fn all() -> Vec<LocatedRepo> {

@@ -11,8 +11,9 @@ use polyserve_core::{Entity, EntityRepo as _};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
-use crate::engine::{Engine, Failure, Ours, open};
-use crate::median;
+use super::engine::{Engine, Ours, open};
+use super::median;
+use crate::Failure;
 
 const ENTITIES: i64 = 1_000_000;
 const STARTS: usize = 5;

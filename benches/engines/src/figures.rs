@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::Failure;
 
 /// The medians of one kind of request over one repo. NaN is "not measured".
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) repo: String,
     pub(crate) request: String,
@@ -34,33 +34,37 @@ pub(crate) struct Row {
 
 pub(crate) const FILE: &str = "cluster.csv";
 
-const HEAD: &str = "repo,request,requests_per_s,server_us,engine_us,p50_ms,p99_ms,p99_half_ms,p99_four_fifths_ms,alone_per_s,\
-                    share_of_expected,threads_1,threads_256,bytes_per_entity";
+/// A column of numbers: its name, and its field of a row.
+type Column = (&'static str, fn(&mut Row) -> &mut f64);
 
-impl Row {
-    fn numbers(&self) -> [f64; 12] {
-        [
-            self.per_s,
-            self.server_us,
-            self.engine_us,
-            self.p50_ms,
-            self.p99_ms,
-            self.p99_half_ms,
-            self.p99_most_ms,
-            self.alone_per_s,
-            self.share,
-            self.threads_before,
-            self.threads_during,
-            self.bytes_per_entity,
-        ]
-    }
+/// The columns after the repo and the request.
+const COLUMNS: [Column; 12] = [
+    ("requests_per_s", |row| &mut row.per_s),
+    ("server_us", |row| &mut row.server_us),
+    ("engine_us", |row| &mut row.engine_us),
+    ("p50_ms", |row| &mut row.p50_ms),
+    ("p99_ms", |row| &mut row.p99_ms),
+    ("p99_half_ms", |row| &mut row.p99_half_ms),
+    ("p99_four_fifths_ms", |row| &mut row.p99_most_ms),
+    ("alone_per_s", |row| &mut row.alone_per_s),
+    ("share_of_expected", |row| &mut row.share),
+    ("threads_1", |row| &mut row.threads_before),
+    ("threads_256", |row| &mut row.threads_during),
+    ("bytes_per_entity", |row| &mut row.bytes_per_entity),
+];
+
+fn head() -> String {
+    format!("repo,request,{}", COLUMNS.map(|(name, _)| name).join(","))
 }
 
 /// Prints the rows, and writes them to a directory if there is one.
 pub(crate) fn write(rows: &[Row], out: Option<&Path>) -> Result<(), Failure> {
-    let mut text = format!("{HEAD}\n");
-    for row in rows {
-        let fields = row.numbers().map(|number| if number.is_nan() { String::new() } else { format!("{number:.2}") });
+    let mut text = format!("{}\n", head());
+    for mut row in rows.iter().cloned() {
+        let fields = COLUMNS.map(|(_, field)| match *field(&mut row) {
+            number if number.is_nan() => String::new(),
+            number => format!("{number:.2}"),
+        });
         writeln!(text, "{},{},{}", row.repo, row.request, fields.join(","))?;
     }
     print!("{text}");
@@ -76,48 +80,18 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Row>, Failure> {
     let path = directory.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut lines = text.lines();
-    if lines.next() != Some(HEAD) {
-        return Err(format!("{} has other columns than {HEAD}", path.display()).into());
+    if lines.next() != Some(&*head()) {
+        return Err(format!("{} has other columns than {}", path.display(), head()).into());
     }
     lines.map(|line| row(line).ok_or_else(|| format!("{}: {line}", path.display()).into())).collect()
 }
 
 fn row(line: &str) -> Option<Row> {
-    let mut fields = line.split(',');
-    let (repo, request) = (fields.next()?.to_owned(), fields.next()?.to_owned());
-    let number = |text: &str| if text.is_empty() { Some(f64::NAN) } else { text.parse().ok() };
-    let numbers: Vec<f64> = fields.map(number).collect::<Option<_>>()?;
-    let [
-        per_s,
-        server_us,
-        engine_us,
-        p50_ms,
-        p99_ms,
-        p99_half_ms,
-        p99_most_ms,
-        alone_per_s,
-        share,
-        threads_before,
-        threads_during,
-        bytes_per_entity,
-    ] = numbers[..]
-    else {
-        return None;
-    };
-    Some(Row {
-        repo,
-        request,
-        per_s,
-        server_us,
-        engine_us,
-        p50_ms,
-        p99_ms,
-        p99_half_ms,
-        p99_most_ms,
-        alone_per_s,
-        share,
-        threads_before,
-        threads_during,
-        bytes_per_entity,
-    })
+    let mut texts = line.split(',').map(String::from);
+    let mut row = Row { repo: texts.next()?, request: texts.next()?, ..Row::default() };
+    for (_, field) in COLUMNS {
+        let text = texts.next()?;
+        *field(&mut row) = if text.is_empty() { f64::NAN } else { text.parse().ok()? };
+    }
+    texts.next().is_none().then_some(row)
 }

@@ -1,6 +1,5 @@
 //! The contestants: each stores an entity durably before `put` returns.
 
-use std::error::Error;
 use std::path::Path;
 use std::slice;
 use std::sync::Mutex;
@@ -10,9 +9,8 @@ use polyserve_core::{Entity, EntityRepo, Identifiable};
 use polyserve_durable::{CommitCounts, Durable};
 use polyserve_memory::Sharded;
 
-use crate::batched::Batched;
-
-pub type Failure = Box<dyn Error + Send + Sync>;
+use super::batched::Batched;
+use crate::Failure;
 
 /// A store that several threads write to.
 pub trait Engine: Send + Sync {

@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 use polyserve_core::{Completer, Entity, promise};
 use polyserve_memory::Sharded;
 
-use crate::engine::{Engine, Failure};
+use super::engine::Engine;
+use crate::Failure;
 
 /// A put that waits. Its answer is the text of an error.
 type Waiting = (Entity, Completer<Result<(), String>>);

@@ -4,8 +4,6 @@
 //! a request costs both cores the sum of what its parts cost: with E requests a second by the library alone and M by the server
 //! over memory, 1 / (1/E + 1/M) are expected. Each answer is checked.
 
-mod figures;
-pub(crate) mod model;
 mod raw;
 mod server;
 mod size;
@@ -21,7 +19,8 @@ use polyserve_load::data::Data;
 use polyserve_load::{Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for, run};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::{Failure, median};
+use super::median;
+use crate::{Failure, figures};
 
 /// In each round every contestant runs once, in turn.
 const ROUNDS: u64 = 5;

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::figures::{Row, read};
 use crate::Failure;
+use crate::figures::{Row, read};
 
 const PAGE: &str = "docs/SCALING.md";
 const BEGIN: &str = "<!-- tables of ";

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use polyserve_durable::disk::{Directory, Disk, DiskFile};
 
-use crate::engine::Failure;
+use crate::Failure;
 
 #[derive(Debug)]
 pub struct SlowDisk(Arc<Directory>, Duration);

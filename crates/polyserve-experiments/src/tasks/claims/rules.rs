@@ -1,0 +1,444 @@
+//! The rule of each claim, which its function states, and the thresholds of the rules.
+
+use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, median, middle};
+
+use super::super::figures::{Figures, LinearFit};
+use super::super::measured::{Measured, MeasuredCell};
+use super::super::published::{GO, GO_GC_OFF, PUBLISHED_CORES, STEPS_PER_S, published};
+use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
+use super::cells::{
+    LEAST_OBSERVATIONS, above, all, in_order, median_of, percent, spread_of_durations, spread_of_starts, within,
+};
+
+/// A shorter task is only a few time slices of the scheduler, so it does not show how they are divided.
+pub(super) const LEAST_TASK_MS: f64 = 100.0;
+/// A task that is alone but works for a smaller share of its time shares its core with other programs.
+pub(super) const LEAST_WORK_PCT: f64 = 90.0;
+/// A machine that changed by more in between has measured itself.
+pub(super) const MOST_DRIFT_PCT: f64 = 10.0;
+/// Durations on cores that other processes use more are theirs too.
+pub(super) const MOST_OTHERS_PCT: f64 = 10.0;
+/// The undecided margin on both sides of a threshold, as a share of the capacity of the cores.
+pub(super) const NEAR: f64 = 0.025;
+/// The undecided margin as a share of the possible gain of the cores.
+pub(super) const NEAR_SHARE: f64 = 0.01;
+
+/// A spread is smaller than another if it is at most this share of the other spread.
+pub(super) const SMALLER: f64 = 0.8;
+
+/// The verdict of a rule, and the figures that decide it.
+pub(super) type Judged = (Option<bool>, String);
+
+pub(super) struct Judge<'a> {
+    pub(super) measured: &'a Measured,
+    pub(super) cores: usize,
+    /// All at once on scoped threads, by the number of tasks.
+    pub(super) rust: Vec<&'a MeasuredCell>,
+    pub(super) go: Vec<&'a MeasuredCell>,
+}
+
+impl Judge<'_> {
+    /// `holds`, unless the contestants' tasks were too short or the machine changed.
+    fn unless_noisy(&self, names: &[&str], holds: Option<bool>, mut figure: String) -> Judged {
+        for name in names {
+            let cells = self.measured.all_at_once(name);
+            let drift = self.measured.drift_pct(name);
+            let others_pct = 100.0 * self.measured.others(name).unwrap_or(0.0);
+            let why = match (cells.first(), drift) {
+                (None, _) => format!("{name} has no figures"),
+                (Some(cell), _) if cell.observed.alone.d1_ms < LEAST_TASK_MS => {
+                    format!("a task of {:.0} ms is too short to tell", cell.observed.alone.d1_ms)
+                }
+                (Some(cell), _) if 100.0 * cell.observed.alone.cpu1_ms < LEAST_WORK_PCT * cell.observed.alone.d1_ms => {
+                    let work = 100.0 * cell.observed.alone.cpu1_ms / cell.observed.alone.d1_ms;
+                    format!("others were at work: a task alone worked for {work:.0} % of its time")
+                }
+                _ if others_pct > MOST_OTHERS_PCT => {
+                    format!("others were at work: they used {others_pct:.0} % of the cores' time while {name} ran")
+                }
+                (_, None) => format!("the drift of {name} is not known"),
+                (_, Some(drift)) if drift.abs() > MOST_DRIFT_PCT => format!("{name} drifted by {drift:+.1} %"),
+                _ => continue,
+            };
+            figure = if figure.is_empty() { why } else { format!("{figure}; {why}") };
+            return (None, figure);
+        }
+        (holds, figure)
+    }
+
+    fn ideal_pct(&self) -> f64 {
+        100.0 * (1.0 - 1.0 / self.cores as f64)
+    }
+
+    /// The published 80 % are 0.914 of what 8 cores can gain. The equivalence interval is 0.05 to each side of that share.
+    /// The profit of a language is the median over all numbers of tasks from twice the cores on. Confirmed if both languages
+    /// are within the interval by more than [`NEAR_SHARE`], refuted if one is outside by more. Undecided otherwise, and on one
+    /// core.
+    pub(super) fn profit(&self) -> Judged {
+        let ideal = self.ideal_pct();
+        let gained = |cells: &[&MeasuredCell]| {
+            let profit = median_of(&within(cells, 2 * self.cores..), |cell| cell.observed.figures.profit_pct);
+            profit.filter(|_| self.cores > 1)
+        };
+        let (rust, go) = (gained(&self.rust), gained(&self.go));
+        let published = 80.0 / (100.0 * (1.0 - 1.0 / PUBLISHED_CORES as f64));
+        let as_said = |profit: f64| above(0.05, (profit / ideal - published).abs(), NEAR_SHARE);
+        let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust), as_said(go)]));
+        let figure = format!(
+            "{} in Rust and {} in Go of at most {ideal:.1} % on {} cores; the published share of the maximum is {published:.3}",
+            percent(rust),
+            percent(go),
+            self.cores
+        );
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// The total of 40 tasks divided by the duration of a single task. It is no speed-up: the ideal is 40 divided by the
+    /// number of cores. So the figure is the ratio to the ideal, the median of 36 to 40 tasks; published are 1.16 in Go and 1.55 in
+    /// Rust. The equivalence interval is 0.1 to each side. Confirmed if both languages are within it by more than [`NEAR`],
+    /// refuted if one is outside by more, else undecided.
+    pub(super) fn total_of_40(&self) -> anyhow::Result<Judged> {
+        const FEWER: usize = 36;
+        const TASKS: usize = 40;
+        let to_ideal = |cells: &[&MeasuredCell]| {
+            median_of(&within(cells, FEWER..=TASKS), |cell| {
+                cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms * self.cores as f64
+                    / cell.tasks as f64
+            })
+        };
+        let (rust, go) = (to_ideal(&self.rust), to_ideal(&self.go));
+        let [published_rust, published_go] = published()?.map(|lines| {
+            let total = |tasks: usize| lines.iter().find(|line| line.tasks == tasks).map(|line| line.total_duration_ms);
+            let single = total(1).zip(total(TASKS)).map_or(f64::NAN, |(single, all)| all / single);
+            single * PUBLISHED_CORES as f64 / TASKS as f64
+        });
+        let as_said = |own: f64, published: f64| above(0.1, (own - published).abs(), NEAR);
+        let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust, published_rust), as_said(go, published_go)]));
+        let times = |own: Option<f64>| own.map_or_else(|| "not known".into(), |times| format!("{times:.2}"));
+        let figure = format!(
+            "total to the ideal of {} cores, the medians of {FEWER} to {TASKS} tasks: {} in Go and {} in Rust; published \
+             {published_go:.2} and {published_rust:.2}",
+            self.cores,
+            times(go),
+            times(rust)
+        );
+        Ok(self.unless_noisy(&[STD_THREADS, GO], holds, figure))
+    }
+
+    /// At about five tasks a core, as 40 on 8 are: the medians of four to six. Refuted if waiting is at least half of the
+    /// cost and the cores' extra work is less than a quarter of the cost. Confirmed if the extra work is at least half of the
+    /// cost. Else undecided.
+    pub(super) fn overhead(&self) -> Judged {
+        let (least, most) = (4 * self.cores, 6 * self.cores);
+        let cells = within(&self.rust, least..=most);
+        let named: [fn(&Figures) -> f64; 4] = [
+            |figures| figures.cost_pct,
+            |figures| figures.waiting_pct,
+            |figures| figures.overhead_pct,
+            |figures| figures.working_pct,
+        ];
+        let [Some(cost), Some(waiting), Some(overhead), Some(working)] =
+            named.map(|figure| median_of(&cells, |cell| figure(&cell.observed.figures)))
+        else {
+            return (None, format!("there are {} observations of {least} to {most} tasks", cells.len()));
+        };
+        let holds = match cost {
+            cost if cost <= 0.0 => None,
+            cost if overhead >= cost / 2.0 => Some(true),
+            cost if waiting >= cost / 2.0 && overhead < cost / 4.0 => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "of the duration of {least} to {most} tasks on {} cores {working:.0} % is work and {waiting:.0} % waiting for a \
+             core; the cores worked {overhead:.1} % of that duration longer than for as many single tasks; the published reading calls \
+             {cost:.0} % cost",
+            self.cores
+        );
+        self.unless_noisy(&[STD_THREADS], holds, figure)
+    }
+
+    /// From as many tasks as cores on, a line through the totals against one that rises only with every further round of
+    /// the cores. Confirmed where both languages' totals follow the line (it explains at least 0.98 of their scatter, and
+    /// misses them by less than the steps do); refuted where for one of them the steps are nearer; else undecided. Needs
+    /// eight numbers of tasks, four of them no multiple of the cores.
+    pub(super) fn linear(&self) -> Judged {
+        let fit = |cells: &[&MeasuredCell]| {
+            let full: Vec<&&MeasuredCell> = cells.iter().filter(|cell| cell.tasks >= self.cores).collect();
+            let odd = full.iter().filter(|cell| cell.tasks % self.cores != 0).count();
+            if full.len() < 8 || odd < 4 {
+                return None;
+            }
+            let through = |x: fn(usize, usize) -> usize| {
+                let points: Vec<_> = (full.iter())
+                    .map(|cell| (x(cell.tasks, self.cores) as f64, cell.observed.figures.total_duration_ms))
+                    .collect();
+                LinearFit::through(&points)
+            };
+            through(|tasks, _| tasks).zip(through(usize::div_ceil))
+        };
+        let (rust, go) = (fit(&self.rust), fit(&self.go));
+        let holds = rust.zip(go).and_then(|fits| {
+            let fits = [fits.0, fits.1];
+            if fits.iter().any(|(line, steps)| steps.missed < line.missed) {
+                return Some(false);
+            }
+            fits.iter().all(|(line, _)| line.explained >= 0.98).then_some(true)
+        });
+        let said = |fit: Option<(LinearFit, LinearFit)>| {
+            fit.map_or_else(
+                || String::from("too few observations"),
+                |(line, steps)| {
+                    format!(
+                        "{:.1} ms a task, a line explains {:.4}, steps {:.4}",
+                        line.slope, line.explained, steps.explained
+                    )
+                },
+            )
+        };
+        let figure = format!("Rust: {}; Go: {}; {}", said(rust), said(go), self.in_steps(fit));
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// The contestants that grow in steps: a pool with one worker for each core does.
+    fn in_steps(&self, fit: impl Fn(&[&MeasuredCell]) -> Option<(LinearFit, LinearFit)>) -> String {
+        let grows_in_steps = |name: &&str| {
+            let fit = fit(&self.measured.all_at_once(name));
+            fit.is_some_and(|(line, steps)| steps.missed < line.missed)
+        };
+        let names: Vec<&str> = self.measured.contestants().into_iter().filter(grows_in_steps).collect();
+        if names.is_empty() {
+            String::from("no contestant grows in steps")
+        } else {
+            format!("in steps: {}", names.join(", "))
+        }
+    }
+
+    /// Compares the growth of the mean duration of scoped threads from 20 tasks on with its growth between the number of
+    /// cores and 20 tasks. Confirmed if it grows less than half as fast; refuted if at least 0.8 times as fast; else
+    /// undecided. Also undecided if it does not grow up to 20 tasks, or a line explains less than 0.9 of its scatter: then
+    /// there is nothing to compare with. Needs four numbers of tasks on each side.
+    pub(super) fn flat(&self) -> Judged {
+        const FLAT: usize = 20;
+        let line = |from: usize, to: usize| {
+            let cells = within(&self.rust, from..=to);
+            let points: Vec<_> =
+                cells.iter().map(|cell| (cell.tasks as f64, cell.observed.figures.mean_duration_ms)).collect();
+            LinearFit::through(&points).filter(|_| points.len() >= 4)
+        };
+        let Some((before, after)) = line(self.cores, FLAT).zip(line(FLAT, usize::MAX)) else {
+            return (None, String::from("too few observations on one side of 20 tasks"));
+        };
+        let slopes = format!("{:.1} ms a task up to 20, {:.1} ms a task from there on", before.slope, after.slope);
+        if before.slope <= 0.0 || before.explained < 0.9 {
+            let why = format!("up to 20 it does not grow along a line, which explains {:.2}", before.explained);
+            return self.unless_noisy(&[STD_THREADS], None, format!("{slopes}; {why}"));
+        }
+        let ratio = after.slope / before.slope;
+        let holds = match ratio {
+            ratio if ratio < 0.5 => Some(true),
+            ratio if ratio >= 0.8 => Some(false),
+            _ => None,
+        };
+        self.unless_noisy(&[STD_THREADS], holds, format!("{slopes}: ratio {ratio:.2}"))
+    }
+
+    /// The medians over all numbers of tasks from four times the cores on. Confirmed if Go's starts lie within 5 % of its
+    /// total duration, and Rust's are later one by one: its tasks' numbers and starts have a rank correlation of 0.9, and
+    /// are spread wider than Go's. Refuted if a condition fails; undecided if a figure is near its threshold: within a point
+    /// of the 5 %, within 0.02 of the 0.9, within a fifth of Go's spread.
+    pub(super) fn starts(&self) -> Judged {
+        let least = 4 * self.cores;
+        let spread = |cell: &MeasuredCell| {
+            let last = cell.observed.schedule.iter().map(|task| task.started_ms).fold(0.0, f64::max);
+            100.0 * last / cell.observed.figures.total_duration_ms
+        };
+        let seen = |cells: &[&MeasuredCell]| {
+            let cells = within(cells, least..);
+            median_of(&cells, spread).zip(median_of(&cells, |cell| in_order(&cell.observed.schedule)))
+        };
+        let Some(((wide, order), (narrow, order_of_go))) = seen(&self.rust).zip(seen(&self.go)) else {
+            return (None, format!("there are too few observations of {least} tasks or more of both"));
+        };
+        let holds = all([above(5.0, narrow, 1.0), above(order, 0.9, 0.02), above(wide, narrow, narrow / 5.0)]);
+        let figure = format!(
+            "from {least} tasks on the last starts after {narrow:.1} % of the total in Go and {wide:.1} % in Rust; rank \
+             correlation of number and start {order:.2} in Rust, {order_of_go:.2} in Go"
+        );
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// Go: one to three more than cores, the median over all observations from as many tasks as cores on. Rust: exactly one
+    /// more than tasks, in nine of ten observations of both scoped threads. Confirmed where both are so, else refuted.
+    /// Neither the length of a task nor drift matters here; without a count of both it is undecided.
+    pub(super) fn threads(&self) -> Judged {
+        let counts = |cells: &[&MeasuredCell]| -> Vec<(usize, u64)> {
+            cells.iter().filter_map(|cell| Some((cell.tasks, cell.observed.threads?))).collect()
+        };
+        let go: Vec<(usize, u64)> = counts(&self.go).into_iter().filter(|(tasks, _)| *tasks >= self.cores).collect();
+        let mut rust = counts(&self.rust);
+        rust.extend(counts(&self.measured.all_at_once(CROSSBEAM_THREADS)));
+        if go.len() < 3 || rust.len() < 3 {
+            return (None, String::from("too few counts"));
+        }
+        let one_more = rust.iter().filter(|(tasks, threads)| *threads == *tasks as u64 + 1).count();
+        let middle = middle(go.iter().map(|(_, threads)| *threads as f64)).unwrap_or(0.0);
+        let (least, most) = (go.iter().map(|count| count.1).min(), go.iter().map(|count| count.1).max());
+        let cores = self.cores as f64;
+        let holds = (cores + 1.0..=cores + 3.0).contains(&middle) && one_more * 10 >= rust.len() * 9;
+        let figure = format!(
+            "Go {} to {}, {middle} in the median, on {} cores; Rust one more than tasks in {one_more} of {} observations",
+            least.unwrap_or(0),
+            most.unwrap_or(0),
+            self.cores,
+            rust.len()
+        );
+        (Some(holds), figure)
+    }
+
+    /// The ratios of totals, in batches to all at once, of Go and scoped threads. Confirmed if their median is at least 0.98;
+    /// refuted if it is below 0.95; else undecided. Needs four, and batches of eight.
+    pub(super) fn series(&self) -> Judged {
+        const BATCH: usize = 8;
+        let named = [STD_THREADS, CROSSBEAM_THREADS, GO];
+        let cells = self.measured.cells.iter();
+        let cells = cells.filter(|cell| cell.series == BATCH && named.contains(&cell.contestant.as_str()));
+        let mut ratios: Vec<f64> = cells
+            .filter_map(|cell| {
+                let once = self.measured.cell(&cell.contestant, cell.tasks, 0)?;
+                Some(cell.observed.figures.total_duration_ms / once.observed.figures.total_duration_ms)
+            })
+            .collect();
+        if ratios.len() < 4 {
+            return (None, format!("{} observations in batches of 8", ratios.len()));
+        }
+        let (count, middle) = (ratios.len(), median(&mut ratios));
+        let holds = match middle {
+            middle if middle >= 0.98 => Some(true),
+            middle if middle < 0.95 => Some(false),
+            _ => None,
+        };
+        let figure = format!("in batches of 8 the total is {middle:.3} of all at once, the median of {count}");
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// The ratio of the steps per second of a single task in Rust to those in Go; published is 8.3. The equivalence interval is
+    /// from half of the published difference to one and a half times it. Confirmed if the ratio is within by more than
+    /// [`NEAR`], refuted if it is outside by more.
+    pub(super) fn steps_per_second(&self) -> Judged {
+        let [Some(rust), Some(go)] = [STD_THREADS, GO].map(|name| self.measured.speed(name)) else {
+            return (None, String::from("there are no single runs of both languages"));
+        };
+        let [published_rust, published_go] = STEPS_PER_S;
+        let (rust, go) = (rust.steps_per_s, go.steps_per_s);
+        let (ratio, published) = (rust / go, published_rust / published_go);
+        let within =
+            all([above(ratio, 1.0 + 0.5 * (published - 1.0), NEAR), above(1.0 + 1.5 * (published - 1.0), ratio, NEAR)]);
+        let check = match self.measured.plan.as_ref().is_some_and(|plan| plan.check) {
+            true => "with the check for convergence in each step",
+            false => "without the published check for convergence in each step",
+        };
+        let figure = format!(
+            "{:.0} million in Rust and {:.0} million in Go, {check}: ratio {ratio:.2}; published {published:.2}",
+            rust / 1e6,
+            go / 1e6
+        );
+        self.unless_noisy(&[STD_THREADS, GO], within, figure)
+    }
+
+    /// A line through Go's mean durations from the number of cores on, and its slope from 20 tasks on as a share of its slope
+    /// up to 20. Confirmed if the line explains 0.98 of their scatter and the slopes differ by less than a quarter. Refuted if
+    /// one slope is twice the other or more, or if the mean duration does not grow. Needs four numbers of tasks on each side.
+    pub(super) fn go_is_linear(&self) -> Judged {
+        const MIDDLE: usize = 20;
+        let line = |from: usize, to: usize| {
+            let cells = within(&self.go, from..=to);
+            let points: Vec<_> =
+                cells.iter().map(|cell| (cell.tasks as f64, cell.observed.figures.mean_duration_ms)).collect();
+            LinearFit::through(&points).filter(|_| points.len() >= 4)
+        };
+        let lines = [line(self.cores, MIDDLE), line(MIDDLE, usize::MAX), line(self.cores, usize::MAX)];
+        let [Some(before), Some(after), Some(whole)] = lines else {
+            return (None, String::from("too few observations on one side of 20 tasks"));
+        };
+        let ratio = after.slope / before.slope;
+        let holds = match (whole.explained, ratio) {
+            (explained, ratio) if explained >= 0.98 && (0.8..=1.25).contains(&ratio) => Some(true),
+            (_, ratio) if !(0.5..2.0).contains(&ratio) => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "a line explains {:.3}; {:.1} ms a task up to {MIDDLE}, {:.1} ms a task from there on",
+            whole.explained, before.slope, after.slope
+        );
+        self.unless_noisy(&[GO], holds, figure)
+    }
+
+    /// The spreads of starts and of durations of `name` as shares of those of `other`. They are standard deviations, relative to
+    /// the total and to the mean duration. A share is the median of the ratios at each number of tasks from twice the cores on,
+    /// with its 95 % interval. Confirmed if both intervals are below [`SMALLER`], refuted if both are above it. Else undecided,
+    /// and with fewer than [`LEAST_ROUNDS`] ratios. The intervals that decide are those of the error that Holm's procedure leaves
+    /// among the claims of the article. (Starts one after the other, as claimed of Rust, are spread too.)
+    pub(super) fn more_predictable<'a>(
+        &'a self,
+        name: &'static str,
+        other: &'static str,
+    ) -> Box<dyn Fn(f64) -> Judged + 'a> {
+        let own = self.measured.all_at_once(name);
+        let ratios = |spread: fn(&MeasuredCell) -> f64| -> Vec<f64> {
+            let cells = within(&own, 2 * self.cores..).into_iter();
+            cells.filter_map(|cell| Some(spread(cell) / spread(self.measured.cell(other, cell.tasks, 0)?))).collect()
+        };
+        let resampled = |spread| {
+            Resampled::of(&ratios(spread), 0).filter(|resampled| resampled.estimate(ERROR).rounds >= LEAST_ROUNDS)
+        };
+        let Some((starts, durations)) = resampled(spread_of_starts).zip(resampled(spread_of_durations)) else {
+            let least = 2 * self.cores;
+            return Box::new(move |_| {
+                (None, format!("too few observations of {least} tasks or more of both {name} and {other}"))
+            });
+        };
+        let is_smaller = |Estimate { interval, .. }: Estimate| match interval {
+            Interval { high, .. } if high < SMALLER => Some(true),
+            Interval { low, .. } if low > SMALLER => Some(false),
+            _ => None,
+        };
+        Box::new(move |error| {
+            let [starts_at, durations_at] =
+                [&starts, &durations].map(|resampled| is_smaller(resampled.estimate(error)));
+            let holds = starts_at.filter(|smaller| durations_at == Some(*smaller));
+            let [starts, durations] = [&starts, &durations].map(|resampled| resampled.estimate(ERROR));
+            let figure = format!(
+                "the spread of starts of {name} is {:.2} {} of that of {other}, the spread of durations {:.2} {}",
+                starts.ratio, starts.interval, durations.ratio, durations.interval
+            );
+            self.unless_noisy(&[name, other], holds, figure)
+        })
+    }
+
+    /// The total of two tasks or more, up to the number of cores, divided by a single task's duration, on threads and in
+    /// Go. Confirmed if the median of both languages is at most 1.2, refuted if that of one is 1.5 or more. Undecided with fewer
+    /// than three observations, and on one core.
+    pub(super) fn parallel(&self) -> Judged {
+        let crossbeam = self.measured.all_at_once(CROSSBEAM_THREADS);
+        let to_single = |cells: &[&MeasuredCell]| -> Vec<f64> {
+            let cells = within(cells, 2..=self.cores);
+            cells.iter().map(|cell| cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms).collect()
+        };
+        let mut rust = [to_single(&self.rust), to_single(&crossbeam)].concat();
+        let mut go = [to_single(&self.go), to_single(&self.measured.all_at_once(GO_GC_OFF))].concat();
+        if rust.len() + go.len() < LEAST_OBSERVATIONS || rust.is_empty() || go.is_empty() {
+            return (None, format!("too few observations of 2 to {} tasks", self.cores));
+        }
+        let (rust, go) = (median(&mut rust), median(&mut go));
+        let holds = match rust.max(go) {
+            worse if worse <= 1.2 => Some(true),
+            worse if worse >= 1.5 => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "2 to {} tasks at once take {rust:.2} single tasks in Rust and {go:.2} in Go, the medians",
+            self.cores
+        );
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+}
