@@ -24,6 +24,9 @@ const UTILISATION: f64 = 0.6;
 /// The largest machine of the model: its cores, and its memory for entities in bytes.
 const CORES: f64 = 64.0;
 const MEMORY: f64 = 256e9;
+/// The numbers of servers, and the rate of their requests, for which the model gives a tail latency.
+const NODES: [u32; 4] = [1, 2, 4, 8];
+const NODES_RATE: f64 = 100_000.0;
 /// The price of a core for an hour, in dollars.
 const PRICE: f64 = 0.04;
 /// etcd's guide to performance: linearizable reads and writes a second of three members with 8 cores each.
@@ -113,6 +116,13 @@ impl Step<'_> {
     }
 }
 
+impl Row {
+    /// The p99 of a GET in milliseconds. There is none if the servers cannot keep up.
+    fn p99_at(&self, utilisation: f64) -> Option<f64> {
+        (utilisation < 1.0).then(|| self.p99_half_ms * 0.5 / (1.0 - utilisation))
+    }
+}
+
 fn tables(rows: &[Row]) -> Result<String, Failure> {
     let mut steps = Vec::new();
     for get in rows.iter().filter(|row| row.request == "GET") {
@@ -123,6 +133,7 @@ fn tables(rows: &[Row]) -> Result<String, Failure> {
     measured(&steps, &mut text)?;
     expected(&steps, &mut text)?;
     latencies(&steps, &mut text)?;
+    nodes(&steps, &mut text)?;
     sizes(&steps, &mut text)?;
     costs(&steps, &mut text)?;
     Ok(text)
@@ -169,8 +180,35 @@ fn latencies(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("|---|---:|---:|---:|---:|\n");
     for Step { get, .. } in steps {
         let Row { repo, p99_half_ms, p99_most_ms, .. } = get;
-        let at = |utilisation: f64| p99_half_ms * 0.5 / (1.0 - utilisation);
-        writeln!(text, "| `{repo}` | {p99_half_ms:.1} | {:.1} | {p99_most_ms:.1} | {:.1} |", at(0.8), at(0.9))?;
+        let at =
+            |utilisation: f64| get.p99_at(utilisation).map_or_else(|| String::from("-"), |p99| format!("{p99:.1}"));
+        writeln!(text, "| `{repo}` | {p99_half_ms:.1} | {} | {p99_most_ms:.1} | {} |", at(0.8), at(0.9))?;
+    }
+    Ok(())
+}
+
+/// Throughput and tail latency against the number of servers. An engine is never the limit here: it grows along.
+fn nodes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+    writeln!(
+        text,
+        "\nServers of one core with {:.0} % reads: the requests a second of each number at {:.0} % utilisation, and the p99 of a GET at\n\
+         {} requests a second. `-`: too many for so few servers.\n",
+        READS * 100.0,
+        UTILISATION * 100.0,
+        count(NODES_RATE)
+    )?;
+    text.push_str("| repo |");
+    NODES.iter().try_for_each(|nodes| write!(text, " {nodes}: requests/s | p99 (ms) |"))?;
+    writeln!(text, "\n|---|{}", "---:|---:|".repeat(NODES.len()))?;
+    // One process serves `memory` and `durable`.
+    for step in steps.iter().filter(|step| !is_in_process(&step.get.repo)) {
+        write!(text, "| `{}` |", step.get.repo)?;
+        for nodes in NODES.map(f64::from) {
+            let rate = nodes / step.server_us() * 1e6;
+            let p99 = step.get.p99_at(NODES_RATE / rate).map_or_else(|| String::from("-"), |p99| format!("{p99:.1}"));
+            write!(text, " {} | {p99} |", count(rate * UTILISATION))?;
+        }
+        writeln!(text)?;
     }
     Ok(())
 }
