@@ -8,6 +8,7 @@ mod basics;
 mod faults;
 mod http;
 mod kind;
+mod outages;
 
 use std::env;
 use std::io::Write as _;
@@ -125,6 +126,7 @@ fn tests(kind: Kind) -> Vec<Test> {
             RepoSubject::named(move || kind.connect(&urls, &name_space(), StoreLimits::default()).expect("it connects"))
         }));
     }
+    tests.extend(outages::tests(kind));
     tests.extend(basics::tests(kind));
     tests.extend(http::tests(kind));
     tests.extend(faults::tests(kind));
