@@ -15,6 +15,7 @@
 //!
 //! * [`property`]: properties, lists of properties, and properties that need a child process.
 //! * [`repo`], [`executor`], [`server`]: the three kits.
+//! * [`engine`]: the kit for stores over an engine or a disk, which may be slow, or gone.
 //! * [`address`]: properties of any server that listens at an address.
 //! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
 //! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
@@ -25,6 +26,7 @@
 pub mod address;
 pub mod broken;
 pub mod client;
+pub mod engine;
 pub mod executor;
 pub mod history;
 pub mod property;

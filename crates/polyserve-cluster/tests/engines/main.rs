@@ -8,6 +8,7 @@ mod basics;
 mod faults;
 mod http;
 mod kind;
+mod outages;
 mod partitions;
 
 use std::env;
@@ -126,6 +127,7 @@ fn tests(kind: Kind) -> Vec<Test> {
             RepoSubject::named(move || kind.connect(&urls, &name_space(), StoreLimits::default()).expect("it connects"))
         }));
     }
+    tests.extend(outages::tests(kind));
     tests.extend(basics::tests(kind));
     tests.extend(http::tests(kind));
     tests.extend(faults::tests(kind));

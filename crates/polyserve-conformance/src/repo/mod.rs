@@ -40,6 +40,9 @@
 //!
 //! A repo under test accepts at least 64 concurrent operations without
 //! [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded).
+//!
+//! A repo over an engine or a disk also passes the kit of [`engine`](crate::engine): overload, and an engine that is slow,
+//! paused, stopped or absent.
 
 mod answers;
 mod conditions;
@@ -69,8 +72,9 @@ pub(crate) use self::named::{id_of, name};
 pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
+pub(crate) use self::reference::{EntityMap, put_if, put_over, remove_if, removed_of};
 pub use self::reference::{LaterReference, Reference};
-pub(crate) use self::reference::{put_if, put_over, remove_if, removed_of};
+pub(crate) use self::store::outcome;
 use self::store::{Answers, Store};
 use crate::property::{Outcome, kit};
 
@@ -186,22 +190,26 @@ impl RepoSubject {
 
     /// Does the same as `run`, for a property that may return that it cannot run here.
     fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
-        let (ended, end) = mpsc::channel::<Infallible>();
         let &Self { answers, patience, keys, json, .. } = self;
         let store = Store { repo: (self.make)(), answers, patience, keys, json };
-        let thread = thread::Builder::new().name("property".into()).spawn(move || {
-            let _ended = ended; // dropped however the property ends
-            property(store)
-        });
-        let thread = thread.expect("a thread can be started");
-        let limit = self.patience.saturating_mul(6);
-        if let Err(RecvTimeoutError::Timeout) = end.recv_timeout(limit) {
-            panic!("not done within {limit:?}: an operation hangs");
-        }
-        match thread.join() {
-            Ok(outcome) => outcome,
-            Err(panic) => resume_unwind(panic),
-        }
+        within(patience.saturating_mul(6), move || property(store))
+    }
+}
+
+/// Runs `property` on a thread that is left behind if it has not ended after `limit`.
+pub(crate) fn within(limit: Duration, property: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+    let (ended, end) = mpsc::channel::<Infallible>();
+    let thread = thread::Builder::new().name("property".into()).spawn(move || {
+        let _ended = ended; // dropped however the property ends
+        property()
+    });
+    let thread = thread.expect("a thread can be started");
+    if let Err(RecvTimeoutError::Timeout) = end.recv_timeout(limit) {
+        panic!("not done within {limit:?}: an operation hangs");
+    }
+    match thread.join() {
+        Ok(outcome) => outcome,
+        Err(panic) => resume_unwind(panic),
     }
 }
 

@@ -90,7 +90,7 @@ impl Store {
 /// # Panics
 ///
 /// Panics if the answer does not come in time, or does not wake the waiting thread.
-pub(super) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+pub(crate) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
     let (deadline, later) = (Instant::now() + patience, !answer.is_now());
     let Ok(result) = answer.wait_until(deadline) else {
         panic!("{what} has not answered within {patience:?}");

@@ -1,31 +1,13 @@
 //! The flaws of the plain server, and the properties that catch them.
 
 use super::PlainServer;
+use crate::broken::flaws;
 use crate::server::ServerSubject;
 
-macro_rules! flaws {
-    ($($(#[$doc:meta])* $flaw:ident, caught by $property:ident;)*) => {
-        /// A deviation from the contract, caught by a property.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Flaw {
-            $($(#[$doc])* $flaw,)*
-        }
-
-        impl Flaw {
-            /// Every flaw.
-            pub const ALL: &[Self] = &[$(Self::$flaw,)*];
-
-            /// The name of the property that it breaks.
-            pub fn caught_by(self) -> &'static str {
-                match self {
-                    $(Self::$flaw => stringify!($property),)*
-                }
-            }
-        }
-    };
-}
-
 flaws! {
+    /// A deviation from the contract, caught by a property.
+    Flaw;
+
     /// Answers requests that arrived together in reverse order.
     ReorderedPipeline, caught by pipelined_requests_are_answered_in_order;
     /// Writes each answer separately, although the requests arrived together.

@@ -1,0 +1,110 @@
+//! The kit for stores over an engine: overload, and an engine that is slow, paused, stopped or absent.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_cluster::StoreLimits;
+use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject, PROPERTIES};
+use polyserve_conformance::property::Outcome;
+use polyserve_core::Entity;
+use polyserve_engines::process::free_port;
+use polyserve_engines::slow::SlowPort;
+use polyserve_engines::{Missing, PATIENCE};
+
+use crate::Test;
+use crate::basics::through_slow_port;
+use crate::kind::{Connect as _, Engine, Kind};
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    let property = |run: fn(&EngineSubject) -> Outcome| {
+        move || match run(&subject(kind)) {
+            Outcome::Held => Ok(()),
+            Outcome::NotRun(why) => Err(Missing(why)),
+        }
+    };
+    let test = |name: &str, run| Test::own(kind, &format!("engine_kit::{name}"), property(run));
+    PROPERTIES.iter().map(|listed| test(listed.name, listed.run)).collect()
+}
+
+fn subject(kind: Kind) -> EngineSubject {
+    let start = move || {
+        let engine = kind.start().map_err(|Missing(why)| why)?;
+        Ok(ControlledEngine { kind, urls: engine.urls(), engine, port: None })
+    };
+    let absent = move || connector(kind, absent_url(kind));
+    let subject = EngineSubject::new(start, &format!("cannot connect to {}: ", kind.name()), absent).patience(PATIENCE);
+    // These nodes of Redis keep nothing on disk.
+    if kind == Kind::Redis { subject.forgets() } else { subject }
+}
+
+/// An engine that the kit disturbs.
+struct ControlledEngine {
+    kind: Kind,
+    /// The URLs that stores connect to.
+    urls: String,
+    engine: Engine,
+    /// The port between the stores and a slow engine.
+    port: Option<SlowPort>,
+}
+
+impl EngineControl for ControlledEngine {
+    fn connector(&self) -> Connector {
+        connector(self.kind, self.urls.clone())
+    }
+
+    fn before_slow_down(&mut self) {
+        // The nodes of Redis tell clients their ports, so no port can stand between.
+        if self.kind != Kind::Redis {
+            let (urls, port) = through_slow_port(&self.urls);
+            (self.urls, self.port) = (urls, Some(port));
+        }
+    }
+
+    fn slow_down(&mut self, delay: Duration) {
+        match (&self.engine, &self.port) {
+            (Engine::Redis(redis), _) => redis.hold(delay),
+            (_, Some(port)) => port.set_delay(delay),
+            (_, None) => unreachable!("the port stands between"),
+        }
+    }
+
+    fn pause(&mut self) {
+        self.engine.stop();
+    }
+
+    fn resume(&mut self) {
+        self.engine.resume();
+    }
+
+    fn stop(&mut self) {
+        self.engine.kill();
+    }
+
+    fn restart(&mut self) {
+        self.engine.restart();
+    }
+}
+
+/// Half of the operations may be in flight, and half may wait.
+fn connector(kind: Kind, urls: String) -> Connector {
+    Arc::new(move |name_space, limits| {
+        let half = NonZeroUsize::new(limits.operations.get() / 2).expect("it holds at least two");
+        let store_limits = StoreLimits::default()
+            .timeout(limits.timeout)
+            .connect_timeout(limits.connect_timeout)
+            .max_in_flight(half)
+            .max_waiting(half);
+        Ok(kind.connect::<Entity>(&urls, name_space, store_limits)?)
+    })
+}
+
+/// The URL of a port at which nothing listens.
+fn absent_url(kind: Kind) -> String {
+    let address = format!("127.0.0.1:{}", free_port());
+    match kind {
+        Kind::Etcd => format!("http://{address}"),
+        Kind::Redis => format!("redis://{address}"),
+        Kind::Postgres => format!("postgres://user@{address}/none"),
+    }
+}

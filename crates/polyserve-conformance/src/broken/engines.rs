@@ -1,0 +1,337 @@
+//! An engine in memory and its store, right or with one flaw. Each flaw names the property that catches it, and the kit's
+//! own tests check that.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
+};
+
+use super::flaws;
+use crate::engine::{Connector, EngineControl, EngineLimits, EngineSubject};
+use crate::repo::{EntityMap, put_if, remove_if};
+
+flaws! {
+    /// A mistake of a store over an engine, caught by a property.
+    EngineFlaw;
+
+    /// Holds any number of operations.
+    HoldsEverything, caught by too_many_operations_are_overload;
+    /// Asks the engine before it rejects an operation.
+    RejectsOnceTheEngineAnswers, caught by too_many_operations_are_overload;
+    /// Counts a rejected operation as one that it holds, for ever.
+    LosesRoom, caught by too_many_operations_are_overload;
+    /// Waits for the engine in the call, and defers the answer that it has.
+    BlocksAndDefers, caught by too_many_operations_are_overload;
+    /// Waits for the engine in the call, and answers now.
+    BlocksTheCaller, caught by a_slow_engine_is_waited_for;
+    /// Waits for an answer for a third of the timeout.
+    GivesUpEarly, caught by a_slow_engine_is_waited_for;
+    /// Waits for an answer without a limit.
+    WaitsForEver, caught by a_paused_engine_is_unavailable;
+    /// Connects without asking the engine.
+    ConnectsToSilence, caught by a_paused_engine_is_unavailable;
+    /// Closes itself when an operation has reached its timeout.
+    ClosesAfterATimeout, caught by a_paused_engine_is_unavailable;
+    /// Acknowledges a write that the engine does not take.
+    AcknowledgesAnyWrite, caught by a_stopped_engine_comes_back;
+    /// Does not connect again.
+    ConnectsOnce, caught by a_stopped_engine_comes_back;
+    /// Does not wait for an engine while it connects.
+    ConnectsAtOnce, caught by a_stopped_engine_comes_back;
+    /// Takes an engine that has ended for a mistake in the request.
+    ReportsAnotherError, caught by a_stopped_engine_comes_back;
+    /// Its engine forgets what it has stored, and that is not declared.
+    ForgetsAtTheEnd, caught by a_stopped_engine_comes_back;
+    /// Connects to an address without an engine.
+    ConnectsToNothing, caught by an_absent_engine_is_an_error;
+    /// Waits for an absent engine without a limit.
+    ConnectsForEver, caught by an_absent_engine_is_an_error;
+    /// Reports an absent engine without its name.
+    NamesNoEngine, caught by an_absent_engine_is_an_error;
+}
+
+/// An engine that keeps entities in memory.
+#[derive(Debug)]
+pub struct PlainEngine(PlainAddress);
+
+/// The address of a [`PlainEngine`].
+#[derive(Clone, Debug)]
+pub struct PlainAddress(Arc<EngineState>);
+
+#[derive(Debug)]
+struct EngineState {
+    flaw: Option<EngineFlaw>,
+    condition: Mutex<EngineCondition>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct EngineCondition {
+    is_paused: bool,
+    is_stopped: bool,
+    /// Whether a store could not connect.
+    was_refused: bool,
+    delay: Duration,
+    /// The entities of each name space.
+    spaces: HashMap<String, EntityMap>,
+}
+
+impl PlainEngine {
+    /// Starts an engine.
+    pub fn start() -> Self {
+        Self::with(None)
+    }
+
+    fn with(flaw: Option<EngineFlaw>) -> Self {
+        let (condition, changed) = (Mutex::default(), Condvar::new());
+        Self(PlainAddress(Arc::new(EngineState { flaw, condition, changed })))
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> PlainAddress {
+        self.0.clone()
+    }
+
+    /// Returns a subject for this engine with a flaw, or without.
+    pub fn subject(flaw: Option<EngineFlaw>) -> EngineSubject {
+        let start = move || Ok(Self::with(flaw));
+        EngineSubject::new(start, "cannot connect to the plain engine", move || {
+            let mut engine = Self::with(flaw);
+            engine.stop();
+            engine.connector()
+        })
+    }
+}
+
+impl PlainAddress {
+    fn change(&self, change: impl FnOnce(&mut EngineCondition)) {
+        let Self(state) = self;
+        change(&mut lock(&state.condition));
+        state.changed.notify_all();
+    }
+}
+
+impl EngineControl for PlainEngine {
+    fn connector(&self) -> Connector {
+        let address = self.address();
+        Arc::new(move |name_space, limits| Ok(Arc::new(PlainStore::connect(&address, name_space, limits)?)))
+    }
+
+    fn slow_down(&mut self, delay: Duration) {
+        self.0.change(|condition| condition.delay = delay);
+    }
+
+    fn pause(&mut self) {
+        self.0.change(|condition| condition.is_paused = true);
+    }
+
+    fn resume(&mut self) {
+        self.0.change(|condition| condition.is_paused = false);
+    }
+
+    fn stop(&mut self) {
+        self.0.change(|condition| condition.is_stopped = true);
+    }
+
+    fn restart(&mut self) {
+        let PlainAddress(state) = &self.0;
+        if state.flaw == Some(EngineFlaw::ConnectsAtOnce) {
+            // The store always comes before its engine.
+            state.wait(Instant::now() + FOR_EVER, |condition| condition.was_refused);
+        }
+        self.0.change(|condition| {
+            condition.is_stopped = false;
+            if state.flaw == Some(EngineFlaw::ForgetsAtTheEnd) {
+                condition.spaces.clear();
+            }
+        });
+    }
+}
+
+/// The error of a [`PlainStore`].
+#[derive(Debug)]
+pub struct PlainError(&'static str);
+
+impl fmt::Display for PlainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Error for PlainError {}
+
+/// A store over a [`PlainEngine`]. Each operation has a thread that waits for the engine.
+#[derive(Debug)]
+pub struct PlainStore {
+    engine: Arc<EngineState>,
+    name_space: String,
+    limits: EngineLimits,
+    /// The number of operations that it holds.
+    held: Arc<AtomicUsize>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl PlainStore {
+    /// Connects to an engine.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine does not answer within the connect timeout.
+    pub fn connect(address: &PlainAddress, name_space: &str, limits: &EngineLimits) -> Result<Self, PlainError> {
+        let PlainAddress(engine) = address;
+        let store = Self {
+            engine: Arc::clone(engine),
+            name_space: name_space.to_owned(),
+            limits: limits.clone(),
+            held: Arc::default(),
+            is_closed: Arc::default(),
+        };
+        let wait = match engine.flaw {
+            Some(EngineFlaw::ConnectsAtOnce) => Duration::ZERO,
+            Some(EngineFlaw::ConnectsForEver) => FOR_EVER,
+            _ => limits.connect_timeout,
+        };
+        let is_connected = |condition: &EngineCondition| match engine.flaw {
+            Some(EngineFlaw::ConnectsToNothing) => true,
+            Some(EngineFlaw::ConnectsToSilence) => !condition.is_stopped,
+            _ => !condition.is_stopped && !condition.is_paused,
+        };
+        if engine.wait(Instant::now() + wait, is_connected).is_some() {
+            return Ok(store);
+        }
+        address.change(|condition| condition.was_refused = true);
+        Err(PlainError(match engine.flaw {
+            Some(EngineFlaw::NamesNoEngine) => "an error occurred",
+            _ => "cannot connect to the plain engine: no answer in time",
+        }))
+    }
+
+    /// Runs an operation on a thread of its own, if there is room.
+    fn ask<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static,
+    ) -> Answer<Result<T, RepoError>> {
+        let flaw = self.engine.flaw;
+        let max = match flaw {
+            Some(EngineFlaw::HoldsEverything | EngineFlaw::RejectsOnceTheEngineAnswers) => usize::MAX,
+            _ => self.limits.operations.get(),
+        };
+        let is_full = |held: usize| held >= self.limits.operations.get();
+        let room = self.held.fetch_update(SeqCst, SeqCst, |held| (held < max).then_some(held + 1));
+        if room.is_err() {
+            if flaw == Some(EngineFlaw::LosesRoom) {
+                self.held.fetch_add(1, SeqCst);
+            }
+            return Answer::later(ready(Err(RepoError::Overloaded)));
+        }
+        let rejects = flaw == Some(EngineFlaw::RejectsOnceTheEngineAnswers) && room.is_ok_and(is_full);
+        let deadline = Instant::now()
+            + match flaw {
+                Some(EngineFlaw::GivesUpEarly) => self.limits.timeout / 3,
+                Some(EngineFlaw::WaitsForEver) => FOR_EVER,
+                _ => self.limits.timeout,
+            };
+        let (engine, name_space) = (Arc::clone(&self.engine), self.name_space.clone());
+        let (held, is_closed) = (Arc::clone(&self.held), Arc::clone(&self.is_closed));
+        let run = move || {
+            let result = engine.run(&name_space, deadline, &is_closed, operation);
+            held.fetch_sub(1, SeqCst);
+            if rejects { Err(RepoError::Overloaded) } else { result }
+        };
+        match flaw {
+            Some(EngineFlaw::BlocksTheCaller) => Answer::Now(run()),
+            Some(EngineFlaw::BlocksAndDefers) => Answer::later(ready(run())),
+            _ => {
+                let (completer, answer) = promise(Err(RepoError::Closed));
+                thread::spawn(move || completer.complete(run()));
+                answer
+            }
+        }
+    }
+}
+
+/// Longer than any test.
+const FOR_EVER: Duration = Duration::from_secs(3_600);
+
+impl EngineState {
+    /// Waits until the engine's condition is as wanted. Returns `None` if it is not by the deadline.
+    fn wait(
+        &self,
+        deadline: Instant,
+        is_wanted: impl Fn(&EngineCondition) -> bool,
+    ) -> Option<MutexGuard<'_, EngineCondition>> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let condition = lock(&self.condition);
+        let waited = self.changed.wait_timeout_while(condition, left, |condition| !is_wanted(condition));
+        let (condition, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        is_wanted(&condition).then_some(condition)
+    }
+
+    /// Runs an operation by its deadline.
+    fn run<T>(
+        &self,
+        name_space: &str,
+        deadline: Instant,
+        is_closed: &AtomicBool,
+        operation: impl FnOnce(&mut EntityMap) -> T,
+    ) -> Result<T, RepoError> {
+        let unavailable = |why| Err(RepoError::Unavailable(Box::new(PlainError(why))));
+        let late = || {
+            if self.flaw == Some(EngineFlaw::ClosesAfterATimeout) {
+                is_closed.store(true, SeqCst);
+            }
+            unavailable("the plain engine has not answered in time")
+        };
+        let Some(mut condition) = self.wait(deadline, |condition| condition.is_stopped || !condition.is_paused) else {
+            return late();
+        };
+        if condition.is_stopped && self.flaw == Some(EngineFlaw::ConnectsOnce) {
+            is_closed.store(true, SeqCst);
+        }
+        if condition.is_stopped && self.flaw == Some(EngineFlaw::ReportsAnotherError) {
+            return Err(RepoError::Other(Box::new(PlainError("the request was wrong"))));
+        }
+        if condition.is_stopped || is_closed.load(SeqCst) {
+            return unavailable("the plain engine has ended");
+        }
+        let done = operation(condition.spaces.entry(name_space.to_owned()).or_default());
+        let delay = condition.delay;
+        drop(condition);
+        let left = deadline.saturating_duration_since(Instant::now());
+        thread::sleep(delay.min(left));
+        if delay > left { late() } else { Ok(done) }
+    }
+}
+
+impl EntityRepo for PlainStore {
+    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+    }
+
+    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let condition = condition.clone();
+        let put = self.ask(move |map| put_if(map, entity, &condition));
+        match self.engine.flaw {
+            Some(EngineFlaw::AcknowledgesAnyWrite) => put.map(|put| put.or(Ok(Conditional::Done(Put::Created)))),
+            _ => put,
+        }
+    }
+
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let condition = condition.clone();
+        self.ask(move |map| remove_if(map, &id, &condition))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.ask(|map| map.len() as u64)
+    }
+}

@@ -1,0 +1,350 @@
+//! The properties of stores over an engine.
+
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Answer, Condition, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+
+use super::{Connector, Declarations, EngineControl, EngineLimits, EngineSubject};
+use crate::property::Outcome;
+use crate::repo::{outcome, within};
+
+/// The max number of operations that a store holds. It is more than any property calls at a time.
+const HELD: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// The max number of operations that a store holds that is to be full.
+const FEW: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+/// The number of puts, and of gets, that a full store is called with.
+const CALLS: usize = 500;
+/// The timeout of operations that a slow engine answers.
+const LONG_TIMEOUT: Duration = Duration::from_secs(9);
+/// The time after which a slow engine answers. It is longer than a third of the timeout: a store that tries more than once has
+/// to wait for the first try, too. Two operations in turn are within the timeout.
+const DELAY: Duration = Duration::from_millis(3_200);
+/// The timeout of operations that an engine does not answer.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The connect timeout if there is nothing to connect to.
+const ABSENT_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A store holds a bounded number of operations. While its engine answers nothing, one more is answered with `Overloaded`, and
+/// no call blocks. Once the engine goes on, the held operations are done, and the store serves again.
+pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
+    subject.run(|engine, declared| {
+        let (first, second) = (Entity::new(1, "first", 0.5), Entity::new(2, "second", 0.5));
+        let limits = EngineLimits {
+            // No operation ends by its timeout.
+            timeout: declared.patience.saturating_mul(12),
+            connect_timeout: declared.patience,
+            operations: FEW,
+        };
+        let client = Client::connect_with(&engine.connector(), declared, "overload", limits);
+        assert_eq!(client.put(&first).unwrap(), Put::Created);
+        let pause = Pause::begin(engine);
+        let mut answers: Vec<_> = (0..CALLS).map(|_| unit(client.repo.put(first.clone()))).collect();
+        let gets = (0..CALLS).map(|_| unit(client.repo.get(&1, &mut |_| ())));
+        if declared.reads_from_memory {
+            gets.for_each(|get| client.settle("a get from memory", get).unwrap());
+        } else {
+            answers.extend(gets);
+        }
+        let (rejected, held) = client.answered_but(FEW.get(), answers);
+        for result in &rejected {
+            assert!(
+                matches!(result, Err(RepoError::Overloaded)),
+                "the engine is paused, and an operation got {result:?}"
+            );
+        }
+        drop(pause);
+        let mut done = 0;
+        for answer in held {
+            match client.settle("an operation that the store held", answer) {
+                Ok(()) => done += 1,
+                Err(RepoError::Overloaded) => {}
+                Err(error) => panic!("an operation that the store held failed: {error:?}"),
+            }
+        }
+        assert!(done > 0, "the store did no operation that it held");
+        client.eventually("a put after the overload", || client.put(&second));
+        for entity in [first, second] {
+            let stored = client.eventually("a get after the overload", || client.get(entity.id));
+            assert_eq!(stored, Some(entity));
+        }
+    })
+}
+
+/// Answers of an engine that takes seconds for each are waited for. They are deferred: no call blocks its thread.
+pub fn a_slow_engine_is_waited_for(subject: &EngineSubject) -> Outcome {
+    subject.run(|engine, declared| {
+        engine.before_slow_down();
+        let client = Client::connect(engine, declared, "slow", LONG_TIMEOUT);
+        let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
+        // A store with several connections opens them here.
+        for id in 1..10 {
+            assert_eq!(client.put(&Entity { id, ..before.clone() }).unwrap(), Put::Created);
+        }
+        engine.slow_down(DELAY);
+        // One thread calls them all, and the engine has not answered.
+        let repo = &client.repo;
+        let gets: Vec<_> = (1..9).map(|id| client.deferred_read("a get", repo.get(&id, &mut |_| ()))).collect();
+        let put = deferred("a put", repo.put(Entity::new(10, "new", 3.0)));
+        let remove = deferred("a remove", repo.remove(&9));
+        let len = client.deferred_read("a count", repo.len());
+        let conditional = deferred("a conditional put", repo.put_if(after.clone(), &Condition::present()));
+        for get in gets {
+            client.settle("a get", get).expect("the engine answers within the timeout");
+        }
+        assert_eq!(client.settle("a put", put).expect("the engine answers within the timeout"), Put::Created);
+        assert_eq!(client.settle("a remove", remove).expect("the engine answers within the timeout"), Removed::Removed);
+        client.settle("a count", len).expect("the engine answers within the timeout");
+        let done = client.settle("a conditional put", conditional).expect("the engine answers within the timeout");
+        assert_eq!((done.done(), client.get(1).unwrap()), (Some(Put::Replaced), Some(after)));
+    })
+}
+
+/// Operations on a store whose engine answers nothing end with `Unavailable` by their timeout, and connecting ends with an
+/// error. Once the engine goes on, the store serves again.
+///
+/// A store that reads from memory goes on to read, and its writes wait for the engine.
+pub fn a_paused_engine_is_unavailable(subject: &EngineSubject) -> Outcome {
+    subject.run(|engine, declared| {
+        let client = Client::connect(engine, declared, "paused", SHORT_TIMEOUT);
+        let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
+        assert_eq!(client.put(&before).unwrap(), Put::Created);
+        let pause = Pause::begin(engine);
+        let calls = client.call_all(&after);
+        for (what, answer) in &calls {
+            assert_deferred(what, answer);
+        }
+        if declared.reads_from_memory {
+            assert_eq!(client.get(1).unwrap(), Some(before.clone()));
+            drop(pause);
+            calls.into_iter().for_each(|(what, answer)| client.settle(what, answer).unwrap());
+        } else {
+            for (what, answer) in calls {
+                client.expect_failure(what, answer);
+            }
+            let limits = EngineLimits { connect_timeout: ABSENT_TIMEOUT, ..client.limits.clone() };
+            let connected = (pause.0.connector())("silent", &limits);
+            assert!(connected.is_err(), "a store has connected to an engine that answers nothing");
+            drop(pause);
+        }
+        let stored = client.eventually("a get after the engine went on", || client.get(1));
+        // The put may have been done.
+        assert!(stored == Some(before) || stored == Some(after), "{stored:?}");
+        let new = Entity::new(2, "new", 3.0);
+        client.eventually("a put after the engine went on", || client.put(&new));
+        assert_eq!(client.get(2).unwrap(), Some(new));
+    })
+}
+
+/// Operations on a store whose engine has ended fail by their timeout with `Unavailable`, and connecting waits for the engine.
+/// Once the engine is back, the store serves again.
+///
+/// A store that reads from memory goes on to read, and its writes fail with a clear error until it is connected again.
+pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
+    subject.run(|engine, declared| {
+        let client = Client::connect(engine, declared, "stopped", SHORT_TIMEOUT);
+        let (before, new) = (Entity::new(1, "before", 1.0), Entity::new(3, "new", 3.0));
+        assert_eq!(client.put(&before).unwrap(), Put::Created);
+        engine.stop();
+        for _ in 0..3 {
+            for (what, answer) in client.call_all(&Entity::new(2, "lost", 2.0)) {
+                client.expect_failure(what, answer);
+            }
+            if declared.reads_from_memory {
+                assert_eq!(client.get(1).unwrap(), Some(before.clone()));
+                assert_eq!(client.settle("a count", client.repo.len()).unwrap(), 1);
+            }
+        }
+        let clients = if declared.reads_from_memory {
+            drop(client); // the place of its entities is free again
+            engine.restart();
+            vec![Client::connect(engine, declared, "stopped", SHORT_TIMEOUT)]
+        } else {
+            let connector = engine.connector();
+            let limits = EngineLimits { connect_timeout: declared.patience, ..client.limits.clone() };
+            let late = thread::spawn(move || Client::connect_with(&connector, declared, "stopped", limits));
+            engine.restart();
+            let late = late.join().unwrap_or_else(|panic| resume_unwind(panic));
+            vec![client, late]
+        };
+        for client in &clients {
+            let stored = client.eventually("a get after the engine came back", || client.get(1));
+            let expected = (!declared.forgets).then_some(&before);
+            assert_eq!(stored.as_ref(), expected, "what is stored after the engine came back");
+        }
+        for client in &clients {
+            client.eventually("a put after the engine came back", || client.put(&new));
+            assert_eq!(client.get(3).unwrap().as_ref(), Some(&new));
+        }
+    })
+}
+
+/// Connecting to a place without an engine ends with an error that names the engine.
+pub fn an_absent_engine_is_an_error(subject: &EngineSubject) -> Outcome {
+    let (connector, text) = ((subject.absent)(), subject.absent_error.clone());
+    within(subject.declared.patience, move || {
+        let limits = EngineLimits { timeout: SHORT_TIMEOUT, connect_timeout: ABSENT_TIMEOUT, operations: HELD };
+        match connector("absent", &limits) {
+            Ok(_) => panic!("a store has connected, and there is no engine"),
+            Err(error) => assert!(error.to_string().contains(&text), "the error lacks {text:?}: {error}"),
+        }
+        Outcome::Held
+    })
+}
+
+/// A pause of an engine. It ends when this is dropped, also by a panic: the drop of a store may wait for its engine.
+struct Pause<'a>(&'a mut dyn EngineControl);
+
+impl<'a> Pause<'a> {
+    fn begin(engine: &'a mut dyn EngineControl) -> Self {
+        engine.pause();
+        Self(engine)
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        self.0.resume();
+    }
+}
+
+/// A connected store, and its limits.
+struct Client {
+    repo: Arc<dyn EntityRepo>,
+    limits: EngineLimits,
+    declared: Declarations,
+}
+
+impl Client {
+    fn connect(engine: &dyn EngineControl, declared: Declarations, name_space: &str, timeout: Duration) -> Self {
+        let limits = EngineLimits { timeout, connect_timeout: declared.patience, operations: HELD };
+        Self::connect_with(&engine.connector(), declared, name_space, limits)
+    }
+
+    fn connect_with(connector: &Connector, declared: Declarations, name_space: &str, limits: EngineLimits) -> Self {
+        match connector(name_space, &limits) {
+            Ok(repo) => Self { repo, limits, declared },
+            Err(error) => panic!("a store cannot connect: {error}"),
+        }
+    }
+
+    /// Waits for the result of `answer` within the patience.
+    fn settle<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+        outcome(self.declared.patience, what, answer)
+    }
+
+    fn put(&self, entity: &Entity) -> Result<Put, RepoError> {
+        self.settle("a put", self.repo.put(entity.clone()))
+    }
+
+    fn get(&self, id: i64) -> Result<Option<Entity>, RepoError> {
+        let mut seen = None;
+        let answer = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
+        Ok(match self.settle("a get", answer)? {
+            Lookup::Absent => None,
+            Lookup::Visited => seen,
+            Lookup::Fetched(entity) => Some(entity),
+        })
+    }
+
+    /// Asserts that the answer to a read is deferred, unless the store reads from memory.
+    fn deferred_read<T>(&self, what: &str, answer: Answer<T>) -> Answer<T> {
+        if self.declared.reads_from_memory { answer } else { deferred(what, answer) }
+    }
+
+    /// Calls each operation that depends on the engine. The writes are of `entity`, and of an id that is absent.
+    fn call_all(&self, entity: &Entity) -> Vec<(&'static str, Answer<Result<(), RepoError>>)> {
+        let (repo, condition) = (&self.repo, Condition::absent());
+        let mut calls = vec![
+            ("a put", unit(repo.put(entity.clone()))),
+            ("a conditional put", unit(repo.put_if(entity.clone(), &condition))),
+            ("a remove", unit(repo.remove(&9))),
+            ("a conditional remove", unit(repo.remove_if(&9, &condition))),
+        ];
+        if !self.declared.reads_from_memory {
+            calls.push(("a get", unit(repo.get(&1, &mut |_| ()))));
+            calls.push(("a count", unit(repo.len())));
+        }
+        calls
+    }
+
+    /// Asserts that an operation ends by its timeout with the error of an engine that does not answer. The error of a store
+    /// that reads from memory is that of its disk.
+    fn expect_failure(&self, what: &str, answer: Answer<Result<(), RepoError>>) {
+        match self.settle(what, answer) {
+            Err(RepoError::Unavailable(_)) => {}
+            Err(RepoError::Other(_)) if self.declared.reads_from_memory => {}
+            Err(error) => panic!("the engine does not answer, and {what} failed with {error:?}"),
+            Ok(()) => panic!("the engine does not answer, and {what} succeeded"),
+        }
+    }
+
+    /// Waits within the patience until at most `max` operations are not answered. Returns the results of the others.
+    fn answered_but(&self, max: usize, answers: Vec<Answer<Result<(), RepoError>>>) -> Answered {
+        let deadline = Instant::now() + self.declared.patience;
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut waiting: Vec<_> = answers.into_iter().map(IntoFuture::into_future).collect();
+        let mut results = Vec::new();
+        loop {
+            waiting.retain_mut(|future| match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => {
+                    results.push(result);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if waiting.len() <= max {
+                return (results, waiting.into_iter().map(|future| Answer::Later(Box::pin(future))).collect());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "the store holds {} operations, which is more than {max}", waiting.len());
+            thread::park_timeout(left);
+        }
+    }
+
+    /// Repeats an operation until it is done, within the patience.
+    fn eventually<T>(&self, what: &str, operation: impl Fn() -> Result<T, RepoError>) -> T {
+        let deadline = Instant::now() + self.declared.patience;
+        loop {
+            match operation() {
+                Ok(done) => return done,
+                Err(error) => assert!(Instant::now() < deadline, "{what} fails: {error:?}"),
+            }
+            // Between two looks at an engine, which cannot notify the kit.
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The results of operations, and the answers that have not come.
+type Answered = (Vec<Result<(), RepoError>>, Vec<Answer<Result<(), RepoError>>>);
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Asserts that an answer is deferred, because the engine has not answered yet.
+fn assert_deferred<T>(what: &str, answer: &Answer<T>) {
+    assert!(!answer.is_now(), "{what} has answered before its engine: the answer is wrong, or the call has waited");
+}
+
+/// Returns an answer that is deferred.
+fn deferred<T>(what: &str, answer: Answer<T>) -> Answer<T> {
+    assert_deferred(what, &answer);
+    answer
+}
+
+/// Drops the value of an answer, so that different answers have one type.
+fn unit<T: Send + 'static>(answer: Answer<Result<T, RepoError>>) -> Answer<Result<(), RepoError>> {
+    answer.map(|result| result.map(drop))
+}
