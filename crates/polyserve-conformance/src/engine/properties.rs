@@ -41,17 +41,17 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
             connect_timeout: declared.patience,
             operations: FEW,
         };
-        let client = Client::connect_with(&engine.connector(), declared, "overload", limits);
-        assert_eq!(client.put(&first).unwrap(), Put::Created);
+        let store = ConnectedStore::connect_with(&engine.connector(), declared, "overload", limits);
+        assert_eq!(store.put(&first).unwrap(), Put::Created);
         let pause = Pause::begin(engine);
-        let mut answers: Vec<_> = (0..CALLS).map(|_| unit(client.repo.put(first.clone()))).collect();
-        let gets = (0..CALLS).map(|_| unit(client.repo.get(&1, &mut |_| ())));
+        let mut answers: Vec<_> = (0..CALLS).map(|_| unit(store.repo.put(first.clone()))).collect();
+        let gets = (0..CALLS).map(|_| unit(store.repo.get(&1, &mut |_| ())));
         if declared.reads_from_memory {
-            gets.for_each(|get| client.settle("a get from memory", get).unwrap());
+            gets.for_each(|get| store.settle("a get from memory", get).unwrap());
         } else {
             answers.extend(gets);
         }
-        let (rejected, held) = client.answered_but(FEW.get(), answers);
+        let (rejected, held) = store.answered_but(FEW.get(), answers);
         for result in &rejected {
             assert!(
                 matches!(result, Err(RepoError::Overloaded)),
@@ -61,16 +61,16 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
         drop(pause);
         let mut done = 0;
         for answer in held {
-            match client.settle("an operation that the store held", answer) {
+            match store.settle("an operation that the store held", answer) {
                 Ok(()) => done += 1,
                 Err(RepoError::Overloaded) => {}
                 Err(error) => panic!("an operation that the store held failed: {error:?}"),
             }
         }
         assert!(done > 0, "the store did no operation that it held");
-        client.eventually("a put after the overload", || client.put(&second));
+        store.eventually("a put after the overload", || store.put(&second));
         for entity in [first, second] {
-            let stored = client.eventually("a get after the overload", || client.get(entity.id));
+            let stored = store.eventually("a get after the overload", || store.get(entity.id));
             assert_eq!(stored, Some(entity));
         }
     })
@@ -80,106 +80,106 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
 pub fn a_slow_engine_is_waited_for(subject: &EngineSubject) -> Outcome {
     subject.run(|engine, declared| {
         engine.before_slow_down();
-        let client = Client::connect(engine, declared, "slow", LONG_TIMEOUT);
+        let store = ConnectedStore::connect(engine, declared, "slow", LONG_TIMEOUT);
         let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
         // A store with several connections opens them here.
         for id in 1..10 {
-            assert_eq!(client.put(&Entity { id, ..before.clone() }).unwrap(), Put::Created);
+            assert_eq!(store.put(&Entity { id, ..before.clone() }).unwrap(), Put::Created);
         }
         engine.slow_down(DELAY);
         // One thread calls them all, and the engine has not answered.
-        let repo = &client.repo;
-        let gets: Vec<_> = (1..9).map(|id| client.deferred_read("a get", repo.get(&id, &mut |_| ()))).collect();
+        let repo = &store.repo;
+        let gets: Vec<_> = (1..9).map(|id| store.deferred_read("a get", repo.get(&id, &mut |_| ()))).collect();
         let put = deferred("a put", repo.put(Entity::new(10, "new", 3.0)));
         let remove = deferred("a remove", repo.remove(&9));
-        let len = client.deferred_read("a count", repo.len());
+        let len = store.deferred_read("a count", repo.len());
         let conditional = deferred("a conditional put", repo.put_if(after.clone(), &Condition::present()));
         for get in gets {
-            client.settle("a get", get).expect("the engine answers within the timeout");
+            store.settle("a get", get).expect("the engine answers within the timeout");
         }
-        assert_eq!(client.settle("a put", put).expect("the engine answers within the timeout"), Put::Created);
-        assert_eq!(client.settle("a remove", remove).expect("the engine answers within the timeout"), Removed::Removed);
-        client.settle("a count", len).expect("the engine answers within the timeout");
-        let done = client.settle("a conditional put", conditional).expect("the engine answers within the timeout");
-        assert_eq!((done.done(), client.get(1).unwrap()), (Some(Put::Replaced), Some(after)));
+        assert_eq!(store.settle("a put", put).expect("the engine answers within the timeout"), Put::Created);
+        assert_eq!(store.settle("a remove", remove).expect("the engine answers within the timeout"), Removed::Removed);
+        store.settle("a count", len).expect("the engine answers within the timeout");
+        let done = store.settle("a conditional put", conditional).expect("the engine answers within the timeout");
+        assert_eq!((done.done(), store.get(1).unwrap()), (Some(Put::Replaced), Some(after)));
     })
 }
 
-/// Operations on a store whose engine answers nothing end with `Unavailable` by their timeout, and connecting ends with an
-/// error. Once the engine goes on, the store serves again.
+/// While an engine answers nothing, operations end with `Unavailable` by their timeout, and connecting ends with an error.
+/// Once the engine goes on, the store serves again.
 ///
 /// A store that reads from memory goes on to read, and its writes wait for the engine.
 pub fn a_paused_engine_is_unavailable(subject: &EngineSubject) -> Outcome {
     subject.run(|engine, declared| {
-        let client = Client::connect(engine, declared, "paused", SHORT_TIMEOUT);
+        let store = ConnectedStore::connect(engine, declared, "paused", SHORT_TIMEOUT);
         let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
-        assert_eq!(client.put(&before).unwrap(), Put::Created);
+        assert_eq!(store.put(&before).unwrap(), Put::Created);
         let pause = Pause::begin(engine);
-        let calls = client.call_all(&after);
+        let calls = store.call_all(&after);
         for (what, answer) in &calls {
             assert_deferred(what, answer);
         }
         if declared.reads_from_memory {
-            assert_eq!(client.get(1).unwrap(), Some(before.clone()));
+            assert_eq!(store.get(1).unwrap(), Some(before.clone()));
             drop(pause);
-            calls.into_iter().for_each(|(what, answer)| client.settle(what, answer).unwrap());
+            calls.into_iter().for_each(|(what, answer)| store.settle(what, answer).unwrap());
         } else {
             for (what, answer) in calls {
-                client.expect_failure(what, answer);
+                store.expect_failure(what, answer);
             }
-            let limits = EngineLimits { connect_timeout: ABSENT_TIMEOUT, ..client.limits.clone() };
+            let limits = EngineLimits { connect_timeout: ABSENT_TIMEOUT, ..store.limits.clone() };
             let connected = (pause.0.connector())("silent", &limits);
             assert!(connected.is_err(), "a store has connected to an engine that answers nothing");
             drop(pause);
         }
-        let stored = client.eventually("a get after the engine went on", || client.get(1));
+        let stored = store.eventually("a get after the engine went on", || store.get(1));
         // The put may have been done.
         assert!(stored == Some(before) || stored == Some(after), "{stored:?}");
         let new = Entity::new(2, "new", 3.0);
-        client.eventually("a put after the engine went on", || client.put(&new));
-        assert_eq!(client.get(2).unwrap(), Some(new));
+        store.eventually("a put after the engine went on", || store.put(&new));
+        assert_eq!(store.get(2).unwrap(), Some(new));
     })
 }
 
-/// Operations on a store whose engine has ended fail by their timeout with `Unavailable`, and connecting waits for the engine.
-/// Once the engine is back, the store serves again.
+/// After an engine has ended, operations end with `Unavailable` by their timeout, and connecting waits for the engine. Once the
+/// engine is back, the store serves again.
 ///
 /// A store that reads from memory goes on to read, and its writes fail with a clear error until it is connected again.
 pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
     subject.run(|engine, declared| {
-        let client = Client::connect(engine, declared, "stopped", SHORT_TIMEOUT);
+        let store = ConnectedStore::connect(engine, declared, "stopped", SHORT_TIMEOUT);
         let (before, new) = (Entity::new(1, "before", 1.0), Entity::new(3, "new", 3.0));
-        assert_eq!(client.put(&before).unwrap(), Put::Created);
+        assert_eq!(store.put(&before).unwrap(), Put::Created);
         engine.stop();
         for _ in 0..3 {
-            for (what, answer) in client.call_all(&Entity::new(2, "lost", 2.0)) {
-                client.expect_failure(what, answer);
+            for (what, answer) in store.call_all(&Entity::new(2, "lost", 2.0)) {
+                store.expect_failure(what, answer);
             }
             if declared.reads_from_memory {
-                assert_eq!(client.get(1).unwrap(), Some(before.clone()));
-                assert_eq!(client.settle("a count", client.repo.len()).unwrap(), 1);
+                assert_eq!(store.get(1).unwrap(), Some(before.clone()));
+                assert_eq!(store.settle("a count", store.repo.len()).unwrap(), 1);
             }
         }
-        let clients = if declared.reads_from_memory {
-            drop(client); // the place of its entities is free again
+        let stores = if declared.reads_from_memory {
+            drop(store); // the place of its entities is free again
             engine.restart();
-            vec![Client::connect(engine, declared, "stopped", SHORT_TIMEOUT)]
+            vec![ConnectedStore::connect(engine, declared, "stopped", SHORT_TIMEOUT)]
         } else {
             let connector = engine.connector();
-            let limits = EngineLimits { connect_timeout: declared.patience, ..client.limits.clone() };
-            let late = thread::spawn(move || Client::connect_with(&connector, declared, "stopped", limits));
+            let limits = EngineLimits { connect_timeout: declared.patience, ..store.limits.clone() };
+            let late = thread::spawn(move || ConnectedStore::connect_with(&connector, declared, "stopped", limits));
             engine.restart();
             let late = late.join().unwrap_or_else(|panic| resume_unwind(panic));
-            vec![client, late]
+            vec![store, late]
         };
-        for client in &clients {
-            let stored = client.eventually("a get after the engine came back", || client.get(1));
+        for store in &stores {
+            let stored = store.eventually("a get after the engine came back", || store.get(1));
             let expected = (!declared.forgets).then_some(&before);
             assert_eq!(stored.as_ref(), expected, "what is stored after the engine came back");
         }
-        for client in &clients {
-            client.eventually("a put after the engine came back", || client.put(&new));
-            assert_eq!(client.get(3).unwrap().as_ref(), Some(&new));
+        for store in &stores {
+            store.eventually("a put after the engine came back", || store.put(&new));
+            assert_eq!(store.get(3).unwrap().as_ref(), Some(&new));
         }
     })
 }
@@ -214,13 +214,13 @@ impl Drop for Pause<'_> {
 }
 
 /// A connected store, and its limits.
-struct Client {
+struct ConnectedStore {
     repo: Arc<dyn EntityRepo>,
     limits: EngineLimits,
     declared: Declarations,
 }
 
-impl Client {
+impl ConnectedStore {
     fn connect(engine: &dyn EngineControl, declared: Declarations, name_space: &str, timeout: Duration) -> Self {
         let limits = EngineLimits { timeout, connect_timeout: declared.patience, operations: HELD };
         Self::connect_with(&engine.connector(), declared, name_space, limits)
