@@ -1,19 +1,21 @@
-//! The published claims on tasks at once, each judged by a rule. [`rules`] has the rules.
+//! The published claims on tasks at once, each judged by a rule. The module `rules` has the rules.
 //!
 //! A claim on 8 cores is judged per core: `c` cores can gain a profit of at most `1 - 1/c`. The verdict is undecided if a
-//! task alone took less than [`rules::LEAST_TASK_MS`], worked for less than [`rules::LEAST_WORK_PCT`] of that time, or took
-//! [`rules::MOST_DRIFT_PCT`] more or less at the end than at the start, or if other processes used more than [`rules::MOST_OTHERS_PCT`] of
+//! task alone took less than [`LEAST_TASK_MS`], worked for less than [`LEAST_WORK_PCT`] of that time, or took
+//! [`MOST_DRIFT_PCT`] more or less at the end than at the start, or if other processes used more than [`MOST_OTHERS_PCT`] of
 //! the cores' time meanwhile. The figure is printed in any case.
 //!
 //! An observation is a single run, so what is claimed of one number of tasks is judged by the median over its neighbours,
-//! [`cells::LEAST_OBSERVATIONS`] or more; and a figure that is nearly at a threshold decides nothing either.
+//! [`LEAST_OBSERVATIONS`] or more; and a figure that is nearly at a threshold decides nothing either.
 
 mod cells;
 mod rules;
 
 use polyserve_report::Claim;
 
+pub use self::cells::LEAST_OBSERVATIONS;
 use self::rules::Judge;
+pub use self::rules::{LEAST_TASK_MS, LEAST_WORK_PCT, MOST_DRIFT_PCT, MOST_OTHERS_PCT, NEAR, NEAR_SHARE, SMALLER};
 use super::measured::Measured;
 use super::published::{GO, GO_GC_OFF};
 use super::runner::STD_THREADS;

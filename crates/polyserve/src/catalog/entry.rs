@@ -57,7 +57,7 @@ pub struct Entry<M> {
     pub open: Option<MakeRepo>,
     /// Of a repo that takes any entity: the constructor for [`NamedEntity`]s. The kit's tests use it.
     pub named: Option<MakeNamedRepo>,
-    /// Of a repo: the workloads for which it is a candidate. See [`Catalog::repos_for`].
+    /// Of a repo: the workloads for which it is a candidate. See [`Catalog::repos_for`](super::Catalog::repos_for).
     pub suits: Option<Suits>,
 }
 

@@ -8,7 +8,7 @@ use super::super::figures::Scheduled;
 use super::super::measured::MeasuredCell;
 
 /// A median of fewer observations is one of them.
-pub(super) const LEAST_OBSERVATIONS: usize = 3;
+pub const LEAST_OBSERVATIONS: usize = 3;
 
 /// The standard deviation of the starts, as a share of the total duration.
 pub(super) fn spread_of_starts(cell: &MeasuredCell) -> f64 {

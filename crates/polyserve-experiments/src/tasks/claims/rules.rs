@@ -11,20 +11,20 @@ use super::cells::{
 };
 
 /// A shorter task is only a few time slices of the scheduler, so it does not show how they are divided.
-pub(super) const LEAST_TASK_MS: f64 = 100.0;
+pub const LEAST_TASK_MS: f64 = 100.0;
 /// A task that is alone but works for a smaller share of its time shares its core with other programs.
-pub(super) const LEAST_WORK_PCT: f64 = 90.0;
+pub const LEAST_WORK_PCT: f64 = 90.0;
 /// A machine that changed by more in between has measured itself.
-pub(super) const MOST_DRIFT_PCT: f64 = 10.0;
+pub const MOST_DRIFT_PCT: f64 = 10.0;
 /// Durations on cores that other processes use more are theirs too.
-pub(super) const MOST_OTHERS_PCT: f64 = 10.0;
+pub const MOST_OTHERS_PCT: f64 = 10.0;
 /// The undecided margin on both sides of a threshold, as a share of the capacity of the cores.
-pub(super) const NEAR: f64 = 0.025;
+pub const NEAR: f64 = 0.025;
 /// The undecided margin as a share of the possible gain of the cores.
-pub(super) const NEAR_SHARE: f64 = 0.01;
+pub const NEAR_SHARE: f64 = 0.01;
 
 /// A spread is smaller than another if it is at most this share of the other spread.
-pub(super) const SMALLER: f64 = 0.8;
+pub const SMALLER: f64 = 0.8;
 
 /// The verdict of a rule, and the figures that decide it.
 pub(super) type Judged = (Option<bool>, String);
