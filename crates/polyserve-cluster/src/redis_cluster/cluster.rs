@@ -1,0 +1,361 @@
+//! The engine: the requests of a store to the nodes of a cluster, and what their answers mean.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use polyserve_core::{Put, Removed};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+
+use crate::error::{EngineFailure, Source};
+use crate::remote::{Engine, Held, Renewed, Stored};
+
+/// Stores the second argument under the key, if the key's value is the first.
+const PUT_OVER: &str =
+    "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('SET',KEYS[1],ARGV[2]) return 1 end return 0";
+/// Removes the key, if its value is the argument.
+const REMOVE_SEEN: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
+
+/// The connections to the nodes of a cluster.
+pub(super) struct Cluster {
+    client: ClusterClient,
+    replicas: u32,
+    /// The max wait for replicas.
+    patience: Duration,
+    current: Renewed<ClusterConnection>,
+}
+
+impl Cluster {
+    /// `patience` is the max wait for replicas.
+    pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration) -> Self {
+        Self { client, replicas, patience, current: Renewed::new() }
+    }
+
+    /// Sends a command to the master of `key`.
+    async fn ask<T: FromRedisValue>(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        command: impl Fn() -> Cmd,
+    ) -> Result<T, EngineFailure> {
+        let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+        let mut nodes = connection.connection.clone();
+        let answer = nodes.route_command(command(), RoutingInfo::SingleNode(to_master)).await;
+        let answer = match answer {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
+                let asking = [cmd("ASKING"), command()];
+                let node = asked_node(&error).ok_or_else(|| sorted(error))?;
+                succeeded(Box::pin(pipelined(nodes, &asking, node)).await?.pop())?
+            }
+            answer => answer.map_err(sorted)?,
+        };
+        read(answer)
+    }
+
+    /// Sends a write to the master of `key`. If replicas have to have it, waits for them.
+    async fn write<T: FromRedisValue>(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        command: impl Fn() -> Cmd,
+    ) -> Result<T, EngineFailure> {
+        if self.replicas == 0 {
+            return self.ask(connection, key, command).await;
+        }
+        let mut wait = cmd("WAIT");
+        wait.arg(self.replicas).arg(u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX));
+        // Both over one connection: `WAIT` is for the writes of its own connection.
+        let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+        let nodes = connection.connection.clone();
+        let both = [command(), wait];
+        let answers = match pipelined(nodes.clone(), &both, to_master).await {
+            Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
+                // A node forgets `ASKING` after one command: the one that follows.
+                Some(node) => {
+                    let [command, wait] = both;
+                    let mut answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await?;
+                    succeeded(Some(answers.remove(0)))?;
+                    answers
+                }
+                None => return Err(EngineFailure::NotDone(source)),
+            },
+            answers => answers?,
+        };
+        replicated(answers, self.replicas)
+    }
+}
+
+/// Reads the answers to a write and to the `WAIT` after it.
+///
+/// A node that executed the write may reject its `WAIT`, for instance a master that is demoted. Such a write may be done.
+fn replicated<T: FromRedisValue>(answers: Vec<Value>, replicas: u32) -> Result<T, EngineFailure> {
+    let mut answers = answers.into_iter();
+    let written = succeeded(answers.next())?;
+    let acknowledged: u32 = succeeded(answers.next()).and_then(read).map_err(EngineFailure::into_unknown)?;
+    if acknowledged < replicas {
+        let source = format!("{acknowledged} replicas have the write; {replicas} have to");
+        return Err(EngineFailure::Unknown(source.into()));
+    }
+    read(written).map_err(EngineFailure::into_unknown)
+}
+
+/// Sends commands to one node, in one piece. Returns their answers, each of which may be an error.
+async fn pipelined(
+    mut nodes: ClusterConnection,
+    commands: &[Cmd],
+    node: SingleNodeRoutingInfo,
+) -> Result<Vec<Value>, EngineFailure> {
+    let mut pipeline = Pipeline::with_capacity(commands.len());
+    commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
+    nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)
+}
+
+/// Returns an answer that is no error.
+fn succeeded(answer: Option<Value>) -> Result<Value, EngineFailure> {
+    let answer = answer.ok_or_else(|| EngineFailure::Unknown("an answer is missing".into()))?;
+    answer.extract_error().map_err(sorted)
+}
+
+/// The node that an `ASK` names.
+fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
+    if error.kind() != ErrorKind::Server(ServerErrorKind::Ask) {
+        return None;
+    }
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+/// What an error means for the request.
+fn sorted(error: RedisError) -> EngineFailure {
+    use ServerErrorKind as Server;
+    match error.kind() {
+        ErrorKind::Server(
+            Server::Moved
+            | Server::Ask
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::BusyLoading
+            | Server::ReadOnly,
+        )
+        | ErrorKind::ClusterConnectionNotFound => EngineFailure::NotDone(error.into()),
+        ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),
+        ErrorKind::Io | ErrorKind::Parse => EngineFailure::Unknown(error.into()),
+        _ => EngineFailure::Rejected(error.into()),
+    }
+}
+
+/// Reads an answer as a `T`.
+fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineFailure> {
+    T::from_redis_value(answer).map_err(|error| EngineFailure::Rejected(error.into()))
+}
+
+impl Engine for Cluster {
+    const NAME: &'static str = "redis_cluster";
+    type Connection = Held<ClusterConnection>;
+    /// The bytes of a value tell it from another one.
+    type Version = ();
+
+    async fn connection(
+        &self,
+        late: Option<&Held<ClusterConnection>>,
+    ) -> Result<Held<ClusterConnection>, EngineFailure> {
+        let open =
+            async |_| self.client.get_async_connection().await.map_err(|error| EngineFailure::NotDone(error.into()));
+        self.current.get(late, open).await
+    }
+
+    fn suspect(&self, connection: &Held<ClusterConnection>) {
+        self.current.suspect(connection);
+    }
+
+    /// A master that is cut off from the cluster refuses all requests, and tells nothing of its successor. A new connection
+    /// asks some node for the layout.
+    fn refused(&self, connection: &Held<ClusterConnection>, why: &Source) {
+        let kind = why.downcast_ref().map(RedisError::kind);
+        if kind == Some(ErrorKind::Server(ServerErrorKind::ClusterDown)) {
+            self.current.refused(connection);
+        }
+    }
+
+    async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {
+        let value: Option<Vec<u8>> = self.ask(connection, key, || Cmd::get(key)).await?;
+        Ok(value.map(|value| Stored { value, version: () }))
+    }
+
+    async fn put(&self, connection: &Held<ClusterConnection>, key: &str, value: &[u8]) -> Result<Put, EngineFailure> {
+        let set = || {
+            let mut set = Cmd::set(key, value);
+            set.arg("GET");
+            set
+        };
+        let replaced: Value = self.write(connection, key, set).await?;
+        Ok(if replaced == Value::Nil { Put::Created } else { Put::Replaced })
+    }
+
+    async fn remove(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Removed, EngineFailure> {
+        let removed: u64 = self.write(connection, key, || Cmd::del(key)).await?;
+        Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
+    }
+
+    async fn put_over(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        seen: Option<&Stored<()>>,
+        value: &[u8],
+    ) -> Result<bool, EngineFailure> {
+        let Some(seen) = seen else {
+            return self.write(connection, key, || Cmd::set_nx(key, value)).await;
+        };
+        let script = || {
+            let mut script = cmd("EVAL");
+            script.arg(PUT_OVER).arg(1).arg(key).arg(&seen.value).arg(value);
+            script
+        };
+        self.write(connection, key, script).await
+    }
+
+    async fn remove_seen(
+        &self,
+        connection: &Held<ClusterConnection>,
+        key: &str,
+        seen: &Stored<()>,
+    ) -> Result<bool, EngineFailure> {
+        let script = || {
+            let mut script = cmd("EVAL");
+            script.arg(REMOVE_SEEN).arg(1).arg(key).arg(&seen.value);
+            script
+        };
+        self.write(connection, key, script).await
+    }
+
+    /// Counts keys in a set: `SCAN` may show a key more than once.
+    async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, EngineFailure> {
+        let mut distinct = HashSet::new();
+        for (_, keys) in keys(connection, prefix).await? {
+            distinct.extend(keys.into_iter().map(Vec::into_boxed_slice));
+        }
+        Ok(distinct.len() as u64)
+    }
+
+    /// Removes keys in batches. A slot that moves fails it, and the next attempt scans again.
+    async fn clear(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<(), EngineFailure> {
+        for (master, keys) in keys(connection, prefix).await? {
+            for batch in keys.chunks(SCAN_COUNT) {
+                let unlink: Vec<Cmd> = batch.iter().map(Cmd::unlink).collect();
+                let answers = pipelined(connection.connection.clone(), &unlink, master.clone()).await?;
+                answers.into_iter().try_for_each(|answer| succeeded(Some(answer)).map(drop))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of keys that a master visits for one `SCAN`, and removes in one piece.
+const SCAN_COUNT: usize = 1_000;
+
+/// Returns the keys of each master that begin with `prefix`. It visits all keys of the database. A key may be there twice.
+async fn keys(
+    connection: &Held<ClusterConnection>,
+    prefix: &str,
+) -> Result<Vec<(SingleNodeRoutingInfo, Vec<Vec<u8>>)>, EngineFailure> {
+    let mut nodes = connection.connection.clone();
+    let pattern = format!("{}*", escaped(prefix));
+    let scan = |cursor: u64| {
+        let mut scan = cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+        scan
+    };
+    let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
+    let first: Vec<(String, Scanned)> = read(first)?;
+    let mut masters = Vec::with_capacity(first.len());
+    for (address, (mut cursor, mut keys)) in first {
+        let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+        let port = port.parse().map_err(|_| EngineFailure::Rejected(format!("{address} is no address").into()))?;
+        let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
+        while cursor != 0 {
+            let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master.clone())).await;
+            let (next, mut found): Scanned = read(next.map_err(sorted)?)?;
+            cursor = next;
+            keys.append(&mut found);
+        }
+        masters.push((master, keys));
+    }
+    Ok(masters)
+}
+
+/// The answer to `SCAN`: the next cursor, and keys.
+type Scanned = (u64, Vec<Vec<u8>>);
+
+/// A text as a pattern that matches only the text.
+fn escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        parse_redis_value(text.as_bytes()).expect("the text is RESP")
+    }
+
+    fn failure(text: &str) -> EngineFailure {
+        sorted(value(text).extract_error().expect_err("the text is an error"))
+    }
+
+    #[test]
+    fn a_node_that_refuses_has_not_done_it() {
+        for text in [
+            "-MOVED 7 127.0.0.1:1\r\n",
+            "-ASK 7 127.0.0.1:1\r\n",
+            "-TRYAGAIN\r\n",
+            "-CLUSTERDOWN x\r\n",
+            "-READONLY x\r\n",
+        ] {
+            assert!(matches!(failure(text), EngineFailure::NotDone(_)), "{text}");
+        }
+        assert!(matches!(failure("-WRONGTYPE x\r\n"), EngineFailure::Rejected(_)));
+    }
+
+    /// The node executed the write, so nothing that `WAIT` answers makes it undone.
+    #[test]
+    fn a_write_with_a_failed_wait_may_be_done() {
+        for wait in [
+            "-UNBLOCKED force unblock from blocking operation, instance state changed\r\n",
+            "-ERR WAIT cannot be used with replica instances\r\n",
+            "-LOADING x\r\n",
+            "+OK\r\n",
+            ":0\r\n",
+        ] {
+            let answers = vec![value("$-1\r\n"), value(wait)];
+            let failure = replicated::<Value>(answers, 1).expect_err(wait);
+            assert!(matches!(failure, EngineFailure::Unknown(_)), "{wait}: {failure:?}");
+        }
+        let failure = replicated::<Value>(vec![value("$-1\r\n")], 1).expect_err("`WAIT` was not answered");
+        assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
+    }
+
+    #[test]
+    fn a_write_is_judged_by_its_own_answer() {
+        let answers = |write| vec![value(write), value(":1\r\n")];
+        assert_eq!(replicated::<u64>(answers(":1\r\n"), 1).unwrap(), 1);
+        let refused = replicated::<u64>(answers("-READONLY x\r\n"), 1).expect_err("a replica takes no writes");
+        assert!(matches!(refused, EngineFailure::NotDone(_)), "{refused:?}");
+        let rejected = replicated::<u64>(answers("-WRONGTYPE x\r\n"), 1).expect_err("the key has another type");
+        assert!(matches!(rejected, EngineFailure::Rejected(_)), "{rejected:?}");
+    }
+}
