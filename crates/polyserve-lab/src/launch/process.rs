@@ -49,6 +49,9 @@ impl std::error::Error for Failure {}
 /// The time that a process may take to start, and to end.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
+/// The time that a process has to end when it is not needed any more.
+const GRACE: Duration = Duration::from_secs(3);
+
 impl Process {
     /// Starts `launch` on `cores`, and waits until it prints the address that it listens on.
     ///
@@ -170,7 +173,12 @@ impl Process {
 }
 
 impl Drop for Process {
+    /// Interrupts the process, so that it removes what it has stored elsewhere, and kills it after [`GRACE`].
     fn drop(&mut self) {
+        if self.has_ended().is_none() {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+            self.wait(GRACE);
+        }
         let _ = self.child.kill(); // fails if the process was waited for
         let _ = self.child.wait();
     }
@@ -338,6 +346,15 @@ mod tests {
         assert!(status.success());
         let Failure(why) = process.end().unwrap_err();
         assert!(why.contains("ended by itself"), "{why}");
+    }
+
+    #[test]
+    fn one_that_is_dropped_ends_by_itself_if_it_can() {
+        let mark = std::env::temp_dir().join(format!("polyserve-dropped-{}", std::process::id()));
+        let clear = format!("trap 'echo gone > {}; exit 0' INT", mark.display());
+        drop(start(&format!("{clear}; echo at 127.0.0.1:7; {READ_ON}")).unwrap());
+        assert_eq!(std::fs::read_to_string(&mark).expect("it was interrupted"), "gone\n");
+        std::fs::remove_file(mark).unwrap();
     }
 
     #[test]
