@@ -5,8 +5,8 @@
 //! TCP_ADDRESS=127.0.0.1:8002 cargo run --release --example cluster_server -- postgres://user@127.0.0.1:5432/database
 //! ```
 //!
-//! To try it without a database of your own, `cargo run --release --bin polyserve-engines postgres` starts one and prints its
-//! URL. `polyserve::cluster` also has `Etcd` and `RedisCluster`, with the features `etcd` and `redis`.
+//! To try it without a database of your own, `cargo run --release --bin polyserve-engines postgres` starts one and prints
+//! `postgres:` and its URL. `polyserve::cluster` also has `Etcd` and `RedisCluster`, with the features `etcd` and `redis`.
 #![forbid(unsafe_code)]
 
 use anyhow::Context as _;
