@@ -173,7 +173,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Interrupts the process, so that it removes what it has stored elsewhere, and kills it after [`GRACE`].
+    /// Interrupts the process, so that it removes what it has stored elsewhere, and kills it after a while.
     fn drop(&mut self) {
         if self.has_ended().is_none() {
             let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
