@@ -105,8 +105,7 @@ impl Process {
             return Err(self.died(status));
         }
         // The process has not been waited for, so its ID has not been reused.
-        kill_process(Pid::from_child(&self.child), Signal::INT)
-            .map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
+        self.interrupt().map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
         match self.wait(PATIENCE) {
             Some(status) if status.success() => Ok(self.rest().pop()),
             Some(status) => Err(self.died(status)),
@@ -146,6 +145,10 @@ impl Process {
         }
     }
 
+    fn interrupt(&self) -> rustix::io::Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::INT)
+    }
+
     fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -176,7 +179,7 @@ impl Drop for Process {
     /// Interrupts the process, so that it removes what it has stored elsewhere, and kills it after a while.
     fn drop(&mut self) {
         if self.has_ended().is_none() {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+            let _ = self.interrupt();
             self.wait(GRACE);
         }
         let _ = self.child.kill(); // fails if the process was waited for
