@@ -175,7 +175,7 @@ impl Engine for Redb {
     }
 }
 
-/// Batches whose commit is an fdatasync of the journal.
+/// Batches, with an fdatasync of the journal at the commit of each.
 struct Fjall(fjall::Database, fjall::Keyspace);
 
 impl Engine for Fjall {

@@ -97,6 +97,13 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// The bytes of a process in memory.
+fn resident(id: u32) -> Result<f64, Failure> {
+    let statm = fs::read_to_string(format!("/proc/{id}/statm"))?;
+    let pages: f64 = statm.split(' ').nth(1).ok_or("statm has no second field")?.parse()?;
+    Ok(pages * rustix::param::page_size() as f64)
+}
+
 /// Returns the median time of an fdatasync after 100 new bytes.
 fn sync_time(directory: &Path) -> Result<Duration, Failure> {
     let path = directory.join("sync");

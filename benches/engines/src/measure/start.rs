@@ -12,12 +12,13 @@ use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
 use super::engine::{Engine, Ours, open};
-use super::median;
+use super::{median, resident};
 use crate::Failure;
 
 const ENTITIES: i64 = 1_000_000;
 const STARTS: usize = 5;
-const NAMES: [&str; 5] = ["durable", "durable, from a snapshot", "redb", "fjall", "heed"];
+const FROM_SNAPSHOT: &str = "durable, from a snapshot";
+const NAMES: [&str; 5] = ["durable", FROM_SNAPSHOT, "redb", "fjall", "heed"];
 
 pub fn start(scratch: &Path) -> Result<(), Failure> {
     println!("start: {ENTITIES} entities of 15 characters, {STARTS} starts in turn");
@@ -41,10 +42,7 @@ pub fn start(scratch: &Path) -> Result<(), Failure> {
     }
     println!("{:32} {:>8} {:>12} {:>10}", "contestant", "time (s)", "memory (MB)", "disk (MB)");
     for (number, name) in NAMES.iter().enumerate() {
-        let mut disk = 0;
-        for file in fs::read_dir(scratch.join(format!("start-{number}")))? {
-            disk += bytes_below(&file?.path())?;
-        }
+        let disk = bytes_below(&scratch.join(format!("start-{number}")))?;
         let (time, memory) = (median(seconds[number].clone()), median(memory[number].clone()));
         println!("{name:32} {time:>8.2} {:>12.0} {:>10.0}", memory / 1e6, disk as f64 / 1e6);
     }
@@ -61,15 +59,14 @@ fn bytes_below(path: &Path) -> Result<u64, Failure> {
 }
 
 fn fill(name: &str, directory: &Path) -> Result<(), Failure> {
-    let compacts = name == "durable, from a snapshot";
-    let engine = if compacts { open("durable", directory)? } else { open_log(name, directory)? };
+    let engine = open_log(name, directory)?;
     let ids: Vec<i64> = (0..ENTITIES).collect();
     for chunk in ids.chunks(10_000) {
         let entities: Vec<_> = chunk.iter().map(|id| Entity::new(*id, "fifteen letters", 60.750847)).collect();
         engine.put_all(&entities)?;
     }
     drop(engine);
-    if compacts {
+    if name == FROM_SNAPSHOT {
         let store = Durable::open_with(directory, Sharded::new(), &DurableOptions::default().compact_from(1))?;
         // A write starts a compaction.
         store.put(Entity::new(0, "fifteen letters", 60.750847)).wait()?;
@@ -86,7 +83,7 @@ fn fill(name: &str, directory: &Path) -> Result<(), Failure> {
 
 /// Opens an engine. The durable store keeps its log, however large it is.
 fn open_log(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
-    if name != "durable" {
+    if !["durable", FROM_SNAPSHOT].contains(&name) {
         return open(name, directory);
     }
     let options = DurableOptions::default().compact_from(u64::MAX);
@@ -104,7 +101,7 @@ fn is_snapshot(file: &std::io::Result<fs::DirEntry>) -> bool {
 pub fn start_of(name: &str, directory: &Path) -> Result<(), Failure> {
     let begin = Instant::now();
     let memory = Sharded::new();
-    let engine = open_log(name.strip_suffix(", from a snapshot").unwrap_or(name), directory)?;
+    let engine = open_log(name, directory)?;
     engine.load(&memory)?;
     let elapsed = begin.elapsed();
     let last = ENTITIES - 1;
@@ -112,8 +109,6 @@ pub fn start_of(name: &str, directory: &Path) -> Result<(), Failure> {
     if (loaded != 0 && loaded != ENTITIES as u64) || engine.get(last)?.is_none_or(|entity| entity.id != last) {
         return Err(format!("{loaded} entities are there").into());
     }
-    let statm = fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = statm.split_whitespace().nth(1).ok_or("statm has no second field")?.parse()?;
-    println!("{} {}", elapsed.as_secs_f64(), pages * rustix::param::page_size() as u64);
+    println!("{} {}", elapsed.as_secs_f64(), resident(std::process::id())?);
     Ok(())
 }

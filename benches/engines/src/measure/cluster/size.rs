@@ -8,6 +8,7 @@ use polyserve_load::{Dist, Load, Mix, Traffic, prefill_for};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::spawn_local;
 
+use super::super::resident;
 use super::Part;
 use crate::Failure;
 
@@ -30,12 +31,6 @@ pub(super) fn bytes_per_entity(server: &Part, repo: &str) -> Result<f64, Failure
     let stored = prefill_for(&Load::new(server.line.parse()?, traffic))?;
     // The first ones were there.
     Ok((of()? - before) / (stored - super::KEYS) as f64)
-}
-
-fn resident(id: u32) -> Result<f64, Failure> {
-    let statm = fs::read_to_string(format!("/proc/{id}/statm"))?;
-    let pages: f64 = statm.split(' ').nth(1).ok_or("statm has no second field")?.parse()?;
-    Ok(pages * rustix::param::page_size() as f64)
 }
 
 fn directory(path: &Path) -> Result<f64, Failure> {
