@@ -3,12 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::future::ready;
-use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -23,6 +21,7 @@ use crate::disk::{Directory, Disk};
 use crate::error::OpenError;
 use crate::record::{apply, put_record, remove_record};
 use crate::recovery::{TornTail, no_records, recover};
+use crate::temporary;
 
 /// The limits of a [`Durable`] store.
 ///
@@ -137,25 +136,14 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
         Self::open_on(&(Directory::lock(directory.as_ref())? as _), memory, options)
     }
 
-    /// Creates an empty store in a new directory within `parent`. The directory is removed when the store is dropped. For
-    /// measurements and tests.
+    /// Creates an empty store in a new directory within `parent`. The directory is removed when the store is dropped; if its process
+    /// is killed, when the next temporary store is created there. For measurements and tests.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`open`](Self::open).
     pub fn temporary(parent: impl AsRef<Path>, memory: R) -> Result<Self, OpenError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let parent = parent.as_ref();
-        fs::create_dir_all(parent).map_err(|source| OpenError::io("create the directory", parent, source))?;
-        let directory = loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let directory = parent.join(format!("temporary-{}-{number}", process::id()));
-            match fs::create_dir(&directory) {
-                Ok(()) => break directory,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(OpenError::io("create the directory", &directory, source)),
-            }
-        };
+        let directory = temporary::create(parent.as_ref())?;
         let mut store = Self::open(&directory, memory)?;
         store.temporary = Some(directory);
         Ok(store)

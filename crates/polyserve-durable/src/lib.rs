@@ -73,6 +73,7 @@ mod record;
 mod recovery;
 #[cfg(test)]
 mod simulation;
+mod temporary;
 
 pub use commit::{CommitCounts, WritesStopped};
 pub use durable::{Durable, DurableOptions, Recovery};

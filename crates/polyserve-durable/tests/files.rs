@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::process::{self, Command};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 
@@ -147,4 +148,25 @@ fn a_backup_under_load_has_all_answered_writes() {
         is_over.store(true, Ordering::Relaxed);
         result.unwrap();
     });
+}
+
+/// A killed process cannot remove its temporary stores. The next one does.
+#[test]
+fn temporary_stores_of_killed_processes_are_removed() {
+    let dir = TestDir::new("abandoned");
+    let mut ended = Command::new("true").spawn().unwrap();
+    let dead = ended.id();
+    ended.wait().unwrap();
+    let (abandoned, locked) = (dir.join(format!("temporary-{dead}-0")), dir.join(format!("temporary-{dead}-1")));
+    let own = dir.join(format!("temporary-{}-999", process::id()));
+    let others = ["temporary-notes", "temporary-1-x", "other-1-0"].map(|name| dir.join(name));
+    put(&open(&abandoned), 1);
+    let _held = open(&locked);
+    for path in others.iter().chain([&own]) {
+        fs::create_dir(path).unwrap();
+    }
+    drop(Durable::temporary(&*dir, Sharded::new()).unwrap());
+    assert!(!abandoned.exists());
+    assert!(others.iter().chain([&own, &locked]).all(|path| path.is_dir()));
+    assert_eq!(fs::read_dir(&*dir).unwrap().count(), others.len() + 2, "it has removed its own");
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`Table`]: aligned columns, for people and in Markdown.
 //! * [`wrapped`]: lines of at most [`WIDTH`] characters.
+//! * [`shortened`]: names of at most a number of characters.
 //! * [`figures`]: numbers with separators and units.
 //! * [`Claim`]: a published claim, and whether it holds here.
 //! * [`Summary`]: all of them of one experiment.
@@ -11,12 +12,14 @@
 
 mod claims;
 pub mod figures;
+mod names;
 mod summary;
 pub mod svg;
 mod table;
 mod wrap;
 
 pub use claims::{Claim, Verdict, shown_claims};
+pub use names::{MAX_NAME, shortened};
 pub use summary::Summary;
 pub use table::{Column, NOTHING, Table, Tone, in_markdown, or_nothing};
 pub use wrap::{WIDTH, wrapped};

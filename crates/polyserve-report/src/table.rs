@@ -5,7 +5,7 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
-use super::WIDTH;
+use super::{MAX_NAME, WIDTH, shortened};
 
 /// The text of a table cell without a figure.
 pub const NOTHING: &str = "-";
@@ -20,7 +20,8 @@ const SEPARATOR: &str = "  ";
 
 /// A table with aligned columns.
 ///
-/// As text, the columns beyond [`WIDTH`] follow in a table below, after the same first columns.
+/// As text, the columns beyond [`WIDTH`] follow in a table below, after the same first columns. If there are any, very long names
+/// of rows are shortened.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -87,6 +88,17 @@ impl Table {
     #[must_use]
     pub fn named_by(mut self, columns: usize) -> Self {
         self.names = columns;
+        self
+    }
+
+    /// This table, with rows' names of at most `max` characters. See [`shortened`].
+    #[must_use]
+    pub fn with_names_of(mut self, max: usize) -> Self {
+        for column in 0..self.names {
+            let mut cells: Vec<&mut String> = self.rows.iter_mut().filter_map(|row| row.get_mut(column)).collect();
+            let names = shortened(&cells, max);
+            cells.iter_mut().zip(names).for_each(|(cell, name)| **cell = name);
+        }
         self
     }
 
@@ -228,7 +240,9 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> = self.parts().iter().map(|columns| self.lines(columns, false)).collect();
+        let short = (self.width() > WIDTH).then(|| self.clone().with_names_of(MAX_NAME));
+        let table = short.as_ref().unwrap_or(self);
+        let parts: Vec<String> = table.parts().iter().map(|columns| table.lines(columns, false)).collect();
         f.write_str(&parts.join("\n"))
     }
 }
@@ -290,6 +304,12 @@ mod tests {
         assert_eq!(lines[6], ["two", "put"]);
         assert_eq!(lines.iter().flatten().filter(|word| word.len() == 24).count(), 11, "{text}");
         assert_eq!(words(&table.wide())[1].len(), columns.len());
+        // A very long name is shortened.
+        let mut named = Table::of_numbers(&["server", "n"]);
+        named.row(vec!["x".repeat(WIDTH), "1".into()]);
+        let start = "x".repeat((MAX_NAME - "..".len()) / 2);
+        assert_eq!(named.to_string().lines().last(), Some(format!("{start}..{start}  1").as_str()));
+        assert!(named.markdown().contains(&"x".repeat(WIDTH)), "in Markdown it stays whole");
         // A part has at least one column of its own.
         let mut long = Table::of_texts(&["a", "b", "c"]);
         long.row(vec!["x".into(), "y".repeat(WIDTH), "z".into()]);

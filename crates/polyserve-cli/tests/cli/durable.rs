@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use super::{Dir, Serving, array, ask, ended, has, json, polyserve, printed, text};
+use super::{Dir, Serving, array, ask, ended, has, interrupted, json, polyserve, printed, text};
 
 fn serve(repo: &str, dir: &Dir) -> Serving {
     Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --repo {repo}:{dir}")))
@@ -109,4 +109,17 @@ fn a_measurement_leaves_nothing_at_the_location() {
     let dir = Dir::new("durable-check");
     printed(&format!("check --server tokio_tcp --repos durable:{dir},durable/std_mutex:{dir} --ops 400"));
     assert_eq!(dir.files(), Vec::<std::path::PathBuf>::new());
+}
+
+/// A measurement that is ended early leaves no store.
+#[test]
+fn an_interrupted_measurement_leaves_nothing() {
+    for command in ["compare --no-latency", "recommend --time=30m"] {
+        let dir = Dir::new("durable-interrupted");
+        let small = "--servers=tokio_tcp --rounds=1000 --keys=10 --connections=2";
+        let is_filled = |_| fs::read_dir(dir.path("")).is_ok_and(|entries| entries.count() > 0);
+        let output = interrupted(&format!("{command} {small} --repos=durable:{dir}"), is_filled);
+        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+        assert_eq!(fs::read_dir(dir.path("")).unwrap().count(), 0, "{command}");
+    }
 }

@@ -1,6 +1,5 @@
 //! A ranking for people.
 
-use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
@@ -69,54 +68,24 @@ fn terminal_table(rows: &[RankingRow]) -> Table {
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     match table.width().saturating_sub(WIDTH) {
         0 => table,
-        excess => named_table(rows, longest.saturating_sub(excess)).without(2),
+        excess => table.with_names_of(longest.saturating_sub(excess)),
     }
 }
 
 /// The table with whole names: without requests per second if it is wider than [`WIDTH`].
 fn narrow_table(rows: &[RankingRow]) -> Table {
-    let table = named_table(rows, usize::MAX);
+    let table = all_narrow_columns(rows);
     if table.width() > WIDTH { table.without(2) } else { table }
 }
 
-/// Returns names of at most `max` characters, without a part of their middle. They stay distinct: the gap moves until they are,
-/// and if no place makes them so, the names stay whole.
-fn shortened(names: &[&str], max: usize) -> Vec<String> {
-    const GAP: &str = "..";
-    let whole = || names.iter().map(|name| (*name).to_owned()).collect();
-    if names.iter().all(|name| name.chars().count() <= max) {
-        return whole();
-    }
-    let kept = max.saturating_sub(GAP.len());
-    let with_head = |head: usize| -> Vec<String> {
-        let short = |name: &&str| {
-            let length = name.chars().count();
-            if length <= max {
-                return (*name).to_owned();
-            }
-            let start: String = name.chars().take(head).collect();
-            let end: String = name.chars().skip(length - (kept - head)).collect();
-            format!("{start}{GAP}{end}")
-        };
-        names.iter().map(short).collect()
-    };
-    let mut heads: Vec<usize> = (0..=kept).collect();
-    heads.sort_by_key(|head| head.abs_diff(kept / 2));
-    let distinct = names.iter().collect::<HashSet<_>>().len();
-    let are_distinct = |short: &Vec<String>| short.iter().collect::<HashSet<_>>().len() == distinct;
-    let found = heads.into_iter().map(with_head).find(are_distinct);
-    found.unwrap_or_else(whole)
-}
-
-/// The columns of the narrow table, with names of at most `max` characters.
-fn named_table(rows: &[RankingRow], max: usize) -> Table {
+/// All columns of the narrow table.
+fn all_narrow_columns(rows: &[RankingRow]) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
     let header =
         ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
-    let mut table = Table::of_numbers(&header).with_texts_in(1).with_texts_in(4);
+    let mut table = Table::of_numbers(&header).named_by(2).with_texts_in(1).with_texts_in(4);
     let mut rank = 0;
-    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    for (row, name) in rows.iter().zip(shortened(&names, max)) {
+    for row in rows {
         let is_ranked = matches!(row.role, Role::Baseline | Role::Ranked);
         rank += usize::from(is_ranked);
         let [ratio, interval, verdict] = compared(row, row.throughput, 2, ["faster", "slower"]);
@@ -128,7 +97,7 @@ fn named_table(rows: &[RankingRow], max: usize) -> Table {
         let [p50, p99, _] = latencies(row);
         table.row(vec![
             if is_ranked { rank.to_string() } else { String::new() },
-            name,
+            row.name.clone(),
             count(row.requests_per_s),
             if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
             verdict,

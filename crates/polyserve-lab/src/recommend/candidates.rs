@@ -55,6 +55,11 @@ impl Candidate {
     pub fn name(&self) -> String {
         format!("{}/{}", self.server, self.repo)
     }
+
+    /// Whether its repo is on a disk or in an engine.
+    pub fn has_location(&self) -> bool {
+        self.repo.contains(':')
+    }
 }
 
 impl CandidateSet {

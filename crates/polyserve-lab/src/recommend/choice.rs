@@ -7,6 +7,8 @@
 //!
 //! Invariant: a ratio is of two figures of the same round. Cost: one estimate for each candidate.
 
+use std::time::Duration;
+
 use polyserve::catalog::Catalog;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +60,9 @@ pub struct Recommendation {
     pub others: Option<f64>,
     /// Whether the time was up before the last round.
     pub time_was_up: bool,
+    /// The time in seconds that is enough for a verdict, if there was too little.
+    #[serde(default)]
+    pub enough_s: Option<u64>,
     /// Whether the run was ended early.
     pub interrupted: bool,
 }
@@ -174,8 +179,8 @@ pub struct Basis<'a> {
     pub because: &'a [String],
     /// The seed of the resamples.
     pub seed: u64,
-    /// Whether the deadline ended the run.
-    pub time_was_up: bool,
+    /// The time of the run, if it was up before the last round.
+    pub time_up: Option<Duration>,
 }
 
 impl Recommendation {
@@ -241,8 +246,9 @@ impl Recommendation {
             client_full: rows.first().is_some_and(|first| first.row.saturated == CLIENT),
             failed: ranking.failed.clone(),
             others: ranking.others,
-            time_was_up: basis.time_was_up,
-            interrupted: ranking.interrupted && !basis.time_was_up,
+            time_was_up: basis.time_up.is_some(),
+            enough_s: basis.time_up.filter(|_| rounds < LEAST_ROUNDS).map(|time| enough(time, rounds)),
+            interrupted: ranking.interrupted && basis.time_up.is_none(),
         }
     }
 }
@@ -258,6 +264,13 @@ impl Recommendation {
         }
         self.predicted = Some(predicted);
     }
+}
+
+/// Returns the seconds that are enough for a verdict, if `time` was enough for this number of rounds. At least one counts, with a
+/// part of the next one.
+fn enough(time: Duration, rounds: usize) -> u64 {
+    let each = time.as_secs_f64() / rounds.max(1) as f64;
+    (each * (LEAST_ROUNDS + 1) as f64 / 60.0).ceil() as u64 * 60
 }
 
 /// A candidate with its figures.

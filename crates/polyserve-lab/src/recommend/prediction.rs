@@ -8,10 +8,10 @@
 //! p99               = recorded p99 x time of a request here / there x (1 - load there) / (1 - load here) + the waits
 //! ```
 //!
-//! A load is the rate divided by the throughput. The repo, the payload, and the mix of reads and writes have no effect in the
-//! model: the null server gets the same mix. So the prediction is a first guess, and the recommendation prints its error.
+//! A load is the rate divided by the throughput. The repo in memory, the payload, and the mix of reads and writes have no effect
+//! in the model: the null server gets the same mix. So the prediction is a first guess, and the recommendation prints its error.
 //!
-//! Invariant: a server without a record has no prediction. Cost: nothing is measured here but the null server, by the caller.
+//! Invariant: a server without a record has no prediction, nor has one over a store on a disk or an engine. Cost: nothing is measured here but the null server, by the caller.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -151,6 +151,9 @@ impl Curves {
 
 impl Curves {
     fn model<'a>(&'a self, candidate: &'a Candidate, workload: &'a Workload, limit_per_s: f64) -> Option<Model<'a>> {
+        if candidate.has_location() {
+            return None;
+        }
         let is_its = |curve: &&Curve| curve.server == candidate.server && curve.keep_alive == workload.keep_alive;
         let curve = self.curves.iter().find(is_its)?;
         Some(Model { curve, candidate, workload, limit_per_s })
@@ -293,6 +296,9 @@ mod tests {
         assert_eq!(slow.p99_us, None);
         assert_eq!((unknown.requests_per_s, unknown.p99_us), (None, None));
         assert_eq!((predictions.limit.as_str(), predictions.records), ("null_epoll", vec![String::from("test")]));
+        // The records are of stores in memory.
+        let engine = Candidate { repo: "etcd:http://127.0.0.1:2379".into(), ..candidate("fast", None) };
+        assert!(curves().predict(&[engine], &workload(), 50_000.0).records.is_empty());
         let closed = Workload { keep_alive: false, ..workload() };
         let predictions = curves().predict(&candidates, &closed, 50_000.0);
         assert_eq!((predictions.limit.as_str(), predictions.records.len()), ("null_accept", 0));

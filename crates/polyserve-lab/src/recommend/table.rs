@@ -1,10 +1,10 @@
 //! A recommendation for people.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use polyserve_report::figures::{bytes, count, time_us};
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::{MAX_NAME, NOTHING, Table, or_nothing, shortened};
 use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
@@ -76,7 +76,10 @@ impl fmt::Display for Predictions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, limit_per_s, records, candidates } = self;
         if records.is_empty() {
-            return writeln!(f, "no prediction: there is no record of these servers with such connections");
+            return writeln!(
+                f,
+                "no prediction: there is no record of these servers over these stores with such connections"
+            );
         }
         let is_measured = candidates.iter().any(|one| one.measured_per_s.is_some());
         let mut header = vec!["contestant", "predicted req/s"];
@@ -100,9 +103,9 @@ impl fmt::Display for Predictions {
         }
         write!(f, "{table}")?;
         let unknown = candidates.iter().filter(|one| one.requests_per_s.is_none()).map(|one| one.name.as_str());
-        let unknown: Vec<&str> = unknown.collect();
+        let unknown = shortened(&unknown.collect::<Vec<_>>(), MAX_NAME);
         if !unknown.is_empty() {
-            writeln!(f, "no prediction, because there is no record of the server: {}", unknown.join(", "))?;
+            writeln!(f, "no prediction, because there is no record of the server or store: {}", unknown.join(", "))?;
         }
         let (records, per_s) = (records.join("; "), count(*limit_per_s));
         writeln!(f, "predicted from {records}, scaled by {limit} here: {per_s} req/s")?;
@@ -115,6 +118,26 @@ impl fmt::Display for Predictions {
 
 impl fmt::Display for Recommendation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write(&mut text)?;
+        // A name with locations may be longer than a line. The code needs them whole.
+        let names: Vec<String> = self.ranked.iter().map(|one| one.candidate.name()).collect();
+        for (name, short) in names.iter().zip(shortened(&names, MAX_NAME)) {
+            text = text.replace(name, &short);
+        }
+        f.write_str(&text)?;
+        let Some(Choice { lines, .. }) = &self.choice else { return Ok(()) };
+        match &lines.feature {
+            Some(feature) => writeln!(f, "\n// polyserve = {{ features = [\"{feature}\"] }}")?,
+            None => writeln!(f, "\n// polyserve with its default features")?,
+        }
+        writeln!(f, "{}", lines.import)?;
+        lines.code.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl Recommendation {
+    fn write(&self, f: &mut String) -> fmt::Result {
         writeln!(f, "workload: {}", self.workload)?;
         if !self.defaulted.is_empty() {
             writeln!(f, "by default: {}", self.defaulted.join(", "))?;
@@ -139,11 +162,20 @@ impl fmt::Display for Recommendation {
             writeln!(f, "measured with: {server} {settings}")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
+        let rounds = if self.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", self.rounds) };
         if self.time_was_up {
-            writeln!(f, "the time was up after {} rounds", self.rounds)?;
+            writeln!(f, "the time was up after {rounds}")?;
         }
         if self.interrupted {
-            writeln!(f, "ended early, after {} rounds", self.rounds)?;
+            writeln!(f, "ended early, after {rounds}")?;
+        }
+        if let Some(seconds) = self.enough_s {
+            let time = humantime::format_duration(Duration::from_secs(seconds));
+            writeln!(
+                f,
+                "a verdict needs {LEAST_ROUNDS} rounds: --time {} is enough",
+                time.to_string().replace(' ', "")
+            )?;
         }
         if self.rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {} of {LEAST_ROUNDS}", self.rounds)?;
@@ -153,11 +185,9 @@ impl fmt::Display for Recommendation {
             None => writeln!(f, "\nno candidate was measured, so none is recommended"),
         }
     }
-}
 
-impl Recommendation {
-    fn answer(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
-        let Choice { candidate, ties, margin, lines } = choice;
+    fn answer(&self, f: &mut String, choice: &Choice) -> fmt::Result {
+        let Choice { candidate, ties, margin, .. } = choice;
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
         let name = candidate.name();
         let is_decided = self.decided && !self.client_full;
@@ -194,11 +224,6 @@ impl Recommendation {
                 "it keeps a p99 of {goal} up to {bound}{per_s} req/s ({low} to {high} in {searches} searches)"
             )?;
         }
-        match &lines.feature {
-            Some(feature) => writeln!(f, "\n// polyserve = {{ features = [\"{feature}\"] }}")?,
-            None => writeln!(f, "\n// polyserve with its default features")?,
-        }
-        writeln!(f, "{}", lines.import)?;
-        lines.code.iter().try_for_each(|line| writeln!(f, "{line}"))
+        Ok(())
     }
 }

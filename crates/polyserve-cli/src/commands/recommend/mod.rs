@@ -87,7 +87,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         candidates: &set.candidates,
         because: &set.because,
         seed: args.random.seed,
-        time_was_up: time_was_up.load(Ordering::Acquire),
+        time_up: time_was_up.load(Ordering::Acquire).then_some(args.time),
     };
     let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
     if let Some(predicted) = predicted {

@@ -178,19 +178,6 @@ fn a_narrow_table_ranks_in_120_columns() {
     assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(WIDTH), "{text}");
 }
 
-/// Regression test: names that differ in their middle only were shortened to the same text.
-#[test]
-fn shortened_names_stay_distinct() {
-    let names = ["pool_server/mpsc_pool/two_level", "pool_server/crossbeam_pool/two_level", "tokio_tcp/sharded"];
-    let short = shortened(&names, 24);
-    assert!(short.iter().all(|name| name.chars().count() <= 24), "{short:?}");
-    assert_eq!(short.iter().collect::<HashSet<_>>().len(), names.len(), "{short:?}");
-    assert_eq!(short[2], names[2]);
-    // Without a gap that tells them apart, the names stay whole.
-    let alike = ["aaaa-1-bbbb-1-cccc", "aaaa-2-bbbb-1-cccc", "aaaa-1-bbbb-2-cccc"];
-    assert_eq!(shortened(&alike, 8), alike);
-}
-
 /// A latency that the client's own lateness may explain is marked, and the mark is explained.
 #[test]
 fn a_late_client_is_marked() {

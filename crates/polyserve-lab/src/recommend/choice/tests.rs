@@ -5,6 +5,7 @@ use crate::compare::ranking::Intervals;
 use crate::compare::sample::tests::latency;
 use crate::experiment::again;
 use crate::output::INDENT;
+use polyserve_load::Arrivals;
 use polyserve_report::{WIDTH, wrapped};
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.
@@ -62,7 +63,7 @@ fn of_rounds(
         settings: &settings,
         because: &[],
         seed: 0,
-        time_was_up: false,
+        time_up: None,
     };
     Recommendation::of(&basis, &ranking, &entries)
 }
@@ -130,6 +131,17 @@ fn too_few_rounds_are_no_verdict() {
     assert!(choice.ties.is_empty() && choice.margin.is_none());
 }
 
+/// A run over a slow store may end before a verdict.
+#[test]
+fn too_little_time_is_reported_with_the_time_that_is_enough() {
+    let mut recommended = of(None, 1, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
+    (recommended.time_was_up, recommended.enough_s) = (true, Some(enough(Duration::from_secs(60), 1)));
+    let text = recommended.to_string();
+    let wanted = "\nthe time was up after 1 round\na verdict needs 10 rounds: --time 11m is enough\n";
+    assert!(text.contains(wanted), "{text}");
+    assert_eq!([0, 9].map(|rounds| enough(Duration::from_secs(60), rounds)), [660, 120]);
+}
+
 /// The interval of the p99 decides whether the goal is met.
 #[test]
 fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
@@ -166,6 +178,26 @@ fn a_recommendation_fits_120_columns() {
     for name in names {
         assert_eq!(whole.matches(&format!("  {name}/two_level  ")).count(), 2, "{text}");
     }
+}
+
+/// Regression test: a store with six URLs made all lines wide. Only the code has to name them all.
+#[test]
+fn names_with_locations_are_shortened() {
+    let urls: Vec<String> = (0..6).map(|n| format!("redis://127.0.0.1:700{n}")).collect();
+    let repo = format!("redis_cluster:{}", urls.join(","));
+    let mut recommended = of(Some(5.0), 12, &["tokio_tcp", "smol", "tokio_hyper"].map(|server| (server, 100.0, 5.0)));
+    recommended.ranked.iter_mut().for_each(|one| one.candidate.repo.clone_from(&repo));
+    let choice = recommended.choice.as_mut().expect("the first is chosen");
+    choice.ties = recommended.ranked[1..].iter().map(|one| one.candidate.name()).collect();
+    choice.lines.code[0] = format!("let repo = RedisCluster::connect(\"{}\")?;", urls.join(","));
+    choice.candidate.repo = repo;
+    let half_of = Some(recommended.ranked[0].candidate.name());
+    recommended.rate = Some(Rate { requests_per_s: 50.0, half_of, arrivals: Arrivals::default() });
+    let text = wrapped(&recommended.to_string(), INDENT);
+    let (above, code) = text.split_once("// polyserve").expect("the code is last");
+    assert!(above.lines().all(|line| line.chars().count() <= WIDTH), "{above}");
+    assert!(above.contains("use tokio_tcp/redis_") && above.contains("half of tokio_tcp/redis_"), "{above}");
+    assert!(code.contains(&urls.join(",")), "{code}");
 }
 
 #[test]
