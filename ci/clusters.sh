@@ -22,9 +22,38 @@ over() {
     "$bin" check --servers pool_server,tokio_tcp,leader_followers --repo "$1" --ops 2000
 }
 
+# left REPO: the keys, tables or directories of temporary stores there.
+left() {
+    local url=${1#*:} node
+    case $1 in
+    durable:*) find "$url" -maxdepth 1 -name 'temporary-*' ;;
+    etcd:*) ETCDCTL_API=3 etcdctl --endpoints "$url" get --prefix temporary_ --keys-only ;;
+    redis_cluster:*) for node in ${url//,/ }; do redis-cli -u "$node" --scan --pattern '*temporary_*'; done ;;
+    postgres:*) psql "$url" -Atc "SELECT tablename FROM pg_tables WHERE tablename LIKE '%temporary\_%'" ;;
+    esac
+}
+
+# interrupted REPO: a measurement that is ended early leaves nothing.
+interrupted() {
+    echo "-- interrupted over ${1%%:*}"
+    "$bin" compare --servers tokio_tcp --repos "$1" --rounds 1000 --keys 500 --connections 4 --no-latency >"$tmp/interrupted" 2>&1 &
+    local pid=$! kept
+    for _ in {1..100}; do # until it has stored something
+        kept=$(left "$1" | grep -c .) && break
+        sleep 0.1
+    done
+    [ "$kept" -gt 0 ] || { echo "nothing was stored"; cat "$tmp/interrupted"; return 1; }
+    kill -INT "$pid"
+    wait "$pid" || { cat "$tmp/interrupted"; return 1; }
+    kept=$(left "$1" | grep -c .) || true
+    [ "$kept" = 0 ] || { echo "$kept keys, tables or directories are left"; return 1; }
+}
+
 engines=()
 for repo in "$@"; do
-    [ "$repo" = durable ] && over "durable:$tmp" || engines+=("$repo")
+    if [ "$repo" != durable ]; then engines+=("$repo"); continue; fi
+    over "durable:$tmp"
+    interrupted "durable:$tmp"
 done
 [ ${#engines[@]} -gt 0 ] || exit 0
 # They end when their input does.
@@ -34,7 +63,10 @@ for repo in "${engines[@]}"; do
     read -r name <&"${ENGINES[0]}" || { echo "$repo does not start" >&2; exit 1; }
     names+=("$name")
 done
-for name in "${names[@]}"; do over "$name"; done
+for name in "${names[@]}"; do
+    over "$name"
+    interrupted "$name"
+done
 # A list of repos whose locations have commas. Too short for a decision.
 "$bin" compare --servers tokio_tcp --repos "$(IFS=,; echo "durable:$tmp,${names[*]}")" --rounds 2 --slice 100ms --connections 16 \
     --keys 200 --mix get=90,put=10 --no-latency

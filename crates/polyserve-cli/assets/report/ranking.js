@@ -6,16 +6,15 @@ function contestant(name, places) {
   return places === "all" ? name : words.slice(0, -1).join("/") || name;
 }
 
-// Comparisons of servers: what was asked for -> its ranking.
+// Comparisons of servers: the workload -> its ranking. Those of our own servers come first, and those with kept connections.
 function rankingsOfServers(records) {
-  const rankings = new Map();
-  for (const record of records.filter((one) => one.experiment === "compare")) {
-    const ranking = record.derived;
-    if (!ranking?.rows?.length) continue;
-    const label = [record.file.split("/").at(-1).replace(/\.jsonl$/, ""), ranking.asked].filter(Boolean).join(": ");
-    rankings.set(label, ranking);
-  }
-  return rankings;
+  const measured = records.filter((one) => one.experiment === "compare" && one.derived?.rows?.length);
+  const isForeign = ({ derived }) => String(derived.baseline).startsWith("peer/");
+  const isClosed = ({ derived }) => !/kept alive/.test(derived.asked ?? "");
+  const file = (record) => record.file.split("/").at(-1).replace(/\.jsonl$/, "");
+  const isAlone = ({ derived }) => measured.filter((other) => other.derived.asked === derived.asked).length === 1;
+  const label = (record) => [record.derived.asked, isAlone(record) && record.derived.asked ? null : `(${file(record)})`].filter(Boolean).join(" ");
+  return new Map(d3.sort(measured, isForeign, isClosed).map((record) => [label(record), record.derived]));
 }
 
 function serversRanked(section, records) {
@@ -39,7 +38,10 @@ function storesRanked(section, records) {
   if (measured.length === 0) return false;
   // The record with the most places answers for all.
   const [record] = d3.sort(measured, (one) => -one.derived.points.length);
-  againstStores(section, record.derived.points.filter((point) => point.beside), record.derived.baseline ?? "the baseline", "Stores");
+  // A worker for each core first.
+  const isOther = (point) => point.axis !== "workers" || point.x !== record.environments[0]?.cores;
+  const points = d3.sort(record.derived.points.filter((point) => point.beside), isOther);
+  againstStores(section, points, record.derived.baseline ?? "the baseline", "Stores");
   return true;
 }
 
