@@ -204,7 +204,7 @@ fn load(server: &Part, mix: Mix, round: u64) -> Result<Load, Failure> {
 }
 
 /// Measures all contestants. Prints the medians, and writes them to `cluster.csv` in the directory `out`.
-pub(crate) fn measure(scratch: &Path, out: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn measure(scratch: &Path, header: &figures::Header, out: Option<&Path>) -> Result<(), Failure> {
     let (server_core, other_core) = cores()?;
     // The engines inherit this.
     pin(other_core)?;
@@ -231,7 +231,7 @@ pub(crate) fn measure(scratch: &Path, out: Option<&Path>) -> Result<(), Failure>
     }
     let memory = contestants[0].figures[Which::Get as usize].rates.clone();
     let rows = contestants.iter_mut().map(|one| one.rows(&memory)).collect::<Result<Vec<_>, _>>()?;
-    figures::write(&rows.concat(), out)
+    figures::write(&rows.concat(), header, out)
 }
 
 impl Contestant {
