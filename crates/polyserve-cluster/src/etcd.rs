@@ -11,7 +11,7 @@
 //!   After a leader fails, etcd answers again when it has elected another one: after about a second with its default
 //!   settings.
 //!
-//! Limits of etcd: a request has at most 1.5 MiB, and a database a few GB.
+//! Limits of etcd: a request has at most 1.5 MiB, and a database a few GiB.
 //!
 //! *Wins when* no acknowledged write may be lost and reads must never be stale, across machines. *Loses when* writes are
 //! many: each costs an fsync on a majority of the members.
