@@ -1,4 +1,4 @@
-//! The medians of a measurement, as CSV and as text.
+//! The medians of a measurement, as CSV and as text. The lines before the columns are the header: `# key: value`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -34,6 +34,14 @@ pub(crate) struct Row {
 
 pub(crate) const FILE: &str = "cluster.csv";
 
+/// The machine, the commit and the command of a measurement: keys and values.
+pub(crate) type Header = Vec<(&'static str, String)>;
+
+/// Returns the lines of a header.
+pub(crate) fn header_lines(header: &Header) -> String {
+    header.iter().map(|(key, value)| format!("# {key}: {value}\n")).collect()
+}
+
 /// A column of numbers: its name, and its field of a row.
 type Column = (&'static str, fn(&mut Row) -> &mut f64);
 
@@ -58,15 +66,8 @@ fn head() -> String {
 }
 
 /// Prints the rows, and writes them to a directory if there is one.
-pub(crate) fn write(rows: &[Row], out: Option<&Path>) -> Result<(), Failure> {
-    let mut text = format!("{}\n", head());
-    for mut row in rows.iter().cloned() {
-        let fields = COLUMNS.map(|(_, field)| match *field(&mut row) {
-            number if number.is_nan() => String::new(),
-            number => format!("{number:.2}"),
-        });
-        writeln!(text, "{},{},{}", row.repo, row.request, fields.join(","))?;
-    }
+pub(crate) fn write(rows: &[Row], header: &Header, out: Option<&Path>) -> Result<(), Failure> {
+    let text = text(rows, header)?;
     print!("{text}");
     if let Some(directory) = out {
         fs::create_dir_all(directory)?;
@@ -75,15 +76,31 @@ pub(crate) fn write(rows: &[Row], out: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
+fn text(rows: &[Row], header: &Header) -> Result<String, Failure> {
+    let mut text = format!("{}{}\n", header_lines(header), head());
+    for mut row in rows.iter().cloned() {
+        let fields = COLUMNS.map(|(_, field)| match *field(&mut row) {
+            number if number.is_nan() => String::new(),
+            number => format!("{number:.2}"),
+        });
+        writeln!(text, "{},{},{}", row.repo, row.request, fields.join(","))?;
+    }
+    Ok(text)
+}
+
 /// Reads the rows of a directory.
 pub(crate) fn read(directory: &Path) -> Result<Vec<Row>, Failure> {
     let path = directory.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut lines = text.lines();
+    parsed(&text).map_err(|why| format!("{}: {why}", path.display()).into())
+}
+
+fn parsed(text: &str) -> Result<Vec<Row>, String> {
+    let mut lines = text.lines().skip_while(|line| line.starts_with('#'));
     if lines.next() != Some(&*head()) {
-        return Err(format!("{} has other columns than {}", path.display(), head()).into());
+        return Err(format!("the columns are not {}", head()));
     }
-    lines.map(|line| row(line).ok_or_else(|| format!("{}: {line}", path.display()).into())).collect()
+    lines.map(|line| row(line).ok_or_else(|| line.to_owned())).collect()
 }
 
 fn row(line: &str) -> Option<Row> {
@@ -94,4 +111,22 @@ fn row(line: &str) -> Option<Row> {
         *field(&mut row) = if text.is_empty() { f64::NAN } else { text.parse().ok()? };
     }
     texts.next().is_none().then_some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: a record named neither the machine nor the commit.
+    #[test]
+    fn a_record_with_a_header_is_read() {
+        let row = Row { repo: "memory".into(), request: "GET".into(), per_s: 7.0, share: f64::NAN, ..Row::default() };
+        let header = vec![("cpu", String::from("Some CPU, 2 GHz")), ("commit", String::from("0123456789ab"))];
+        let text = text(&[row], &header).expect("it is written");
+        assert!(text.starts_with("# cpu: Some CPU, 2 GHz\n# commit: 0123456789ab\nrepo,request,"), "{text}");
+        let rows = parsed(&text).expect("it is read");
+        assert_eq!((rows.len(), &*rows[0].repo, rows[0].per_s), (1, "memory", 7.0));
+        assert!(rows[0].share.is_nan());
+        assert!(parsed("# cpu: Some CPU\nother,columns\n").unwrap_err().contains("columns"));
+    }
 }

@@ -17,13 +17,14 @@ const PAGE: &str = "docs/SCALING.md";
 const BEGIN: &str = "<!-- tables of ";
 const END: &str = "<!-- end of tables -->";
 
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 /// The share of reads.
 const READS: f64 = 0.95;
 /// The planned utilisation of a core.
 const UTILISATION: f64 = 0.6;
 /// The largest machine of the model: its cores, and its memory for entities in bytes.
 const CORES: f64 = 64.0;
-const MEMORY: f64 = 256e9;
+const MEMORY: f64 = 256.0 * GIB;
 /// The numbers of servers, and the rate of their requests, for which the model gives a tail latency.
 const NODES: [u32; 4] = [1, 2, 4, 8];
 const NODES_RATE: f64 = 100_000.0;
@@ -33,11 +34,11 @@ const PRICE: f64 = 0.04;
 const ETCD_READS: f64 = 141_578.0;
 const ETCD_WRITES: f64 = 50_104.0;
 /// etcd's guide to limits: the suggested maximum size of a database in bytes.
-const ETCD_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
+const ETCD_BYTES: f64 = 8.0 * GIB;
 /// The specification of Redis Cluster: the maximum number of nodes for which it is designed.
 const REDIS_NODES: f64 = 1_000.0;
 /// PostgreSQL's limits: the maximum size of a table in bytes.
-const POSTGRES_BYTES: f64 = 32.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0;
+const POSTGRES_BYTES: f64 = 32.0 * 1024.0 * GIB;
 
 /// Writes the tables of the record in `directory` into the page, or compares them with the page.
 pub(crate) fn splice(directory: &Path, check: bool) -> Result<(), Failure> {
@@ -103,12 +104,12 @@ impl Step<'_> {
         match self.get.repo.as_str() {
             // `durable` has all entities in memory too.
             "memory" if bytes <= MEMORY => String::from("one machine"),
-            "memory" => format!("more than the {} of one machine", gigabytes(MEMORY)),
+            "memory" => format!("more than the {} of one machine", gibibytes(MEMORY)),
             "durable" => String::from("the memory of the store below it, and a disk of four times that size"),
-            "etcd" => format!("{:.0} clusters of {}", (bytes / ETCD_BYTES).ceil(), gigabytes(ETCD_BYTES)),
+            "etcd" => format!("{:.0} clusters of {}", (bytes / ETCD_BYTES).ceil(), gibibytes(ETCD_BYTES)),
             "redis_cluster" => {
                 let masters = (bytes / (MEMORY / 8.0)).ceil();
-                format!("{masters:.0} masters with {} each, and their replicas", gigabytes(MEMORY / 8.0))
+                format!("{masters:.0} masters with {} each, and their replicas", gibibytes(MEMORY / 8.0))
             }
             _ if bytes <= POSTGRES_BYTES => String::from("one table"),
             _ => String::from("more than one table"),
@@ -216,10 +217,10 @@ fn nodes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
 fn sizes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("\nA billion entities of 15 characters. For each entity, as measured: bytes in the process, on the disk, or in\n");
     text.push_str("the engine without its replicas.\n\n");
-    text.push_str("| repo | for each entity (B) | for a billion (GB) | fits |\n|---|---:|---:|---|\n");
+    text.push_str("| repo | for each entity (B) | for a billion (GiB) | fits |\n|---|---:|---:|---|\n");
     for step in steps {
         let Row { repo, bytes_per_entity: bytes, .. } = step.get;
-        writeln!(text, "| `{repo}` | {} | {} | {} |", count(*bytes), count(*bytes), step.billion())?;
+        writeln!(text, "| `{repo}` | {} | {} | {} |", count(*bytes), count(*bytes * 1e9 / GIB), step.billion())?;
     }
     Ok(())
 }
@@ -256,8 +257,8 @@ fn is_in_process(repo: &str) -> bool {
     repo == "memory" || repo == "durable"
 }
 
-fn gigabytes(bytes: f64) -> String {
-    format!("{:.0} GB", bytes / 1e9)
+fn gibibytes(bytes: f64) -> String {
+    format!("{:.0} GiB", bytes / GIB)
 }
 
 /// A number with separators.

@@ -38,7 +38,9 @@ use polyserve_lab::Misuse;
 use polyserve_lab::machine::Build;
 #[cfg(target_os = "linux")]
 use polyserve_lab::reference;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use commands::session::Context;
 use commands::{
@@ -224,8 +226,11 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
         }
         (None, _) => LevelFilter::WARN,
     };
-    // A program that has started its own log before it calls `main` keeps that log.
+    // The Redis client warns of each node that it cannot reach, at each try. The error of the store names the reason.
+    let of_redis = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
+    let targets = Targets::new().with_default(level).with_target("redis", of_redis);
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
-    let _ = log.with_writer(std::io::stderr).try_init();
+    // A program that has started its own log before it calls `main` keeps that log.
+    let _ = log.with_writer(std::io::stderr).finish().with(targets).try_init();
     Ok(())
 }

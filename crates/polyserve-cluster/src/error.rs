@@ -8,40 +8,49 @@ use polyserve_core::RepoError;
 /// The source of an error.
 pub(crate) type Source = Box<dyn Error + Send + Sync>;
 
-/// The reason why a store could not be constructed.
+/// The reason why a store could not be constructed. Its text has the texts of all causes, so it has no
+/// [`source`](Error::source).
 #[derive(Debug)]
 pub struct ConnectError {
-    what: String,
-    source: Option<Source>,
+    text: String,
 }
 
 impl ConnectError {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), source: None }
+        Self { text: what.into() }
     }
 
-    pub(crate) fn caused(what: impl Into<String>, source: impl Into<Source>) -> Self {
-        Self { what: what.into(), source: Some(source.into()) }
+    pub(crate) fn caused(what: impl fmt::Display, source: impl Into<Source>) -> Self {
+        Self { text: format!("{what}: {}", in_one_line(&*source.into())) }
     }
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        // A client library says "db error" or "transport error"; the reason is below.
-        let mut source = self.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
+        f.write_str(&self.text)
     }
 }
 
-impl Error for ConnectError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as _)
+impl Error for ConnectError {}
+
+/// Returns the text of an error and of its causes, each once: `error connecting to server: Connection refused`.
+///
+/// Some client libraries say only `db error`, and the reason is in the source. Others repeat the text of the source.
+pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
+    with_causes(error.to_string(), error.source())
+}
+
+/// Adds the texts of a cause and of its causes, unless they are there already.
+pub(crate) fn with_causes(mut text: String, mut source: Option<&(dyn Error + 'static)>) -> String {
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
     }
+    text
 }
 
 /// Why an engine did not do what it was asked.
@@ -65,7 +74,7 @@ impl EngineFailure {
 
     /// The error of the repo's operation. `engine` is the engine's name.
     pub(crate) fn into_repo_error(self, engine: &'static str) -> RepoError {
-        let error = |what, source| Box::new(EngineError { engine, what, source });
+        let error = |what, source: Source| format!("{engine} {what}: {}", in_one_line(&*source)).into();
         match self {
             Self::NotDone(source) => RepoError::Unavailable(error("did not do it", source)),
             Self::Unknown(source) => RepoError::Unavailable(error("may have done it or not", source)),
@@ -74,22 +83,57 @@ impl EngineFailure {
     }
 }
 
-/// An error of an engine.
-#[derive(Debug)]
-struct EngineError {
-    engine: &'static str,
-    what: &'static str,
-    source: Source,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.engine, self.what)
+    /// An error of a client library: its text, and its cause.
+    #[derive(Debug)]
+    struct LayeredError(&'static str, Option<Box<LayeredError>>);
+
+    impl fmt::Display for LayeredError {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
     }
-}
 
-impl Error for EngineError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(self.source.as_ref())
+    impl Error for LayeredError {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_ref().map(|source| &**source as _)
+        }
+    }
+
+    fn layered(texts: &[&'static str]) -> Option<Box<LayeredError>> {
+        let (first, rest) = texts.split_first()?;
+        Some(Box::new(LayeredError(first, layered(rest))))
+    }
+
+    /// The texts of an error and of all its sources, as a program prints them.
+    fn printed(error: &dyn Error) -> String {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            text += &format!(": {error}");
+            source = error.source();
+        }
+        text
+    }
+
+    /// Regression test: the text of an error had the texts of its sources, and a program that prints the sources printed
+    /// each cause again.
+    #[test]
+    fn each_cause_is_printed_once() {
+        for (texts, expected) in [
+            (&["db error", "no such table"][..], "db error: no such table"),
+            (&["transport: refused", "refused"], "transport: refused"),
+            (&["refused", "refused"], "refused"),
+            (&["one", "two", "three"], "one: two: three"),
+        ] {
+            let source = || Source::from(layered(texts).expect("there is a text"));
+            let connect = ConnectError::caused("cannot connect", source());
+            assert_eq!(printed(&connect), format!("cannot connect: {expected}"));
+            let repo = EngineFailure::NotDone(source()).into_repo_error("etcd");
+            assert_eq!(printed(&repo), format!("the repo is unavailable: etcd did not do it: {expected}"));
+        }
     }
 }

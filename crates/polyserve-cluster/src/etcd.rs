@@ -11,7 +11,7 @@
 //!   After a leader fails, etcd answers again when it has elected another one: after about a second with its default
 //!   settings.
 //!
-//! Limits of etcd: a request has at most 1.5 MiB, and a database a few GB.
+//! Limits of etcd: a request has at most 1.5 MiB, and a database a few GiB.
 //!
 //! *Wins when* no acknowledged write may be lost and reads must never be stale, across machines. *Loses when* writes are
 //! many: each costs an fsync on a majority of the members.
@@ -24,7 +24,7 @@ use etcd_client::{
 use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::time::timeout;
 
-use crate::error::{ConnectError, EngineFailure};
+use crate::error::{ConnectError, EngineFailure, in_one_line, with_causes};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 
@@ -210,13 +210,22 @@ impl Members {
 
 /// What an error means for the request. The numbers are the codes of gRPC.
 fn sorted(error: Error) -> EngineFailure {
-    let Error::GRpcStatus(status) = &error else { return EngineFailure::Unknown(error.into()) };
+    let text = text(&error).into();
+    let Error::GRpcStatus(status) = error else { return EngineFailure::Unknown(text) };
     match (i32::from(status.code()), status.message()) {
-        (_, "etcdserver: no leader" | "etcdserver: too many requests") => EngineFailure::NotDone(error.into()),
+        (_, "etcdserver: no leader" | "etcdserver: too many requests") => EngineFailure::NotDone(text),
         // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
-        (1 | 2 | 4 | 10 | 13 | 14, _) => EngineFailure::Unknown(error.into()),
-        _ => EngineFailure::Rejected(error.into()),
+        (1 | 2 | 4 | 10 | 13 | 14, _) => EngineFailure::Unknown(text),
+        _ => EngineFailure::Rejected(text),
     }
+}
+
+/// The text of an error. A status of gRPC shows its fields as Rust code, so its message is taken.
+fn text(error: &Error) -> String {
+    let Error::GRpcStatus(status) = error else { return in_one_line(error) };
+    let message = Some(status.message()).filter(|message| !message.is_empty());
+    let message = message.map_or_else(|| status.code().to_string(), str::to_owned);
+    with_causes(message, std::error::Error::source(status))
 }
 
 impl Engine for Members {

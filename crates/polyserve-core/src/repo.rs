@@ -168,6 +168,9 @@ pub enum RepoError {
     /// The engine behind the repo cannot be reached, or did not answer in time; the source says which. A write may have
     /// been done, or may still be done. Over HTTP: 503.
     Unavailable(Box<dyn Error + Send + Sync>),
+    /// The repo takes no more writes, and reads go on. Over HTTP: 500. Clients see the text of the source, so it is the reason
+    /// in general words, without names of files or addresses. Clients do not see the sources of the source.
+    ReadOnly(Box<dyn Error + Send + Sync>),
     /// Any other error; it is the source. Over HTTP: 500.
     Other(Box<dyn Error + Send + Sync>),
 }
@@ -178,6 +181,7 @@ impl fmt::Display for RepoError {
             Self::Closed => f.write_str("the repo is closed"),
             Self::Overloaded => f.write_str("the repo is overloaded"),
             Self::Unavailable(_) => f.write_str("the repo is unavailable"),
+            Self::ReadOnly(_) => f.write_str("the repo takes no more writes"),
             Self::Other(_) => f.write_str("the repo failed"),
         }
     }
@@ -187,7 +191,7 @@ impl Error for RepoError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Closed | Self::Overloaded => None,
-            Self::Unavailable(source) | Self::Other(source) => Some(source.as_ref()),
+            Self::Unavailable(source) | Self::ReadOnly(source) | Self::Other(source) => Some(source.as_ref()),
         }
     }
 }

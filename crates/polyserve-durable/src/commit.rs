@@ -17,6 +17,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -125,17 +126,44 @@ impl Shared {
     }
 }
 
-/// The error of every write after the first failure of the log: the source of [`RepoError::Other`]. Reads still work.
+/// The error of every write after the first failure of the log: the source of [`RepoError::ReadOnly`]. Its text is the reason in
+/// general words, and its source is what failed. Reads still work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WritesStopped(String);
+pub struct WritesStopped {
+    reason: &'static str,
+    cause: Cause,
+}
 
-impl fmt::Display for WritesStopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the store accepts no writes any more, because {}", self.0)
+/// What failed, and the error of the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cause(String);
+
+impl WritesStopped {
+    /// Returns the error of a write.
+    pub(crate) fn to_repo_error(&self) -> RepoError {
+        RepoError::ReadOnly(Box::new(self.clone()))
     }
 }
 
-impl Error for WritesStopped {}
+impl fmt::Display for WritesStopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason)
+    }
+}
+
+impl Error for WritesStopped {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Cause {}
 
 /// The writer of the log.
 pub(crate) struct Committer<R, E: Identifiable> {
@@ -187,7 +215,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         if self.shared.stopped.get().is_none()
             && let Err(error) = self.compactor.step(&mut self.log)
         {
-            self.stop(&format!("its next log cannot be created: {error}"));
+            self.stop(in_general(&error), format!("its next log cannot be created: {error}"));
         }
     }
 
@@ -277,7 +305,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     fn store(&mut self) {
         let start = Instant::now();
         if let Err(error) = self.log.append(&mut self.frame) {
-            self.stop(&format!("its log cannot be written: {error}"));
+            self.stop(in_general(&error), format!("its log cannot be written: {error}"));
             return;
         }
         let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -310,7 +338,8 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
             }))
             .map_err(drop_payload);
             if let Err(error) = applied {
-                self.stop(&format!("the repo in memory did not take a logged write: {error}"));
+                let reason = "the repo in memory did not take a logged write";
+                self.stop(reason, format!("{reason}: {error}"));
             }
         }
         self.decided = decided;
@@ -342,9 +371,21 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         }
     }
 
-    fn stop(&self, reason: &str) {
-        tracing::error!(reason, "the durable store accepts no writes any more");
-        let _ = self.shared.stopped.set(WritesStopped(reason.to_owned()));
+    /// Stops all writes. `reason` is `cause` in general words.
+    fn stop(&self, reason: &'static str, cause: String) {
+        tracing::error!(reason = cause, "the durable store accepts no writes any more");
+        let _ = self.shared.stopped.set(WritesStopped { reason, cause: Cause(cause) });
+    }
+}
+
+/// What an error of a disk means, in words that name no file.
+fn in_general(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull => "no space is left on the disk",
+        ErrorKind::QuotaExceeded => "the quota of the disk is exceeded",
+        ErrorKind::ReadOnlyFilesystem => "the file system is read-only",
+        ErrorKind::FileTooLarge => "a file would exceed the max size",
+        _ => "a write to the disk failed",
     }
 }
 
@@ -367,7 +408,7 @@ fn until_taken(
 /// Completes an answer. An abandoned one is dropped.
 fn complete<T>(reply: WriteReply<T>, result: WriteResult<T>, stopped: Option<&WritesStopped>) {
     let result = match stopped {
-        Some(stopped) => result.and_then(|_| Err(RepoError::Other(Box::new(stopped.clone())))),
+        Some(stopped) => result.and_then(|_| Err(stopped.to_repo_error())),
         None => result,
     };
     let _ = reply.complete(result);

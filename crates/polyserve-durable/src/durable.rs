@@ -194,7 +194,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
         write: impl FnOnce(WriteReply<T>) -> Result<Write<E>, RepoError>,
     ) -> Answer<Result<Conditional<T>, RepoError>> {
         if let Some(stopped) = self.shared.stopped.get() {
-            return Answer::Now(Err(RepoError::Other(Box::new(stopped.clone()))));
+            return Answer::Now(Err(stopped.to_repo_error()));
         }
         let (reply, answer) = promise(Err(RepoError::Closed));
         let write = match write(reply) {

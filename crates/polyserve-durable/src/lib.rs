@@ -24,7 +24,8 @@
 //! * **A write without an answer** is kept whole or not at all.
 //! * **A repo in memory that is overloaded delays writes.** A write on the disk is tried again until the repo takes it.
 //! * **The first error of a write or an fsync stops all writes**, also if the disk is full. Reads go on. Later writes fail with
-//!   [`WritesStopped`]. After the cause is removed, the store is opened again.
+//!   [`RepoError::ReadOnly`](polyserve_core::RepoError::ReadOnly) and the reason, which HTTP clients see. After the cause is
+//!   removed, the store is opened again.
 //!
 //! # What it costs
 //!

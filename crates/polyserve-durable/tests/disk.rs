@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject};
 use polyserve_conformance::engine_conformance;
+use polyserve_core::{Entity, EntityRepo as _, Put, RepoError};
 use polyserve_durable::disk::{Directory, Disk, DiskFile};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
@@ -45,7 +46,8 @@ struct Faults {
 #[derive(Debug, Default)]
 struct FaultState {
     hangs: bool,
-    fails: bool,
+    /// The error of each call.
+    error: Option<ErrorKind>,
     /// The time that a sync of a file takes.
     delay: Duration,
 }
@@ -93,11 +95,11 @@ impl EngineControl for ControlledDisk {
     }
 
     fn stop(&mut self) {
-        self.change(|state| state.fails = true);
+        self.change(|state| state.error = Some(ErrorKind::Other));
     }
 
     fn restart(&mut self) {
-        self.change(|state| state.fails = false);
+        self.change(|state| state.error = None);
     }
 }
 
@@ -105,7 +107,34 @@ impl Faults {
     /// Waits while the disk hangs. Returns the time that a sync takes.
     fn pass(&self) -> io::Result<Duration> {
         let state = self.changed.wait_while(self.state.lock().unwrap(), |state| state.hangs).unwrap();
-        if state.fails { Err(io::Error::other("the disk has failed")) } else { Ok(state.delay) }
+        state.error.map_or(Ok(state.delay), |kind| Err(io::Error::new(kind, "no secret is in the reason")))
+    }
+}
+
+/// Regression test: the error of a write to a full disk had the reason in its source alone, which clients do not see.
+#[test]
+fn the_reason_why_writes_stopped_is_for_clients() {
+    for (kind, expected) in
+        [(ErrorKind::StorageFull, "no space is left on the disk"), (ErrorKind::Other, "a write to the disk failed")]
+    {
+        let disk = ControlledDisk::new();
+        let directory = Directory::lock(&disk.dir.join("store")).unwrap();
+        let faulty: Arc<dyn Disk> = Arc::new(FaultyDisk { directory, faults: Arc::clone(&disk.faults) });
+        let store = Durable::open_on(&faulty, Sharded::new(), &DurableOptions::default()).unwrap();
+        assert_eq!(store.put(Entity::new(1, "text", 0.5)).wait().unwrap(), Put::Created);
+        disk.change(|state| state.error = Some(kind));
+        for _ in 0..2 {
+            match store.put(Entity::new(2, "text", 0.5)).wait() {
+                Err(RepoError::ReadOnly(reason)) => {
+                    assert_eq!(reason.to_string(), expected);
+                    let cause = reason.source().expect("there is a cause").to_string();
+                    assert!(cause.contains("no secret"), "{cause}");
+                }
+                other => panic!("{other:?}"),
+            }
+            // The disk is whole again, and the store still takes no writes.
+            disk.change(|state| state.error = None);
+        }
     }
 }
 

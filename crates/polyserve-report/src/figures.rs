@@ -13,6 +13,11 @@ pub fn count(value: f64) -> String {
     text
 }
 
+/// A count and its noun, of which the plural has an `s`: `1 round`, `1,234 rounds`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number as f64), if number == 1 { "" } else { "s" })
+}
+
 /// A number of bytes: `100 B`, `4.0 KiB`, `12.3 MiB`, `1.5 GiB`.
 pub fn bytes(value: f64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
@@ -52,6 +57,14 @@ mod tests {
             (f64::NAN, "NaN"),
         ] {
             assert_eq!(count(value), text);
+        }
+    }
+
+    /// Regression test: a table said "after 1 rounds".
+    #[test]
+    fn one_has_no_plural() {
+        for (number, text) in [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds"), (1_234, "1,234 rounds")] {
+            assert_eq!(counted(number, "round"), text);
         }
     }
 

@@ -3,6 +3,7 @@
 mod batched;
 mod cluster;
 mod engine;
+mod header;
 mod slow_disk;
 mod start;
 
@@ -24,7 +25,7 @@ use rustix::time::{ClockId, clock_gettime};
 use self::batched::Batched;
 use self::engine::{Engine, NAMES, Ours, Redb, open};
 use self::slow_disk::{SlowBackend, SlowDisk};
-use crate::Failure;
+use crate::{Failure, figures};
 
 /// The rounds of each measurement. In each round every contestant runs once, in turn.
 const ROUNDS: usize = 7;
@@ -43,10 +44,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     {
         return start::start_of(name, Path::new(directory));
     }
+    let header = header::header(args);
     let mut args = args.iter();
     let part = args.next().map_or("all", String::as_str);
     if part == "cluster" {
-        return cluster::measure(&Scratch::new()?.0, args.next().map(Path::new));
+        return cluster::measure(&Scratch::new()?.0, &header, args.next().map(Path::new));
     }
     let writers: usize = args.next().map_or(Ok(64), |writers| writers.parse())?;
     let scratch = Scratch::new()?;
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     if !["writes", "delay", "reads", "start", "all"].contains(&part) {
         return Err(format!("{part:?} is none of writes, delay, reads, start, all, cluster, model").into());
     }
+    print!("{}", figures::header_lines(&header));
     if runs("writes") {
         writes(&scratch.0, writers)?;
     }

@@ -18,6 +18,7 @@ use crate::Failure;
 const ENTITIES: i64 = 1_000_000;
 const STARTS: usize = 5;
 const FROM_SNAPSHOT: &str = "durable, from a snapshot";
+const MIB: f64 = 1024.0 * 1024.0;
 const NAMES: [&str; 5] = ["durable", FROM_SNAPSHOT, "redb", "fjall", "heed"];
 
 pub fn start(scratch: &Path) -> Result<(), Failure> {
@@ -40,11 +41,11 @@ pub fn start(scratch: &Path) -> Result<(), Failure> {
             memory[number].push(bytes.parse()?);
         }
     }
-    println!("{:32} {:>8} {:>12} {:>10}", "contestant", "time (s)", "memory (MB)", "disk (MB)");
+    println!("{:32} {:>8} {:>12} {:>11}", "contestant", "time (s)", "memory (MiB)", "disk (MiB)");
     for (number, name) in NAMES.iter().enumerate() {
         let disk = bytes_below(&scratch.join(format!("start-{number}")))?;
         let (time, memory) = (median(seconds[number].clone()), median(memory[number].clone()));
-        println!("{name:32} {time:>8.2} {:>12.0} {:>10.0}", memory / 1e6, disk as f64 / 1e6);
+        println!("{name:32} {time:>8.2} {:>12.0} {:>11.0}", memory / MIB, disk as f64 / MIB);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use polyserve::durable::maintenance::{self, RepairReport, StoreReport};
 use polyserve::durable::{Damage, TornTail};
 use polyserve_lab::output::{print, print_json};
-use polyserve_report::figures::{bytes, count};
+use polyserve_report::figures::{bytes, counted};
 use serde_json::{Value, json};
 
 /// The arguments of `polyserve durable`.
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DurableArgs, json: bool) -> anyhow::Result<ExitCode> {
             if json {
                 print_json(&json!({ "files": files, "bytes": bytes }))
             } else {
-                print(&format!("copied {files} files, {}, to {}\n", size(bytes), to.display()))
+                print(&format!("copied {}, {}, to {}\n", counted(files, "file"), size(bytes), to.display()))
             }?;
             Ok(ExitCode::SUCCESS)
         }
@@ -88,7 +88,7 @@ fn check_json(report: &StoreReport) -> Value {
 
 fn check_text(report: &StoreReport) -> String {
     let StoreReport { files, bytes, records, torn, damage, .. } = report;
-    let mut text = format!("{files} files, {}, {} records\n", size(*bytes), count(*records as f64));
+    let mut text = format!("{}, {}, {}\n", counted(*files, "file"), size(*bytes), counted(*records, "record"));
     if let Some(TornTail { file, offset, bytes, .. }) = torn {
         text.push_str(&format!("torn end: {file} at byte {offset}, {bytes} bytes; the next start drops it\n"));
     }

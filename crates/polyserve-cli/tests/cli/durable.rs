@@ -54,7 +54,7 @@ fn a_store_in_use_is_copied() {
     let (dir, copy) = (Dir::new("durable-source"), Dir::new("durable-copy"));
     let serving = serve("durable", &dir);
     (1..=4).for_each(|id| put(&serving, id));
-    has(&printed(&format!("durable backup {dir} {copy}")), &["copied 1 files"]);
+    has(&printed(&format!("durable backup {dir} {copy}")), &["copied 1 file,"]);
     put(&serving, 5);
     let copied = serve("durable", &copy);
     assert!(get(&copied, 4).starts_with("HTTP/1.1 200 ") && get(&copied, 5).starts_with("HTTP/1.1 404 "));
@@ -68,7 +68,7 @@ fn damage_is_refused_shown_and_repaired() {
     (1..=5).for_each(|id| put(&serving, id));
     serving.signal(Signal::TERM);
     serving.end();
-    has(&printed(&format!("durable check {dir}")), &["1 files", "5 records", "no damage"]);
+    has(&printed(&format!("durable check {dir}")), &["1 file,", "5 records", "no damage"]);
     let log = dir.path("log-0000000000000001");
     let mut bytes = fs::read(&log).unwrap();
     let middle = bytes.len() / 2;

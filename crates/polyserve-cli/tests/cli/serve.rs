@@ -242,3 +242,12 @@ fn it_can_end_with_its_standard_input_and_be_slowed() {
     let (status, rest) = serving.end();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
 }
+
+/// Regression test: the Redis client logged a warning for each try, and the error had its cause twice.
+#[cfg(feature = "redis")]
+#[test]
+fn an_engine_that_is_not_there_is_one_line() {
+    let error = text(&ended(1, &format!("{ANY} --repo redis_cluster:redis://127.0.0.1:1")).stderr);
+    has(&error, &["error: the repo redis_cluster cannot be opened: cannot connect to redis_cluster: "]);
+    assert_eq!((error.lines().count(), error.matches("Connection refused").count()), (1, 1), "{error}");
+}

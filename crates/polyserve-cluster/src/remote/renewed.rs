@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
-use crate::error::EngineFailure;
+use crate::error::{EngineFailure, in_one_line};
 
 /// After a connection could not be opened, operations fail for this time without a try of their own.
 const REST: Duration = Duration::from_millis(20);
@@ -78,7 +78,7 @@ impl<C: Clone> Renewed<C> {
                 EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source),
             ) = &opened
             {
-                *self.failed.borrow_mut() = Some((Instant::now(), source.to_string()));
+                *self.failed.borrow_mut() = Some((Instant::now(), in_one_line(&**source)));
                 self.renew(number);
             }
             opened

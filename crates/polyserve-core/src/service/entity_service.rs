@@ -400,6 +400,11 @@ fn failed(error: &RepoError) -> Reply {
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
             header(reply, "Retry-After", "1".into())
         }
+        RepoError::ReadOnly(reason) => {
+            tracing::warn!(error = error as &dyn Error, "the repo takes no more writes");
+            let detail = format_args!("The store takes no more writes: {reason}.");
+            Reply::problem(Status::INTERNAL_SERVER_ERROR, detail)
+        }
         RepoError::Other(_) => {
             tracing::warn!(error = error as &dyn Error, "the repo failed");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")

@@ -406,6 +406,7 @@ fn a_failing_repo_is_503_or_500() {
         (FailingRepo::Closed, 503, true),
         (FailingRepo::Overloaded, 503, true),
         (FailingRepo::Unavailable, 503, true),
+        (FailingRepo::ReadOnly, 500, false),
         (FailingRepo::Failing, 500, false),
     ] {
         let env = serve(failing);
@@ -413,6 +414,8 @@ fn a_failing_repo_is_503_or_500() {
             got.check_problem(status);
             assert_eq!(retry(&got).as_deref(), retries.then_some("1"));
             assert!(!got.body.contains("secret"), "what is inside stays inside: {got:?}");
+            let has_reason = got.body.contains("The store takes no more writes: the disk is full.");
+            assert_eq!(has_reason, matches!(failing, FailingRepo::ReadOnly), "{got:?}");
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Repos for these tests.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::io;
 use std::sync::Mutex;
 
 use polyserve_core::sync::lock;
@@ -75,7 +78,24 @@ pub(crate) enum FailingRepo {
     Closed,
     Overloaded,
     Unavailable,
+    ReadOnly,
     Failing,
+}
+
+/// The reason why a repo takes no more writes.
+#[derive(Debug)]
+struct DiskIsFull(io::Error);
+
+impl fmt::Display for DiskIsFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the disk is full")
+    }
+}
+
+impl Error for DiskIsFull {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
 }
 
 impl FailingRepo {
@@ -84,6 +104,7 @@ impl FailingRepo {
             Self::Closed => RepoError::Closed,
             Self::Overloaded => RepoError::Overloaded,
             Self::Unavailable => RepoError::Unavailable("a secret of the engine".into()),
+            Self::ReadOnly => RepoError::ReadOnly(Box::new(DiskIsFull(io::Error::other("a secret of the disk")))),
             Self::Failing => RepoError::Other("a secret of the store".into()),
         }))
     }

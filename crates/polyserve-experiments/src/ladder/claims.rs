@@ -20,6 +20,7 @@
 use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::statistics::{Interval, Verdict};
 use polyserve_report::Claim;
+use polyserve_report::figures::counted;
 
 use super::NAME;
 use super::results::{Ratio, Results};
@@ -209,8 +210,10 @@ fn equivalent(about: f64) -> Interval {
 }
 
 fn figure(name: &str, Ratio { estimate, verdict, .. }: &Ratio) -> String {
-    let rounds =
-        if *verdict == Verdict::TooFewRounds { format!(", only {} rounds", estimate.rounds) } else { String::new() };
+    let rounds = match verdict {
+        Verdict::TooFewRounds => format!(", only {}", counted(estimate.rounds as u64, "round")),
+        _ => String::new(),
+    };
     format!("{name} {}{rounds}", shown(estimate))
 }
 

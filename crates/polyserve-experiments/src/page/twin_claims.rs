@@ -18,6 +18,7 @@ use polyserve_lab::experiment::again;
 use polyserve_lab::launch::page_twins::{FUTURES, SMOL, THREAD_POOL, TOKIO};
 use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, Verdict, tie_band};
 use polyserve_report::Claim;
+use polyserve_report::figures::counted;
 
 use super::published::{self, WAIT};
 use super::record::{Part, Row, cpu_us, peak_mib};
@@ -158,7 +159,7 @@ impl Twins<'_> {
         let shortest = self.0.iter().map(|row| row.sample.bounds.wait_s).fold(f64::INFINITY, f64::min);
         let has_control = ratios.iter().all(|ratio| ratio.band.high.is_finite());
         for (is_so, why) in [
-            (rounds < LEAST_ROUNDS, format!("only {rounds} rounds")),
+            (rounds < LEAST_ROUNDS, format!("only {}", counted(rounds as u64, "round"))),
             (shortest < WAIT.as_secs_f64(), format!("waits of {shortest} s only")),
             (!has_control, String::from("without the control the noise is not known")),
         ] {

@@ -5,6 +5,7 @@
 //! an error, also not in the final state. It is refuted if one had. A wrong round counts although it was measured again.
 
 use polyserve_report::Claim;
+use polyserve_report::figures::counted;
 
 use super::NAME;
 use super::report::{RoundRecord, Sample};
@@ -28,10 +29,13 @@ fn claim(rounds: &[&RoundRecord], lang: &str, name: &str) -> Claim {
     let wrong: Vec<&RoundRecord> = own.iter().copied().filter(|round| round.sample.outcome.error_count > 0).collect();
     let figure = match (own.len(), wrong.first()) {
         (0, _) => format!("no round of {REQUESTS} requests, each on a connection of its own, was run"),
-        (all, None) => format!("0 errors in {all} rounds of {REQUESTS} requests or more, final states included"),
+        (all, None) => {
+            let all = counted(all as u64, "round");
+            format!("0 errors in {all} of {REQUESTS} requests or more, final states included")
+        }
         (all, Some(RoundRecord { key, sample: Sample { outcome, .. } })) => {
-            let (count, errors) = (wrong.len(), outcome.error_count);
-            format!("{count} of {all} rounds had errors: {} over {} {errors}", key.tested.server, key.tested.repo)
+            let (count, all, errors) = (wrong.len(), counted(all as u64, "round"), outcome.error_count);
+            format!("{count} of {all} had errors: {} over {} {errors}", key.tested.server, key.tested.repo)
         }
     };
     let holds = (!own.is_empty()).then_some(wrong.is_empty());

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use polyserve_report::figures::{bytes, count, time_us};
+use polyserve_report::figures::{bytes, count, counted, time_us};
 use polyserve_report::{NOTHING, Table, Tone, WIDTH, or_nothing, wrapped};
 
 use super::contestant::Role;
@@ -29,7 +29,8 @@ impl Ranking {
         let ended = if *interrupted { ", ended early" } else { "" };
         let until = if self.stops_when_sure { ", until sure" } else { "" };
         let lines = |text: &str| if wide { text.to_owned() } else { wrapped(text, INDENT) };
-        let of_what = format!("baseline {baseline}, {rounds} rounds{until}{ended}; medians, 95 % intervals");
+        let in_rounds = counted(*rounds as u64, "round");
+        let of_what = format!("baseline {baseline}, {in_rounds}{until}{ended}; medians, 95 % intervals");
         f.push_str(&lines(&format!("{of_what}\nworkload: {asked}\n\n")));
         let table = if wide { wide_table(rows) } else { terminal_table(rows) };
         f.push_str(&if is_coloured { table.coloured() } else { table.wide() });
@@ -149,7 +150,7 @@ pub fn tables(ranking: &Ranking) -> Vec<(String, Table)> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let name = format!("{asked}; baseline {baseline}, {rounds} rounds");
+    let name = format!("{asked}; baseline {baseline}, {}", counted(*rounds as u64, "round"));
     let wide = (format!("{name}; all columns"), wide_table(rows));
     vec![(name, narrow_table(rows)), wide]
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use polyserve_report::figures::{bytes, count, time_us};
+use polyserve_report::figures::{bytes, count, counted, time_us};
 use polyserve_report::{MAX_NAME, NOTHING, Table, or_nothing, shortened};
 use serde_json::Value;
 
@@ -162,7 +162,7 @@ impl Recommendation {
             writeln!(f, "measured with: {server} {settings}")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
-        let rounds = if self.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", self.rounds) };
+        let rounds = counted(self.rounds as u64, "round");
         if self.time_was_up {
             writeln!(f, "the time was up after {rounds}")?;
         }

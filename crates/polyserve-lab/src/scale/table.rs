@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use polyserve_report::figures::{bytes, count, time_us};
+use polyserve_report::figures::{bytes, count, counted, time_us};
 use polyserve_report::{Table, or_nothing};
 
 use super::Axis;
@@ -20,7 +20,7 @@ impl fmt::Display for Report {
             let left_out = self.not_run.iter().filter(|not_run| not_run.axis == axis);
             let failed = self.failed.iter().filter(|failed| failed.key.axis == axis);
             if !points.is_empty() {
-                writeln!(f, "{axis}: medians of {} rounds", self.rounds)?;
+                writeln!(f, "{axis}: medians of {}", counted(self.rounds as u64, "round"))?;
                 write!(f, "{}", points_table(axis, &points))?;
                 if let Some(rate) = self.rates.iter().find(|rate| rate.axis == axis) {
                     let (per_s, half_of, x) = (count(rate.requests_per_s), &rate.half_of, rate.x);

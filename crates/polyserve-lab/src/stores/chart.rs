@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use polyserve_report::figures::counted;
 use polyserve_report::svg::{Chart, DASHES, GREY, LineChart, Series, Style, count};
 
 use super::bare::PREFIX;
@@ -23,15 +24,15 @@ pub(super) fn charts(points: &[StorePoint]) -> Vec<(String, Chart)> {
     let chart = |name: String| {
         let own: Vec<&StorePoint> = all.iter().copied().filter(|point| name_of(point) == name).collect();
         let first = own[0];
-        let title = format!("{}: operations a second, medians of {} rounds", first.load, rounds(&own));
+        let title = format!("{}: operations a second, medians of {}", first.load, rounds(&own));
         let (about, axis) = (about(&own, first), unit(first.axis).to_owned());
         (name, Chart::Lines(LineChart { title, about, axis, lines: lines(&own, &styles) }))
     };
     distinct(all.iter().map(|point| name_of(point))).into_iter().map(chart).collect()
 }
 
-fn rounds(points: &[&StorePoint]) -> usize {
-    points.iter().map(|point| point.rounds).max().unwrap_or(0)
+fn rounds(points: &[&StorePoint]) -> String {
+    counted(points.iter().map(|point| point.rounds).max().unwrap_or(0) as u64, "round")
 }
 
 /// What an axis counts, of a store without a server.
@@ -57,7 +58,7 @@ fn about(points: &[&StorePoint], first: &StorePoint) -> String {
     let (stores, load, unit, rounds) = (names.len(), &first.load, unit(first.axis), rounds(points));
     let (from, to, most, least) = (count(from), count(last), said(most), said(least));
     format!(
-        "Chart: operations a second of {stores} stores, {load}, at {from} to {to} {unit}, medians of {rounds} rounds; \
+        "Chart: operations a second of {stores} stores, {load}, at {from} to {to} {unit}, medians of {rounds}; \
          at {to} the most by {most}, the least by {least}"
     )
 }
@@ -141,7 +142,7 @@ mod tests {
             assert!(svg.contains(name), "{name}: {svg}");
         }
         assert!(!svg.contains("again"), "{svg}");
-        let said = "Chart: operations a second of 5 stores, read uniform, at 1 to 2 threads, medians of 1 rounds; \
+        let said = "Chart: operations a second of 5 stores, read uniform, at 1 to 2 threads, medians of 1 round; \
                     at 2 the most by b<c> (5.00 M), the least by a (2.00 M)";
         assert_eq!(charts[0].1.about(), said);
         assert!(charts[1].1.drawn().contains(">a</text>"));

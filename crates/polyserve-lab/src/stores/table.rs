@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use polyserve_report::figures::count;
+use polyserve_report::figures::{count, counted};
 use polyserve_report::{NOTHING, Table, or_nothing};
 
 use super::bare::PREFIX;
@@ -197,7 +197,7 @@ fn all_tables(report: &Report) -> Vec<(String, Table)> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (title, table) in all_tables(self) {
-            writeln!(f, "{title}; medians of {} rounds\n{table}", self.rounds)?;
+            writeln!(f, "{title}; medians of {}\n{table}", counted(self.rounds as u64, "round"))?;
         }
         if let Some(clock_ns) = self.clock_ns {
             writeln!(f, "OPERATIONS/S, P50 to MAX: each answer is waited for before the next operation")?;
