@@ -67,7 +67,7 @@ fn what_is_predicted_is_compared_with_what_is_measured() {
 
     let curves = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records/compare.jsonl");
     let other = printed(&format!("{ONE} --servers=tokio_tcp,sequential --curves={curves}"));
-    has(&other, &["predicted from compare of ", "there is no record of the server: sequential/two_level"]);
+    has(&other, &["predicted from compare of ", "there is no record of the server or store: sequential/two_level"]);
     let none = printed(&format!("{ONE} --servers=sequential --curves={curves}"));
     has(&none, &["no prediction: there is no record of these servers"]);
     has(&misused(&format!("{ONE} --curves=Cargo.toml")), &["--curves", "Cargo.toml"]);
