@@ -6,7 +6,9 @@
 //! Cost: two readings of the clock and 48 bytes for each operation.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -247,12 +249,19 @@ pub(crate) struct RepoClient<'a> {
     losses: Losses,
     /// The last value that it has seen or put under each key.
     seen: HashMap<i64, u64>,
+    /// Why the first lost answer was lost.
+    first_loss: Option<String>,
 }
 
 impl<'a> RepoClient<'a> {
     /// Creates a client with no lost answers.
     pub(crate) fn new(repo: &'a dyn EntityRepo, control: &'a RecordingControl) -> Self {
-        Self { repo, patience: PATIENCE, control, losses: Losses::default(), seen: HashMap::new() }
+        Self { repo, patience: PATIENCE, control, losses: Losses::default(), seen: HashMap::new(), first_loss: None }
+    }
+
+    /// Why the first lost answer was lost; `None` if none was.
+    pub(crate) fn first_loss(&self) -> Option<&str> {
+        self.first_loss.as_deref()
     }
 
     /// Runs the operations of these numbers, on a clock that began at `start`. Returns fewer if the recording is
@@ -348,8 +357,20 @@ impl<'a> RepoClient<'a> {
                 self.losses = Losses::default();
                 Ok(Some(said))
             }
-            Ok(Err(error)) => self.losses.add(&error.to_string(), false).map(|()| None),
-            Err(_) => self.losses.add(&format!("nothing within {:?}", self.patience), true).map(|()| None),
+            Ok(Err(error)) => self.lost(with_sources(&error), false),
+            Err(_) => self.lost(format!("nothing within {:?}", self.patience), true),
         }
     }
+
+    fn lost<T>(&mut self, why: String, late: bool) -> Result<Option<T>, WrongAnswer> {
+        self.losses.add(&why, late)?;
+        self.first_loss.get_or_insert(why);
+        Ok(None)
+    }
+}
+
+/// The text of an error and of its sources.
+fn with_sources(error: &dyn Error) -> String {
+    let sources = iter::successors(error.source(), |error| Error::source(*error));
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }

@@ -48,7 +48,8 @@ fn recorded(subject: &RepoSubject, conditions: bool) -> Outcome {
         });
         let operations: Vec<Operation> = steps.into_iter().flatten().flatten().collect();
         let history = History::new(operations).unwrap_or_else(|invalid| panic!("{invalid}"));
-        assert_eq!(history.unknown(), 0, "operations that failed, or were not answered");
+        let first_loss = clients.iter().find_map(|client| lock(client).first_loss().map(String::from));
+        assert_eq!(history.unknown(), 0, "operations that failed, or were not answered; the first: {first_loss:?}");
         outcome_of(&history)
     })
 }
