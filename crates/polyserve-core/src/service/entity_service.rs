@@ -401,7 +401,8 @@ fn failed(error: &RepoError) -> Reply {
             header(reply, "Retry-After", "1".into())
         }
         RepoError::ReadOnly(reason) => {
-            tracing::warn!(error = error as &dyn Error, "the repo takes no more writes");
+            // The repo has reported it once. A message for each write could fill the disk.
+            tracing::debug!(error = error as &dyn Error, "the repo takes no more writes");
             let detail = format_args!("The store takes no more writes: {reason}.");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, detail)
         }

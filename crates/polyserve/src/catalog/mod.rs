@@ -217,8 +217,17 @@ impl Catalog {
                     return Err(UnknownName::without(head, missing));
                 }
                 let forms = self.located_repos.iter().map(LocatedRepo::form);
+                let is_known = |name: &str| self.repos.iter().any(|entry| entry.name == name);
+                if head != name && is_known(head) && !is_known(name) {
+                    let durable = self.located_repos.iter().find(|located| located.over_repos);
+                    let form = durable.map_or_else(String::new, |located| format!(": {}/{head}:PATH", located.name));
+                    return Err(UnknownName::without(
+                        head,
+                        format!("no location, or a store that keeps its entities{form}"),
+                    ));
+                }
                 // A location may have a password, so the error does not show it.
-                let shown = if self.repos.iter().any(|entry| entry.name == name) { name } else { head };
+                let shown = if is_known(name) { name } else { head };
                 find("repo", &self.repos, shown)
                     .cloned()
                     .map_err(|error| forms.fold(error, |error, form| error.or(&form)))

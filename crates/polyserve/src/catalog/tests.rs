@@ -234,3 +234,14 @@ fn an_error_shows_no_password() {
         assert!(!text.contains("secret"), "{text}");
     }
 }
+
+/// Regression test: the location of a store in memory was ignored, so entities that seemed to be kept were lost.
+#[test]
+fn a_store_in_memory_takes_no_location() {
+    let error = Catalog::builtin().repo("sharded:data").unwrap_err().to_string();
+    assert!(error.starts_with("the repo \"sharded\" needs no location"), "{error}");
+    #[cfg(feature = "durable")]
+    assert!(error.contains("durable/sharded:PATH"), "{error}");
+    let own = Entry::repo("mine:here", "a test", &[], || Ok(Arc::new(polyserve_memory::Sharded::new())));
+    assert_eq!(Catalog::builtin().with_repo(own).repo("mine:here").unwrap().name, "mine:here");
+}
