@@ -7,7 +7,10 @@ use crate::load::{Load, RunLength, Usage};
 use crate::run::run;
 use crate::traffic::Traffic;
 
-/// Stores the first row of every key by pipelined PUTs on one connection, and verifies each answer. Returns the number of
+/// The max number of connections. A repo that writes in batches stores the entities of all of them in one.
+const CONNECTIONS: usize = 64;
+
+/// Stores the first row of every key by pipelined PUTs, and verifies each answer. Returns the number of
 /// stored rows, which is 0 if the traffic has no entities.
 ///
 /// # Errors
@@ -17,7 +20,7 @@ pub fn prefill(target: SocketAddr, host: &str, traffic: &Traffic) -> Result<u64,
     prefill_for(&Load::new(target, traffic.clone()).with(|load| load.host = host.to_owned()))
 }
 
-/// Does [`prefill()`] for a load, with the target, host, traffic, patience and stop of the load.
+/// Does [`prefill()`] for a load, with the target, host, traffic, connections, patience and stop of the load.
 ///
 /// # Errors
 ///
@@ -28,7 +31,7 @@ pub fn prefill_for(load: &Load) -> Result<u64, LoadError> {
     let load = Load::new(load.target, filling).with(|filling| {
         filling.host.clone_from(&load.host);
         (filling.patience, filling.stop) = (load.patience, load.stop.clone());
-        filling.connections = 1;
+        (filling.connections, filling.threads) = (load.connections.min(CONNECTIONS), 1);
         filling.usage = Usage::KeepAlive { pipeline: 32 };
         filling.length = RunLength::Requests(keys);
     });
