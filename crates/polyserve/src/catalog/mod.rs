@@ -216,19 +216,18 @@ impl Catalog {
                     let missing = format!("the feature `{feature}`, which this program is built without");
                     return Err(UnknownName::without(head, missing));
                 }
-                let forms = self.located_repos.iter().map(LocatedRepo::form);
-                let is_known = |name: &str| self.repos.iter().any(|entry| entry.name == name);
-                if head != name && is_known(head) && !is_known(name) {
+                if let Some(entry) = self.repos.iter().find(|entry| entry.name == name) {
+                    return Ok(entry.clone());
+                }
+                if self.repos.iter().any(|entry| entry.name == head) {
                     let durable = self.located_repos.iter().find(|located| located.over_repos);
                     let form = durable.map_or_else(String::new, |located| format!(": {}/{head}:PATH", located.name));
-                    return Err(UnknownName::without(
-                        head,
-                        format!("no location, or a store that keeps its entities{form}"),
-                    ));
+                    let missing = format!("no location, or a store that keeps its entities{form}");
+                    return Err(UnknownName::without(head, missing));
                 }
+                let forms = self.located_repos.iter().map(LocatedRepo::form);
                 // A location may have a password, so the error does not show it.
-                let shown = if is_known(name) { name } else { head };
-                find("repo", &self.repos, shown)
+                find("repo", &self.repos, head)
                     .cloned()
                     .map_err(|error| forms.fold(error, |error, form| error.or(&form)))
             }
