@@ -18,6 +18,8 @@ use crate::statistics::median;
 const MOST_BEHIND: f64 = 0.01;
 /// The median of this number of loads is the throughput of the null server.
 const LIMITS: usize = 3;
+/// The min number of requests of a load: the p99 of fewer is nearly their maximum.
+const LEAST_REQUESTS: f64 = 1000.0;
 /// The start of a load that does not count.
 const RAMP: Duration = Duration::from_millis(50);
 
@@ -36,7 +38,7 @@ pub struct CapacityBench {
     pub limit: NamedLaunch,
     /// The requests to the null server.
     pub limit_traffic: Traffic,
-    /// The time of a load.
+    /// The time of a load; longer for less than a thousand requests.
     pub slice: Duration,
     /// Begun if the run must end now.
     pub stop: Shutdown,
@@ -73,6 +75,7 @@ impl CapacityBench {
                 part += 1;
                 let paced = load.clone().with(|load| {
                     load.pace = Pace::Rate(rate);
+                    load.length = RunLength::Time(self.slice.max(Duration::from_secs_f64(LEAST_REQUESTS / rate)));
                     load.traffic = load.traffic.part(part);
                 });
                 let report = run(&paced)?;
