@@ -15,7 +15,8 @@ use polyserve_lab::recommend::workload;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
-use super::entrants::{self, Baseline, Entered, Entrants};
+use super::entrants::{Baseline, Entered, Entrants};
+use super::foreign::foreign_servers;
 use super::memory::MemoryArgs;
 use super::session::{Context, Session};
 use super::times::{SLICES, within};
@@ -108,7 +109,7 @@ pub(crate) fn cores_of(comparison: &Comparison) -> [&Cores; 2] {
 impl CompareArgs {
     /// The foreign servers: those of the flag and the baseline, each once.
     fn peers(&self, allocator: &'static str) -> anyhow::Result<Peers> {
-        let (named, is_all) = entrants::foreign_servers(&self.peers)?;
+        let (named, is_all) = foreign_servers(&self.peers)?;
         let baseline = match self.plan.baseline {
             Some(Baseline::Foreign(server)) => Some(server),
             _ => None,

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
 use super::entrants::{left_out, serve};
+use super::foreign::{self, BuiltServer};
 use super::names::{full_names, repo_names};
 use super::room::{self, roomy};
 use super::seed::SeedArgs;
@@ -35,6 +36,9 @@ pub(crate) struct CrowdArgs {
     /// The repos, separated by commas.
     #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repos: Vec<String>,
+    /// Foreign servers too, separated by commas, or all, as in polyserve compare. They are built first.
+    #[arg(long, value_name = "P,...", value_delimiter = ',')]
+    peers: Vec<String>,
     /// The behaviours of the crowd, separated by commas. [default: all]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     kind: Vec<CrowdKind>,
@@ -54,7 +58,7 @@ pub(crate) struct CrowdArgs {
     /// [default: a twentieth of the server's timeout for it, from 10ms to 1s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     interval: Option<Duration>,
-    /// Rounds with an idle crowd; fewer than 10 decide nothing. [default: 20, quick: 10]
+    /// Rounds with an idle crowd, and seconds without a request; fewer than 10 decide nothing. [default: 20, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// The length of a slice of a round. [default: 200ms, quick: 100ms]
@@ -90,8 +94,24 @@ pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<Exit
     let servers = args.servers(catalog)?;
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = session.environment([&bench.server_cores, &bench.client_cores], args.random.seed);
-    let description = args.plan(&bench, &crowds, &servers)?;
-    let (cells, absent) = args.cells(catalog, &settings, &crowds, &servers)?;
+    let most = crowds.iter().map(|crowd| crowd.connections).max().unwrap_or_default();
+    let kept = Some(most + usize::from(args.good));
+    let foreign = foreign::built(&args.peers, settings.config.workers, kept, context.allocator, &session.stop)?;
+    let names = servers.iter().map(|(server, repo)| name(server, repo));
+    let names: Vec<String> = names.chain(foreign.iter().map(|server| server.name.clone())).collect();
+    let description = args.plan(&bench, &crowds, &names)?;
+    let (mut cells, mut absent) = args.cells(catalog, &settings, &crowds, &servers)?;
+    for crowd in crowds {
+        for BuiltServer { name, launch, is_excused } in &foreign {
+            match launch {
+                Ok(launch) => {
+                    let contestant = Contestant::new(name, Role::Ranked, launch.clone());
+                    cells.push(CrowdCell { contestant, crowd, bound: None });
+                }
+                Err(why) => absent.push(left_out(Key { name: name.clone(), kind: crowd.kind }, why, *is_excused)),
+            }
+        }
+    }
     session.run(&args.record, environment, &mut Crowds { cells, absent, bench, description })
 }
 
@@ -176,7 +196,7 @@ impl CrowdArgs {
     }
 
     /// The description of the run, for the record's header.
-    fn plan(&self, bench: &CrowdBench, crowds: &[CrowdSpec], servers: &[(String, String)]) -> anyhow::Result<Value> {
+    fn plan(&self, bench: &CrowdBench, crowds: &[CrowdSpec], servers: &[String]) -> anyhow::Result<Value> {
         let seconds = |time: Duration| time.as_secs_f64();
         let crowd = |crowd: &CrowdSpec| {
             let CrowdSpec { kind, connections, interval, stay } = crowd;
@@ -184,7 +204,7 @@ impl CrowdArgs {
             json!({"kind": kind, "connections": connections, "interval_s": interval_s, "stay_s": stay_s})
         };
         Ok(json!({
-            "servers": servers.iter().map(|(server, repo)| name(server, repo)).collect::<Vec<_>>(),
+            "servers": servers,
             "crowds": crowds.iter().map(crowd).collect::<Vec<_>>(),
             "connections": bench.connections,
             "rate": bench.rate,

@@ -19,6 +19,7 @@ use polyserve_lab::recommend::left_out;
 use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
+use super::foreign::unknown;
 use super::names::{chosen, full_names, once, repo_names};
 use super::room;
 
@@ -77,15 +78,6 @@ impl FromStr for Baseline {
         Ok(text.parse().map_or_else(|_: String| Self::Reference(text.to_owned()), Self::Pair))
     }
 }
-
-/// The error for a name that no foreign server has.
-pub(crate) fn unknown(name: &str) -> String {
-    let names: Vec<_> = Foreign::all().into_iter().map(Foreign::name).collect();
-    format!("there is no peer {name:?}: they are {}, or {ALL}", names.join(", "))
-}
-
-/// The name of all foreign servers.
-pub(crate) const ALL: &str = "all";
 
 impl Pair {
     fn name(&self) -> String {
@@ -314,19 +306,6 @@ pub(crate) fn limit_launch() -> Launch {
 /// Returns the name and the process of the null server that is the limit for a connection for each request.
 pub(crate) fn accept_limit() -> (&'static str, Launch) {
     (ACCEPT_LIMIT, reference_launch(ACCEPT_LIMIT))
-}
-
-/// Returns the foreign servers of a flag, and whether it names [`ALL`] of them.
-pub(crate) fn foreign_servers(names: &[String]) -> Result<(Vec<Foreign>, bool), Misuse> {
-    let (mut named, mut is_all) = (Vec::new(), false);
-    for name in names {
-        match Foreign::named(name) {
-            Some(server) => named.push(server),
-            None if name == ALL => is_all = true,
-            None => return Err(Misuse(unknown(name))),
-        }
-    }
-    Ok((named, is_all))
 }
 
 /// Returns a cell that cannot be measured. `excused`: it was not asked for by name.

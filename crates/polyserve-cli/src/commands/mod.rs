@@ -9,6 +9,7 @@ pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod durable;
 pub(crate) mod entrants;
+mod foreign;
 pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;

@@ -14,7 +14,8 @@ use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
 use polyserve_lab::limits;
 use serde_json::json;
 
-use super::entrants::{ALL, serve};
+use super::entrants::serve;
+use super::foreign::ALL;
 use super::room;
 use super::seed::SeedArgs;
 use super::session::{Context, Session};

@@ -32,6 +32,9 @@ fn an_idle_crowd_is_held_and_every_slice_recorded() {
         let bytes = |name: &str| memory[name].as_f64().unwrap_or_else(|| panic!("{name}: {memory}"));
         let grown = bytes("with_bytes") - bytes("before_bytes");
         assert!((bytes("bytes_per_connection") * 50.0 - grown).abs() < 1.0, "{memory}");
+        let windows = array(&row["idle_cpu_windows"]);
+        assert!(windows.len() == 2 && windows.iter().all(Value::is_f64), "one for each round: {row}");
+        assert!(row["idle_cpu_ms_per_s"].is_f64(), "{row}");
         let compared: Comparison = serde_json::from_value(row.clone()).unwrap();
         for figure in ["throughput", "cost"] {
             let verdict = &compared.beside[figure]["verdict"];

@@ -44,6 +44,21 @@ fn they_are_compared_and_what_they_keep_of_the_contract_is_told() {
 }
 
 #[test]
+fn an_idle_crowd_is_held_by_a_server_in_go() {
+    if !is_here("an_idle_crowd_is_held_by_a_server_in_go") {
+        return;
+    }
+    let few = "--kind=idle --connections=30 --good=4 --rounds=2 --slice=20ms --warm-up=20ms";
+    let report = json(&format!("crowd {few} --servers=pool_server --peers=go/nethttp"));
+    let rows = array(&report["rows"]);
+    assert_eq!(texts(rows, "name"), ["pool_server/mpsc_pool/sharded", "go/nethttp"]);
+    for row in rows {
+        assert_eq!((&row["outcome"], &row["arrived"]["held"]), (&"idle".into(), &30.into()), "{row}");
+        assert_eq!(array(&row["idle_cpu_windows"]).len(), 2, "{row}");
+    }
+}
+
+#[test]
 fn without_go_they_are_named_as_not_run() {
     let output = polyserve(&format!("{TINY} --peers=go/nethttp")).env("PATH", "").output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));

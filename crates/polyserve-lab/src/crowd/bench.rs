@@ -25,6 +25,7 @@ use crate::experiment::{Absence, order};
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Resident};
+use crate::statistics::middle;
 
 /// How servers are measured; the same for all servers.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ pub struct CrowdBench {
     pub slice: Duration,
     /// The time in which a server is verified and warmed up.
     pub warm_up: Duration,
-    /// The number of rounds with an idle crowd.
+    /// The number of rounds with an idle crowd, and of seconds without a request.
     pub rounds: usize,
     /// The good client's requests a second with a slow crowd.
     pub rate: f64,
@@ -75,8 +76,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The uncounted start of a slice: the first requests of new connections.
 const RAMP: Duration = Duration::from_millis(5);
 
-/// The time without a request.
-const IDLE_TIME: Duration = Duration::from_secs(1);
+/// The time after the crowd was opened that does not count as idle.
+const SETTLE: Duration = Duration::from_secs(1);
+/// A window of the time without a request. There are as many as rounds: the median is without the work of a moment, and a
+/// window has the work of each second.
+const IDLE_WINDOW: Duration = Duration::from_secs(1);
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// A server's process, and the good client's load.
@@ -122,7 +126,8 @@ impl CrowdBench {
         let crowd = self.open_crowd(&instances[0], spec, say)?;
         let arrived = crowd.counts();
         let memory = CrowdMemory::of(before, memory(&instances[0])?, arrived.held);
-        let idle_cpu_ms_per_s = self.idle_cpu(&instances[0], say);
+        let idle_cpu_windows = self.idle_cpu(&instances[0], say);
+        let idle_cpu_ms_per_s = middle(idle_cpu_windows.iter().copied());
         let (mut slices, mut unserved) = (Vec::new(), None);
         'rounds: for round in 1..=self.rounds {
             say(&format!("round {round} of {}", self.rounds));
@@ -147,22 +152,36 @@ impl CrowdBench {
             process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         }
         let beside = CrowdEffect::of(&slices, self.seed);
-        Ok((Idle { memory, idle_cpu_ms_per_s, crowd, arrived, unserved, beside }, slices))
+        Ok((Idle { memory, idle_cpu_ms_per_s, idle_cpu_windows, crowd, arrived, unserved, beside }, slices))
     }
 
-    /// The CPU time of the server in a time without a request, in milliseconds a second. `None` if the run ends.
-    fn idle_cpu(&self, instance: &Instance, say: &mut dyn FnMut(&str)) -> Option<f64> {
+    /// The CPU time of the server in each window without a request, in milliseconds a second. Empty if the run ends.
+    fn idle_cpu(&self, instance: &Instance, say: &mut dyn FnMut(&str)) -> Vec<f64> {
         say("without a request");
-        let clock = ProcessCpuTime::new(instance.process.pid()).ok()?;
-        let (start, before) = (Instant::now(), clock.read()?);
-        while start.elapsed() < IDLE_TIME {
+        let window = |clock: &ProcessCpuTime| {
+            let (start, before) = (Instant::now(), clock.read()?);
+            self.rest(IDLE_WINDOW)?;
+            let (spent, elapsed) = (clock.read()?.saturating_sub(before), start.elapsed());
+            Some(spent as f64 / 1e6 / elapsed.as_secs_f64())
+        };
+        let windows = || -> Option<Vec<f64>> {
+            let clock = ProcessCpuTime::new(instance.process.pid()).ok()?;
+            self.rest(SETTLE)?;
+            (0..self.rounds).map(|_| window(&clock)).collect()
+        };
+        windows().unwrap_or_default()
+    }
+
+    /// Waits. `None` if the run ends meanwhile.
+    fn rest(&self, time: Duration) -> Option<()> {
+        let start = Instant::now();
+        while start.elapsed() < time {
             if self.stop.is_begun() {
                 return None;
             }
             thread::sleep(STOP_CHECK);
         }
-        let (spent, elapsed) = (clock.read()?.saturating_sub(before), start.elapsed());
-        Some(spent as f64 / 1e6 / elapsed.as_secs_f64())
+        Some(())
     }
 
     /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result.

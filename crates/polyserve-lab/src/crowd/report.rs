@@ -169,9 +169,13 @@ fn list(value: &Value) -> &[Value] {
 pub struct Idle {
     /// The memory of its process.
     pub memory: CrowdMemory,
-    /// The CPU time that it takes with the crowd and without a request, in milliseconds a second. Older records lack it.
+    /// The CPU time that it takes with the crowd and without a request, in milliseconds a second: the median of the windows.
+    /// Older records lack it.
     #[serde(default)]
     pub idle_cpu_ms_per_s: Option<f64>,
+    /// The same of each window. Older records have one window, and not here.
+    #[serde(default)]
+    pub idle_cpu_windows: Vec<f64>,
     /// The state of the crowd at its end.
     pub crowd: CrowdCounts,
     /// The state of the crowd after all connections were opened.

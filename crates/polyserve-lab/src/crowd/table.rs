@@ -92,7 +92,7 @@ fn idle_table(rows: &[&CrowdRow]) -> Table {
 fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
     write!(f, "{}", idle_table(rows))?;
     writeln!(f, "of a connection: growth of the process for each connection held, without the kernel's sockets")?;
-    writeln!(f, "idle CPU: the server's CPU time with the crowd and without a request")?;
+    writeln!(f, "idle CPU: the server's CPU time with the crowd and without a request, the median of its seconds")?;
     writeln!(f, "ratio: requests a second, and for each second of the server's CPU time, with to without the crowd")?;
     bounds(f, rows)
 }

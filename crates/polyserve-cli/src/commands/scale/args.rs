@@ -30,7 +30,7 @@ pub(crate) struct ScaleArgs {
     /// The points, separated by commas, if there is only one axis.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) points: Vec<u64>,
-    /// The servers, separated by commas. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
+    /// The servers, separated by commas, or all. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
     /// pool_server, tokio_tcp; and the program's own servers]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,

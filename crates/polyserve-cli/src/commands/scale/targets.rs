@@ -5,14 +5,14 @@ use polyserve::catalog::{Catalog, Tag};
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::Absent;
-use polyserve_lab::launch::foreign::{self, Foreign, ForeignSources};
 use polyserve_lab::limits;
 use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::Key;
 use polyserve_lab::scale::{Axis, PointSettings};
 
-use super::super::entrants::{ServerLaunches, foreign_servers, left_out};
-use super::super::names::{full_names, repo_names, tagged_or_own};
+use super::super::entrants::{ServerLaunches, left_out};
+use super::super::foreign;
+use super::super::names::{ALL, full_names, repo_names, tagged_or_own};
 use super::super::room;
 use super::args::ScaleArgs;
 
@@ -102,28 +102,16 @@ impl ServerTargets<'_> {
         allocator: &str,
         stop: &Shutdown,
     ) -> Result<(Vec<Target>, Vec<Absent<Key>>), Misuse> {
-        let (named, is_all) = foreign_servers(&self.args.peers)?;
-        let is_asked = |server: &Foreign| is_all || named.contains(server);
-        let asked: Vec<Foreign> = Foreign::all().into_iter().filter(is_asked).collect();
         let place = self.args.base(self.settings.config.workers);
+        let kept = (!self.args.no_keepalive).then_some(place.connections);
         let (mut targets, mut absent) = (Vec::new(), Vec::new());
         let points = || axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x)));
-        for program in foreign::build(&asked, ForeignSources::default(), allocator, stop) {
-            let (server, name) = (program.server, program.server.title());
-            let bound = match server {
-                Foreign::Go(go) if !self.args.no_keepalive => go.max_concurrent(place.workers),
-                _ => None,
-            };
-            let launch = match bound.filter(|max| *max < place.connections) {
-                Some(max) => Err(format!("it serves {max} connections at a time")),
-                None if !server.keeps_entities() => Err(String::from("it stores no entities")),
-                None => program.launch(place.workers),
-            };
+        for server in foreign::built(&self.args.peers, place.workers, kept, allocator, stop)? {
+            let foreign::BuiltServer { name, launch, is_excused } = server;
             for (axis, x) in points() {
                 match &launch {
                     Ok(launch) => targets.push(Target { axis, x, name: name.clone(), place, launch: launch.clone() }),
                     Err(why) => {
-                        let is_excused = program.is_absent || !named.contains(&server);
                         absent.push(left_out(Key { axis, x, name: name.clone(), round: 0 }, why, is_excused));
                     }
                 }
@@ -137,10 +125,10 @@ impl ServerTargets<'_> {
         let (args, catalog) = (self.args, self.catalog);
         let tag = if args.quick { Tag::QuickScale } else { Tag::Scale };
         let builtin = Catalog::builtin();
-        let servers = if args.servers.is_empty() {
-            tagged_or_own(catalog.servers(), builtin.servers(), tag)
-        } else {
-            full_names(&args.servers, |name| catalog.server(name))?
+        let servers = match args.servers.as_slice() {
+            [] => tagged_or_own(catalog.servers(), builtin.servers(), tag),
+            [all] if all == ALL => catalog.servers().iter().map(|entry| entry.name.clone()).collect(),
+            names => full_names(names, |name| catalog.server(name))?,
         };
         let repos = if args.repos.is_empty() {
             tagged_or_own(catalog.repos(), builtin.repos(), Tag::Scale)
