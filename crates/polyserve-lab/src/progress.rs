@@ -12,6 +12,8 @@ pub struct Progress {
     called: &'static str,
     terminal: bool,
     said: Instant,
+    /// When the estimate of the time left began, and the steps that were over then.
+    since: (Instant, u64),
 }
 
 /// The least time between two lines, if there is no terminal.
@@ -25,12 +27,19 @@ impl Progress {
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // If standard error is not a terminal, it draws nothing.
         let bar = ProgressBar::new(steps as u64).with_style(style);
-        Self { bar, called, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
+        Self {
+            bar,
+            called,
+            terminal: std::io::stderr().is_terminal(),
+            said: Instant::now(),
+            since: (Instant::now(), 0),
+        }
     }
 
     /// A bar that is not drawn. Lines are still printed.
     pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: Instant::now() }
+        let now = Instant::now();
+        Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: now, since: (now, 0) }
     }
 
     /// A step begins.
@@ -53,15 +62,33 @@ impl Progress {
     fn say_at_times(&mut self) {
         if !self.terminal && self.said.elapsed() >= LINES {
             self.said = Instant::now();
-            let (over, all, left) = (self.bar.position(), self.bar.length().unwrap_or(0), self.bar.eta());
-            let left = humantime::format_duration(Duration::from_secs(left.as_secs()));
-            self.say(&format!("{over} of {all} {}, about {left} left", self.called));
+            let (over, all, called) = (self.bar.position(), self.bar.length().unwrap_or(0), self.called);
+            let left = self.left().map(|left| humantime::format_duration(Duration::from_secs(left.as_secs())));
+            self.say(&match left {
+                Some(left) => format!("{over} of {all} {called}, about {left} left"),
+                None => format!("{over} of {all} {called}"),
+            });
         }
     }
 
-    /// Adds steps to the known ones.
-    pub fn grow(&self, steps: usize) {
+    /// The time left if each step takes the mean time so far. A batch of steps may end at once, so a moving mean tells nothing.
+    /// `None` before the first step.
+    fn left(&self) -> Option<Duration> {
+        let (start, before) = self.since;
+        let (over, all) = (self.bar.position(), self.bar.length()?);
+        let done = over.checked_sub(before).filter(|done| *done > 0)?;
+        Some(start.elapsed().mul_f64(all.saturating_sub(over) as f64 / done as f64))
+    }
+
+    fn restart_estimate(&mut self) {
+        self.bar.reset_eta();
+        self.since = (Instant::now(), self.bar.position());
+    }
+
+    /// Adds steps to the known ones. The estimate of the time left starts anew.
+    pub fn grow(&mut self, steps: usize) {
         self.bar.inc_length(steps as u64);
+        self.restart_estimate();
     }
 
     /// This number of steps more is over.
@@ -70,9 +97,9 @@ impl Progress {
     }
 
     /// This number of steps was over before this run. They do not count in the estimate of the time left.
-    pub fn were_over(&self, steps: usize) {
+    pub fn were_over(&mut self, steps: usize) {
         self.bar.inc(steps as u64);
-        self.bar.reset_eta();
+        self.restart_estimate();
     }
 
     /// Prints a line on standard error.
@@ -84,5 +111,27 @@ impl Progress {
     /// The run is over.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_steps_of_this_run() {
+        let mut progress = Progress::counting(0, "turns");
+        progress.grow(100);
+        assert_eq!(progress.left(), None, "no step is over");
+        progress.were_over(60);
+        assert_eq!(progress.left(), None, "what was over before this run tells nothing");
+        progress.advance(20);
+        let (start, before) = progress.since;
+        assert_eq!(before, 60);
+        progress.since.0 = start.checked_sub(Duration::from_secs(100)).unwrap();
+        let left = progress.left().unwrap().as_secs();
+        assert!(left >= 100, "20 steps took 100 s, and 20 are left: {left}");
+        progress.advance(20);
+        assert_eq!(progress.left(), Some(Duration::ZERO));
     }
 }
