@@ -28,6 +28,7 @@ mod void;
 
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
+pub(crate) use row::MOST_LATE;
 pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void};
 use void::Pair;
 pub use void::{LEAST_THROUGHPUT, MOST_LATENCY};
@@ -245,8 +246,9 @@ fn throughput(one: &Measurement) -> Option<f64> {
     Some(one.requests_per_s)
 }
 
+/// Without an answer, the CPU time was for nothing.
 fn cost(one: &Measurement) -> Option<f64> {
-    one.requests_per_cpu_s
+    one.requests_per_cpu_s.or_else(|| (one.answered == 0 && one.server_cpu_s.is_some()).then_some(0.0))
 }
 
 /// Without an answer, the latency is infinite.

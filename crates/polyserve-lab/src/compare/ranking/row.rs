@@ -54,7 +54,7 @@ fn is_zero(figure: &f64) -> bool {
 }
 
 /// The share of the p99 from which on the load generator's own lateness is marked.
-const MOST_LATE: f64 = 0.1;
+pub(crate) const MOST_LATE: f64 = 0.1;
 
 impl Latencies {
     /// Whether the load generator's own lateness is a large part of the p99.

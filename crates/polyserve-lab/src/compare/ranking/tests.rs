@@ -217,6 +217,7 @@ fn rounds_without_an_answer_are_the_worst() {
     let silent = (0..12).map(|round| {
         let mut one = measurement(if round == 0 { 2000.0 } else { 0.0 }, 50);
         if one.requests_per_s == 0.0 {
+            one.requests_per_cpu_s = None; // as it is recorded: nothing was answered
             one.latency.as_mut().unwrap().histogram.reset();
         }
         one
@@ -228,6 +229,8 @@ fn rounds_without_an_answer_are_the_worst() {
     let (throughput, p99) = (rows[1].throughput.unwrap(), rows[1].p99.unwrap());
     assert_eq!((throughput.estimate.ratio, throughput.estimate.rounds), (0.0, 12));
     assert_eq!(throughput.verdict, Verdict::Slower);
+    let cost = rows[1].cost.unwrap();
+    assert_eq!((cost.estimate.ratio, cost.estimate.rounds, cost.verdict), (0.0, 12, Verdict::Slower));
     assert!(p99.ratio > 1e3 && p99.rounds == 12, "{p99:?}");
 }
 
