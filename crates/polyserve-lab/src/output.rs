@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use polyserve_report::figures::count;
 use polyserve_report::wrapped;
 use serde::Serialize;
 
@@ -12,6 +13,18 @@ use crate::machine::Environment;
 
 /// The spaces before the rest of a long line.
 pub const INDENT: usize = 3;
+
+/// The max deviation from Little's law without a mark.
+pub(crate) const LITTLE: f64 = 0.05;
+
+/// Requests a second, for a table. `under_way` is the mean number of requests under way as a share of the connections; by
+/// Little's law it is 1 in a closed loop. A rate that breaks the law is marked: `12,345 (0.94 under way)`.
+pub(crate) fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
+    match under_way.filter(|share| (share - 1.0).abs() > LITTLE) {
+        Some(share) => format!("{} ({share:.2} under way)", count(per_s)),
+        None => count(per_s),
+    }
+}
 
 /// Prints `text`, and flushes it.
 ///

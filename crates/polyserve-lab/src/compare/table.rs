@@ -7,7 +7,7 @@ use polyserve_report::{NOTHING, Table, Tone, WIDTH, or_nothing, wrapped};
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, RankingRow, Share, Side, Void};
-use crate::output::INDENT;
+use crate::output::{INDENT, LITTLE, rate_text};
 use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
@@ -99,7 +99,7 @@ fn all_narrow_columns(rows: &[RankingRow]) -> Table {
         table.row(vec![
             if is_ranked { rank.to_string() } else { String::new() },
             row.name.clone(),
-            count(row.requests_per_s),
+            rate_text(row.requests_per_s, row.under_way),
             if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
             verdict,
             or_nothing(share.map(|share| format!("{:.2}", share.ratio))),
@@ -179,9 +179,6 @@ const UNTIL_SURE: &str = "\
     ratio: relative to the geometric mean of the baseline's two entries; the intervals hold after any number of rounds.\n\
     tie: the interval contains 1. All are ties if the interval of the baseline's second entry does not contain 1.";
 
-/// The max deviation from Little's law without a note.
-const LITTLE: f64 = 0.05;
-
 /// The share of the cores' time from which on other processes are mentioned.
 const MANY_OTHERS: f64 = 0.05;
 
@@ -189,7 +186,7 @@ fn cells(row: &RankingRow, limits: &[&str], latency: bool) -> Vec<String> {
     let mut cells = vec![row.name.clone()];
     let (faster, cheaper) = (["faster", "slower"], ["cheaper", "dearer"]);
     cells.extend(compared(row, row.throughput, 3, faster));
-    cells.push(count(row.requests_per_s));
+    cells.push(rate_text(row.requests_per_s, row.under_way));
     cells.extend(limits.iter().map(|limit| {
         let share = row.shares.iter().find(|share| share.of == *limit);
         or_nothing(share.map(of_limit))

@@ -146,6 +146,8 @@ impl ScaleBench {
         let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
         answers += report.answered;
         let mut figures = self.figures(&report);
+        let is_kept = self.usage == Usage::KeepAlive { pipeline: 1 };
+        figures.under_way = is_kept.then(|| report.under_way() / place.connections as f64);
         (figures.start_bytes, figures.filled_bytes, figures.loaded_bytes) = (start_bytes, filled_bytes, loaded_bytes);
         if let Some(rate) = rate.filter(|_| !self.stop.is_begun()) {
             let paced = load.clone().with(|load| {

@@ -72,6 +72,10 @@ pub struct ScaleFigures {
     pub elapsed_s: f64,
     /// Right answers a second.
     pub per_s: f64,
+    /// Requests under way in closed loop, on average, as a share of the connections: by Little's law it is 1. `None` if a
+    /// connection has one request, and in older records.
+    #[serde(default)]
+    pub under_way: Option<f64>,
     /// CPU time of the server for each answer, in microseconds.
     pub cpu_us: Option<f64>,
     /// The server's CPU time as a share of its cores' time.
@@ -183,6 +187,8 @@ pub struct Point {
     pub rounds: usize,
     /// Right answers a second.
     pub per_s: f64,
+    /// Requests under way as a share of the connections: see [`ScaleFigures::under_way`].
+    pub under_way: Option<f64>,
     /// CPU time for each, in microseconds.
     pub cpu_us: Option<f64>,
     /// The same at the axis' rate.
@@ -191,6 +197,8 @@ pub struct Point {
     pub p50_us: Option<f64>,
     /// 99 %.
     pub p99_us: Option<f64>,
+    /// The lateness of the load generator itself, 99 %, in microseconds.
+    pub lateness_p99_us: Option<f64>,
     /// Whether most rounds were overloaded.
     pub overloaded: bool,
     /// Resident memory under load, in bytes.
@@ -326,10 +334,12 @@ fn points_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>]) -> Vec<Point> {
             name: name.to_owned(),
             rounds: own.len(),
             per_s: median_of(&own, |figures| Some(figures.per_s)).unwrap_or(0.0),
+            under_way: median_of(&own, |figures| figures.under_way),
             cpu_us: median_of(&own, |figures| figures.cpu_us),
             paced_cpu_us: median_of(&own, |figures| Metric::PacedCpu.of(figures)),
             p50_us: median_of(&own, |figures| figures.p50_us),
             p99_us: median_of(&own, |figures| figures.p99_us),
+            lateness_p99_us: median_of(&own, |figures| figures.lateness_p99_us),
             overloaded: overloaded * 2 > own.len(),
             loaded_bytes: median_of(&own, |figures| Metric::Memory.of(figures)),
             server_busy_pct: median_of(&own, |figures| figures.server_busy_pct),

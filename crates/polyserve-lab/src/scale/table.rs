@@ -3,11 +3,13 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{Table, or_nothing};
+use polyserve_report::{NOTHING, Table, or_nothing};
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
+use crate::compare::ranking::MOST_LATE;
 use crate::experiment::{Experiment, Records, csv, distinct, with_short_floats};
+use crate::output::rate_text;
 use crate::statistics::{Interval, LEAST_ROUNDS};
 
 /// A curve with an R² below this explains little.
@@ -35,6 +37,7 @@ impl fmt::Display for Report {
                             "at rate, p50, p99: at {per_s} requests/s, from the intended start; half of {half_of}'s at {x}"
                         )?,
                     }
+                    writeln!(f, "~ before a latency: the client's own lateness (99 %) was above a tenth of it")?;
                 }
                 let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
                 own.try_for_each(|growth| writeln!(f, "{growth}"))?;
@@ -115,9 +118,13 @@ fn shown(metric: Metric, value: f64) -> String {
 }
 
 fn points_table(axis: Axis, points: &[&Point]) -> Table {
-    let latency = |point: &Point, latency: Option<f64>| match point.overloaded {
-        true => String::new(),
-        false => or_nothing(latency.map(time_us)),
+    let latency = |point: &Point, latency: Option<f64>| match (point.overloaded, latency) {
+        (true, _) => String::new(),
+        (false, None) => NOTHING.into(),
+        (false, Some(us)) => {
+            let is_late = point.lateness_p99_us.is_some_and(|late| late > MOST_LATE * us);
+            format!("{}{}", if is_late { "~" } else { "" }, time_us(us))
+        }
     };
     let percent = |share: Option<f64>| or_nothing(share.map(|share| format!("{share:.0} %")));
     Table::of_columns(
@@ -125,7 +132,7 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
         &[
             ("server", &|point| point.name.clone()),
             (if axis == Axis::Rate { "rate (%)" } else { axis.name() }, &|point| count(point.x as f64)),
-            ("req/s", &|point| count(point.per_s)),
+            ("req/s", &|point| rate_text(point.per_s, point.under_way)),
             ("CPU us/req", &|point| or_nothing(point.cpu_us.map(|cpu| format!("{cpu:.2}")))),
             ("CPU us/req at rate", &|point| or_nothing(point.paced_cpu_us.map(|cpu| format!("{cpu:.2}")))),
             ("p50", &|point| if point.overloaded { "overloaded".into() } else { latency(point, point.p50_us) }),
@@ -206,7 +213,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
 
 /// The columns of a sample.
 const SAMPLE_COLUMNS: &str = "\
-    axis,x,name,round,connections,keys,workers,payload_bytes,answered,elapsed_s,per_s,cpu_us,paced_cpu_us,\
+    axis,x,name,round,connections,keys,workers,payload_bytes,answered,elapsed_s,per_s,under_way,cpu_us,paced_cpu_us,\
     server_busy_pct,client_busy_pct,rate_per_s,p50_us,p99_us,lateness_p99_us,overloaded,start_bytes,\
     filled_bytes,loaded_bytes";
 
@@ -238,6 +245,35 @@ mod tests {
         let fit = Fit { a: 1.0, b, interval: Interval { low, high }, r2, points, rounds };
         let (axis, name) = (Axis::Connections, String::from("any"));
         Growth { axis, name, metric, law, curve: fit, ends: [(10, 20.1), (10_000, 24.3)] }
+    }
+
+    #[test]
+    fn what_the_client_spoils_is_marked() {
+        let usual = Point {
+            axis: Axis::Keys,
+            x: 1000,
+            name: "any".into(),
+            rounds: 10,
+            per_s: 1234.0,
+            under_way: Some(0.99),
+            cpu_us: None,
+            paced_cpu_us: None,
+            p50_us: Some(100.0),
+            p99_us: Some(900.0),
+            lateness_p99_us: Some(9.0),
+            overloaded: false,
+            loaded_bytes: None,
+            server_busy_pct: None,
+            client_busy_pct: None,
+        };
+        let row = |point: &Point| points_table(Axis::Keys, &[point]).to_string().lines().last().unwrap().to_owned();
+        assert!(!row(&usual).contains('~') && !row(&usual).contains("under way"), "{}", row(&usual));
+        let late = Point { lateness_p99_us: Some(50.0), ..usual.clone() };
+        assert!(row(&late).contains("~100 us") && !row(&late).contains("~900 us"), "{}", row(&late));
+        let late = Point { lateness_p99_us: Some(95.0), ..usual.clone() };
+        assert!(row(&late).contains("~100 us") && row(&late).contains("~900 us"), "{}", row(&late));
+        let replaced = Point { under_way: Some(0.9), ..usual };
+        assert!(row(&replaced).contains("1,234 (0.90 under way)"), "{}", row(&replaced));
     }
 
     #[test]

@@ -154,6 +154,10 @@ fn a_narrow_table_ranks_in_120_columns() {
         let text = ranking(broken.clone()).text(wide, false);
         assert_eq!(text.lines().filter(|line| *line == note).count(), 1, "{text}");
     }
+    for (name, table) in tables(&ranking(broken)) {
+        let marked = table.wide().lines().filter(|line| line.contains("1,200 (0.94 under way)")).count();
+        assert_eq!(marked, 1, "{name}: a table of the docs has no note below");
+    }
     let mut shares = rows();
     for (at, row) in shares.iter_mut().enumerate() {
         (row.name, row.under_way) = (format!("pool_server/mpsc_pool/sharded {at}"), Some(1.5));
