@@ -17,15 +17,19 @@ use hyper_util::service::TowerToHyperService;
 use polyserve_ladder::{end_with_stdin, say};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Builder;
 use warp::Filter as _;
 use warp::http::HeaderValue;
-use warp::http::header::{CONTENT_TYPE, DATE};
+use warp::http::header::{CONTENT_TYPE, DATE, SERVER};
 use warp::reply::{Reply as _, Response};
 
 /// As long as hyper waits for a head once it has a timer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// As Go listens.
+const BACKLOG: u32 = 4096;
+/// The published answers name their server, in eight letters.
+const NAME: HeaderValue = HeaderValue::from_static("warp 0.4");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The command line.
@@ -51,11 +55,20 @@ fn main() -> io::Result<()> {
     }
     let mut builder = if args.workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
     builder.worker_threads(args.workers).enable_all().build()?.block_on(async move {
-        let listener = TcpListener::bind(args.listen).await?;
+        let listener = listen(args.listen)?;
         say(&format!("listening on http://{}", listener.local_addr()?))?;
         // Spawned, so that what it spawns in turn stays with its thread.
         tokio::spawn(serve(listener, args)).await?
     })
+}
+
+/// Listens with a queue for all connections of a load: `TcpListener::bind` has one of 128, and a client that finds it full tries
+/// again after a second.
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 async fn serve(listener: TcpListener, args: Args) -> io::Result<()> {
@@ -79,6 +92,7 @@ async fn serve(listener: TcpListener, args: Args) -> io::Result<()> {
 fn welcome(date_cache: bool) -> Response {
     let mut response = "Welcome!".into_response();
     response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(SERVER, NAME);
     if !date_cache && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now())) {
         response.headers_mut().insert(DATE, date);
     }

@@ -26,7 +26,7 @@ const PROGRAM: &str = r#"
 use std::os::unix::process::CommandExt as _;
 fn main() {
     let mut command = std::process::Command::new("@POLYSERVE@");
-    command.arg("serve").args(["@FIXED@"].iter().filter(|arg| !arg.is_empty()));
+    command.arg("serve").args(["@FIXED@"]);
     let is_wanted = |arg: &String| !arg.starts_with("--without=") && !arg.starts_with("--service=");
     command.args(std::env::args().skip(1).filter(is_wanted));
     command.arg(if cfg!(feature = "mimalloc") { "--service=page" } else { "--service=welcome" });
@@ -46,7 +46,7 @@ fn sources(name: &str) -> Dir {
     dir.write("benches/ladder/Cargo.toml", MANIFEST);
     dir.write("benches/ladder/Cargo.lock", lock);
     dir.write("benches/ladder/src/bin/serve.rs", program("--json"));
-    dir.write("benches/ladder/src/bin/warp.rs", program(""));
+    dir.write("benches/ladder/src/bin/warp.rs", program("--server-header=fakewarp"));
     dir
 }
 

@@ -45,6 +45,9 @@ pub struct Build {
     pub result: Result<Vec<Participant>, String>,
 }
 
+/// The `Server` header of our servers. The published answers name their server, in eight letters.
+const SERVER: &str = "polyserv";
+
 /// The prefix of a reference's name, as in the published ladder: `go-fasthttp`.
 pub const GO: &str = "go-";
 
@@ -55,7 +58,7 @@ impl LadderSubject {
         let is_warp = self.binary == Binary::Warp;
         match step {
             RungStep::DateCache => !is_warp,
-            RungStep::HeaderHash | RungStep::ClockReads => is_warp,
+            RungStep::HeaderHash | RungStep::ClockReads | RungStep::DateEach => is_warp,
             RungStep::WakerArray => is_warp || self.is_on_tokio,
             _ => true,
         }
@@ -65,11 +68,14 @@ impl LadderSubject {
         let mut args = vec![String::from("--until-stdin-ends"), String::from("--listen=127.0.0.1:0")];
         let address = match self.binary {
             Binary::Serve | Binary::ServeAll => {
-                args.extend([format!("--server={}", self.name), String::from("--service=welcome")]);
+                let server = format!("--server={}", self.name);
+                args.extend([server, String::from("--service=welcome"), format!("--server-header={SERVER}")]);
                 AddressFrom::Json
             }
             Binary::Warp => {
-                args.extend((!settings.pipeline_flush).then(|| String::from("--without=pipeline_flush")));
+                let without = [(!settings.pipeline_flush, "pipeline_flush"), (settings.date_each, "date_cache")];
+                let flags = without.iter().filter(|(is_off, _)| *is_off).map(|(_, name)| format!("--without={name}"));
+                args.extend(flags);
                 AddressFrom::Line("listening on ".into())
             }
         };
@@ -226,9 +232,9 @@ mod tests {
             STEPS.iter().filter(|step| !subject.takes(**step)).map(|step| step.name()).collect()
         };
         assert_eq!(steps(&subject(Binary::Warp)), ["date-cache"]);
-        assert_eq!(steps(&subject(Binary::Serve)), ["header-hash", "clock-reads"]);
+        assert_eq!(steps(&subject(Binary::Serve)), ["header-hash", "clock-reads", "date-each"]);
         let threads = LadderSubject { is_on_tokio: false, ..subject(Binary::Serve) };
-        assert_eq!(steps(&threads), ["waker-array", "header-hash", "clock-reads"]);
+        assert_eq!(steps(&threads), ["waker-array", "header-hash", "clock-reads", "date-each"]);
     }
 
     /// The lowest rung has a second entry, which differs from the first by its name and role only.

@@ -76,6 +76,9 @@ fn check(answer: &[u8]) -> Result<u64, String> {
     if field(head, "date").is_none() || field(head, "content-length") != Some("8") {
         return wrong("its answer lacks a Date or a Content-Length");
     }
+    if field(head, "server").is_none() {
+        return wrong("its answer lacks the published Server header");
+    }
     Ok(answer.len() as u64)
 }
 
@@ -85,12 +88,18 @@ mod tests {
 
     #[test]
     fn the_welcome_and_what_is_none() {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nDate: now\r\nContent-Length: 8\r\n\r\n";
+        let fields = "content-type: application/json\r\nserver: any\r\nDate: now\r\nContent-Length: 8";
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
         let whole = format!("{head}Welcome!");
         assert_eq!(check(whole.as_bytes()), Ok(whole.len() as u64));
-        for (from, to) in
-            [("200", "404"), ("json", "text"), ("Date", "Day"), ("Length: 8", "Length: 9"), ("Welcome", "Hello")]
-        {
+        for (from, to) in [
+            ("200", "404"),
+            ("json", "text"),
+            ("server", "served"),
+            ("Date", "Day"),
+            ("Length: 8", "Length: 9"),
+            ("Welcome", "Hello"),
+        ] {
             assert!(check(whole.replace(from, to).as_bytes()).is_err(), "{from}");
         }
         assert!(is_whole(whole.as_bytes()) && !is_whole(head.as_bytes()) && !is_whole(b"HTTP"));

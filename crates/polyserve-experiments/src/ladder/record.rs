@@ -86,6 +86,10 @@ pub struct Sample {
     /// Bytes of answers per second, in units of 2^20 bytes, as wrk counts.
     #[serde(rename = "transfer_MB_s")]
     pub transfer_mb_s: f64,
+    /// Requests under way, on average, as a share of the connections: by Little's law it is 1. `None` if several are sent at
+    /// once, and in older records.
+    #[serde(default)]
+    pub under_way: Option<f64>,
     /// Right answers for each second of the server's CPU time.
     pub requests_per_cpu_s: Option<f64>,
     /// The number of right answers.
@@ -96,7 +100,13 @@ pub struct Sample {
     pub server_cpu_s: Option<f64>,
     /// The client's CPU time.
     pub client_cpu_s: f64,
-    /// The time in which the server's cores were idle.
+    /// The server's CPU time as a share of its cores' time. Older records lack it.
+    #[serde(default)]
+    pub server_busy: Option<f64>,
+    /// The client's CPU time as a share of its threads' time. Older records lack it.
+    #[serde(default)]
+    pub client_busy: Option<f64>,
+    /// The time in which the server's cores were idle, from before the connections were opened.
     pub server_idle_s: Option<f64>,
     /// The time in which the client's cores were idle.
     pub client_idle_s: Option<f64>,

@@ -35,6 +35,8 @@ pub struct Results {
     pub failed: Vec<Failed<Key>>,
     /// The number of requests that were sent at once on a connection; 0 if it is not known.
     pub pipeline: usize,
+    /// The number of connections, if it is recorded.
+    pub connections: Option<u64>,
     /// The seed of the resamples.
     seed: u64,
     /// By contestant, then by round: in order, so that a seed gives one interval.
@@ -84,7 +86,8 @@ impl Results {
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
-        let mut results = Self { pipeline, seed: records.header.environment.seed, ..Self::default() };
+        let connections = records.header.plan["connections"].as_u64();
+        let mut results = Self { pipeline, connections, seed: records.header.environment.seed, ..Self::default() };
         let is_of = |key: &Key| [0, pipeline].contains(&key.pipeline);
         for (Key { name, round, .. }, sample) in records.samples().filter(|(key, _)| is_of(key)) {
             results.samples.entry(name.clone()).or_default().insert(*round, sample.clone());
@@ -162,11 +165,26 @@ impl Results {
         middle(self.samples(name).into_iter().filter_map(figure))
     }
 
-    /// CPU time as a share of CPU time and idle time, over all samples. `figures` returns the two times.
-    pub fn busy(&self, name: &str, figures: impl Fn(&Sample) -> Option<(f64, f64)>) -> Option<f64> {
-        let parts: Option<Vec<(f64, f64)>> = self.samples(name).into_iter().map(figures).collect();
-        let (cpu, idle) = parts?.iter().fold((0.0, 0.0), |(cpu, idle), part| (cpu + part.0, idle + part.1));
-        (cpu > 0.0).then(|| cpu / (cpu + idle))
+    /// How busy the server's cores were, from 0 to 1, without the time that other processes took.
+    pub fn server_busy(&self, name: &str) -> Option<f64> {
+        self.busy(name, |sample| (sample.server_cpu_s.zip(sample.server_idle_s), sample.server_busy))
+    }
+
+    /// How busy the client's cores were, from 0 to 1, without the time that other processes took.
+    pub fn client_busy(&self, name: &str) -> Option<f64> {
+        self.busy(name, |sample| (sample.client_idle_s.map(|idle| (sample.client_cpu_s, idle)), sample.client_busy))
+    }
+
+    /// CPU time as a share of CPU time and idle time, over all samples, without the time that other processes took. The idle time
+    /// includes the opening of connections, so the result is at least the median of the shares of the measured time. `figures`
+    /// returns the two times, and the share.
+    fn busy(&self, name: &str, figures: impl Fn(&Sample) -> (Option<(f64, f64)>, Option<f64>)) -> Option<f64> {
+        let all: Vec<_> = self.samples(name).into_iter().map(figures).collect();
+        let spent: Option<Vec<(f64, f64)>> = all.iter().map(|(spent, _)| *spent).collect();
+        let (cpu, idle) = spent?.iter().fold((0.0, 0.0), |(cpu, idle), part| (cpu + part.0, idle + part.1));
+        let of_spent = (cpu > 0.0).then(|| cpu / (cpu + idle));
+        let of_time = middle(all.iter().filter_map(|(_, share)| *share));
+        [of_spent, of_time].into_iter().flatten().reduce(f64::max)
     }
 
     fn ratio(&self, own: &str, other: &str, figure: Quantity, error: f64) -> Option<Ratio> {

@@ -35,12 +35,14 @@ pub enum RungStep {
     CodegenUnits,
     /// The `Date` is formatted once per second in place of once per answer.
     DateCache,
+    /// hyper's own `Date` of once per second is not used: one is formatted per answer, tried aside.
+    DateEach,
     /// All instructions of this processor, tried aside.
     TargetCpu,
 }
 
 /// All steps, the lowest first.
-pub const STEPS: [RungStep; 11] = [
+pub const STEPS: [RungStep; 12] = [
     RungStep::ThinLto,
     RungStep::Lto,
     RungStep::Mimalloc,
@@ -49,6 +51,7 @@ pub const STEPS: [RungStep; 11] = [
     RungStep::WakerArray,
     RungStep::HeaderHash,
     RungStep::ClockReads,
+    RungStep::DateEach,
     RungStep::CodegenUnits,
     RungStep::DateCache,
     RungStep::TargetCpu,
@@ -71,13 +74,14 @@ impl RungStep {
             Self::ClockReads => "clock-reads",
             Self::CodegenUnits => "codegen-units",
             Self::DateCache => "date-cache",
+            Self::DateEach => "date-each",
             Self::TargetCpu => "target-cpu",
         }
     }
 
     /// Returns true if no other rung builds on this step.
     pub fn is_aside(self) -> bool {
-        self.patch().is_some() || matches!(self, Self::Mimalloc | Self::TargetCpu)
+        self.patch().is_some() || matches!(self, Self::Mimalloc | Self::DateEach | Self::TargetCpu)
     }
 
     /// The patch of a dependency that the step is.
@@ -94,6 +98,7 @@ impl RungStep {
             Self::PipelineFlush => settings.pipeline_flush = true,
             Self::CodegenUnits => settings.codegen_units = 1,
             Self::DateCache => settings.date_cache = true,
+            Self::DateEach => settings.date_each = true,
             Self::TargetCpu => settings.target_cpu = String::from("native"),
             Self::WakerArray | Self::HeaderHash | Self::ClockReads => settings.patch = Some(self.name().to_owned()),
         }
@@ -129,6 +134,9 @@ pub struct BuildSettings {
     pub pipeline_flush: bool,
     /// Whether the `Date` of our servers is formatted once per second. That of warp is on every rung.
     pub date_cache: bool,
+    /// Whether the `Date` of warp is formatted once per answer.
+    #[serde(default)]
+    pub date_each: bool,
     /// The name of the patch of a dependency.
     #[serde(default)]
     pub patch: Option<String>,
@@ -144,6 +152,7 @@ impl BuildSettings {
             target_cpu: String::from("generic"),
             pipeline_flush: false,
             date_cache: false,
+            date_each: false,
             patch: None,
         }
     }
@@ -158,6 +167,7 @@ impl BuildSettings {
             (self.pipeline_flush, "pipeline-flush"),
             (self.codegen_units != lowest.codegen_units, "codegen-units"),
             (self.date_cache, "date-cache"),
+            (self.date_each, "date-each"),
             (self.target_cpu != lowest.target_cpu, "target-cpu"),
             (self.patch.is_some(), self.patch.as_deref().unwrap_or_default()),
         ]

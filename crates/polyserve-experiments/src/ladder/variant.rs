@@ -61,8 +61,8 @@ impl Binary {
         match self {
             Self::Serve | Self::ServeAll => settings.clone(),
             Self::Warp => {
-                let BuildSettings { pipeline_flush, date_cache, .. } = BuildSettings::lowest();
-                BuildSettings { pipeline_flush, date_cache, ..settings.clone() }
+                let BuildSettings { pipeline_flush, date_cache, date_each, .. } = BuildSettings::lowest();
+                BuildSettings { pipeline_flush, date_cache, date_each, ..settings.clone() }
             }
         }
     }

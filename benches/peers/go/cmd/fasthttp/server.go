@@ -60,6 +60,9 @@ func (s *server) answer(ctx *fasthttp.RequestCtx) {
 	if reply.Allow != "" {
 		ctx.Response.Header.Set("Allow", reply.Allow)
 	}
+	if reply.Server != "" {
+		ctx.Response.Header.SetServer(reply.Server)
+	}
 	ctx.SetBody(reply.Body)
 }
 

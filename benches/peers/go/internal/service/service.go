@@ -32,8 +32,12 @@ type Reply struct {
 	ContentType string // empty where there is no body
 	Location    string // of what was created, or empty
 	Allow       string // the path's methods, or empty
+	Server      string // the Server header of the welcome, or empty
 	Body        []byte
 }
+
+// serverName is in the welcome alone: the published answers name their server, in eight letters.
+const serverName = "go-peers"
 
 // Service answers from a store.
 type Service struct {
@@ -136,7 +140,7 @@ func welcome(space []byte, method string) Reply {
 	const allow = "GET, HEAD, OPTIONS"
 	switch method {
 	case "GET", "HEAD":
-		return Reply{Status: 200, ContentType: JSON, Body: append(space[:0], "Welcome!"...)}
+		return Reply{Status: 200, ContentType: JSON, Server: serverName, Body: append(space[:0], "Welcome!"...)}
 	case "OPTIONS":
 		return Reply{Status: 204, Allow: allow}
 	default:

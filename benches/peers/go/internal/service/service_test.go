@@ -38,7 +38,7 @@ func TestTheContract(t *testing.T) {
 		{"OPTIONS", "/1", "", "", "204 Allow DELETE, GET, HEAD, OPTIONS, PUT"},
 		{"DELETE", "/1", "", "", "204"},
 		{"DELETE", "/1", "", "", "404"},
-		{"GET", "/welcome", "", "", "200 Welcome!"},
+		{"GET", "/welcome", "", "", "200 Server go-peers Welcome!"},
 		{"PUT", "/welcome", "", entity, "405 Allow GET, HEAD, OPTIONS"},
 	} {
 		reply := service.Answer(make([]byte, 0, 128), step.method, step.target, step.contentType, []byte(step.body))
@@ -48,6 +48,9 @@ func TestTheContract(t *testing.T) {
 		}
 		if reply.Allow != "" {
 			got += " Allow " + reply.Allow
+		}
+		if reply.Server != "" {
+			got += " Server " + reply.Server
 		}
 		if reply.ContentType == JSON {
 			got += " " + string(reply.Body)

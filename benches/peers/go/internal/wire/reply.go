@@ -36,6 +36,10 @@ func AppendReply(to []byte, reply *service.Reply, sent Sent, now time.Time) []by
 		to = append(to, "\r\nAllow: "...)
 		to = append(to, reply.Allow...)
 	}
+	if reply.Server != "" {
+		to = append(to, "\r\nServer: "...)
+		to = append(to, reply.Server...)
+	}
 	if reply.Status != 204 {
 		to = append(to, "\r\nContent-Length: "...)
 		to = strconv.AppendInt(to, int64(len(reply.Body)), 10)

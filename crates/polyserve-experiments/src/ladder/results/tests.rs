@@ -71,9 +71,14 @@ fn no_later_line_makes_a_wrong_answer_good() {
 #[test]
 fn busy_shares_and_medians() {
     let all = results(&lines());
-    let client = |sample: &Sample| Some((sample.client_cpu_s, sample.client_idle_s?));
-    assert_eq!(all.busy("warp", client), Some(0.5));
-    assert_eq!(all.busy("warp", |_| None), None);
+    assert_eq!((all.client_busy("warp"), all.server_busy("warp")), (Some(0.5), Some(1.0)));
+    assert_eq!(all.client_busy("unknown"), None);
+    // A server that was idle only while the connections were opened.
+    let mut opened = lines();
+    for cell in opened.iter_mut().filter(|line| line["kind"] == "cell") {
+        (cell["server_idle_s"], cell["server_busy"]) = (json!(4.0), json!(0.99));
+    }
+    assert_eq!(results(&opened).server_busy("warp"), Some(0.99));
     assert_eq!(all.median("unknown", |sample| Some(sample.requests_per_s)), None);
     assert_eq!(all.median("warp", |sample| Some(sample.requests_per_s)), Some(100.0));
 }
