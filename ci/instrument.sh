@@ -93,7 +93,8 @@ agree() {
 # Rates from 100 to 100 000 a second, by an independent tool and by ours: h2load on one connection, oha on 64 (h2load would send
 # the requests of all connections at the same instants). The last columns are of ours without spinning before a request is due,
 # and the lateness of ours with it. Fails if the throughput differs by more than 1 %, or the median latency by more than 10 %
-# and 30 us: unless one of the two did not keep the rate, or the tool's core was so busy that requests waited in the tool.
+# and 30 us. A rate that the tool itself did not keep decides nothing, nor does its latency if its core was so busy that
+# requests waited in the tool.
 sweep() {
     local seconds=${1:-3} connections rate failed=0
     command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: sweep: there is no h2load" >&2; return; }
@@ -127,14 +128,14 @@ sweep() {
             lateness=$(grep -oE '"lateness":\{[^}]*\}' "$tmp/out" | grep -oE '"p99_ns":[0-9]+' | awk -F: '{print $2 / 1000}')
             awk -v c="$connections" -v rate="$rate" -v t="$theirs_rate" -v o="$ours_rate" -v tp="$theirs_p50" -v op="$ours_p50" \
                 -v asleep="$asleep" -v late="$lateness" -v cpu="$theirs_cpu" -v seconds="$seconds" 'BEGIN {
-                    missed = t < 0.99 * rate || t > 1.01 * rate || o < 0.99 * rate
+                    missed = t < 0.99 * rate || t > 1.01 * rate
                     full = cpu > 0.5 * seconds
                     d = op > tp ? op - tp : tp - op
-                    differs = o < 0.99 * t || o > 1.01 * t || (d > 30 && d > 0.1 * tp)
-                    word = full ? "their core is busy" : missed ? "rate not kept" : differs ? "DIFFERS" : "agrees"
+                    differs = !missed && (o < 0.99 * t || o > 1.01 * t || (!full && d > 30 && d > 0.1 * tp))
+                    word = missed ? "they did not keep the rate" : differs ? "DIFFERS" : full ? "rate agrees" : "agrees"
                     if (late > 0.1 * op) word = word ", late"
                     printf "%11d %8d %8.0f %8.0f  %8.0f %8.0f  %8.0f %8.0f  %s\n", c, rate, t, o, tp, op, asleep, late, word
-                    exit !full && !missed && differs
+                    exit differs
                 }' || failed=1
         done
     done

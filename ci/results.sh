@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in their order, with their minutes on two cores.
-parts=(matrix:60 stress:15 tasks:102 page:75 ladder:60 scale:55 capacity:26 seam:16 stores:72 compare:15 crowd:10 dispatch:5
-    benches:14 trial:115 docs:1)
+parts=(matrix:65 stress:16 tasks:105 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:72 compare:15 crowd:25 dispatch:5
+    benches:14 trial:115 agreement:4 docs:1)
 
 dir=${1:?a directory to record in}
 dir=${dir%/}
@@ -42,8 +42,9 @@ matrix() {
     local ours=sequential,thread_per_connection,leader_followers,pool_server/mpsc_pool,pool_server/crossbeam_pool
     ours+=,pool_server/stealing_pool,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
     polyserve matrix --servers "$published,$ours"
-    # With two server cores, which the client shares: the published contestants only.
-    polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --name matrix-two-cores
+    # With two server cores, which the client shares: the published contestants only. A pool of one is no larger than the cores
+    # either: with it, what is claimed up to the cores has enough cells for a verdict.
+    polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --pools 1,2,4,8,16,32,64 --name matrix-two-cores
 }
 
 stress() {
@@ -52,15 +53,23 @@ stress() {
         polyserve stress --server "$server"
         polyserve stress --server "$server" --burst
     done
+    # The published channel was unbounded.
+    polyserve stress --server pool_classic/mpsc_pool --burst --queue 40000 --max-connections 40000 --name stress-unbounded
 }
 
 tasks() {
     polyserve tasks --task "${TASK:-1s}"
     # The published code looks for convergence in each step: for the steps per second a few tasks are enough.
     polyserve tasks --task "${TASK:-1s}" --most 4 --check-convergence --name tasks-check
+    # The published code had another recurrence than its text.
+    polyserve tasks --task "${TASK:-1s}" --most 4 --check-convergence --as-published --name tasks-as-published
 }
 
-page() { polyserve page --workers 1,4,8,32,128; }
+page() {
+    polyserve page --workers 1,4,8,32,128
+    # The servers without a pool have one bound each.
+    polyserve page --parts sweep --servers sequential,thread_per_connection,leader_followers --name page-no-pool
+}
 
 ladder() {
     polyserve ladder
@@ -75,9 +84,9 @@ kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
 
 scale() {
     polyserve scale --axis connections,keys,workers,payload
-    # The cost below saturation, of all kinds and of all foreign servers.
-    polyserve scale --axis rate --servers "$kinds" --peers all --slice 250ms --name scale-rate
-    polyserve scale --axis rate --servers "$kinds" --peers all --slice 250ms --no-keepalive --name scale-rate-close
+    # The cost below saturation, of all servers, foreign ones too.
+    polyserve scale --axis rate --servers all --peers all --slice 250ms --name scale-rate
+    polyserve scale --axis rate --servers all --peers all --slice 250ms --no-keepalive --name scale-rate-close
 }
 
 capacity() { polyserve capacity --slice 200ms; }
@@ -115,7 +124,8 @@ compare() {
 
 crowd() {
     local servers=tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server
-    polyserve crowd --kind idle --rounds 12 --servers "$servers" --name crowd-idle
+    # What an idle connection costs, of all servers, foreign ones too.
+    polyserve crowd --kind idle --rounds 12 --peers all --name crowd-idle
     polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s --servers "$servers" --name crowd-slow
 }
 
@@ -133,6 +143,9 @@ trial() {
     polyserve trial --slowed 10 --times 20 "${sure[@]}" --name trial-sure-slowed
 }
 
+# Whether the load generator agrees with independent tools.
+agreement() { ci/instrument.sh sweep 3 | tee "$dir/agreement.txt" || failed=1; }
+
 # The docs are to show what was recorded here.
 docs() {
     local page file
@@ -149,7 +162,8 @@ docs() {
             sed -i -E "s#^<!-- later (table|chart) (.*) of ${file##*/} -->\$#<!-- \1 \2 of ${file##*/} -->\n<!-- end -->#" "$dir"/*.md
         done
         find docs/charts -name '20*.svg' -delete # each is drawn anew
-        if [[ -f $dir/servers-kept.jsonl && -f $dir/servers-close.jsonl ]]; then
+        # The curves are a part of the program, which is another build from then on: they come when all else is recorded.
+        if [[ $failed = 0 && -f $dir/trial-sure-slowed.jsonl && -f $dir/servers-kept.jsonl && -f $dir/servers-close.jsonl ]]; then
             target/release/polyserve report "$dir"/servers-kept.jsonl "$dir"/servers-close.jsonl \
                 --curves crates/polyserve-lab/src/recommend/curves.csv || failed=1
         fi

@@ -32,10 +32,16 @@ pub(crate) fn record(name: &str, plan: Value, all: &[RecordLines]) -> anyhow::Re
         let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success())?;
         Some(String::from_utf8(output.stdout).ok()?.trim().to_owned().leak())
     };
-    let commit = said("git", &["log", "-1", "--abbrev=12", "--format=%h"]);
+    // As in the records of the command: the last commit of what it is built from.
+    let git = |args: &[&str]| {
+        said("git", &[&["-C", WORKSPACE], args, &["--", "crates", "Cargo.toml", "Cargo.lock"]].concat())
+    };
+    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|files| !files.is_empty());
+    let commit = git(&["log", "-1", "--abbrev=12", "--format=%h"]);
+    let commit = commit.map(|commit| if is_changed { &*format!("{commit}+").leak() } else { commit });
     Build { rustc: said("rustc", &["--version"]), profile: Some("bench"), commit }.set();
     let cores = Cores::available()?;
-    let header = Header::new(name, plan, Environment::of(&cores, [&cores; 2], 0, SYSTEM));
+    let header = Header::new(name, plan, Environment::of(&cores, [&cores; 2], 0, SYSTEM).with_toolchains());
     let mut journal = Journal::open(Some(&dir), &header)?;
     for (kind, lines) in all {
         lines.iter().try_for_each(|line| journal.line(kind, line))?;
