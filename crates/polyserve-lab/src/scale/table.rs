@@ -37,7 +37,10 @@ impl fmt::Display for Report {
                             "at rate, p50, p99: at {per_s} requests/s, from the intended start; half of {half_of}'s at {x}"
                         )?,
                     }
-                    writeln!(f, "~ before a latency: the client's own lateness (99 %) was above a tenth of the latency")?;
+                    writeln!(
+                        f,
+                        "~ before a latency: the client's own lateness (99 %) was above a tenth of the latency"
+                    )?;
                 }
                 let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
                 own.try_for_each(|growth| writeln!(f, "{growth}"))?;
