@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in their order, with their minutes on two cores.
-parts=(matrix:65 stress:16 tasks:105 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:72 compare:15 crowd:25 dispatch:5
+parts=(matrix:65 stress:8 tasks:105 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:72 compare:15 crowd:25 dispatch:5
     benches:14 trial:115 agreement:4 docs:1)
 
 dir=${1:?a directory to record in}

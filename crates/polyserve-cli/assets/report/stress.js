@@ -7,7 +7,7 @@ drawings.stress = (record, section) => {
   const ours = latest.flatMap(([name, round]) => (round.groups ?? []).map((group) => ({ ...group, name, mode: round.mode })));
   const theirs = data.published.stress.map((row) => ({ ...row, name: `published: ${row.lang}`, mode: "published" }));
   if (ours.length === 0) return;
-  chart(section, "The stress scenario", "Three groups of requests at once. Published: a connection for each request, JMeter on the same machine; another machine, another year.",
+  chart(section, "The stress scenario", "Three groups of requests at once. Published: all connections at once, JMeter on the same machine; another machine, another year.",
     (width, chosen) => bars(width, [...ours, ...theirs].filter((row) => row.phase === chosen.Group)
       .map((row) => ({ name: row.name, group: row.mode, value: row[chosen.Column] })), { label: chosen.Column, group: true }),
     { Group: ["total", ...distinct(ours, (row) => row.phase).filter((phase) => phase !== "total")],

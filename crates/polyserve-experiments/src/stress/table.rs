@@ -5,6 +5,7 @@ use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
+use super::claims::MODE;
 use super::outcome::Group;
 use super::report::{Key, RoundRecord, Tested};
 use crate::published::{self, STRESS};
@@ -23,9 +24,6 @@ struct PublishedRow {
     sent_kb_s: f64,
 }
 
-/// The mode of the published figures: a connection for each request.
-const PUBLISHED_MODE: &str = "close";
-
 /// A table for each mode. The published rows stand above ours of the same mode.
 ///
 /// # Errors
@@ -33,22 +31,23 @@ const PUBLISHED_MODE: &str = "close";
 /// Returns an error if the published figures are not CSV.
 pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
-    for mode in [PUBLISHED_MODE, "keep-alive", "burst"] {
+    for mode in [MODE, "close", "keep-alive"] {
         let of: Vec<&RoundRecord> = rounds.iter().filter(|round| round.key.mode == mode).collect();
         let Some(RoundRecord { sample: first, .. }) = of.first() else { continue };
         let (requests, connections) = (first.requests, first.outcome.connections_at_once);
-        let header = ["server", "repo", "phase", "samples", "error %", "requests/s", "received KiB/s", "sent KiB/s"];
+        let header =
+            ["server", "repo", "phase", "samples", "refused", "error %", "requests/s", "received KiB/s", "sent KiB/s"];
         let mut table = Table::of_numbers(&header);
-        for row in published::rows(STRESS)?.iter().filter(|_| mode == PUBLISHED_MODE) {
+        for row in published::rows(STRESS)?.iter().filter(|_| mode == MODE) {
             let PublishedRow { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
             let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
-            table.row(cells(&format!("{lang} (published)"), NOTHING, phase, *samples, figures));
+            table.row(cells(&format!("{lang} (published)"), NOTHING, phase, [*samples, 0], figures));
         }
         for RoundRecord { key: Key { tested: Tested { server, repo }, .. }, sample } in of {
             for group in &sample.outcome.groups {
-                let Group { phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s, .. } = group;
+                let Group { phase, samples, refused, error_pct, requests_per_s, received_kb_s, sent_kb_s, .. } = group;
                 let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
-                table.row(cells(server, repo, phase, *samples, figures));
+                table.row(cells(server, repo, phase, [*samples, *refused], figures));
             }
         }
         tables.push((format!("{mode}: {requests} requests, {connections} connections at once"), table));
@@ -56,10 +55,12 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(tables)
 }
 
-fn cells(server: &str, repo: &str, phase: &str, samples: u64, figures: [f64; 4]) -> Vec<String> {
+/// `counts` are the samples, and those that were refused.
+fn cells(server: &str, repo: &str, phase: &str, counts: [u64; 2], figures: [f64; 4]) -> Vec<String> {
     let [errors, requests, received, sent] = figures;
     let figures = [format!("{errors:.2}"), count(requests), count(received), count(sent)];
-    [server.to_owned(), repo.to_owned(), phase.to_owned(), count(samples as f64)].into_iter().chain(figures).collect()
+    let counts = counts.map(|number| count(number as f64));
+    [server, repo, phase].map(str::to_owned).into_iter().chain(counts).chain(figures).collect()
 }
 
 /// The rounds as CSV, a row for each group. The published columns come first.
@@ -91,16 +92,16 @@ mod tests {
 
     #[test]
     fn the_published_rows_stand_above_ours_of_their_mode() {
-        let records = records(&[line("some", "close", 400, 0), line("some", "keep-alive", 400, 0)]);
+        let records = records(&[line("some", "close", 400, 0), line("some", "burst", 400, 0)]);
         let rounds = Report::of(&records).unwrap().recorded;
         let tables = tables(&rounds).unwrap();
-        let [(close, rows), (_, kept)] = &tables[..] else { panic!("{tables:?}") };
-        assert_eq!(close, "close: 400 requests, 300 connections at once");
+        let [(burst, rows), (_, close)] = &tables[..] else { panic!("{tables:?}") };
+        assert_eq!(burst, "burst: 400 requests, 300 connections at once");
         let rows = rows.rows();
-        assert_eq!((rows.len(), kept.rows().len()), (1 + 8 + 4, 1 + 4));
-        assert_eq!(rows[4], ["rust (published)", "-", "total", "40,000", "0.00", "882", "57", "185"]);
-        assert_eq!(rows[8], ["go (published)", "-", "total", "40,000", "0.00", "1,663", "107", "349"]);
-        assert_eq!(rows[9], ["some", "any", "put-new", "100", "0.00", "1,234", "60", "70"]);
+        assert_eq!((rows.len(), close.rows().len()), (1 + 8 + 4, 1 + 4));
+        assert_eq!(rows[4], ["rust (published)", "-", "total", "40,000", "0", "0.00", "882", "57", "185"]);
+        assert_eq!(rows[8], ["go (published)", "-", "total", "40,000", "0", "0.00", "1,663", "107", "349"]);
+        assert_eq!(rows[9], ["some", "any", "put-new", "100", "0", "0.00", "1,234", "60", "70"]);
         assert_eq!(csv(&rounds).unwrap().lines().count(), 1 + 2 * 4);
     }
 }
