@@ -95,8 +95,8 @@ pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<Exit
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = session.environment([&bench.server_cores, &bench.client_cores], args.random.seed);
     let most = crowds.iter().map(|crowd| crowd.connections).max().unwrap_or_default();
-    let kept = Some(most + usize::from(args.good));
-    let foreign = foreign::built(&args.peers, settings.config.workers, kept, context.allocator, &session.stop)?;
+    let connections = Some(most + usize::from(args.good));
+    let foreign = foreign::built(&args.peers, settings.config.workers, connections, context.allocator, &session.stop)?;
     let names = servers.iter().map(|(server, repo)| name(server, repo));
     let names: Vec<String> = names.chain(foreign.iter().map(|server| server.name.clone())).collect();
     let description = args.plan(&bench, &crowds, &names)?;

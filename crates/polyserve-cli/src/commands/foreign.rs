@@ -36,12 +36,12 @@ pub(crate) struct BuiltServer {
     pub(crate) is_excused: bool,
 }
 
-/// Builds the foreign servers of a flag that keep entities. `kept` is the number of connections that each must serve at a
+/// Builds the foreign servers of a flag that keep entities. `connections` is the number that each must serve at a
 /// time, if connections are kept.
 pub(crate) fn built(
     names: &[String],
     workers: Option<usize>,
-    kept: Option<usize>,
+    connections: Option<usize>,
     allocator: &str,
     stop: &Shutdown,
 ) -> Result<Vec<BuiltServer>, Misuse> {
@@ -54,7 +54,7 @@ pub(crate) fn built(
             Foreign::Go(go) => go.max_concurrent(workers),
             Foreign::Peer(_) | Foreign::Nginx => None,
         };
-        let launch = match bound.zip(kept).filter(|(most, kept)| most < kept) {
+        let launch = match bound.zip(connections).filter(|(most, connections)| most < connections) {
             Some((most, _)) => Err(format!("it serves {most} connections at a time")),
             None if !server.keeps_entities() => Err(String::from("it stores no entities")),
             None => program.launch(workers),

@@ -103,10 +103,10 @@ impl ServerTargets<'_> {
         stop: &Shutdown,
     ) -> Result<(Vec<Target>, Vec<Absent<Key>>), Misuse> {
         let place = self.args.base(self.settings.config.workers);
-        let kept = (!self.args.no_keepalive).then_some(place.connections);
+        let connections = (!self.args.no_keepalive).then_some(place.connections);
         let (mut targets, mut absent) = (Vec::new(), Vec::new());
         let points = || axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x)));
-        for server in foreign::built(&self.args.peers, place.workers, kept, allocator, stop)? {
+        for server in foreign::built(&self.args.peers, place.workers, connections, allocator, stop)? {
             let foreign::BuiltServer { name, launch, is_excused } = server;
             for (axis, x) in points() {
                 match &launch {
