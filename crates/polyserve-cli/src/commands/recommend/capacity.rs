@@ -21,7 +21,7 @@ const GOALS_US: [u64; 2] = [1000, 10_000];
 const ROUNDS: usize = 3;
 const SLICE: Duration = Duration::from_millis(100);
 /// The time of a search for one goal, and the time before the first of a round.
-const SEARCH: Duration = Duration::from_millis(1500);
+const SEARCH: Duration = Duration::from_millis(2200);
 const BEFORE: Duration = Duration::from_millis(800);
 /// Requests that take longer need more time than there is.
 const LONGEST_REQUEST: Duration = Duration::from_millis(5);
