@@ -17,11 +17,13 @@ use serde_json::Value;
 
 use super::benches;
 
-/// Sections A to D of the published comparisons.
-const A: Option<&str> = Some("A. Entity server: pool size x connections");
-const B: Option<&str> = Some("B. CPU tasks: cost and profit of concurrency");
-const C: Option<&str> = Some("C. A page that sometimes waits");
-const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
+/// The published comparisons A to D, with their authors.
+const A: Option<&str> = Some(
+    "A. Aleksandar Stojanović: comparison of implementations of a multithreaded server in Rust and Go (in Serbian, Novi Sad 2023)",
+);
+const B: Option<&str> = Some("B. aka-author: watching concurrent tasks in Go and Rust (in Russian)");
+const C: Option<&str> = Some("C. Deepu K Sasidharan: Concurrency in modern programming languages: Rust");
+const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with rust/warp");
 
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
