@@ -15,7 +15,7 @@ use crate::machine::Environment;
 pub const INDENT: usize = 3;
 
 /// The max deviation from Little's law without a mark.
-pub(crate) const LITTLE: f64 = 0.05;
+pub const LITTLE: f64 = 0.05;
 
 /// Requests a second, for a table. `under_way` is the mean number of requests under way as a share of the connections; by
 /// Little's law it is 1 in a closed loop. A rate that breaks the law is marked: `12,345 (0.94 under way)`.

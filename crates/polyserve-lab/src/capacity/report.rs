@@ -7,13 +7,12 @@ use polyserve_report::{Table, or_nothing};
 use serde::Serialize;
 
 use super::{Capacity, CapacityInstrument, Key, LIMIT, Limit, Sample, SearchEnd};
+use crate::compare::ranking::MOST_LATE;
 use crate::experiment::{Failed, Records, again, distinct};
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, middle, tie_band};
 
 /// The share of the client's time from which on the client may be the limit.
 const CLIENT_FULL: f64 = 0.95;
-/// The share of the goal from which on the client's own lateness is marked.
-const MOST_LATE: f64 = 0.1;
 
 /// The capacity of a contestant for a goal.
 #[derive(Clone, Debug, Serialize)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use polyserve_lab::output::LITTLE;
 use polyserve_load::{Arrivals, Load, Pace, Report, Usage};
 use polyserve_report::Table;
 use polyserve_report::figures::count;
@@ -27,8 +28,6 @@ pub(crate) struct LoadSummary<'a> {
 
 /// The share of its time from which the client counts as saturated.
 const SATURATED: f64 = 0.95;
-/// The max deviation from Little's law without a warning, and the min answers of each connection for this check.
-const LITTLE: f64 = 0.05;
 const MANY: u64 = 100;
 /// The p99 of the lateness that causes a warning, in nanoseconds.
 const LATE: u64 = 1_000_000;

@@ -53,7 +53,7 @@ fn is_zero(figure: &f64) -> bool {
     *figure == 0.0
 }
 
-/// The share of the p99 from which on the load generator's own lateness is marked.
+/// The share of a latency, or of a goal for it, from which on the load generator's own lateness is marked.
 pub(crate) const MOST_LATE: f64 = 0.1;
 
 impl Latencies {
