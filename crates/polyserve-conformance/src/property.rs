@@ -313,20 +313,26 @@ pub fn with_serving_child(
 }
 
 impl ServingChild {
-    /// Stops the process with SIGSTOP. Returns once the process has stopped, or `false` if this system cannot stop it.
+    /// Stops the process with SIGSTOP. Returns once each of its threads has stopped, or `false` if this system cannot stop
+    /// it.
     pub fn stop(&self) -> bool {
-        let pid = self.child.id();
         self.signal("STOP") && {
             let deadline = Instant::now() + Duration::from_secs(10);
-            let stopped = || {
-                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
-            };
-            while !stopped() && Instant::now() < deadline {
+            while !self.has_stopped() && Instant::now() < deadline {
                 std::thread::yield_now();
             }
-            stopped()
+            self.has_stopped()
         }
+    }
+
+    /// Whether each thread has stopped. On a busy machine some stop later than the main thread does.
+    fn has_stopped(&self) -> bool {
+        let state_is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
+        };
+        std::fs::read_dir(format!("/proc/{}/task", self.child.id()))
+            .is_ok_and(|mut tasks| tasks.all(|task| task.is_ok_and(state_is_stopped)))
     }
 
     /// Ends the child's [`ChildSide::wait_for_parent`].
