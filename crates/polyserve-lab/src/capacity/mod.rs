@@ -16,6 +16,7 @@ mod report;
 
 use std::fmt;
 
+use polyserve_load::Arrivals;
 use polyserve_report::Summary;
 use polyserve_report::figures::time_us;
 use serde::{Deserialize, Serialize};
@@ -197,6 +198,7 @@ impl<I: CapacityInstrument> Experiment for Capacity<I> {
         description["contestants"] = json!(self.names());
         description["goals_us"] = json!(self.goals_us);
         description["rounds"] = json!(self.rounds);
+        description["arrivals"] = json!(Arrivals::default());
         description
     }
 

@@ -9,7 +9,7 @@ use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::CONNECTION_EACH;
 use polyserve_lab::scale::{Axis, PointSettings};
 use polyserve_lab::stores::StoreWorkload;
-use polyserve_load::{Dist, Mix};
+use polyserve_load::{Arrivals, Dist, Mix};
 use serde_json::{Value, json};
 
 use crate::commands::cores::CoresArgs;
@@ -151,6 +151,7 @@ impl ScaleArgs {
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),
             "mix": mix.to_string(),
+            "arrivals": Arrivals::default(),
             "rounds": self.rounds(),
             "slice_s": slice.as_secs_f64(),
             "settings": self.config.given()?,
