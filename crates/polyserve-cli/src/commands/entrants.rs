@@ -232,12 +232,14 @@ impl Entrants<'_> {
             return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.title()));
         }
         let launch = ForeignProgram::unbuilt(server).launch(workers)?;
-        let bound = match server {
-            Foreign::Go(go) => {
-                go.max_concurrent(workers).and_then(|max| bound_of(max, go::HEAD_TIMEOUT, self.connections))
-            }
-            Foreign::Peer(_) | Foreign::Nginx => None,
+        let most = server.max_concurrent(workers).filter(|most| *most < self.connections);
+        let bound = match most.zip(server.head_timeout()) {
+            Some((most, timeout)) => bound_of(most, timeout, self.connections),
+            None => None,
         };
+        if let (Some(most), None, Usage::KeepAlive { .. }) = (most, &bound, self.usage) {
+            return Err(format!("it serves {most} of {} kept connections, and the others never", self.connections));
+        }
         Ok(Contestant::new(&server.title(), Role::Ranked, launch).with(|one| {
             // The contract of a server with a fixed answer is not checked.
             (one.checks_contract, one.keeps_entities) = (server.keeps_entities(), server.keeps_entities());

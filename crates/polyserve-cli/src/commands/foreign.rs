@@ -50,15 +50,12 @@ pub(crate) fn built(
     let asked: Vec<Foreign> = Foreign::all().into_iter().filter(is_asked).collect();
     let built = foreign::build(&asked, ForeignSources::default(), allocator, stop).into_iter().map(|program| {
         let server = program.server;
-        let bound = match server {
-            Foreign::Go(go) => go.max_concurrent(workers),
-            Foreign::Peer(_) | Foreign::Nginx => None,
-        };
-        let launch = match bound.zip(connections).filter(|(most, connections)| most < connections) {
-            Some((most, _)) => Err(format!("it serves {most} connections at a time")),
-            None if !server.keeps_entities() => Err(String::from("it stores no entities")),
-            None => program.launch(workers),
-        };
+        let launch =
+            match server.max_concurrent(workers).zip(connections).filter(|(most, connections)| most < connections) {
+                Some((most, _)) => Err(format!("it serves {most} connections at a time")),
+                None if !server.keeps_entities() => Err(String::from("it stores no entities")),
+                None => program.launch(workers),
+            };
         BuiltServer { name: server.title(), launch, is_excused: program.is_absent || !named.contains(&server) }
     });
     Ok(built.collect())

@@ -181,10 +181,24 @@ fn an_absent_contestant_is_recorded() {
     assert!(failed["name"] == "nginx" && failed["why"].as_str().unwrap().contains("keeps nothing that is put"));
 }
 
+/// A thread of `bare_pool` never leaves a kept connection, so it would leave some clients without an answer.
+#[test]
+fn a_pool_that_would_starve_clients_does_not_take_part() {
+    let args = "--servers=pool_server --repos=std_mutex --rounds=1 --no-latency --json --peers-dir=/nowhere";
+    let why = |usage: &str| {
+        let ranking = parsed(&ended(1, &format!("compare {args} {TINY} --peers=bare_pool {usage}")));
+        ranking["failed"][0]["why"].as_str().expect("it does not take part").to_owned()
+    };
+    assert_eq!(why("--workers=1"), "it serves 1 of 4 kept connections, and the others never");
+    has(&why("--workers=1 --no-keepalive"), &["holds no "]); // not built
+    has(&why("--workers=4"), &["holds no "]);
+}
+
 /// There are no sources to build. The other contestants are measured, but a baseline is essential.
 #[test]
 fn peers_without_sources_are_named_as_not_run() {
-    let args = "--servers=pool_server --repos=std_mutex --rounds=1 --no-latency --json --peers-dir=/nowhere";
+    let args =
+        "--servers=pool_server --repos=std_mutex --workers=4 --rounds=1 --no-latency --json --peers-dir=/nowhere";
     let output = ended(1, &format!("compare {args} {TINY} --peers=hyper,all --go-dir=/nowhere"));
     let ranking = parsed(&output);
     let failed: Vec<Value> = array(&ranking["failed"]).to_vec();

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use polyserve::{Connections, Shutdown};
 
@@ -61,12 +62,31 @@ impl Foreign {
         }
     }
 
-    /// How the server handles connections. A goroutine of the twin serves one connection at a time.
+    /// How the server handles connections. A goroutine of the twin serves one connection at a time, as does a thread of
+    /// [`BARE_POOL`](peers::BARE_POOL).
     pub fn shape(self) -> Connections {
         match self {
             Self::Go(server) if server.is_twin() => Connections::OnePerThread,
+            Self::Peer(peers::BARE_POOL) => Connections::OnePerThread,
             Self::Peer(_) | Self::Go(_) | Self::Nginx => Connections::Multiplexed,
         }
+    }
+
+    /// The maximum number of connections that the server serves concurrently; `None` if unlimited. `workers` overrides
+    /// the default.
+    pub fn max_concurrent(self, workers: Option<usize>) -> Option<usize> {
+        match self {
+            Self::Go(server) => server.max_concurrent(workers),
+            Self::Peer(peers::BARE_POOL) => {
+                Some(workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)))
+            }
+            Self::Peer(_) | Self::Nginx => None,
+        }
+    }
+
+    /// How long the server waits for a request on an idle connection while others wait; `None` if it waits forever.
+    pub fn head_timeout(self) -> Option<Duration> {
+        matches!(self, Self::Go(_)).then_some(go::HEAD_TIMEOUT)
     }
 
     /// Whether the server stores entities. nginx sends one fixed answer.
@@ -101,7 +121,7 @@ impl ForeignProgram {
     pub fn launch(&self, workers: Option<usize>) -> Result<Launch, String> {
         let program = self.program.as_ref().map_err(String::clone)?;
         match self.server {
-            Foreign::Peer(_) => Ok(peers::launch(program, workers)),
+            Foreign::Peer(_) => Ok(peers::launch(program, workers.or(self.server.max_concurrent(None)))),
             Foreign::Go(server) => Ok(server.launch(program, workers)),
             Foreign::Nginx if workers.is_some_and(|workers| workers > 1) => {
                 Err(String::from("nginx is one process here, which has one worker"))

@@ -15,7 +15,10 @@ use super::{AddressFrom, Launch, build};
 use crate::allocator;
 
 /// The peers. The package has a binary of each name.
-pub const NAMES: [&str; 7] = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"];
+pub const NAMES: [&str; 7] = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", BARE_POOL];
+
+/// The thread pool without timeouts. A connection occupies its thread until the client closes it.
+pub const BARE_POOL: &str = "bare_pool";
 
 /// The prefix of the names in tables: `peer/hyper`.
 pub const PREFIX: &str = "peer/";
