@@ -1,28 +1,34 @@
-//! The chart: the gain of each rung over the rung below, with its interval.
+//! The chart: the gain of each rung over the rung below, with its interval, and the published gain.
 
 use polyserve_lab::experiment::distinct;
 use polyserve_report::svg::{COLOURS, Chart, Interval, IntervalChart};
 
-use super::table::RungRow;
+use super::table::{RungRow, published_ratio};
 
 /// The chart `steps`; none without a rung above another.
-pub(super) fn charts(rungs: &[RungRow]) -> Vec<(String, Chart)> {
+///
+/// # Errors
+///
+/// Returns an error if the published figures are not CSV.
+pub(super) fn charts(rungs: &[RungRow]) -> anyhow::Result<Vec<(String, Chart)>> {
+    let published = published_ratio()?;
     let subjects = distinct(rungs.iter().map(|row| row.subject.as_str()));
     let row = |row: &RungRow| {
         let place = subjects.iter().position(|subject| *subject == row.subject)?;
         let (ratio, low, high) = (row.ratio?, row.low?, row.high?);
         let colour = COLOURS[place % COLOURS.len()];
-        (low > 0.0).then(|| Interval { name: row.rung.clone(), colour, ratio, low, high })
+        let published = row.below.as_deref().and_then(|below| published(&row.rung, below));
+        (low > 0.0).then(|| Interval { name: row.rung.clone(), colour, ratio, low, high, published })
     };
     let rows: Vec<Interval> = rungs.iter().filter_map(row).collect();
     if rows.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let title = String::from("Requests per second over the rung below");
     let about = format!(
-        "Chart: requests per second of {} rungs over the rung below, with 95 % intervals; (again) is the control",
+        "Chart: requests per second of {} rungs over the rung below, with 95 % intervals and the published ratios; (again) is the control",
         rows.len()
     );
-    let axis = String::from("ratio; (again) is the lowest rung over itself");
-    vec![(String::from("steps"), Chart::Intervals(IntervalChart { title, about, axis, rows }))]
+    let axis = String::from("ratio; diamond: as published; (again) is the lowest rung over itself");
+    Ok(vec![(String::from("steps"), Chart::Intervals(IntervalChart { title, about, axis, rows }))])
 }

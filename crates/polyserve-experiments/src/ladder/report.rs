@@ -78,6 +78,12 @@ impl fmt::Display for Report {
                     table::flush(flush)
                 )?;
             }
+            if self.rungs.iter().any(|row| row.requests_per_cpu_s.is_some() && !row.is_full()) {
+                writeln!(
+                    f,
+                    "~: a cost that cannot be compared: the server's cores were not full, or the client's were"
+                )?;
+            }
             for row in self.rungs.iter().filter(|row| row.server_busy.is_some_and(|busy| busy < BUSY)) {
                 let busy = or_nothing(row.server_busy.map(percent));
                 writeln!(f, "{}: its core was busy for {busy} only, so it could have done more", row.rung)?;

@@ -1,5 +1,8 @@
 //! The ladder as a table, as a waterfall and as CSV, and the published ladder.
 
+use std::collections::HashMap;
+
+use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
 use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
@@ -90,6 +93,13 @@ pub struct RungRow {
     pub program_bytes: u64,
     /// The length of an answer, in bytes.
     pub answer_bytes: u64,
+}
+
+impl RungRow {
+    /// Whether the server's cores were full and the client's were not: only such costs can be compared.
+    pub(super) fn is_full(&self) -> bool {
+        self.server_busy.is_some_and(|busy| busy >= BUSY) && self.client_busy.is_some_and(|busy| busy < BUSY)
+    }
 }
 
 /// The name of the reference on fasthttp.
@@ -201,7 +211,10 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
             ("rung", &|row| row.rung.clone()),
             ("req/s", &|row| number(row.requests_per_s)),
             ("MiB/s", &|row| or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
-            ("req/CPU s", &|row| number(row.requests_per_cpu_s)),
+            ("req/CPU s", &|row| {
+                let doubt = if row.is_full() { "" } else { "~" };
+                or_nothing(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{}", count(per_s))))
+            }),
             ("over the rung below, 95 %", &|row| interval(row.ratio, row.low, row.high)),
             ("verdict", &|row| or_nothing(row.verdict.map(worded))),
             ("over fasthttp, 95 %", &|row| {
@@ -270,6 +283,26 @@ pub(super) fn flush(rows: &[FlushRow]) -> Table {
     )
 }
 
+/// The published step that every tokio has had since. Our rung [`RungStep::WakerArray`] takes it back, so it is compared the
+/// other way round.
+const IN_TOKIO: &str = "+tokio-waker-array";
+
+/// A function that returns the published ratio of requests per second of a rung to another one.
+///
+/// # Errors
+///
+/// Returns an error if the published figures are not CSV.
+pub(super) fn published_ratio() -> anyhow::Result<impl Fn(&str, &str) -> Option<f64>> {
+    let rows: HashMap<String, f64> =
+        published::rows::<(String, f64, f64)>(LADDER)?.into_iter().map(|(name, per_s, _)| (name, per_s)).collect();
+    Ok(move |own: &str, other: &str| {
+        if own.strip_suffix(RungStep::WakerArray.name()).is_some_and(|below| below.strip_suffix('+') == Some(other)) {
+            return Some(rows.get(other)? / rows.get(&format!("{other}{IN_TOKIO}"))?);
+        }
+        Some(rows.get(own)? / rows.get(other)?)
+    })
+}
+
 /// The published ladder, and the measured ratios of the same rungs.
 fn published(results: &Results) -> anyhow::Result<Table> {
     let mut table = Table::of_numbers(&[
@@ -282,12 +315,17 @@ fn published(results: &Results) -> anyhow::Result<Table> {
         "here",
     ]);
     let rows: Vec<(String, f64, f64)> = published::rows(LADDER)?;
-    let of = |wanted: &str| rows.iter().find(|(name, ..)| name == wanted).map(|(_, requests_per_s, _)| *requests_per_s);
+    let ratio = published_ratio()?;
     for (name, requests_per_s, megabytes) in &rows {
         let below = name.rsplit_once('+').map(|(below, _)| below);
+        // Our rung without the step is above the one with it.
+        let with_it = name.strip_suffix(IN_TOKIO);
+        let without_it = with_it.map(|with| format!("{with}+{}", RungStep::WakerArray.name()));
+        let own = with_it.unwrap_or(name);
         let ratios = |other: Option<&str>| {
-            let there = other.and_then(of).map(|other| format!("{:.3}", requests_per_s / other));
-            let here = other.and_then(|other| results.throughput(name, other));
+            let there = other.and_then(|other| ratio(name, other)).map(|ratio| format!("{ratio:.3}"));
+            let other = if other == with_it { without_it.as_deref().or(other) } else { other };
+            let here = other.and_then(|other| results.throughput(own, other));
             [or_nothing(there), or_nothing(here.map(|ratio| shown(&ratio.estimate)))]
         };
         let mut cells = vec![name.clone(), count(*requests_per_s), format!("{megabytes:.2}")];
@@ -317,60 +355,4 @@ fn worded(verdict: Verdict) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-    use crate::ladder::fixtures::{cell, contestant, results};
-
-    fn lines() -> Vec<Value> {
-        let mut lines = vec![
-            contestant("go-fasthttp", "reference", None, None),
-            contestant("warp", "rung", None, None),
-            contestant("warp (again)", "control", None, None),
-            contestant("warp+lto", "rung", Some("lto"), Some("warp")),
-            contestant("go-nethttp", "reference", None, None),
-        ];
-        let speeds = [
-            ("go-fasthttp", 88.0),
-            ("go-nethttp", 44.0),
-            ("warp", 100.0),
-            ("warp (again)", 100.0),
-            ("warp+lto", 110.0),
-        ];
-        for round in 1..=10 {
-            lines.extend(speeds.map(|(name, speed)| cell(name, round, speed)));
-        }
-        lines
-    }
-
-    #[test]
-    fn rows_and_csv() {
-        let rows = rows(&results(&lines()));
-        let names: Vec<&str> = rows.iter().map(|row| row.rung.as_str()).collect();
-        assert_eq!(names, ["warp", "warp (again)", "warp+lto", "go-fasthttp", "go-nethttp"]);
-        let lto = &rows[2];
-        assert_eq!((lto.ratio, lto.cumulative, lto.against_fasthttp), (Some(1.1), Some(1.1), Some(1.25)));
-        let nethttp = [lto.against_nethttp, lto.against_nethttp_low, lto.against_nethttp_high];
-        assert_eq!((nethttp, rows[1].against_nethttp_low), ([Some(2.5); 3], None));
-        assert_eq!((rows[0].ratio, rows[1].ratio, rows[3].ratio), (None, Some(1.0), None));
-        let csv = csv(&rows).unwrap();
-        let header = LADDER.lines().next().unwrap();
-        assert!(csv.starts_with(&format!("{header},")) && csv.contains("\nwarp+lto,110.0,1.0,"), "{csv}");
-    }
-
-    #[test]
-    fn the_published_ladder_has_our_ratios() {
-        let results = results(&lines());
-        let tables = tables(&rows(&results), &results).unwrap();
-        let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
-        assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
-        assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %       {}\n", "#".repeat(40))), "{waterfall}");
-        let published = published.wide();
-        let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
-        let cells: Vec<&str> = row.split_whitespace().collect();
-        let wanted = ["warp+lto", "1,099,343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];
-        assert_eq!(cells[..wanted.len()], wanted, "{published}");
-        assert_eq!(published.lines().count(), 7);
-    }
-}
+mod tests;

@@ -1,15 +1,82 @@
-//! The charts: the CPU time of a request by the pool's size, of the published contestant and its twin in Go.
+//! The charts of the published contestant and its twin in Go: the CPU time of a request by the pool's size as lines, and heat
+//! maps of pool size and connections next to the published ones.
 
 use polyserve_lab::experiment::distinct;
 use polyserve_lab::statistics::middle;
-use polyserve_report::svg::{Chart, LineChart, Series, Style};
+use polyserve_report::svg::{Chart, Grid, HeatMap, LineChart, Series, Style};
 
 use super::claims::{TWIN, classic_of};
+use super::compared::{CellTable, Lang, Measure};
 use super::{Cell, Method};
 
-/// A chart for each method: `cpu get`, `cpu put`.
-pub(super) fn charts(cells: &[Cell]) -> Vec<(String, Chart)> {
-    [Method::Get, Method::Put].into_iter().filter_map(|method| cpu(cells, method)).collect()
+/// The charts of each method: `cpu get`, `heat cpu get`, `heat time get`, and the same with `put`.
+///
+/// # Errors
+///
+/// Returns an error if a published file cannot be read.
+pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
+    let classic = classic_of(cells);
+    let here = CellTable::measured(cells, [&classic, TWIN], 0);
+    let tables = [(CellTable::published()?, "published: "), (here, "")];
+    let both = [Method::Get, Method::Put].into_iter();
+    Ok(both
+        .flat_map(|method| {
+            [
+                cpu(cells, method),
+                heat(&tables, &classic, method, Measure::CpuPerRequest),
+                heat(&tables, &classic, method, Measure::PerRequest),
+            ]
+        })
+        .flatten()
+        .collect())
+}
+
+/// A grid of each language in each table, of medians over rounds; none without measured cells.
+fn heat(tables: &[(CellTable, &str); 2], classic: &str, method: Method, measure: Measure) -> Option<(String, Chart)> {
+    let mut grids = Vec::new();
+    for (lang, here) in [(Lang::Rust, classic), (Lang::Go, TWIN)] {
+        for (table, published) in tables {
+            let name = match published.is_empty() {
+                true => here.to_owned(),
+                false => format!("{published}{}", if lang == Lang::Rust { "Rust" } else { "Go" }),
+            };
+            grids.extend(grid(table, lang, method, measure).map(|grid| Grid { name, ..grid }));
+        }
+    }
+    let is_measured = grids.len() > 2; // the published grids are two
+    let (name, what) = match measure {
+        Measure::CpuPerRequest => ("cpu", "CPU time of a request (us)"),
+        _ => ("time", "Time of a request (ms)"),
+    };
+    let (shown, method) = (method.name().to_uppercase(), method.name());
+    let title = format!("{shown}: {what}");
+    let about = format!(
+        "Heat maps: {} of a {shown} by pool size and connections, published and here, of {classic} and {TWIN}",
+        what.replace(" of a request", "")
+    );
+    let axis = String::from("columns: workers of the pool; rows: connections; each grid has its own shades");
+    is_measured.then(|| (format!("heat {name} {method}"), Chart::HeatMap(HeatMap { title, about, axis, grids })))
+}
+
+/// The grid of a language, without a name.
+fn grid(table: &CellTable, lang: Lang, method: Method, measure: Measure) -> Option<Grid> {
+    let own: Vec<_> = table.seen.iter().filter(|seen| seen.lang == lang && seen.method == method).collect();
+    let sorted = |mut numbers: Vec<usize>| {
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    };
+    let pools = sorted(own.iter().map(|seen| seen.pool).collect());
+    let median = |connections: usize, pool: usize| {
+        let rounds = own.iter().filter(|seen| (seen.connections, seen.pool) == (connections, pool));
+        middle(rounds.map(|seen| seen.figure(measure))).filter(|figure| *figure > 0.0)
+    };
+    let row = |connections: usize| {
+        (connections.to_string(), pools.iter().map(|pool| median(connections, *pool)).collect::<Vec<_>>())
+    };
+    let rows = sorted(own.iter().map(|seen| seen.connections).collect()).into_iter().map(row).collect();
+    let columns = pools.iter().map(ToString::to_string).collect();
+    (!own.is_empty()).then(|| Grid { name: String::new(), columns, rows })
 }
 
 /// Medians over rounds, a line for each contestant and number of connections; the lines of the twin have dashes.
@@ -59,7 +126,7 @@ mod tests {
     use crate::matrix::{Matrix, fixtures};
 
     #[test]
-    fn a_line_for_each_contestant_and_none_for_the_control() {
+    fn the_charts_have_both_contestants_and_not_the_control() {
         let classic = format!("{CLASSIC}/{REPO}");
         let cell = |name: &str, control, round, pool: u64, cpu_us: f64| {
             let mut line = fixtures::cell(name, "any", control, round);
@@ -75,10 +142,19 @@ mod tests {
             cell(TWIN, false, 1, 2, 40.0),
             cell("another", false, 1, 2, 99.0),
         ];
-        let charts = charts(&Matrix::report(&Records::of(&lines).unwrap()).unwrap().cells);
-        let [(name, Chart::Lines(chart))] = &charts[..] else { panic!("{charts:?}") };
-        assert_eq!(name, "cpu get");
+        let charts = charts(&Matrix::report(&Records::of(&lines).unwrap()).unwrap().cells).unwrap();
+        let names: Vec<&str> = charts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["cpu get", "heat cpu get", "heat time get"]);
+        let [(_, Chart::Lines(chart)), (_, Chart::HeatMap(heat)), _] = &charts[..] else { panic!("{charts:?}") };
         let lines: Vec<_> = chart.lines.iter().map(|line| (line.style.is_hollow, line.points.clone())).collect();
         assert_eq!(lines, [(false, vec![(2, 20.0), (8, 10.0)]), (true, vec![(2, 40.0)])]);
+        let grids: Vec<&str> = heat.grids.iter().map(|grid| grid.name.as_str()).collect();
+        assert_eq!(grids, ["published: Rust", &classic, "published: Go", TWIN]);
+        let [published, here, ..] = &heat.grids[..] else { panic!("{heat:?}") };
+        assert_eq!((published.columns.len(), published.rows.len()), (6, 3));
+        assert_eq!(
+            (&here.columns[..], &here.rows[0].1[..]),
+            (&["2".into(), "8".into()][..], &[Some(20.0), Some(10.0)][..])
+        );
     }
 }

@@ -214,7 +214,7 @@ impl Experiment for Matrix {
         let methods: Vec<Method> = planned(&records.header, "methods");
         let csv = |method: Method| Ok((format!("_{}", method.name()), csv::of_method(&report.cells, method)?));
         let csv = methods.into_iter().map(csv).collect::<anyhow::Result<_>>()?;
-        let (mut tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells));
+        let (mut tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells)?);
         tables.extend(causes::table(&report.cells).map(|table| (String::from("Causes"), table)));
         Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
     }

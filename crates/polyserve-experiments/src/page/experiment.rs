@@ -86,7 +86,7 @@ impl Experiment for WaitingPage {
         let Report { rows, claims, .. } = report;
         Ok(Summary {
             tables: table::tables(rows)?,
-            charts: chart::charts(rows),
+            charts: chart::charts(rows)?,
             claims: claims.clone(),
             csv: table::csv_files(rows)?,
         })

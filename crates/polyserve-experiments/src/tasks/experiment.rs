@@ -327,7 +327,7 @@ impl Experiment for Tasks {
         let Report { measured, claims, .. } = report;
         let csv = [("", table::csv(&measured.cells)?), ("_schedule", table::schedules_csv(&measured.cells)?)];
         let csv = csv.map(|(suffix, text)| (suffix.to_owned(), text)).into();
-        let (tables, charts) = (table::tables(measured)?, chart::charts(measured));
+        let (tables, charts) = (table::tables(measured)?, chart::charts(measured)?);
         Ok(Summary { tables, charts, claims: claims.clone(), csv })
     }
 }

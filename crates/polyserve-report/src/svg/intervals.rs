@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, escaped, round, short};
+use super::scale::{LETTER, escaped, head, round, short, ticks};
 
 /// Ratios with their intervals. All figures are above 0.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Interval {
     pub low: f64,
     /// The upper end of its interval.
     pub high: f64,
+    /// The published ratio, drawn as a hollow diamond.
+    pub published: Option<f64>,
 }
 
 /// The width of the plot.
@@ -57,29 +59,20 @@ pub(super) fn drawn(chart: &IntervalChart) -> String {
     let width = right + widest(&mut texts.iter());
     let bottom = ABOVE + rows.len() as f64 * ROW;
     let height = bottom + BELOW;
-    let low = rows.iter().map(|row| row.low).fold(1.0, f64::min) / 1.05;
-    let high = rows.iter().map(|row| row.high).fold(1.0, f64::max) * 1.05;
+    let published = || rows.iter().filter_map(|row| row.published);
+    let low = rows.iter().map(|row| row.low).chain(published()).fold(1.0, f64::min) / 1.05;
+    let high = rows.iter().map(|row| row.high).chain(published()).fold(1.0, f64::max) * 1.05;
     let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT;
 
-    let mut svg = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#222">
-<title>{}</title>
-<rect width="{width:.0}" height="{height:.0}" fill="#fff"/>
-<text x="{GAP:.1}" y="24.0" font-size="15" font-weight="600">{}</text>
-<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>
-<g fill="#555" text-anchor="middle">
-"##,
-        escaped(about),
-        escaped(title),
-        (left + right) / 2.0,
-        height - 12.0,
-        escaped(axis)
-    );
+    let mut svg = head((width, height), about, title);
     // A write to a string does not fail.
-    for figure in round(low, high).into_iter().filter(|figure| (low..=high).contains(figure)) {
-        let (at, below, colour) = (x(figure), bottom + 18.0, if figure == 1.0 { "#555" } else { "#ddd" });
+    let (middle, below) = ((left + right) / 2.0, height - 12.0);
+    let _ = writeln!(svg, r#"<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{}</text>"#, escaped(axis));
+    svg.push_str("<g fill=\"#555\" text-anchor=\"middle\">\n");
+    for (figure, text) in axis_ticks(low, high) {
+        let (at, below, colour) = (x(figure), bottom + 18.0, if (figure - 1.0).abs() < 1e-9 { "#555" } else { "#ddd" });
         let _ = writeln!(svg, r#"<path d="M{at:.1} {ABOVE:.1}V{bottom:.1}" stroke="{colour}"/>"#);
-        let _ = writeln!(svg, r#"<text x="{at:.1}" y="{below:.1}">{}</text>"#, short(figure));
+        let _ = writeln!(svg, r#"<text x="{at:.1}" y="{below:.1}">{text}</text>"#);
     }
     svg.push_str("</g>\n");
     for ((row, text), place) in rows.iter().zip(&texts).zip(0..) {
@@ -93,6 +86,9 @@ pub(super) fn drawn(chart: &IntervalChart) -> String {
             y - 4.0
         );
         let _ = writeln!(svg, r#"<circle cx="{at:.1}" cy="{y:.1}" r="3.2"/>"#);
+        if let Some(at) = row.published.map(x) {
+            let _ = writeln!(svg, r#"<path d="M{at:.1} {:.1}l6 6l-6 6l-6 -6z" fill="none"/>"#, y - 6.0);
+        }
         let (name, end, begin) = (escaped(&row.name), left - GAP, right + GAP);
         let style = "fill=\"#222\" stroke=\"none\"";
         let _ = writeln!(svg, "<text x=\"{end:.1}\" y=\"{below:.1}\" text-anchor=\"end\" {style}>{name}</text>");
@@ -102,12 +98,21 @@ pub(super) fn drawn(chart: &IntervalChart) -> String {
     svg
 }
 
+/// The figures of the axis within its ends, with their texts. Ratios that differ little have more than the powers of 1, 2 and 5.
+fn axis_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
+    if high / low < 3.0 {
+        return ticks(low, high);
+    }
+    let is_within = |figure: &f64| (low..=high).contains(figure);
+    round(low, high).into_iter().filter(is_within).map(|figure| (figure, short(figure))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn row(name: &str, ratio: f64, low: f64, high: f64) -> Interval {
-        Interval { name: name.into(), colour: "#0072B2", ratio, low, high }
+        Interval { name: name.into(), colour: "#0072B2", ratio, low, high, published: None }
     }
 
     #[test]
@@ -123,6 +128,24 @@ mod tests {
         // The ticks of the axis lie within it.
         assert!(!svg.contains(">0.5</text>") && !svg.contains(">5</text>"), "{svg}");
         assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn an_axis_of_small_differences_has_several_figures() {
+        let (title, about, axis) = (String::new(), String::new(), String::new());
+        let svg = drawn(&IntervalChart { title, about, axis, rows: vec![row("a", 1.05, 1.02, 1.09)] });
+        assert!(svg.contains(">1.00</text>") && svg.contains(">1.10</text>"), "{svg}");
+        assert_eq!(svg.matches(r##"stroke="#555""##).count(), 1, "the line at 1: {svg}");
+    }
+
+    /// The axis reaches the published ratio.
+    #[test]
+    fn a_published_ratio_has_a_mark() {
+        let rows = vec![Interval { published: Some(8.0), ..row("a", 1.1, 1.0, 1.2) }, row("b", 1.1, 1.0, 1.2)];
+        let (title, about, axis) = (String::new(), String::new(), String::new());
+        let svg = drawn(&IntervalChart { title, about, axis, rows });
+        assert_eq!(svg.matches("l6 6l-6 6l-6 -6z").count(), 1, "{svg}");
+        assert!(svg.contains(">5</text>"), "{svg}");
     }
 
     #[test]

@@ -1,18 +1,23 @@
 //! Charts as SVG, for pages that run no scripts and may be shown bright or dark.
 //!
 //! * `lines`: lines over an axis. `intervals`: a ratio with its interval in each row.
-//! * `style`: colours and markers of lines. `scale`: figures and texts.
+//! * `heat_map`: grids of shaded cells. `schedule`: bars from the start to the end of tasks.
+//! * `style`: colours and markers of lines. `scale`: figures, texts and the start of charts.
 //!
 //! Invariant: the same chart makes the same text, to the byte. A name may contain any characters.
 
+mod heat_map;
 mod intervals;
 mod lines;
 mod scale;
+mod schedule;
 mod style;
 
+pub use heat_map::{Grid, HeatMap};
 pub use intervals::{Interval, IntervalChart};
 pub use lines::{LineChart, Series};
 pub use scale::count;
+pub use schedule::{Panel, ScheduleChart};
 pub use style::{COLOURS, DASHES, GREY, Marker, Style};
 
 /// A chart.
@@ -22,6 +27,10 @@ pub enum Chart {
     Lines(LineChart),
     /// A ratio with its interval in each row.
     Intervals(IntervalChart),
+    /// Grids of shaded cells.
+    HeatMap(HeatMap),
+    /// Bars from the start to the end of tasks.
+    Schedule(ScheduleChart),
 }
 
 impl Chart {
@@ -30,6 +39,8 @@ impl Chart {
         match self {
             Self::Lines(chart) => &chart.about,
             Self::Intervals(chart) => &chart.about,
+            Self::HeatMap(chart) => &chart.about,
+            Self::Schedule(chart) => &chart.about,
         }
     }
 
@@ -38,6 +49,8 @@ impl Chart {
         match self {
             Self::Lines(chart) => lines::drawn(chart),
             Self::Intervals(chart) => intervals::drawn(chart),
+            Self::HeatMap(chart) => heat_map::drawn(chart),
+            Self::Schedule(chart) => schedule::drawn(chart),
         }
     }
 }

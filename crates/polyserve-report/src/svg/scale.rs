@@ -1,4 +1,4 @@
-//! Figures and texts of charts.
+//! Figures, texts and the start of charts.
 
 /// A letter's width, rather more than less.
 pub(super) const LETTER: f64 = 7.6;
@@ -16,6 +16,32 @@ pub(super) fn round(low: f64, high: f64) -> Vec<f64> {
     let from = all.iter().rposition(|figure| *figure <= low).unwrap_or(0).min(all.len() - 2);
     let to = all.iter().position(|figure| *figure >= high).unwrap_or(all.len() - 1).max(from + 1);
     all[from..=to].to_vec()
+}
+
+/// The start of a file: the white ground, and the title at the left.
+pub(super) fn head((width, height): (f64, f64), about: &str, title: &str) -> String {
+    let (about, title) = (escaped(about), escaped(title));
+    format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#222">
+<title>{about}</title>
+<rect width="{width:.0}" height="{height:.0}" fill="#fff"/>
+<text x="12.0" y="24.0" font-size="15" font-weight="600">{title}</text>
+"##
+    )
+}
+
+/// The multiples of a round step from `low` to `high`, with their texts: at most seven.
+pub(super) fn ticks(low: f64, high: f64) -> Vec<(f64, String)> {
+    let range = high - low;
+    if !(range > 0.0 && range.is_finite()) {
+        return Vec::new();
+    }
+    let power = 10_f64.powf((range / 6.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter().find(|step| range / step <= 6.0);
+    let step = step.unwrap_or(10.0 * power);
+    let digits = (-(step * 1.001).log10().floor()).max(0.0) as usize;
+    let multiples = (low / step - 1e-9).ceil() as i64..=(high / step + 1e-9).floor() as i64;
+    multiples.map(|multiple| multiple as f64 * step).map(|figure| (figure, format!("{figure:.digits$}"))).collect()
 }
 
 /// A round figure.
@@ -52,4 +78,24 @@ pub(super) fn escaped(text: &str) -> String {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round() {
+        for (low, high, due) in [
+            (0.0, 600.0, &["0", "100", "200", "300", "400", "500", "600"][..]),
+            (0.0, 601.0, &["0", "200", "400", "600"]),
+            (0.94, 1.13, &["0.95", "1.00", "1.05", "1.10"]),
+            (0.0, 1.0, &["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+            (1.0, 1.0, &[]),
+            (0.0, f64::NAN, &[]),
+        ] {
+            let texts: Vec<String> = ticks(low, high).into_iter().map(|(_, text)| text).collect();
+            assert_eq!(texts, due, "{low} to {high}");
+        }
+    }
 }

@@ -1,0 +1,105 @@
+//! Schedules: a bar for each task from its start to its end, in a panel for each contestant.
+//!
+//! Invariant: all panels have the same linear axis, from 0. Cost: some hundred bytes a task.
+
+use std::fmt::Write as _;
+
+use super::scale::{escaped, head, ticks};
+use super::style::COLOURS;
+
+/// Schedules, a panel below the other.
+#[derive(Clone, Debug)]
+pub struct ScheduleChart {
+    /// The title.
+    pub title: String,
+    /// A description for screen readers.
+    pub about: String,
+    /// The name of the axis.
+    pub axis: String,
+    /// The panels, from top to bottom.
+    pub panels: Vec<Panel>,
+}
+
+/// The schedule of a contestant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// The name, above the panel.
+    pub name: String,
+    /// The start and the end of each task, from top to bottom.
+    pub tasks: Vec<(f64, f64)>,
+}
+
+/// The width of the plot, and its left margin.
+const PLOT: f64 = 760.0;
+const LEFT: f64 = 30.0;
+/// The height of a task.
+const TASK: f64 = 9.0;
+/// Above a panel, for its name.
+const NAME: f64 = 24.0;
+/// The margins of the chart.
+const ABOVE: f64 = 36.0;
+const BELOW: f64 = 54.0;
+
+/// The chart as a file.
+pub(super) fn drawn(chart: &ScheduleChart) -> String {
+    let ScheduleChart { title, about, axis, panels } = chart;
+    let end = panels.iter().flat_map(|panel| &panel.tasks).map(|(_, end)| *end).fold(0.0, f64::max);
+    let last = if end > 0.0 { end * 1.02 } else { 1.0 };
+    let x = |time: f64| LEFT + time.max(0.0) / last * PLOT;
+    let bottom = ABOVE + panels.iter().map(|panel| NAME + panel.tasks.len() as f64 * TASK).sum::<f64>() + 8.0;
+
+    let mut svg = head((LEFT + PLOT + 40.0, bottom + BELOW), about, title);
+    svg.push_str("<g fill=\"#555\" text-anchor=\"middle\">\n");
+    for (tick, name) in ticks(0.0, last) {
+        let (at, text) = (x(tick), bottom + 18.0);
+        let _ = writeln!(svg, r##"<path d="M{at:.1} {ABOVE:.1}V{bottom:.1}" stroke="#ddd"/>"##);
+        let _ = writeln!(svg, r#"<text x="{at:.1}" y="{text:.1}">{name}</text>"#);
+    }
+    svg.push_str("</g>\n");
+    let mut y = ABOVE;
+    for (panel, place) in panels.iter().zip(0..) {
+        let _ = writeln!(
+            svg,
+            r#"<text x="{LEFT:.1}" y="{:.1}" font-weight="600">{}</text>"#,
+            y + NAME - 7.0,
+            escaped(&panel.name)
+        );
+        y += NAME;
+        let _ = writeln!(svg, r#"<g fill="{}">"#, COLOURS[(place + 2) % COLOURS.len()]);
+        for (start, end) in &panel.tasks {
+            let (from, to) = (x(*start), x(*end));
+            let (width, height) = ((to - from).max(0.5), TASK - 2.0);
+            let _ = writeln!(svg, r#"<rect x="{from:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#);
+            y += TASK;
+        }
+        svg.push_str("</g>\n");
+    }
+    let (middle, below) = (LEFT + PLOT / 2.0, bottom + BELOW - 12.0);
+    let _ = writeln!(svg, r#"<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{}</text>"#, escaped(axis));
+    svg.push_str("</svg>\n");
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_a_bar_from_its_start_to_its_end() {
+        let panel = |name: &str, tasks: &[(f64, f64)]| Panel { name: name.into(), tasks: tasks.to_vec() };
+        let panels = vec![panel("a<b>", &[(0.0, 300.0), (300.0, 600.0)]), panel("c", &[(0.0, 600.0)])];
+        let (title, about, axis) = ("T".into(), "about".into(), "ms".into());
+        let svg = drawn(&ScheduleChart { title, about, axis, panels });
+        assert_eq!(svg.matches("<rect x=").count(), 3, "{svg}");
+        for bar in [r#"x="30.0" y="60.0" width="372.5""#, r#"x="402.5" y="69.0" width="372.5""#, r#"width="745.1""#] {
+            assert!(svg.contains(bar), "{bar}: {svg}");
+        }
+        assert!(svg.contains(">a&lt;b&gt;</text>") && svg.contains(">600</text>"), "{svg}");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_reason_to_panic() {
+        let (title, about, axis) = (String::new(), String::new(), String::new());
+        assert!(drawn(&ScheduleChart { title, about, axis, panels: Vec::new() }).ends_with("</svg>\n"));
+    }
+}
