@@ -36,6 +36,7 @@ polyserve() { echo; echo "== polyserve $* (after $((SECONDS / 60)) min)"; target
 # The published servers, as they were built then and as releases, and the build without optimisation alone.
 published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
 published+=,debug/pool_classic/mpsc_pool,unoptimised/pool_classic/mpsc_pool,go/twin-rwmutex-printing
+published+=,go/twin-rwmutex-gc-off,go/twin-rwmutex-old-gc
 
 matrix() {
     # Executors of runtimes are compared in the parts tasks and dispatch.
@@ -72,7 +73,8 @@ page() {
 }
 
 ladder() {
-    polyserve ladder
+    # The published differences are a few per cent: thirty rounds leave most of them undecided.
+    polyserve ladder --rounds 100
     # These differences are large: ten rounds find them.
     polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --rounds 10 --name ladder-16
     polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 10 --connections 64 --name ladder-depths

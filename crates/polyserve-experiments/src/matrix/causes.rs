@@ -5,7 +5,7 @@
 //!
 //! Cost: a pass over the cells for each pair.
 
-use polyserve_lab::launch::go::PRINTING;
+use polyserve_lab::launch::go::{GC_OFF, OLD_GC, PRINTING};
 use polyserve_lab::statistics::middle;
 use polyserve_report::Table;
 
@@ -17,12 +17,14 @@ pub(super) fn table(cells: &[Cell]) -> Option<Table> {
     let classic = classic_of(cells);
     let unoptimised = format!("{UNOPTIMISED}{classic}");
     let as_published = format!("{DEBUG}{classic}");
-    let (printing, go) = (PRINTING.name.to_owned(), TWIN.to_owned());
+    let [printing, gc_off, old_gc, go] = [PRINTING.name, GC_OFF.name, OLD_GC.name, TWIN].map(String::from);
     let pairs = [
         ("a build without optimisation, in Rust", &unoptimised, &classic),
         ("a line printed for each request, in Rust without optimisation", &as_published, &unoptimised),
         ("both, in Rust", &as_published, &classic),
         ("a line printed for each request, in Go", &printing, &go),
+        ("no garbage collector in Go (GOGC=off)", &gc_off, &go),
+        ("the garbage collector of before Go 1.26", &old_gc, &go),
         ("Rust to Go, with both as published", &as_published, &printing),
         ("Rust to Go, with neither", &classic, &go),
     ];
@@ -94,6 +96,7 @@ mod tests {
             cell(&unoptimised, "rust", 1, 30.0),
             cell(&unoptimised, "rust", 2, 40.0),
             cell(TWIN, "go", 1, 20.0),
+            cell(GC_OFF.name, "go", 1, 15.0),
         ];
         let records = Records::<Matrix>::of(&lines).unwrap();
         let text = table(&Report::of(&records).unwrap().cells).unwrap().markdown();
@@ -103,7 +106,8 @@ mod tests {
             text.contains("| Rust to Go, with neither | pool_classic/mpsc_pool to go/twin-rwmutex | 1 | 0.50 "),
             "{text}"
         );
-        assert!(!text.contains("printed"), "{text}");
+        assert!(text.contains("(GOGC=off) | go/twin-rwmutex-gc-off to go/twin-rwmutex | 1 | 0.75 "), "{text}");
+        assert!(!text.contains("printed") && !text.contains("1.26"), "{text}");
         assert!(table(&[]).is_none());
     }
 }

@@ -33,32 +33,49 @@ const TWIN: &str = "twin";
 pub struct GoServer {
     /// The name in tables and flags: `go/twin-rwmutex`.
     pub name: &'static str,
-    /// The program in the module: `twin` is `cmd/twin`.
+    /// The program in the module: `twin` is `cmd/twin`, and `twin+nogreenteagc` the same built with `GOEXPERIMENT`.
     pub program: &'static str,
     args: &'static [&'static str],
+    env: &'static [(&'static str, &'static str)],
+}
+
+impl GoServer {
+    const fn new(name: &'static str, program: &'static str, args: &'static [&'static str]) -> Self {
+        Self { name, program, args, env: &[] }
+    }
 }
 
 /// The servers: the twin of the published server with each of its stores, and two servers that use libraries.
 pub const SERVERS: [GoServer; 4] = [
-    GoServer { name: "go/twin-rwmutex", program: TWIN, args: &["-store=rwmutex"] },
-    GoServer { name: "go/twin-syncmap", program: TWIN, args: &["-store=syncmap"] },
-    GoServer { name: "go/nethttp", program: "nethttp", args: &[] },
-    GoServer { name: "go/fasthttp", program: "fasthttp", args: &[] },
+    GoServer::new("go/twin-rwmutex", TWIN, &["-store=rwmutex"]),
+    GoServer::new("go/twin-syncmap", TWIN, &["-store=syncmap"]),
+    GoServer::new("go/nethttp", "nethttp", &[]),
+    GoServer::new("go/fasthttp", "fasthttp", &[]),
 ];
 
-/// The published twin with the published line for each request. The lines are discarded. It takes part in the matrix only.
+/// The published twin with the published line for each request. The lines are discarded.
 pub static PRINTING: GoServer =
-    GoServer { name: "go/twin-rwmutex-printing", program: TWIN, args: &["-store=rwmutex", "-print=/dev/null"] };
+    GoServer::new("go/twin-rwmutex-printing", TWIN, &["-store=rwmutex", "-print=/dev/null"]);
+
+/// The published twin without its garbage collector: what the collector costs.
+pub static GC_OFF: GoServer =
+    GoServer { env: &[("GOGC", "off")], ..GoServer::new("go/twin-rwmutex-gc-off", TWIN, &["-store=rwmutex"]) };
+
+/// The published twin with the garbage collector that Go had before version 1.26.
+pub static OLD_GC: GoServer = GoServer::new("go/twin-rwmutex-old-gc", "twin+nogreenteagc", &["-store=rwmutex"]);
+
+/// The variants of the published twin. They take part in the matrix only, and only if they are named.
+pub static VARIANTS: [&GoServer; 3] = [&PRINTING, &GC_OFF, &OLD_GC];
 
 impl GoServer {
     /// Returns the server of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<&'static Self> {
-        SERVERS.iter().chain([&PRINTING]).find(|server| server.name == name)
+        SERVERS.iter().chain(VARIANTS).find(|server| server.name == name)
     }
 
     /// Whether the server is a twin of the published server, with one goroutine for each connection that it serves.
     pub fn is_twin(&self) -> bool {
-        self.program == TWIN
+        self.program.split('+').next() == Some(TWIN)
     }
 
     /// The maximum number of connections that the server serves concurrently; `None` if unlimited. `workers` overrides
@@ -71,7 +88,8 @@ impl GoServer {
     /// Returns the command that starts `program`. For a twin, `workers` is the number of goroutines, by default four
     /// for each core. For the other servers, it is the number of cores that Go may use.
     pub fn launch(&self, program: &Path, workers: Option<usize>) -> Launch {
-        launch(program, self.args, workers)
+        let env = self.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Launch { env, ..launch(program, self.args, workers) }
     }
 }
 
@@ -92,26 +110,43 @@ impl Module {
     /// Builds each of these programs once, and prints that on standard error. Returns for each program, in the given
     /// order, its file or the reason why it does not run.
     pub fn build(&self, programs: &[&'static str], stop: &Shutdown) -> Vec<(&'static str, Result<PathBuf, String>)> {
-        let file = |program| self.target.join(format!("{program}{}", std::env::consts::EXE_SUFFIX));
         let built = build::all_or_each(&distinct(programs.iter().copied()), stop, |programs| {
             if !self.dir.join("go.mod").is_file() {
                 return Err(format!("{} holds no module", self.dir.display()));
             }
             is_installed().and_then(|()| self.go(programs, stop))
         });
-        built.into_iter().map(|(program, built)| (program, built.map(|()| file(program)))).collect()
+        built.into_iter().map(|(program, built)| (program, built.map(|()| self.file(program)))).collect()
     }
 
     fn go(&self, programs: &[&str], stop: &Shutdown) -> Result<(), String> {
         std::fs::create_dir_all(&self.target)
             .map_err(|error| format!("{} cannot be made: {error}", self.target.display()))?;
+        let (usual, others): (Vec<&str>, Vec<&str>) = programs.iter().partition(|program| !program.contains('+'));
+        if !usual.is_empty() {
+            let mut command = self.command(&self.target.join("")); // a directory, also for one program
+            command.args(usual.iter().map(|program| format!("./cmd/{program}")));
+            build::run(command, &format!("building {} in Go into {}", usual.join(", "), self.target.display()), stop)?;
+        }
+        for program in others {
+            let Some((source, experiment)) = program.split_once('+') else { continue };
+            let mut command = self.command(&self.file(program));
+            command.env("GOEXPERIMENT", experiment).arg(format!("./cmd/{source}"));
+            build::run(command, &format!("building {source} in Go with GOEXPERIMENT={experiment}"), stop)?;
+        }
+        Ok(())
+    }
+
+    /// The start of a build command with this output.
+    fn command(&self, output: &Path) -> Command {
         let mut command = Command::new(GO);
         // The programs call no C. Without cgo the build needs no C compiler.
-        command.current_dir(&self.dir).env("CGO_ENABLED", "0").args(["build", "-trimpath", "-o"]);
-        command.arg(self.target.join("")); // a directory, also for one program
-        command.args(programs.iter().map(|program| format!("./cmd/{program}")));
-        let notice = format!("building {} in Go into {}", programs.join(", "), self.target.display());
-        build::run(command, &notice, stop)
+        command.current_dir(&self.dir).env("CGO_ENABLED", "0").args(["build", "-trimpath", "-o"]).arg(output);
+        command
+    }
+
+    fn file(&self, program: &str) -> PathBuf {
+        self.target.join(format!("{program}{}", std::env::consts::EXE_SUFFIX))
     }
 }
 

@@ -15,7 +15,8 @@ pub(crate) struct MatrixArgs {
     /// The servers, separated by commas; also go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp. A built-in
     /// server with the prefix debug/ is built without optimisation and prints a line for each request, as published, and one with
     /// the prefix unoptimised/ prints nothing;
-    /// go/twin-rwmutex-printing prints too. [default: all of the catalog, both twins, debug/pool_classic/mpsc_pool and
+    /// go/twin-rwmutex-printing prints too, go/twin-rwmutex-gc-off has no garbage collector, and go/twin-rwmutex-old-gc the
+    /// one of before Go 1.26. [default: all of the catalog, both twins, debug/pool_classic/mpsc_pool and
     /// go/twin-rwmutex-printing; quick: five]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,

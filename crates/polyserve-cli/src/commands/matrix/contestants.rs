@@ -12,7 +12,7 @@ use polyserve_experiments::matrix::{
 };
 use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::go::{self, PRINTING, SERVERS};
+use polyserve_lab::launch::go::{self, PRINTING, SERVERS, VARIANTS};
 
 use super::args::MatrixArgs;
 use crate::commands::entrants::serve;
@@ -137,6 +137,6 @@ fn without_optimisation(candidate: Candidate, strategy: &str, prefix: &str) -> C
 }
 
 fn unknown(name: &str) -> Misuse {
-    let names: Vec<&str> = SERVERS.iter().map(|server| server.name).collect();
+    let names: Vec<&str> = SERVERS.iter().chain(VARIANTS).map(|server| server.name).collect();
     Misuse(format!("there is no server {name:?} in Go, only {}", names.join(", ")))
 }
