@@ -62,6 +62,7 @@ number() { grep -oE "\"$1\":[0-9]+" <<<"$said" | head -n 1 | cut -d: -f2; }
 
 # What the recorded runs of the command's tests are drawn as: the experiment, the chart, and parts that it must not lose.
 charts=$(cat <<'END'
+capacity: The max rate for a latency
 compare: CPU and memory
 compare: Latency by percentile
 compare: Throughput and cost against the baseline

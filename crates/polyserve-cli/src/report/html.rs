@@ -22,7 +22,7 @@ const LIBRARIES: [&str; 2] =
     [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
 const STYLE: &str = include_str!("../../assets/report/report.css");
 /// The scripts that draw the page, in the order of execution.
-const SCRIPTS: [&str; 18] = [
+const SCRIPTS: [&str; 19] = [
     include_str!("../../assets/report/dom.js"),
     include_str!("../../assets/report/figures.js"),
     include_str!("../../assets/report/tables.js"),
@@ -34,6 +34,7 @@ const SCRIPTS: [&str; 18] = [
     include_str!("../../assets/report/waits.js"),
     include_str!("../../assets/report/ladder.js"),
     include_str!("../../assets/report/scale.js"),
+    include_str!("../../assets/report/capacity.js"),
     include_str!("../../assets/report/stores.js"),
     include_str!("../../assets/report/crowd.js"),
     include_str!("../../assets/report/recommend.js"),
@@ -56,7 +57,8 @@ const PUBLISHED: [(&str, &str); 7] = [
 
 /// The data that the drawing of an experiment reads: the kinds of lines, and true if it also reads the experiment's result.
 /// The page contains this data and tables. Of an experiment that is not listed, it contains a table of each kind of line.
-const DRAWN: [(&str, &[&str], bool); 12] = [
+const DRAWN: [(&str, &[&str], bool); 13] = [
+    ("capacity", &[], true),
     ("compare", &["turn"], true),
     ("crowd", &["row"], false),
     ("ladder", &["rung", "contestant"], true),

@@ -260,7 +260,8 @@ impl<I: CapacityInstrument> Experiment for Capacity<I> {
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let text = csv(COLUMNS, records.rows().iter().map(with_short_floats))?;
         let tables = report.goals.iter().map(|goal| (format!("capacity: {goal}"), goal.table())).collect();
-        Ok(Summary { tables, csv: vec![(String::new(), text)], ..Summary::default() })
+        let charts = report.goals.iter().filter_map(Goal::chart).collect();
+        Ok(Summary { tables, charts, csv: vec![(String::new(), text)], ..Summary::default() })
     }
 }
 
@@ -270,6 +271,7 @@ const COLUMNS: &str = "name,goal_us,round,per_s,end,p99_us,cpu_us,client_busy,la
 #[cfg(test)]
 mod tests {
     use polyserve::Shutdown;
+    use polyserve_report::svg::Chart;
 
     use super::*;
     use crate::fixtures::{self, TestDir};
@@ -371,6 +373,11 @@ mod tests {
             assert_eq!(goal.rows[0].verdict, Some(Verdict::Faster));
             assert_eq!((goal.rows[1].verdict, goal.rows[2].verdict), (None, None));
         }
+        let summary = Capacity::<Fake>::summarize(&records, &report).unwrap();
+        let names: Vec<&str> = summary.charts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["p99 1.0 ms", "p99 10.0 ms"]);
+        let Chart::Intervals(chart) = &summary.charts[0].1 else { panic!("{summary:?}") };
+        assert!(chart.rows.len() == 3 && (chart.rows[0].ratio - 0.50325).abs() < 0.001, "{chart:?}");
         let text = report.to_string();
         for wanted in
             ["max rate of Poisson arrivals with a p99 at most 1.0 ms:", "of limit: share of null's 1,000 req/s"]

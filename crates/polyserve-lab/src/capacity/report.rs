@@ -3,6 +3,7 @@
 use std::fmt;
 
 use polyserve_report::figures::{count, time_us};
+use polyserve_report::svg::{COLOURS, Chart, GREY, Interval as ChartInterval, IntervalChart};
 use polyserve_report::{Table, or_nothing};
 use serde::Serialize;
 
@@ -184,6 +185,25 @@ impl Goal {
             ]);
         }
         table
+    }
+
+    /// The chart `p99 1.0 ms`: each capacity as a share of the null server's throughput; none if that is unknown.
+    pub(super) fn chart(&self) -> Option<(String, Chart)> {
+        let limit = self.limit_per_s.filter(|limit| *limit > 0.0)?;
+        let row = |(place, row): (usize, &CapacityRow)| {
+            let [ratio, low, high] = [row.per_s, row.interval.low, row.interval.high].map(|per_s| per_s / limit);
+            let colour = if row.client_full { GREY } else { COLOURS[if place == 0 { 4 } else { 2 }] };
+            (low > 0.0).then(|| ChartInterval { name: row.name.clone(), colour, ratio, low, high, published: None })
+        };
+        let rows: Vec<ChartInterval> = self.rows.iter().enumerate().filter_map(row).collect();
+        let title = format!("Max rate of Poisson arrivals, {self}");
+        let about = format!(
+            "Chart: the max rate of Poisson arrivals with a {self} of {} contestants, as a share of the null server's throughput",
+            rows.len()
+        );
+        let axis = format!("share of the null server's {} requests/s; grey: the client was full", count(limit));
+        let name = format!("p99 {}", time_us(self.goal_us as f64));
+        (!rows.is_empty()).then_some((name, Chart::Intervals(IntervalChart { title, about, axis, rows })))
     }
 }
 
