@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
-use crate::compare::ranking::Compared;
+use crate::compare::ranking::{BUSY, Compared};
 use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records};
 use crate::statistics::{Estimate, middle, tie_band};
@@ -267,6 +267,12 @@ pub struct CrowdEffect {
 type SliceFigure = fn(&Slice) -> Option<f64>;
 
 impl CrowdEffect {
+    /// Whether the server's cores were full, with the crowd and without: only such costs can be compared.
+    pub(super) fn is_full(&self) -> bool {
+        let is_full = |cores: f64| cores / cores.round().max(1.0) >= BUSY;
+        is_full(self.without_server_busy) && is_full(self.with_server_busy)
+    }
+
     pub(super) fn of(slices: &[Slice], seed: u64) -> Self {
         let of = |place: CrowdProcess| slices.iter().filter(move |slice| slice.place == place);
         let middle = |place: CrowdProcess, figure: SliceFigure| middle(of(place).filter_map(figure)).unwrap_or(0.0);

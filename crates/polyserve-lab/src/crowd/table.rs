@@ -76,8 +76,11 @@ fn idle_table(rows: &[&CrowdRow]) -> Table {
                 cells.push(or_nothing(memory.bytes_per_connection.map(bytes)));
                 cells.push(or_nothing(idle_cpu_ms_per_s.map(|cpu| format!("{cpu:.2}"))));
                 cells.push(count(beside.with_requests_per_s));
-                for (compared, same) in [(beside.throughput, beside.same_throughput), (beside.cost, beside.same_cost)] {
-                    cells.extend(ratio(compared));
+                for (compared, same, doubt) in [
+                    (beside.throughput, beside.same_throughput, ""),
+                    (beside.cost, beside.same_cost, if beside.is_full() { "" } else { "~" }),
+                ] {
+                    cells.extend(ratio(compared, doubt));
                     cells.push(or_nothing(same.map(|same| same.interval.to_string())));
                 }
             }
@@ -93,13 +96,18 @@ fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
     write!(f, "{}", idle_table(rows))?;
     writeln!(f, "of a connection: growth of the process for each connection held, without the kernel's sockets")?;
     writeln!(f, "idle CPU: the server's CPU time with the crowd and without a request, the median of its seconds")?;
-    writeln!(f, "ratio: requests a second, and for each second of the server's CPU time, with to without the crowd")?;
+    writeln!(f, "ratio: requests a second, and for each second of the server's CPU time, with to without the crowd;")?;
+    writeln!(f, "~ if a server's cores were not full: then it is no cost")?;
     bounds(f, rows)
 }
 
-fn ratio(compared: Option<Compared>) -> [String; 3] {
+fn ratio(compared: Option<Compared>, doubt: &str) -> [String; 3] {
     let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
-    [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), verdict.in_words("more", "less").to_owned()]
+    [
+        format!("{doubt}{:.3}", estimate.ratio),
+        estimate.interval.to_string(),
+        verdict.in_words("more", "less").to_owned(),
+    ]
 }
 
 fn slow_table(rows: &[&CrowdRow]) -> Table {

@@ -7,7 +7,7 @@ use polyserve_report::{NOTHING, Table, or_nothing};
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
-use crate::compare::ranking::MOST_LATE;
+use crate::compare::ranking::{BUSY, MOST_LATE};
 use crate::experiment::{Experiment, Records, csv, distinct, with_short_floats};
 use crate::output::rate_text;
 use crate::statistics::{Interval, LEAST_ROUNDS};
@@ -41,6 +41,9 @@ impl fmt::Display for Report {
                         f,
                         "~ before a latency: the client's own lateness (99 %) was above a tenth of the latency"
                     )?;
+                }
+                if points.iter().any(|point| point.cpu_us.is_some() && !is_full(point)) {
+                    writeln!(f, "~ before a cost: the server's cores were not full, or the client's were")?;
                 }
                 let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
                 own.try_for_each(|growth| writeln!(f, "{growth}"))?;
@@ -136,7 +139,10 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
             ("server", &|point| point.name.clone()),
             (if axis == Axis::Rate { "rate (%)" } else { axis.name() }, &|point| count(point.x as f64)),
             ("req/s", &|point| rate_text(point.per_s, point.under_way)),
-            ("CPU us/req", &|point| or_nothing(point.cpu_us.map(|cpu| format!("{cpu:.2}")))),
+            ("CPU us/req", &|point| {
+                let doubt = if is_full(point) { "" } else { "~" };
+                or_nothing(point.cpu_us.map(|cpu| format!("{doubt}{cpu:.2}")))
+            }),
             ("CPU us/req at rate", &|point| or_nothing(point.paced_cpu_us.map(|cpu| format!("{cpu:.2}")))),
             ("p50", &|point| if point.overloaded { "overloaded".into() } else { latency(point, point.p50_us) }),
             ("p99", &|point| latency(point, point.p99_us)),
@@ -146,6 +152,13 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
         ],
     )
     .named_by(2)
+}
+
+/// Whether the server's cores were full and the client's were not: only such costs can be compared.
+fn is_full(point: &Point) -> bool {
+    let busy = BUSY * 100.0;
+    point.server_busy_pct.is_some_and(|server| server >= busy)
+        && point.client_busy_pct.is_some_and(|client| client < busy)
 }
 
 /// CPU time per request, in microseconds: a row for each server, a column for each rate. The cheapest at the first rate is first.
@@ -177,7 +190,8 @@ fn growth_table(growth: &[&Growth]) -> Table {
     };
     let interval = |Growth { law, curve, .. }: &Growth| {
         let digits = if *law == Law::Power { 2 } else { 0 };
-        format!("[{:.digits$}, {:.digits$}]", curve.interval.low, curve.interval.high)
+        let few = if curve.rounds < LEAST_ROUNDS { " (too few rounds)" } else { "" };
+        format!("[{:.digits$}, {:.digits$}]{few}", curve.interval.low, curve.interval.high)
     };
     Table::of_columns(
         growth,
@@ -250,9 +264,8 @@ mod tests {
         Growth { axis, name, metric, law, curve: fit, ends: [(10, 20.1), (10_000, 24.3)] }
     }
 
-    #[test]
-    fn what_the_client_spoils_is_marked() {
-        let usual = Point {
+    fn usual() -> Point {
+        Point {
             axis: Axis::Keys,
             x: 1000,
             name: "any".into(),
@@ -268,7 +281,12 @@ mod tests {
             loaded_bytes: None,
             server_busy_pct: None,
             client_busy_pct: None,
-        };
+        }
+    }
+
+    #[test]
+    fn what_the_client_spoils_is_marked() {
+        let usual = usual();
         let row = |point: &Point| points_table(Axis::Keys, &[point]).to_string().lines().last().unwrap().to_owned();
         assert!(!row(&usual).contains('~') && !row(&usual).contains("under way"), "{}", row(&usual));
         let late = Point { lateness_p99_us: Some(50.0), ..usual.clone() };
@@ -277,6 +295,28 @@ mod tests {
         assert!(row(&late).contains("~100 us") && row(&late).contains("~900 us"), "{}", row(&late));
         let replaced = Point { under_way: Some(0.9), ..usual };
         assert!(row(&replaced).contains("1,234 (0.90 under way)"), "{}", row(&replaced));
+    }
+
+    /// A cost counts only if the server was full and the client was not.
+    #[test]
+    fn a_cost_of_idle_cores_is_marked() {
+        for (server, client, shown) in
+            [(Some(95.0), Some(94.0), " 1.50"), (Some(94.0), Some(50.0), "~1.50"), (Some(99.0), Some(96.0), "~1.50")]
+        {
+            let point = Point { cpu_us: Some(1.5), server_busy_pct: server, client_busy_pct: client, ..usual() };
+            let table = points_table(Axis::Keys, &[&point]).to_string();
+            assert!(table.contains(shown), "{table}");
+        }
+    }
+
+    #[test]
+    fn few_rounds_are_named() {
+        let interval = |rounds| {
+            let growth = growth(Metric::Cpu, Law::Power, [0.08, 0.05, 0.11, 0.97], [4, rounds]);
+            growth_table(&[&growth]).rows()[1][3].clone()
+        };
+        assert_eq!(interval(LEAST_ROUNDS), "[0.05, 0.11]");
+        assert_eq!(interval(LEAST_ROUNDS - 1), "[0.05, 0.11] (too few rounds)");
     }
 
     #[test]
