@@ -1,6 +1,8 @@
 //! Trials: whether comparisons can be believed. The same server compared with itself must seldom be called different, and a
 //! server that is slowed on purpose must be called slower.
 //!
+//! Comparisons that stop when they are sure must also be quick: see [`MAX_SHARE`].
+//!
 //! Invariant: a trial that is incomplete, or has a comparison without a verdict, has not passed. Cost: that of the comparisons,
 //! one for each cell.
 
@@ -11,7 +13,7 @@ use polyserve_report::{Summary, Table, or_nothing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::compare::ranking::Compared;
+use crate::compare::ranking::{Compared, STOPS_WHEN_SURE};
 use crate::compare::{Comparison, Role};
 use crate::experiment::{Absence, Experiment, Notebook, Plan, Records, run_with};
 use crate::journal::{Header, Journal};
@@ -25,6 +27,10 @@ pub const NAME: &str = "trial";
 const MAX_FALSE: f64 = 0.05;
 /// The min share of comparisons in which a slowed server is called slower.
 const MIN_FOUND: f64 = 0.8;
+
+/// The max share of the planned rounds that the median comparison with a slowed server takes, if it stops when it is sure. An
+/// early end that saves less is not worth its wider intervals.
+const MAX_SHARE: f64 = 0.5;
 
 /// The kind of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -106,6 +112,8 @@ pub struct Trial {
     slowed_percent: f64,
     /// The median number of rounds of a comparison.
     median_rounds: Option<f64>,
+    /// The planned number of rounds, if comparisons stop when they are sure.
+    most_rounds: Option<f64>,
     throughput: TrialTally,
     cost: TrialTally,
 }
@@ -185,7 +193,7 @@ impl Experiment for Trials {
         let plan = &records.header.plan;
         let planned: Vec<PlannedTrial> = serde_json::from_value(plan["trials"].clone())?;
         let slowed_percent = plan["slowed_percent"].as_f64().unwrap_or(0.0);
-        let trial = |PlannedTrial { kind, times, .. }: PlannedTrial| {
+        let trial = |PlannedTrial { kind, times, comparison }: PlannedTrial| {
             let (mut throughput, mut cost) = (TrialTally::default(), TrialTally::default());
             for (_, sample) in records.samples().filter(|(key, _)| key.trial == kind) {
                 throughput.count(sample.throughput);
@@ -194,7 +202,8 @@ impl Experiment for Trials {
             let slowed_percent = if kind == TrialKind::Slowed { slowed_percent } else { 0.0 };
             let samples = records.samples().filter(|(key, _)| key.trial == kind).map(|(_, sample)| sample);
             let median_rounds = middle(samples.filter_map(|sample| Some(sample.throughput?.estimate.rounds as f64)));
-            Trial { kind, times: times as usize, slowed_percent, median_rounds, throughput, cost }
+            let most_rounds = comparison["rounds"].as_f64().filter(|_| comparison[STOPS_WHEN_SURE] == true);
+            Trial { kind, times: times as usize, slowed_percent, median_rounds, most_rounds, throughput, cost }
         };
         Ok(Report::of(planned.into_iter().map(trial).collect(), records.is_interrupted()))
     }
@@ -235,8 +244,13 @@ impl Trial {
         }
         match self.kind {
             TrialKind::Same => self.throughput.share(slower + faster) <= MAX_FALSE,
-            TrialKind::Slowed => self.throughput.share(slower) >= MIN_FOUND,
+            TrialKind::Slowed => self.throughput.share(slower) >= MIN_FOUND && self.is_quick(),
         }
+    }
+
+    /// Returns false if comparisons that stop when they are sure take too many rounds to find a slowed server.
+    fn is_quick(&self) -> bool {
+        self.most_rounds.is_none_or(|most| self.median_rounds.is_some_and(|median| median <= most * MAX_SHARE))
     }
 }
 
@@ -269,6 +283,10 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.table())?;
+        for trial in self.trials.iter().filter(|trial| trial.kind == TrialKind::Slowed && !trial.is_quick()) {
+            let most = or_nothing(trial.most_rounds.map(|most| format!("{:.0}", most * MAX_SHARE)));
+            writeln!(f, "a comparison that stops when it is sure should find this difference in {most} rounds")?;
+        }
         writeln!(f, "{}", if self.passed { "passed" } else { "FAILED: do not rely on comparisons like these" })
     }
 }
@@ -290,8 +308,15 @@ mod tests {
     }
 
     fn trial(kind: TrialKind, times: usize, throughput: TrialTally) -> Trial {
-        let median_rounds = Some(10.0);
-        Trial { kind, times, slowed_percent: 5.0, median_rounds, throughput, cost: TrialTally::default() }
+        Trial {
+            kind,
+            times,
+            slowed_percent: 5.0,
+            median_rounds: Some(10.0),
+            most_rounds: None,
+            throughput,
+            cost: TrialTally::default(),
+        }
     }
 
     #[test]
@@ -302,6 +327,21 @@ mod tests {
         assert!(passed(TrialKind::Same, 100, [2, 3, 95]) && !passed(TrialKind::Same, 100, [3, 3, 94]));
         assert!(passed(TrialKind::Slowed, 20, [0, 16, 4]) && !passed(TrialKind::Slowed, 20, [0, 15, 5]));
         assert!(!passed(TrialKind::Slowed, 20, [20, 0, 0]) && !passed(TrialKind::Slowed, 20, [0, 0, 0]));
+    }
+
+    /// A comparison that stops when it is sure must not take more than half of the rounds to find a difference.
+    #[test]
+    fn an_early_end_that_comes_late_fails() {
+        let of = |kind, median_rounds, most_rounds| {
+            let found = if kind == TrialKind::Slowed { tally(0, 20, 0, 0) } else { tally(0, 0, 20, 0) };
+            Trial { median_rounds: Some(median_rounds), most_rounds, ..trial(kind, 20, found) }
+        };
+        assert!(of(TrialKind::Slowed, 25.0, Some(50.0)).is_passed());
+        assert!(!of(TrialKind::Slowed, 26.0, Some(50.0)).is_passed());
+        assert!(of(TrialKind::Slowed, 50.0, None).is_passed(), "a fixed number of rounds");
+        assert!(of(TrialKind::Same, 50.0, Some(50.0)).is_passed(), "equal servers take all rounds");
+        let late = Report::of(vec![of(TrialKind::Slowed, 26.0, Some(50.0))], false).to_string();
+        assert!(late.contains("in 25 rounds") && late.contains("FAILED"), "{late}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use void::{LEAST_THROUGHPUT, MOST_LATENCY};
 /// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
 const MOST_BEHIND: f64 = 0.01;
 /// The field of the description of a run that may end after any round.
-pub(super) const STOPS_WHEN_SURE: &str = "stops_when_sure";
+pub(crate) const STOPS_WHEN_SURE: &str = "stops_when_sure";
 /// The `kind` of a ranking's line in records of format 2 and earlier.
 const RANKING: &str = "ranking";
 
