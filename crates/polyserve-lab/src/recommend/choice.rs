@@ -31,6 +31,12 @@ pub struct Recommendation {
     pub defaulted: Vec<String>,
     /// Why these candidates.
     pub because: Vec<String>,
+    /// The cores of the servers; empty in older records.
+    #[serde(default)]
+    pub server_cores: String,
+    /// The cores of the client; empty in older records.
+    #[serde(default)]
+    pub client_cores: String,
     /// The number of whole rounds.
     pub rounds: usize,
     /// Whether these are enough for a verdict.
@@ -177,6 +183,8 @@ pub struct Basis<'a> {
     pub settings: &'a [(String, Vec<String>)],
     /// Why these candidates.
     pub because: &'a [String],
+    /// The cores of the servers, and of the client.
+    pub cores: [String; 2],
     /// The seed of the resamples.
     pub seed: u64,
     /// The time of the run, if it was up before the last round.
@@ -234,6 +242,8 @@ impl Recommendation {
             workload: workload.clone(),
             defaulted: basis.defaulted.to_vec(),
             because: basis.because.to_vec(),
+            server_cores: basis.cores[0].clone(),
+            client_cores: basis.cores[1].clone(),
             rounds,
             decided: rounds >= LEAST_ROUNDS,
             rate: ranking.rate.clone(),

@@ -157,8 +157,18 @@ impl Recommendation {
         if let Some(others) = self.others.filter(|others| *others > 0.05) {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
         }
-        let settings = self.ranked.iter().map(|one| (one.candidate.server.as_str(), one.settings.join(" ")));
-        for (server, settings) in distinct(settings).iter().filter(|(_, settings)| !settings.is_empty()) {
+        if !self.server_cores.is_empty() {
+            writeln!(
+                f,
+                "measured on: cores {} for the server, {} for the client",
+                self.server_cores, self.client_cores
+            )?;
+        }
+        let settings = |one: &Ranked| {
+            let by_default = if one.candidate.workers.is_none() { ", the default number of workers" } else { "" };
+            (one.candidate.server.clone(), format!("{}{by_default}", one.settings.join(" ")))
+        };
+        for (server, settings) in distinct(self.ranked.iter().map(settings)) {
             writeln!(f, "measured with: {server} {settings}")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;

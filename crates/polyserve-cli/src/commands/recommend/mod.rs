@@ -86,6 +86,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         defaulted: &defaulted,
         candidates: &set.candidates,
         because: &set.because,
+        cores: [&header.environment.server_cores, &header.environment.client_cores].map(String::clone),
         seed: args.random.seed,
         time_up: time_was_up.load(Ordering::Acquire).then_some(args.time),
     };
