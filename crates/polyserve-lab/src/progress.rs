@@ -22,8 +22,9 @@ const LINES: Duration = Duration::from_secs(15);
 impl Progress {
     /// The progress of a run of this number of steps. `called` is their name in the plural.
     pub fn counting(steps: usize, called: &'static str) -> Self {
+        // The prefix is the time left: the bar's own estimate is a moving mean, see `left`.
         let style =
-            ProgressStyle::with_template(&format!("{{msg:40!}} {{wide_bar}} {{pos}}/{{len}} {called}, {{eta}} left"));
+            ProgressStyle::with_template(&format!("{{msg:40!}} {{wide_bar}} {{pos}}/{{len}} {called}{{prefix}}"));
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // If standard error is not a terminal, it draws nothing.
         let bar = ProgressBar::new(steps as u64).with_style(style);
@@ -45,13 +46,13 @@ impl Progress {
     /// A step begins.
     pub fn begin(&mut self, what: String) {
         self.bar.set_message(what);
-        self.say_at_times();
+        self.show_time_left();
     }
 
     /// This number of steps is over, of all.
     pub fn reached(&mut self, steps: u64) {
         self.bar.set_position(steps);
-        self.say_at_times();
+        self.show_time_left();
     }
 
     /// Returns the number of steps that are over.
@@ -59,16 +60,16 @@ impl Progress {
         self.bar.position()
     }
 
-    fn say_at_times(&mut self) {
+    /// Shows the time left in the bar, or prints a line if there is no terminal and the last one is some time ago.
+    fn show_time_left(&mut self) {
+        let left = self.left().map(|left| humantime::format_duration(Duration::from_secs(left.as_secs())));
+        let left = left.map_or_else(String::new, |left| format!(", about {left} left"));
         if !self.terminal && self.said.elapsed() >= LINES {
             self.said = Instant::now();
             let (over, all, called) = (self.bar.position(), self.bar.length().unwrap_or(0), self.called);
-            let left = self.left().map(|left| humantime::format_duration(Duration::from_secs(left.as_secs())));
-            self.say(&match left {
-                Some(left) => format!("{over} of {all} {called}, about {left} left"),
-                None => format!("{over} of {all} {called}"),
-            });
+            self.say(&format!("{over} of {all} {called}{left}"));
         }
+        self.bar.set_prefix(left);
     }
 
     /// The time left if each step takes the mean time so far. A batch of steps may end at once, so a moving mean tells nothing.
@@ -81,7 +82,6 @@ impl Progress {
     }
 
     fn restart_estimate(&mut self) {
-        self.bar.reset_eta();
         self.since = (Instant::now(), self.bar.position());
     }
 
