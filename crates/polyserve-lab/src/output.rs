@@ -19,7 +19,7 @@ pub const LITTLE: f64 = 0.05;
 
 /// Requests a second, for a table. `under_way` is the mean number of requests under way as a share of the connections; by
 /// Little's law it is 1 in a closed loop. A rate that breaks the law is marked: `12,345 (0.94 under way)`.
-pub(crate) fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
+pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
     match under_way.filter(|share| (share - 1.0).abs() > LITTLE) {
         Some(share) => format!("{} ({share:.2} under way)", count(per_s)),
         None => count(per_s),

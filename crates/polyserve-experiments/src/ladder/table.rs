@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use polyserve_lab::compare::ranking::BUSY;
+use polyserve_lab::output::rate_text;
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
 use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
@@ -45,6 +46,8 @@ pub struct RungRow {
     pub verdict: Option<Verdict>,
     /// The number of rounds.
     pub rounds: usize,
+    /// Requests under way as a share of the connections, by Little's law 1; `None` if several are sent at once.
+    pub under_way: Option<f64>,
     /// The ratio of requests per second to the lowest rung.
     pub cumulative: Option<f64>,
     /// The lower end of the 95 % interval of `cumulative`.
@@ -138,6 +141,7 @@ fn row(results: &Results, entry: &Entry) -> RungRow {
         high: below.map(high),
         verdict: below.map(|ratio| ratio.verdict),
         rounds: results.samples(name).len(),
+        under_way: results.median(name, |sample| sample.under_way),
         cumulative: cumulative.map(ratio),
         cumulative_low: cumulative.map(low),
         cumulative_high: cumulative.map(high),
@@ -204,12 +208,11 @@ pub fn tables(rungs: &[RungRow], results: &Results) -> anyhow::Result<Vec<(Strin
 }
 
 pub(super) fn ladder(rows: &[RungRow]) -> Table {
-    let number = |figure: Option<f64>| or_nothing(figure.map(count));
     Table::of_columns(
         rows,
         &[
             ("rung", &|row| row.rung.clone()),
-            ("req/s", &|row| number(row.requests_per_s)),
+            ("req/s", &|row| or_nothing(row.requests_per_s.map(|per_s| rate_text(per_s, row.under_way)))),
             ("MiB/s", &|row| or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
             ("req/CPU s", &|row| {
                 let doubt = if row.is_full() { "" } else { "~" };

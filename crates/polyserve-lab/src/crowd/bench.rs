@@ -137,7 +137,7 @@ impl CrowdBench {
                 }
                 let (instance, place) = (&mut instances[place], CrowdProcess::ALL[place]);
                 match self.slice(instance) {
-                    Ok(slice) => slices.push(Slice::new(round, place, &slice)),
+                    Ok(slice) => slices.push(Slice::new(round, place, &slice, self.connections)),
                     // That a full server does not serve the good client is a result.
                     Err(absence) if place == CrowdProcess::With => {
                         unserved = Some(absence.why);

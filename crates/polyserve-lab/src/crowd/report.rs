@@ -229,16 +229,20 @@ pub struct Slice {
     pub requests_per_cpu_s: Option<f64>,
     /// The server's CPU time in cores.
     pub server_busy: Option<f64>,
+    /// Requests under way, on average, as a share of the connections: by Little's law it is 1. `None` in older records.
+    #[serde(default)]
+    pub under_way: Option<f64>,
 }
 
 impl Slice {
-    pub(super) fn new(round: usize, place: CrowdProcess, report: &Loaded) -> Self {
+    pub(super) fn new(round: usize, place: CrowdProcess, report: &Loaded, connections: usize) -> Self {
         Self {
             round,
             place,
             requests_per_s: report.per_second(),
             requests_per_cpu_s: report.per_server_cpu_second(),
             server_busy: report.server_busy,
+            under_way: Some(report.under_way() / connections as f64),
         }
     }
 }
@@ -254,6 +258,9 @@ pub struct CrowdEffect {
     pub without_server_busy: f64,
     /// The server's CPU time in cores, with.
     pub with_server_busy: f64,
+    /// Requests under way with the crowd, as a share of the connections; `None` in older records.
+    #[serde(default)]
+    pub with_under_way: Option<f64>,
     /// The ratio of requests a second.
     pub throughput: Option<Compared>,
     /// The ratio of requests for each second of the server's CPU time.
@@ -296,6 +303,7 @@ impl CrowdEffect {
             with_requests_per_s: middle(CrowdProcess::With, speed),
             without_server_busy: middle(CrowdProcess::Without, busy),
             with_server_busy: middle(CrowdProcess::With, busy),
+            with_under_way: self::middle(of(CrowdProcess::With).filter_map(|slice| slice.under_way)),
             throughput: compared(speed),
             cost: compared(cost),
             same_throughput: estimate(CrowdProcess::Again, speed),

@@ -9,6 +9,7 @@ use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
 use super::report::{CrowdOutcome, CrowdRow, Idle, PacedFigures, Report, RowContent};
 use crate::compare::ranking::Compared;
+use crate::output::rate_text;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +76,7 @@ fn idle_table(rows: &[&CrowdRow]) -> Table {
                 cells.extend([memory.before_bytes, memory.with_bytes].map(|size| bytes(size as f64)));
                 cells.push(or_nothing(memory.bytes_per_connection.map(bytes)));
                 cells.push(or_nothing(idle_cpu_ms_per_s.map(|cpu| format!("{cpu:.2}"))));
-                cells.push(count(beside.with_requests_per_s));
+                cells.push(rate_text(beside.with_requests_per_s, beside.with_under_way));
                 for (compared, same, doubt) in [
                     (beside.throughput, beside.same_throughput, ""),
                     (beside.cost, beside.same_cost, if beside.is_full() { "" } else { "~" }),

@@ -221,6 +221,7 @@ fn a_cost_of_idle_cores_does_not_count() {
             with_requests_per_s,
             without_server_busy,
             with_server_busy,
+            with_under_way: None,
             throughput,
             cost,
             same_throughput,
