@@ -84,6 +84,7 @@ page: CPU
 page: Latency by percentile
 page: Requests a second against the pool's size
 page: Requests a second against the pool's size: bound
+ranking: Capacity
 ranking: Servers
 ranking: Stores
 recommend: Against the choice

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the load generator is worth: its cost beside wrk's, its agreement with an independent tool, and whether it sees a
-# server that stops. Only `sweep` can fail; docs/METHODOLOGY.md quotes the figures. Linux, two cores.
-# ci/instrument.sh [wrk [ROUNDS]] [agree [ROUNDS]] [sweep [SECONDS]] [stop]
+# server that stops. Only `sweep` can fail. Linux, two cores.
+# ci/instrument.sh [wrk [ROUNDS]] [sweep [SECONDS]] [stop]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -55,39 +55,6 @@ wrk() {
         awk -v mode="$mode" '$1 == mode {print $2 / $3}' "$tmp/costs" | median
     done
     stop_server
-}
-
-# The same fixed rate, below saturation, by h2load and by ours, in turn: rates, and the median latency of two services.
-agree() {
-    local rounds=${1:-5} what path round connections rate ours_rate ours_p50 theirs_rate theirs_p50
-    command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: agree: there is no h2load" >&2; return; }
-    for what in get wait; do
-        if [ "$what" = get ]; then
-            serve pool_server --workers 8
-            # h2load spaces the requests of a connection evenly, and starts all connections at once: one is evenly spaced.
-            path=/1 connections=1 rate=3000
-            curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
-        else
-            serve pool_server --workers 64 --service page --page-every 1 --page-wait 5ms
-            path=/ connections=1 rate=100
-        fi
-        for ((round = 0; round < rounds; round++)); do
-            client h2load --h1 -c "$connections" -D 2 --rps $((rate / connections)) --log-file="$tmp/log" "$url$path"
-            theirs_rate=$(sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out")
-            theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
-            rm "$tmp/log"
-            client "$polyserve" load -c "$connections" --rate "$rate" -d 2s --cores 1 --json "$url$path"
-            ours_rate=$(field requests_per_s)
-            ours_p50=$(field p50_ns | awk '{print $1 / 1000}')
-            echo "$what $ours_rate $theirs_rate $ours_p50 $theirs_p50" | tee -a "$tmp/agree" |
-                awk '{printf "%s: %.0f a second, h2load %.0f; p50 %.0f us, h2load %.0f\n", $1, $2, $3, $4, $5}' >&2
-        done
-        stop_server
-        printf '%s: rate, as a share of h2load'"'"'s: ' "$what"
-        awk -v what="$what" '$1 == what {print $2 / $3}' "$tmp/agree" | median
-        printf '%s: p50, as a share of h2load'"'"'s: ' "$what"
-        awk -v what="$what" '$1 == what {print $4 / $5}' "$tmp/agree" | median
-    done
 }
 
 # Rates from 100 to 100 000 a second, by an independent tool and by ours: h2load on one connection, oha on 64 (h2load would send
@@ -153,7 +120,7 @@ stop() {
     stop_server
 }
 
-[ $# -gt 0 ] || set -- wrk agree stop
+[ $# -gt 0 ] || set -- wrk sweep stop
 while [ $# -gt 0 ]; do
     part=$1
     shift

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 # The parts in their order, with their minutes on two cores.
 parts=(matrix:65 stress:8 tasks:105 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:72 compare:15 crowd:25 dispatch:5
-    benches:14 trial:115 agreement:4 docs:1)
+    benches:14 trial:115 instrument:6 docs:1)
 
 dir=${1:?a directory to record in}
 dir=${dir%/}
@@ -145,8 +145,8 @@ trial() {
     polyserve trial --slowed 10 --times 20 "${sure[@]}" --name trial-sure-slowed
 }
 
-# Whether the load generator agrees with independent tools.
-agreement() { ci/instrument.sh sweep 3 | tee "$dir/agreement.txt" || failed=1; }
+# What the load generator costs, whether it agrees with independent tools, and whether it sees a server that stops.
+instrument() { ci/instrument.sh wrk 10 sweep 3 stop | tee "$dir/instrument.txt" || failed=1; }
 
 # The docs are to show what was recorded here.
 docs() {

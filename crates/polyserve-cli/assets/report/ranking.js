@@ -1,4 +1,4 @@
-// The answer, before anything else: servers and stores, the fastest first, with their intervals.
+// The answer, before anything else: capacities, servers and stores, the best first, with their intervals.
 
 // The part of a contestant's name that differs: `tokio_tcp/two_level` is a server and a store.
 function contestant(name, places) {
@@ -45,15 +45,25 @@ function storesRanked(section, records) {
   return true;
 }
 
+// The headline figure. The record with the most contestants answers for all.
+function capacitiesRanked(section, records) {
+  const measured = records.filter((one) => one.experiment === "capacity" && goalsOf(one).length > 0);
+  if (measured.length === 0) return false;
+  const [record] = d3.sort(measured, (one) => -d3.max(goalsOf(one), (goal) => goal.rows.length));
+  capacityChart(section, "Capacity", goalsOf(record));
+  return true;
+}
+
 // The section at the top, or null if no record ranks anything.
 function rankingSection(records) {
   const ranks = records.some((one) => (one.experiment === "compare" && one.derived?.rows?.length)
+    || (one.experiment === "capacity" && goalsOf(one).length > 0)
     || (one.experiment === "stores" && one.derived?.points?.some((point) => point.beside)));
   return ranks ? h("section", { id: "ranking" }, h("h2", {}, "Which server, which store")) : null;
 }
 
 function fillRanking(section, records) {
-  const [servers, stores] = [serversRanked(section, records), storesRanked(section, records)];
-  const missing = [servers ? null : "servers: polyserve compare --out DIR", stores ? null : "stores: polyserve scale --in-process --out DIR"].filter(Boolean);
+  const [capacities, servers, stores] = [capacitiesRanked, serversRanked, storesRanked].map((ranked) => ranked(section, records));
+  const missing = [capacities ? null : "capacities: polyserve capacity --out DIR", servers ? null : "servers: polyserve compare --out DIR", stores ? null : "stores: polyserve scale --in-process --out DIR"].filter(Boolean);
   for (const one of missing) section.append(h("p", { class: "note" }, `No record here ranks ${one} makes one.`));
 }
