@@ -3,6 +3,7 @@
 use polyserve_lab::experiment::distinct;
 use polyserve_report::svg::{COLOURS, Chart, Interval, IntervalChart};
 
+use super::results::Results;
 use super::table::{RungRow, published_ratio};
 
 /// The chart `steps`; none without a rung above another.
@@ -10,14 +11,16 @@ use super::table::{RungRow, published_ratio};
 /// # Errors
 ///
 /// Returns an error if the published figures are not CSV.
-pub(super) fn charts(rungs: &[RungRow]) -> anyhow::Result<Vec<(String, Chart)>> {
+pub(super) fn charts(rungs: &[RungRow], results: &Results) -> anyhow::Result<Vec<(String, Chart)>> {
     let published = published_ratio()?;
+    let is_published_load = results.is_published_load();
     let subjects = distinct(rungs.iter().map(|row| row.subject.as_str()));
     let row = |row: &RungRow| {
         let place = subjects.iter().position(|subject| *subject == row.subject)?;
         let (ratio, low, high) = (row.ratio?, row.low?, row.high?);
         let colour = COLOURS[place % COLOURS.len()];
-        let published = row.below.as_deref().and_then(|below| published(&row.rung, below));
+        let below = row.below.as_deref().filter(|_| is_published_load);
+        let published = below.and_then(|below| published(&row.rung, below));
         (low > 0.0).then(|| Interval { name: row.rung.clone(), colour, ratio, low, high, published })
     };
     let rows: Vec<Interval> = rungs.iter().filter_map(row).collect();
@@ -26,9 +29,11 @@ pub(super) fn charts(rungs: &[RungRow]) -> anyhow::Result<Vec<(String, Chart)>> 
     }
     let title = String::from("Requests per second over the rung below");
     let about = format!(
-        "Chart: requests per second of {} rungs over the rung below, with 95 % intervals and the published ratios; (again) is the control",
-        rows.len()
+        "Chart: requests per second of {} rungs over the rung below, with 95 % intervals{}; (again) is the control",
+        rows.len(),
+        if is_published_load { " and the published ratios" } else { "" }
     );
-    let axis = String::from("ratio; diamond: as published; (again) is the lowest rung over itself");
+    let diamond = if is_published_load { "diamond: as published; " } else { "" };
+    let axis = format!("ratio; {diamond}(again) is the lowest rung over itself");
     Ok(vec![(String::from("steps"), Chart::Intervals(IntervalChart { title, about, axis, rows }))])
 }

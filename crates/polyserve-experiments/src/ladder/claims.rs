@@ -24,7 +24,7 @@ use polyserve_report::figures::counted;
 
 use super::NAME;
 use super::record::Entry;
-use super::results::{Ratio, Results};
+use super::results::{PUBLISHED_CONNECTIONS, Ratio, Results};
 use super::rung::BuildSettings;
 use super::table::{FASTHTTP, shown};
 use crate::error_budget::sharing;
@@ -35,9 +35,6 @@ const WARP: &str = "warp";
 const TOP: &str = "top";
 /// The smallest published gain: that of jemalloc.
 const SMALLEST_GAIN: f64 = 1.018;
-
-/// The connections of the published load.
-const CONNECTIONS: u64 = 1000;
 
 /// A claim about a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,8 +152,8 @@ fn judged(
             format!("{} requests were sent at once, and the published load sends one at a time", results.pipeline);
         return Some((None, format!("{figure} ({why})")));
     }
-    if let Some(connections) = results.connections.filter(|connections| *connections != CONNECTIONS) {
-        let why = format!("over {connections} connections, and the published load has {CONNECTIONS}");
+    if let Some(connections) = results.connections.filter(|connections| *connections != PUBLISHED_CONNECTIONS) {
+        let why = format!("over {connections} connections, and the published load has {PUBLISHED_CONNECTIONS}");
         return Some((None, format!("{figure} ({why})")));
     }
     let Some(why) = hidden(results, pair) else { return Some((holds, figure)) };

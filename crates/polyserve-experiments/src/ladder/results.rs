@@ -15,6 +15,9 @@ use serde_json::Value;
 use super::entry;
 use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, NotRun, Role, Sample};
 
+/// The connections of the published load.
+pub const PUBLISHED_CONNECTIONS: u64 = 1000;
+
 /// Returns the numbers of requests at once of a record, the smallest first. Old records have one number.
 pub fn pipelines(plan: &Value) -> Vec<usize> {
     let listed = plan["pipelines"].as_array().into_iter().flatten();
@@ -158,6 +161,12 @@ impl Results {
     /// The ratio of requests for each second of the server's CPU time; `None` if one of the two has no figures.
     pub fn cost(&self, own: &str, other: &str) -> Option<Ratio> {
         self.ratio(own, other, Quantity::Cost, ERROR)
+    }
+
+    /// Whether the load was the published one: one request at a time on each of [`PUBLISHED_CONNECTIONS`]. An older record that
+    /// does not name its connections counts as published.
+    pub fn is_published_load(&self) -> bool {
+        self.pipeline == 1 && self.connections.is_none_or(|connections| connections == PUBLISHED_CONNECTIONS)
     }
 
     /// The median of a figure of `name`.

@@ -327,7 +327,7 @@ fn published(results: &Results) -> anyhow::Result<Table> {
         let own = with_it.unwrap_or(name);
         let ratios = |other: Option<&str>| {
             let there = other.and_then(|other| ratio(name, other)).map(|ratio| format!("{ratio:.3}"));
-            let other = if other == with_it { without_it.as_deref().or(other) } else { other };
+            let other = if other == with_it { without_it.as_deref() } else { other };
             let here = other.and_then(|other| results.throughput(own, other));
             [or_nothing(there), or_nothing(here.map(|ratio| shown(&ratio.estimate)))]
         };

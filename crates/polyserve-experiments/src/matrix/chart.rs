@@ -16,8 +16,7 @@ use super::{Cell, Method};
 /// Returns an error if a published file cannot be read.
 pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
     let classic = classic_of(cells);
-    let here = CellTable::measured(cells, [&classic, TWIN], 0);
-    let tables = [(CellTable::published()?, "published: "), (here, "")];
+    let tables = [CellTable::published()?, CellTable::measured(cells, [&classic, TWIN], 0)];
     let both = [Method::Get, Method::Put].into_iter();
     Ok(both
         .flat_map(|method| {
@@ -31,19 +30,18 @@ pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
         .collect())
 }
 
-/// A grid of each language in each table, of medians over rounds; none without measured cells.
-fn heat(tables: &[(CellTable, &str); 2], classic: &str, method: Method, measure: Measure) -> Option<(String, Chart)> {
-    let mut grids = Vec::new();
-    for (lang, here) in [(Lang::Rust, classic), (Lang::Go, TWIN)] {
-        for (table, published) in tables {
-            let name = match published.is_empty() {
-                true => here.to_owned(),
-                false => format!("{published}{}", if lang == Lang::Rust { "Rust" } else { "Go" }),
-            };
-            grids.extend(grid(table, lang, method, measure).map(|grid| Grid { name, ..grid }));
-        }
+/// Two grids for each language that was measured, published and here: medians over rounds. `tables` are the published one and
+/// the measured one.
+fn heat(tables: &[CellTable; 2], classic: &str, method: Method, measure: Measure) -> Option<(String, Chart)> {
+    let [published, measured] = tables;
+    let (mut grids, mut names) = (Vec::new(), Vec::new());
+    for (lang, in_words, contestant) in [(Lang::Rust, "Rust", classic), (Lang::Go, "Go", TWIN)] {
+        let [there, here] = [published, measured].map(|table| grid(table, lang, method, measure));
+        let (Some(there), Some(here)) = (there, here) else { continue };
+        grids.push(Grid { name: format!("published: {in_words}"), ..there });
+        grids.push(Grid { name: contestant.to_owned(), ..here });
+        names.push(contestant);
     }
-    let is_measured = grids.len() > 2; // the published grids are two
     let (name, what) = match measure {
         Measure::CpuPerRequest => ("cpu", "CPU time of a request (us)"),
         _ => ("time", "Time of a request (ms)"),
@@ -51,11 +49,13 @@ fn heat(tables: &[(CellTable, &str); 2], classic: &str, method: Method, measure:
     let (shown, method) = (method.name().to_uppercase(), method.name());
     let title = format!("{shown}: {what}");
     let about = format!(
-        "Heat maps: {} of a {shown} by pool size and connections, published and here, of {classic} and {TWIN}",
-        what.replace(" of a request", "")
+        "Heat maps: {} of a {shown} by pool size and connections, published and here, of {}",
+        what.replace(" of a request", ""),
+        names.join(" and ")
     );
     let axis = String::from("columns: workers of the pool; rows: connections; each grid has its own shades");
-    is_measured.then(|| (format!("heat {name} {method}"), Chart::HeatMap(HeatMap { title, about, axis, grids })))
+    (!grids.is_empty())
+        .then(|| (format!("heat {name} {method}"), Chart::HeatMap(HeatMap { title, about, axis, grids })))
 }
 
 /// The grid of a language, without a name.

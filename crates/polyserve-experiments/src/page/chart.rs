@@ -3,7 +3,7 @@
 use polyserve_lab::experiment::distinct;
 use polyserve_report::svg::{Chart, DASHES, GREY, LineChart, Marker, Series, Style};
 
-use super::published::{self, SETUPS};
+use super::published::{self, CONNECTIONS, REQUESTS_PER_WAIT, SETUPS, WAIT};
 use super::record::{Part, Row, bound};
 
 /// The chart `workers`; none without a sweep.
@@ -39,13 +39,17 @@ pub(super) fn charts(rows: &[Row]) -> anyhow::Result<Vec<(String, Chart)>> {
     let style = Style { colour: GREY, dashes: Some(DASHES[0]), mark: Marker::Circle, is_hollow: true };
     let points = points(&mut rows.iter().copied(), &pool);
     lines.insert(0, Series { name: String::from("bound of a pool"), style, points }); // below the other lines
-    for ((name, workers, per_s), mark) in published_pools()?.into_iter().zip(Marker::ALL) {
+    let as_published = (bounds.every, bounds.wait_s) == (REQUESTS_PER_WAIT, WAIT.as_secs_f64())
+        && bounds.connections_bound_per_s == bound(CONNECTIONS, REQUESTS_PER_WAIT, WAIT.as_secs_f64());
+    let published = if as_published { published_pools()? } else { Vec::new() };
+    for ((name, workers, per_s), mark) in published.into_iter().zip(Marker::ALL) {
         let style = Style { colour: GREY, dashes: None, mark, is_hollow: true };
         lines.push(Series { name: format!("published: {name}"), style, points: vec![(workers as u64, per_s)] });
     }
     let title = format!("Requests per second, every {}th request waits {} s", bounds.every, bounds.wait_s);
     let about = format!(
-        "Chart: requests per second of {count} servers by the number of workers, with the bound of a pool and the published pools"
+        "Chart: requests per second of {count} servers by the number of workers, with the bound of a pool{}",
+        if as_published { " and the published pools" } else { "" }
     );
     let axis = String::from("workers");
     Ok(vec![(String::from("workers"), Chart::Lines(LineChart { title, about, axis, lines }))])
