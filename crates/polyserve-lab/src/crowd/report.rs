@@ -13,6 +13,7 @@ use super::connection_opener::CrowdCounts;
 use crate::compare::ranking::{BUSY, Compared};
 use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records};
+use crate::machine::cores::Cores;
 use crate::statistics::{Estimate, middle, tie_band};
 
 /// The name of the experiment.
@@ -69,6 +70,8 @@ pub struct Report {
     pub rate: f64,
     /// The good client's connections.
     pub connections: usize,
+    /// The number of the server's cores.
+    pub server_cores: usize,
     /// A row for each server and kind of crowd.
     pub rows: Vec<CrowdRow>,
     /// Whether it was ended early.
@@ -154,6 +157,7 @@ impl Report {
         Self {
             rate: plan["rate"].as_f64().unwrap_or_default(),
             connections: plan["connections"].as_u64().unwrap_or_default() as usize,
+            server_cores: records.header.environment.server_cores.parse::<Cores>().map_or(1, |cores| cores.count()),
             rows,
             interrupted: records.is_interrupted(),
         }
@@ -275,9 +279,8 @@ type SliceFigure = fn(&Slice) -> Option<f64>;
 
 impl CrowdEffect {
     /// Whether the server's cores were full, with the crowd and without: only such costs can be compared.
-    pub(super) fn is_full(&self) -> bool {
-        let is_full = |cores: f64| cores / cores.round().max(1.0) >= BUSY;
-        is_full(self.without_server_busy) && is_full(self.with_server_busy)
+    pub(super) fn is_full(&self, server_cores: usize) -> bool {
+        self.without_server_busy.min(self.with_server_busy) >= BUSY * server_cores as f64
     }
 
     pub(super) fn of(slices: &[Slice], seed: u64) -> Self {

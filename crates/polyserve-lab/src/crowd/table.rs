@@ -18,7 +18,7 @@ impl fmt::Display for Report {
             let Some(first) = rows.first() else { continue };
             writeln!(f, "{}: {} connections", kind.name(), first.crowd_of)?;
             match kind {
-                CrowdKind::Idle => idle(f, &rows)?,
+                CrowdKind::Idle => idle(f, &rows, self.server_cores)?,
                 CrowdKind::SlowHeads | CrowdKind::SlowBodies | CrowdKind::SlowReaders => self.slow(f, &rows)?,
             }
             for row in rows {
@@ -36,16 +36,16 @@ impl fmt::Display for Report {
 }
 
 /// A table for each kind of crowd.
-pub(super) fn tables(rows: &[CrowdRow]) -> Vec<(String, Table)> {
+pub(super) fn tables(Report { rows, server_cores, .. }: &Report) -> Vec<(String, Table)> {
     let of = |kind: CrowdKind| {
         let rows: Vec<&CrowdRow> = rows.iter().filter(|row| row.kind == kind).collect();
         let name = format!("{}: {} connections", kind.name(), rows.first()?.crowd_of);
-        Some((name, if kind == CrowdKind::Idle { idle_table(&rows) } else { slow_table(&rows) }))
+        Some((name, if kind == CrowdKind::Idle { idle_table(&rows, *server_cores) } else { slow_table(&rows) }))
     };
     CrowdKind::ALL.into_iter().filter_map(of).collect()
 }
 
-fn idle_table(rows: &[&CrowdRow]) -> Table {
+fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
     let mut table = Table::of_numbers(&[
         "server",
         "held",
@@ -79,7 +79,7 @@ fn idle_table(rows: &[&CrowdRow]) -> Table {
                 cells.push(rate_text(beside.with_requests_per_s, beside.with_under_way));
                 for (compared, same, doubt) in [
                     (beside.throughput, beside.same_throughput, ""),
-                    (beside.cost, beside.same_cost, if beside.is_full() { "" } else { "~" }),
+                    (beside.cost, beside.same_cost, if beside.is_full(server_cores) { "" } else { "~" }),
                 ] {
                     cells.extend(ratio(compared, doubt));
                     cells.push(or_nothing(same.map(|same| same.interval.to_string())));
@@ -93,8 +93,8 @@ fn idle_table(rows: &[&CrowdRow]) -> Table {
     table
 }
 
-fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
-    write!(f, "{}", idle_table(rows))?;
+fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow], server_cores: usize) -> fmt::Result {
+    write!(f, "{}", idle_table(rows, server_cores))?;
     writeln!(f, "of a connection: growth of the process for each connection held, without the kernel's sockets")?;
     writeln!(f, "idle CPU: the server's CPU time with the crowd and without a request, the median of its seconds")?;
     writeln!(f, "ratio: requests a second, and for each second of the server's CPU time, with to without the crowd;")?;
