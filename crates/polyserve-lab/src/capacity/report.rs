@@ -187,15 +187,23 @@ impl Goal {
         table
     }
 
-    /// The chart `p99 1.0 ms`: each capacity as a share of the null server's throughput; none if that is unknown.
+    /// The chart `p99 1.0 ms`: each capacity as a share of the null server's throughput; none if that is unknown. A contestant
+    /// with too few rounds for an interval is left out.
     pub(super) fn chart(&self) -> Option<(String, Chart)> {
         let limit = self.limit_per_s.filter(|limit| *limit > 0.0)?;
-        let row = |(place, row): (usize, &CapacityRow)| {
+        let row = |row: &CapacityRow| {
             let [ratio, low, high] = [row.per_s, row.interval.low, row.interval.high].map(|per_s| per_s / limit);
-            let colour = if row.client_full { GREY } else { COLOURS[if place == 0 { 4 } else { 2 }] };
-            (low > 0.0).then(|| ChartInterval { name: row.name.clone(), colour, ratio, low, high, published: None })
+            let colour = if row.client_full { GREY } else { COLOURS[2] };
+            let end = match row.end {
+                Some(SearchEnd::Below) => " (less)",
+                Some(SearchEnd::Above) => " (or more)",
+                _ => "",
+            };
+            let name = format!("{}{end}", row.name);
+            let is_shown = row.rounds >= LEAST_ROUNDS && low > 0.0;
+            is_shown.then_some(ChartInterval { name, colour, ratio, low, high, published: None })
         };
-        let rows: Vec<ChartInterval> = self.rows.iter().enumerate().filter_map(row).collect();
+        let rows: Vec<ChartInterval> = self.rows.iter().filter_map(row).collect();
         let title = format!("Max rate of Poisson arrivals, {self}");
         let about = format!(
             "Chart: the max rate of Poisson arrivals with a {self} of {} contestants, as a share of the null server's throughput",
