@@ -283,7 +283,11 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.table())?;
-        for trial in self.trials.iter().filter(|trial| trial.kind == TrialKind::Slowed && !trial.is_quick()) {
+        for trial in self
+            .trials
+            .iter()
+            .filter(|trial| trial.kind == TrialKind::Slowed && trial.median_rounds.is_some() && !trial.is_quick())
+        {
             let most = or_nothing(trial.most_rounds.map(|most| format!("{:.0}", most * MAX_SHARE)));
             writeln!(f, "a comparison that stops when it is sure should find this difference in {most} rounds")?;
         }

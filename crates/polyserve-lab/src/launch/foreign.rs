@@ -73,7 +73,7 @@ impl Foreign {
     }
 
     /// The maximum number of connections that the server serves concurrently; `None` if unlimited. `workers` overrides
-    /// the default.
+    /// the default, which is smaller if the server may not use all cores.
     pub fn max_concurrent(self, workers: Option<usize>) -> Option<usize> {
         match self {
             Self::Go(server) => server.max_concurrent(workers),
@@ -121,7 +121,7 @@ impl ForeignProgram {
     pub fn launch(&self, workers: Option<usize>) -> Result<Launch, String> {
         let program = self.program.as_ref().map_err(String::clone)?;
         match self.server {
-            Foreign::Peer(_) => Ok(peers::launch(program, workers.or(self.server.max_concurrent(None)))),
+            Foreign::Peer(_) => Ok(peers::launch(program, workers)),
             Foreign::Go(server) => Ok(server.launch(program, workers)),
             Foreign::Nginx if workers.is_some_and(|workers| workers > 1) => {
                 Err(String::from("nginx is one process here, which has one worker"))

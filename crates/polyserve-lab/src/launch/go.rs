@@ -64,7 +64,8 @@ pub static GC_OFF: GoServer =
 /// The published twin with the garbage collector that Go had before version 1.26.
 pub static OLD_GC: GoServer = GoServer::new("go/twin-rwmutex-old-gc", "twin+nogreenteagc", &["-store=rwmutex"]);
 
-/// The variants of the published twin. They take part in the matrix only, and only if they are named.
+/// The variants of the published twin. They take part in the matrix only, the last two only if they
+/// are named.
 pub static VARIANTS: [&GoServer; 3] = [&PRINTING, &GC_OFF, &OLD_GC];
 
 impl GoServer {
@@ -206,8 +207,12 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        let built = Module::new(Some(&dir)).build(&["twin", "nethttp", TASKS], &Shutdown::new());
-        let [(_, twin), (_, nethttp), (_, tasks)] = built.as_slice() else { panic!("{built:?}") };
+        let built = Module::new(Some(&dir)).build(&["twin", "nethttp", TASKS, "twin+fieldtrack"], &Shutdown::new());
+        let [(_, twin), (_, nethttp), (_, tasks), (_, experiment)] = built.as_slice() else { panic!("{built:?}") };
+        let settings = |file: &PathBuf| Command::new(GO).args(["version", "-m"]).arg(file).output().unwrap().stdout;
+        let has_experiment =
+            |file: &PathBuf| String::from_utf8_lossy(&settings(file)).contains("GOEXPERIMENT=fieldtrack");
+        assert!(has_experiment(experiment.as_ref().unwrap()) && !has_experiment(twin.as_ref().unwrap()));
         assert!(Command::new(twin.as_ref().unwrap()).status().unwrap().success());
         let why = nethttp.clone().unwrap_err();
         assert!(why.contains("nethttp"), "{why}");
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn servers_by_their_names() {
-        for server in SERVERS.iter().chain([&PRINTING]) {
+        for server in SERVERS.iter().chain(VARIANTS) {
             assert!(server.name.starts_with(PREFIX), "{server:?}");
             assert_eq!(GoServer::named(server.name), Some(server));
         }
@@ -226,5 +231,14 @@ mod tests {
         let launch = GoServer::named("go/twin-syncmap").unwrap().launch(Path::new("/twin"), Some(8));
         let args = ["-json", "-until-stdin-ends", "-listen=127.0.0.1:0", "-store=syncmap", "-workers=8"];
         assert_eq!((launch.args, launch.address), (args.map(OsString::from).to_vec(), AddressFrom::Json));
+    }
+
+    #[test]
+    fn the_variants_of_the_twin_are_twins() {
+        let env = |server: &GoServer| server.launch(Path::new("/twin"), None).env;
+        assert_eq!(env(&GC_OFF), [(OsString::from("GOGC"), OsString::from("off"))]);
+        assert!(env(&OLD_GC).is_empty() && env(&PRINTING).is_empty());
+        assert!(VARIANTS.iter().all(|server| server.is_twin() && server.max_concurrent(Some(3)) == Some(3)));
+        assert!(!GoServer::named("go/nethttp").unwrap().is_twin());
     }
 }

@@ -164,12 +164,12 @@ impl Recommendation {
                 self.server_cores, self.client_cores
             )?;
         }
-        let settings = |one: &Ranked| {
-            let by_default = if one.candidate.workers.is_none() { ", the default number of workers" } else { "" };
-            (one.candidate.server.clone(), format!("{}{by_default}", one.settings.join(" ")))
-        };
-        for (server, settings) in distinct(self.ranked.iter().map(settings)) {
+        let settings = self.ranked.iter().map(|one| (one.candidate.server.as_str(), one.settings.join(" ")));
+        for (server, settings) in distinct(settings).iter().filter(|(_, settings)| !settings.is_empty()) {
             writeln!(f, "measured with: {server} {settings}")?;
+        }
+        if self.ranked.iter().any(|one| one.candidate.workers.is_none()) {
+            writeln!(f, "a server without --workers above has its default number of workers, if it has workers")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
         let rounds = counted(self.rounds as u64, "round");
