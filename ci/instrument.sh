@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the load generator is worth: its cost beside wrk's, its agreement with an independent tool, and whether it sees a
+# What the load generator is worth: its cost beside wrk's, its agreement with independent tools, and whether it sees a
 # server that stops. Only `sweep` can fail. Linux, two cores.
-# ci/instrument.sh [wrk [ROUNDS]] [sweep [SECONDS]] [stop]
+# ci/instrument.sh [wrk [ROUNDS]] [stop] [sweep [SECONDS]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -120,7 +120,7 @@ stop() {
     stop_server
 }
 
-[ $# -gt 0 ] || set -- wrk sweep stop
+[ $# -gt 0 ] || set -- wrk stop sweep
 while [ $# -gt 0 ]; do
     part=$1
     shift

@@ -146,7 +146,7 @@ trial() {
 }
 
 # What the load generator costs, whether it agrees with independent tools, and whether it sees a server that stops.
-instrument() { ci/instrument.sh wrk 10 sweep 3 stop | tee "$dir/instrument.txt" || failed=1; }
+instrument() { ci/instrument.sh wrk 10 stop sweep 3 | tee "$dir/instrument.txt" || failed=1; }
 
 # The docs are to show what was recorded here.
 docs() {

@@ -19,7 +19,7 @@
 //!
 //! *Wins when* nothing: it is here to be compared with. *Loses when* there are more kept connections than threads: with 64 of
 //! them and 8 threads, 0.22 of the requests of `tokio_tcp` for each ms of processor time (`full`); and with a connection for
-//! each request 0.83 (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below saturation". It also loses if answers are deferred,
+//! each request 0.83 (`ab`). Measured by `ci/cost.sh` KIND. It also loses if answers are deferred,
 //! because each of them holds a thread.
 
 use std::io;

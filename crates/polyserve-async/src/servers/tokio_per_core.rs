@@ -24,7 +24,7 @@
 //! is half idle, a request takes 1.3 of the processor time of `null_epoll`, and with `tokio_tcp` 1.8 (`rate`).
 //!
 //! *Loses when* connections have one request each: 0.74 of the requests of `pool_server` for each ms of processor time
-//! (`close`). Record: `docs/METHODOLOGY.md`, "Cost below saturation". It also loses if connections are few, because the
+//! (`close`). Measured by `ci/cost.sh` KIND. It also loses if connections are few, because the
 //! kernel may give most of them to one core; and if a service blocks inside `call`, because every connection of that core
 //! waits. No record measures these two.
 

@@ -25,8 +25,8 @@
 //! Record: `docs/STRATEGIES.md`.
 //!
 //! *Loses when* connections have one request each: for each ms of processor time it answers 0.70 of the requests of
-//! `pool_server` if it is saturated (`close`), and 0.79 if it is half idle (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below
-//! saturation". It also loses if a service blocks inside `call`: a worker's newest task waits in a slot from which other
+//! `pool_server` if it is saturated (`close`), and 0.79 if it is half idle (`ab`). Measured by `ci/cost.sh` KIND.
+//! It also loses if a service blocks inside `call`: a worker's newest task waits in a slot from which other
 //! workers cannot take it. No record measures that.
 
 use std::io;

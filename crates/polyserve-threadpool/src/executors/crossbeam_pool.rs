@@ -14,8 +14,7 @@
 //! *Wins when* jobs are short: on one core, a job of one word takes 0.51 of the time of `rayon::spawn`. It takes 0.76 on
 //! `MpscPool`, and more on each other executor. *Loses when* nothing that was measured. With long jobs all executors are
 //! equal: 40 tasks of 200 ms on two cores take 3.9 s, and 4.0 to 4.1 s on the others. Many workers that take very short
-//! jobs from one queue were not measured. Record: `docs/STRATEGIES.md`, "Executors for CPU work"; the exact shares of
-//! rayon's time are in `docs/METHODOLOGY.md`.
+//! jobs from one queue were not measured. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 //!
 //! Source: the array and list flavours of `crossbeam-channel`, after Vyukov's bounded MPMC queue.
 

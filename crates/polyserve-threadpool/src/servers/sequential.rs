@@ -27,8 +27,8 @@
 //!
 //! *Wins when* connections are short, because no thread is woken: with a connection for each request it answers 1.4
 //! times the requests of `tokio_tcp` for each ms of processor time (`close`). *Loses when* connections are kept by
-//! several clients: 0.2 of `tokio_tcp` (`full`), because each of them is closed for the next one. Record:
-//! `docs/METHODOLOGY.md`, "Cost below saturation".
+//! several clients: 0.2 of `tokio_tcp` (`full`), because each of them is closed for the next one. Measured
+//! by `ci/cost.sh` KIND.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -31,7 +31,7 @@
 //! *Wins when* there are more kept connections than a pool has workers: with 64 of them and 8 workers, 2.3 times the
 //! requests of `pool_classic` for each ms of processor time (`full`). *Loses when* connections are short, because each
 //! costs a thread: 0.6 of the requests of `tokio_tcp` (`ab`); and against an event loop on kept connections: 0.4
-//! (`full`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
+//! (`full`). Measured by `ci/cost.sh` KIND.
 
 use std::io;
 use std::net::TcpStream;

@@ -52,7 +52,7 @@
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: for each ms of
 //! processor time it answers 0.74 of the requests of `tokio_tcp` for GET (`full`), 0.82 for PUT (`put`), and 0.37 pipelined
-//! (`pipeline`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
+//! (`pipeline`). Measured by `ci/cost.sh` KIND.
 //!
 //! Source: hyper 1.
 //!

@@ -68,8 +68,8 @@
 //!
 //! *Wins when* the server is saturated with connections of one request each: 1.3 times the requests of `tokio_tcp` for
 //! each ms of processor time (`close`). *Loses when* connections are kept, because each request then costs a switch of
-//! threads: 0.6 of `tokio_tcp` (`full`); and if it is half idle: 0.8 (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below
-//! saturation". If a service blocks, other connections wait for up to 10 ms.
+//! threads: 0.6 of `tokio_tcp` (`full`); and if it is half idle: 0.8 (`ab`). Measured by `ci/cost.sh` KIND.
+//! If a service blocks, other connections wait for up to 10 ms.
 
 mod connection;
 mod connection_slot;

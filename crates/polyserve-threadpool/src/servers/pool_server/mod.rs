@@ -39,8 +39,8 @@
 //!
 //! *Wins when* connections are short: 1.3 times the requests of `tokio_tcp` for each ms of processor time if the server is half
 //! idle (`ab`), and 1.4 times if it is saturated (`close`); and if it is half idle with kept connections: 1.1 of the processor
-//! time of `null_epoll` (`rate`). *Loses when* requests are pipelined: 0.8 of `tokio_tcp` (`pipeline`). Record:
-//! `docs/METHODOLOGY.md`, "Cost below saturation". It also loses if the service defers its answers, because each of them
+//! time of `null_epoll` (`rate`). *Loses when* requests are pipelined: 0.8 of `tokio_tcp` (`pipeline`). Measured
+//! by `ci/cost.sh` KIND. It also loses if the service defers its answers, because each of them
 //! holds a worker: if one request in ten waits for 2 s, 8 workers answer 40 requests a second, and `tokio_tcp` 499
 //! (`docs/STRATEGIES.md`).
 
