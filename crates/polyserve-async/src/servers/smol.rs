@@ -24,7 +24,7 @@
 //! Source: smol's documented way to several threads, without its macros. The published comparisons used async-std, which
 //! is not maintained and names smol as its successor.
 //!
-//! *Wins when* memory counts: an idle connection takes 700 bytes, and 1 035 with `tokio_tcp` (`docs/STRATEGIES.md`).
+//! *Wins when* memory counts: an idle connection takes 761 bytes, and 1.0 KiB with `tokio_tcp` (`docs/STRATEGIES.md`).
 //! *Loses when* connections are kept, because each wait is a system call: for each ms of processor time it answers 0.59 of
 //! the requests of `tokio_tcp` for GET (`full`) and PUT (`put`), and 0.68 pipelined (`pipeline`). With a connection for
 //! each request it ties with `tokio_tcp`: 1.08 (`close`). Measured by `ci/cost.sh` KIND.

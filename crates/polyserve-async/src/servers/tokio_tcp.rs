@@ -20,8 +20,8 @@
 //! Source: tokio's guide to a server, without a buffer for each connection.
 //!
 //! *Wins when* answers wait for something else and connections are many. If every 10th answer waits 2 s, 1 thread answers all
-//! 499 requests a second that 100 clients send; a `pool_server` of 8 threads answers 40. An idle connection takes 1 035
-//! bytes. On one core it ties with `tokio_per_core` (1.29 and 1.31 of bare hyper's requests per second of processor time).
+//! 499 requests a second that 100 clients send; a `pool_server` of 8 threads answers 40. An idle connection takes 1.0
+//! KiB. On one core it ties with `tokio_per_core` (1.29 and 1.31 of bare hyper's requests per second of processor time).
 //! Record: `docs/STRATEGIES.md`.
 //!
 //! *Loses when* connections have one request each: for each ms of processor time it answers 0.70 of the requests of
