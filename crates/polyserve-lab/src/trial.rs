@@ -1,7 +1,7 @@
 //! Trials: whether comparisons can be believed. The same server compared with itself must seldom be called different, and a
 //! server that is slowed on purpose must be called slower.
 //!
-//! Comparisons that stop when they are sure must also be quick: see [`MAX_SHARE`].
+//! Comparisons that stop when they are sure must also be quick: half of the planned rounds must be enough for most of them.
 //!
 //! Invariant: a trial that is incomplete, or has a comparison without a verdict, has not passed. Cost: that of the comparisons,
 //! one for each cell.
