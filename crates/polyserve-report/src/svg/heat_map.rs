@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, escaped, head};
+use super::scale::{LETTER, axis_name, escaped, head};
 
 /// Grids of shaded cells. All figures are above 0.
 #[derive(Clone, Debug)]
@@ -57,14 +57,13 @@ pub(super) fn drawn(chart: &HeatMap) -> String {
     let lines = grids.len().div_ceil(2) as f64;
     let size = (2.0 * width_each + SIDE, ABOVE + lines * height_each + BELOW);
 
-    let mut svg = head(size, about, title);
+    let mut svg = head(size, about, title, SIDE);
     for (place, grid) in grids.iter().enumerate() {
         let x = SIDE + (place % 2) as f64 * width_each;
         let y = ABOVE + (place / 2) as f64 * height_each;
         svg.push_str(&drawn_grid(grid, (x, y), left));
     }
-    let (middle, below) = (size.0 / 2.0, size.1 - 12.0);
-    let _ = writeln!(svg, r#"<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{}</text>"#, escaped(axis));
+    svg.push_str(&axis_name((size.0 / 2.0, size.1 - 12.0), axis));
     svg.push_str("</svg>\n");
     svg
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, escaped, head, round, short, ticks};
+use super::scale::{LETTER, axis_name, escaped, head, round, rules, short, ticks};
 
 /// Ratios with their intervals. All figures are above 0.
 #[derive(Clone, Debug)]
@@ -64,17 +64,12 @@ pub(super) fn drawn(chart: &IntervalChart) -> String {
     let high = rows.iter().map(|row| row.high).chain(published()).fold(1.0, f64::max) * 1.05;
     let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT;
 
-    let mut svg = head((width, height), about, title);
+    let mut svg = head((width, height), about, title, GAP);
+    svg.push_str(&axis_name(((left + right) / 2.0, height - 12.0), axis));
+    let colour = |figure: f64| if (figure - 1.0).abs() < 1e-9 { "#555" } else { "#ddd" };
+    let ticks = axis_ticks(low, high).into_iter().map(|(figure, text)| (x(figure), text, colour(figure)));
+    svg.push_str(&rules(ticks, ABOVE, bottom));
     // A write to a string does not fail.
-    let (middle, below) = ((left + right) / 2.0, height - 12.0);
-    let _ = writeln!(svg, r#"<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{}</text>"#, escaped(axis));
-    svg.push_str("<g fill=\"#555\" text-anchor=\"middle\">\n");
-    for (figure, text) in axis_ticks(low, high) {
-        let (at, below, colour) = (x(figure), bottom + 18.0, if (figure - 1.0).abs() < 1e-9 { "#555" } else { "#ddd" });
-        let _ = writeln!(svg, r#"<path d="M{at:.1} {ABOVE:.1}V{bottom:.1}" stroke="{colour}"/>"#);
-        let _ = writeln!(svg, r#"<text x="{at:.1}" y="{below:.1}">{text}</text>"#);
-    }
-    svg.push_str("</g>\n");
     for ((row, text), place) in rows.iter().zip(&texts).zip(0..) {
         let y = ABOVE + (f64::from(place) + 0.5) * ROW;
         let (from, to, at, below) = (x(row.low), x(row.high), x(row.ratio), y + 4.0);

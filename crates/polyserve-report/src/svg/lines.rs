@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, count, escaped, round, short};
+use super::scale::{LETTER, axis_name, count, escaped, head, round, short};
 use super::style::{Marker, Style};
 
 /// Lines over an axis. All figures are above 0, and every line has a point.
@@ -53,7 +53,8 @@ const GAP: f64 = 15.0;
 /// The chart as a file.
 pub(super) fn drawn(chart: &LineChart) -> String {
     let frame = Frame::around(&chart.lines);
-    let mut svg = head(chart, &frame);
+    let mut svg = head((frame.width, frame.height), &chart.about, &chart.title, LEFT);
+    svg.push_str(&axis_name(((LEFT + frame.right) / 2.0, frame.height - 12.0), &chart.axis));
     svg.push_str(&across(&frame));
     svg.push_str(&upwards(&frame));
     for (line, label) in chart.lines.iter().zip(labels(&chart.lines, &frame)) {
@@ -155,22 +156,6 @@ fn marked(mark: Marker, x: f64, y: f64) -> String {
         Marker::Triangle => format!(r#"<path d="M{x:.1} {:.1}l3.8 6.6h-7.6z"/>"#, y - 4.2),
         Marker::Diamond => format!(r#"<path d="M{x:.1} {:.1}l4.2 4.2l-4.2 4.2l-4.2 -4.2z"/>"#, y - 4.2),
     }
-}
-
-/// The ground, which is white on any page, and the titles.
-fn head(chart: &LineChart, frame: &Frame) -> String {
-    let Frame { width, height, right, .. } = frame;
-    let (title, about, axis) = (escaped(&chart.title), escaped(&chart.about), escaped(&chart.axis));
-    let (middle, below) = ((LEFT + right) / 2.0, height - 12.0);
-    let font = r##"font-family="system-ui, sans-serif" font-size="12" fill="#222""##;
-    format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" {font}>
-<title>{about}</title>
-<rect width="{width:.0}" height="{height:.0}" fill="#fff"/>
-<text x="{LEFT:.1}" y="24.0" font-size="15" font-weight="600">{title}</text>
-<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{axis}</text>
-"##
-    )
 }
 
 /// A rule for each round figure.

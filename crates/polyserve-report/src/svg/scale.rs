@@ -18,16 +18,32 @@ pub(super) fn round(low: f64, high: f64) -> Vec<f64> {
     all[from..=to].to_vec()
 }
 
-/// The start of a file: the white ground, and the title at the left.
-pub(super) fn head((width, height): (f64, f64), about: &str, title: &str) -> String {
+/// The start of a file: the white ground, and the title at `left`.
+pub(super) fn head((width, height): (f64, f64), about: &str, title: &str, left: f64) -> String {
     let (about, title) = (escaped(about), escaped(title));
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#222">
 <title>{about}</title>
 <rect width="{width:.0}" height="{height:.0}" fill="#fff"/>
-<text x="12.0" y="24.0" font-size="15" font-weight="600">{title}</text>
+<text x="{left:.1}" y="24.0" font-size="15" font-weight="600">{title}</text>
 "##
     )
+}
+
+/// The name of an axis, centred at a place.
+pub(super) fn axis_name((middle, y): (f64, f64), name: &str) -> String {
+    format!("<text x=\"{middle:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>\n", escaped(name))
+}
+
+/// Upright rules from `above` to `bottom`, with their names below: where each stands, its name and its colour.
+pub(super) fn rules(rules: impl IntoIterator<Item = (f64, String, &'static str)>, above: f64, bottom: f64) -> String {
+    let below = bottom + 18.0;
+    let drawn = rules.into_iter().map(|(at, name, colour)| {
+        format!(
+            "<path d=\"M{at:.1} {above:.1}V{bottom:.1}\" stroke=\"{colour}\"/>\n<text x=\"{at:.1}\" y=\"{below:.1}\">{name}</text>\n"
+        )
+    });
+    format!("<g fill=\"#555\" text-anchor=\"middle\">\n{}</g>\n", drawn.collect::<String>())
 }
 
 /// The multiples of a round step from `low` to `high`, with their texts: at most seven.

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{escaped, head, ticks};
+use super::scale::{axis_name, escaped, head, rules, ticks};
 use super::style::COLOURS;
 
 /// Schedules, a panel below the other.
@@ -32,6 +32,8 @@ pub struct Panel {
 /// The width of the plot, and its left margin.
 const PLOT: f64 = 760.0;
 const LEFT: f64 = 30.0;
+/// Where the title begins.
+const TITLE: f64 = 12.0;
 /// The height of a task.
 const TASK: f64 = 9.0;
 /// Above a panel, for its name.
@@ -48,14 +50,8 @@ pub(super) fn drawn(chart: &ScheduleChart) -> String {
     let x = |time: f64| LEFT + time.max(0.0) / last * PLOT;
     let bottom = ABOVE + panels.iter().map(|panel| NAME + panel.tasks.len() as f64 * TASK).sum::<f64>() + 8.0;
 
-    let mut svg = head((LEFT + PLOT + 40.0, bottom + BELOW), about, title);
-    svg.push_str("<g fill=\"#555\" text-anchor=\"middle\">\n");
-    for (tick, name) in ticks(0.0, last) {
-        let (at, text) = (x(tick), bottom + 18.0);
-        let _ = writeln!(svg, r##"<path d="M{at:.1} {ABOVE:.1}V{bottom:.1}" stroke="#ddd"/>"##);
-        let _ = writeln!(svg, r#"<text x="{at:.1}" y="{text:.1}">{name}</text>"#);
-    }
-    svg.push_str("</g>\n");
+    let mut svg = head((LEFT + PLOT + 40.0, bottom + BELOW), about, title, TITLE);
+    svg.push_str(&rules(ticks(0.0, last).into_iter().map(|(tick, name)| (x(tick), name, "#ddd")), ABOVE, bottom));
     let mut y = ABOVE;
     for (panel, place) in panels.iter().zip(0..) {
         let _ = writeln!(
@@ -74,8 +70,7 @@ pub(super) fn drawn(chart: &ScheduleChart) -> String {
         }
         svg.push_str("</g>\n");
     }
-    let (middle, below) = (LEFT + PLOT / 2.0, bottom + BELOW - 12.0);
-    let _ = writeln!(svg, r#"<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{}</text>"#, escaped(axis));
+    svg.push_str(&axis_name((LEFT + PLOT / 2.0, bottom + BELOW - 12.0), axis));
     svg.push_str("</svg>\n");
     svg
 }
