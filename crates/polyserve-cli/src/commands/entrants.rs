@@ -233,10 +233,7 @@ impl Entrants<'_> {
         }
         let launch = ForeignProgram::unbuilt(server).launch(workers)?;
         let most = server.max_concurrent(workers).filter(|most| *most < self.connections);
-        let bound = match most.zip(server.head_timeout()) {
-            Some((most, timeout)) => bound_of(most, timeout, self.connections),
-            None => None,
-        };
+        let bound = most.zip(server.head_timeout()).and_then(|(most, time)| bound_of(most, time, self.connections));
         if let (Some(most), None, Usage::KeepAlive { .. }) = (most, &bound, self.usage) {
             return Err(format!("it serves {most} of {} kept connections, and the others never", self.connections));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use polyserve_lab::compare::ranking::BUSY;
+use polyserve_lab::compare::ranking::is_server_full;
 use polyserve_lab::output::rate_text;
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
 use polyserve_report::figures::count;
@@ -99,9 +99,9 @@ pub struct RungRow {
 }
 
 impl RungRow {
-    /// Whether the server's cores were full and the client's were not: only such costs can be compared.
+    /// Whether the rung's cost can be compared.
     pub(super) fn is_full(&self) -> bool {
-        self.server_busy.is_some_and(|busy| busy >= BUSY) && self.client_busy.is_some_and(|busy| busy < BUSY)
+        is_server_full(self.server_busy, self.client_busy)
     }
 }
 

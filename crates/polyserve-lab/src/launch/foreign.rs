@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use polyserve::config::cores;
 use polyserve::{Connections, Shutdown};
 
 use super::{Launch, go, nginx, peers};
@@ -77,9 +78,7 @@ impl Foreign {
     pub fn max_concurrent(self, workers: Option<usize>) -> Option<usize> {
         match self {
             Self::Go(server) => server.max_concurrent(workers),
-            Self::Peer(peers::BARE_POOL) => {
-                Some(workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)))
-            }
+            Self::Peer(peers::BARE_POOL) => Some(workers.unwrap_or_else(cores)),
             Self::Peer(_) | Self::Nginx => None,
         }
     }

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use polyserve::Shutdown;
+use polyserve::config::cores;
 
 use super::{AddressFrom, Launch, build};
 use crate::experiment::distinct;
@@ -82,7 +83,6 @@ impl GoServer {
     /// The maximum number of connections that the server serves concurrently; `None` if unlimited. `workers` overrides
     /// the default.
     pub fn max_concurrent(&self, workers: Option<usize>) -> Option<usize> {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.is_twin().then(|| workers.unwrap_or_else(|| cores() * 4))
     }
 

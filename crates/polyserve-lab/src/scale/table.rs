@@ -7,7 +7,7 @@ use polyserve_report::{NOTHING, Table, or_nothing};
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
-use crate::compare::ranking::{BUSY, MOST_LATE};
+use crate::compare::ranking::{MOST_LATE, is_server_full};
 use crate::experiment::{Experiment, Records, csv, distinct, with_short_floats};
 use crate::output::rate_text;
 use crate::statistics::{Interval, LEAST_ROUNDS};
@@ -154,11 +154,10 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
     .named_by(2)
 }
 
-/// Whether the server's cores were full and the client's were not: only such costs can be compared.
+/// Whether the cost of a point can be compared.
 fn is_full(point: &Point) -> bool {
-    let busy = BUSY * 100.0;
-    point.server_busy_pct.is_some_and(|server| server >= busy)
-        && point.client_busy_pct.is_some_and(|client| client < busy)
+    let share = |pct: Option<f64>| pct.map(|pct| pct / 100.0);
+    is_server_full(share(point.server_busy_pct), share(point.client_busy_pct))
 }
 
 /// CPU time per request, in microseconds: a row for each server, a column for each rate. The cheapest at the first rate is first.

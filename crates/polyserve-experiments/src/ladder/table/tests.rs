@@ -1,5 +1,6 @@
 //! The tables of the ladder.
 
+use polyserve_lab::compare::ranking::BUSY;
 use serde_json::Value;
 
 use super::*;

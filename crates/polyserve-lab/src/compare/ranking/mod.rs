@@ -29,7 +29,7 @@ mod void;
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
 pub(crate) use row::MOST_LATE;
-pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void};
+pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void, is_server_full};
 use void::Pair;
 pub use void::{LEAST_THROUGHPUT, MOST_LATENCY};
 

@@ -8,6 +8,12 @@ use crate::statistics::{Estimate, Verdict};
 /// A server or client is busy from this share of its time on.
 pub const BUSY: f64 = 0.95;
 
+/// Whether the server's cores were full and the client's were not: the costs of other loads cannot be compared. The two are
+/// shares of the cores' time, if they are known.
+pub fn is_server_full(server_busy: Option<f64>, client_busy: Option<f64>) -> bool {
+    server_busy.is_some_and(|busy| busy >= BUSY) && client_busy.is_some_and(|busy| busy < BUSY)
+}
+
 /// A ratio to the baseline, with its verdict.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Compared {
