@@ -2,7 +2,7 @@
 # The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, one type for one name
 # in a crate, and no type with the name of a public type of another crate. Prints file:line and the rule, and exits with 1 if a
 # rule is broken.
-# ci/language.sh [--count] [CRATE...]: the crates below by default, and the pages in the root and in docs; --count prints the
+# ci/language.sh [--count] [CRATE...]: all crates by default, and the pages in the root and in docs; --count prints the
 # number of findings of each crate and rule.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,8 @@ use strict;
 use warnings;
 
 my @crates = qw(polyserve polyserve-core polyserve-sys polyserve-memory polyserve-durable polyserve-cluster polyserve-threadpool polyserve-async
-    polyserve-conformance polyserve-load polyserve-lab examples benches);
+    polyserve-conformance polyserve-engines polyserve-load polyserve-lab polyserve-experiments polyserve-report polyserve-cli examples
+    benches);
 my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 
 # Names that were replaced. A type of that name is an old name in every crate.

@@ -84,7 +84,7 @@ fn mix_of_one() -> Traffic {
 }
 
 /// A running server, and the load for it.
-struct Subject {
+struct MeasuredServer {
     running: Running,
     load: Load,
     /// The number of requests answered before the load.
@@ -92,7 +92,7 @@ struct Subject {
     cost: Cost,
 }
 
-impl Subject {
+impl MeasuredServer {
     fn start(server: &dyn Server, shape: &Shape, is_reference: bool) -> Self {
         let repo = Arc::new(Sharded::new());
         let service = EntityService::new(Arc::clone(&repo) as Arc<dyn EntityRepo>);
@@ -134,7 +134,7 @@ fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_refe
     let name = if is_reference { format!("reference/{}", entry.name) } else { entry.name.clone() };
     let mut subject = None; // started only if the filter selects the bench
     group.timed(&name, |requests| {
-        let subject = subject.get_or_insert_with(|| Subject::start(server.as_ref(), shape, is_reference));
+        let subject = subject.get_or_insert_with(|| MeasuredServer::start(server.as_ref(), shape, is_reference));
         subject.cost.add(&subject.load, requests)
     });
     if let Some(subject) = subject {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::process::{Folder, Missing, Process, free_port, output, program, wait_for};
+use crate::process::{EngineProcess, Folder, Missing, free_port, output, program, wait_for};
 
 /// Three members of etcd. They end when this is dropped.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct EtcdCluster {
 
 #[derive(Debug)]
 struct EtcdMember {
-    process: Option<Process>,
+    process: Option<EngineProcess>,
     client: u16,
     peer: u16,
     /// The user that runs it, if it is not this one.
@@ -107,7 +107,7 @@ impl EtcdCluster {
             "warn",
         ];
         let log = self.folder.path().join(format!("m{number}.log"));
-        member.process = Some(Process::start(&self.etcd, member.user.as_deref(), &args, &log));
+        member.process = Some(EngineProcess::start(&self.etcd, member.user.as_deref(), &args, &log));
     }
 
     /// Returns the URLs of all members, separated by commas.
@@ -126,12 +126,12 @@ impl EtcdCluster {
     /// # Panics
     ///
     /// Panics if the member was not started.
-    pub fn member(&mut self, number: usize) -> &mut Process {
+    pub fn member(&mut self, number: usize) -> &mut EngineProcess {
         self.members[number].process.as_mut().expect("the member was started")
     }
 
     /// Returns the processes of all members.
-    pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut EngineProcess> {
         self.members.iter_mut().filter_map(|member| member.process.as_mut())
     }
 
@@ -142,7 +142,7 @@ impl EtcdCluster {
     /// Panics if none does within [`PATIENCE`](crate::PATIENCE), or if a member has ended.
     pub fn leader(&mut self) -> usize {
         wait_for("etcd elects a leader", || {
-            self.processes().for_each(Process::assert_runs);
+            self.processes().for_each(EngineProcess::assert_runs);
             (0..MEMBERS).find(|&number| self.leads(number))
         })
     }

@@ -18,7 +18,7 @@ use etcd::EtcdCluster;
 use postgres::PostgresServer;
 use redis::RedisNodes;
 
-use process::Process;
+use process::EngineProcess;
 pub use process::{Missing, PATIENCE};
 
 /// A kind of engine.
@@ -54,18 +54,18 @@ impl EngineKind {
     /// # Panics
     ///
     /// Panics if the engine does not start.
-    pub fn start(self) -> Result<Engine, Missing> {
+    pub fn start(self) -> Result<RunningEngine, Missing> {
         Ok(match self {
-            Self::Etcd => Engine::Etcd(EtcdCluster::start()?),
-            Self::Redis => Engine::Redis(RedisNodes::start()?),
-            Self::Postgres => Engine::Postgres(PostgresServer::start()?),
+            Self::Etcd => RunningEngine::Etcd(EtcdCluster::start()?),
+            Self::Redis => RunningEngine::Redis(RedisNodes::start()?),
+            Self::Postgres => RunningEngine::Postgres(PostgresServer::start()?),
         })
     }
 }
 
 /// A running engine. It ends when this is dropped.
 #[derive(Debug)]
-pub enum Engine {
+pub enum RunningEngine {
     /// etcd.
     Etcd(EtcdCluster),
     /// Redis Cluster.
@@ -74,7 +74,7 @@ pub enum Engine {
     Postgres(PostgresServer),
 }
 
-impl Engine {
+impl RunningEngine {
     /// Returns the URLs of its nodes, separated by commas.
     pub fn urls(&self) -> String {
         match self {
@@ -114,8 +114,8 @@ impl Engine {
     /// Ends all nodes, as `kill -9` does.
     pub fn kill(&mut self) {
         match self {
-            Self::Etcd(etcd) => etcd.processes().for_each(Process::kill),
-            Self::Redis(redis) => redis.processes().for_each(Process::kill),
+            Self::Etcd(etcd) => etcd.processes().for_each(EngineProcess::kill),
+            Self::Redis(redis) => redis.processes().for_each(EngineProcess::kill),
             Self::Postgres(postgres) => postgres.kill(),
         }
     }

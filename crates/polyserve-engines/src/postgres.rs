@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::process::{Folder, Missing, Process, free_port, output, program, wait_for};
+use crate::process::{EngineProcess, Folder, Missing, free_port, output, program, wait_for};
 
 /// A PostgreSQL server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct PostgresServer {
-    process: Process,
+    process: EngineProcess,
     port: u16,
     server: PathBuf,
     user: Option<&'static str>,
@@ -134,7 +134,7 @@ impl Drop for PostgresServer {
     }
 }
 
-fn run(server: &std::path::Path, user: Option<&'static str>, folder: &Folder, port: u16) -> Process {
+fn run(server: &std::path::Path, user: Option<&'static str>, folder: &Folder, port: u16) -> EngineProcess {
     let (data, port) = (folder.path().join("data"), port.to_string());
     let data = data.to_str().expect("the path is UTF-8");
     #[rustfmt::skip]
@@ -142,5 +142,5 @@ fn run(server: &std::path::Path, user: Option<&'static str>, folder: &Folder, po
         "-D", data, "-p", &port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
         "-c", "max_connections=200", "-c", "log_min_messages=warning",
     ];
-    Process::start(server, user, &args, &folder.path().join("log"))
+    EngineProcess::start(server, user, &args, &folder.path().join("log"))
 }

@@ -91,13 +91,13 @@ impl Drop for Folder {
 
 /// A process of an engine. Dropping it kills the process and all that it started.
 #[derive(Debug)]
-pub struct Process {
+pub struct EngineProcess {
     child: Child,
     /// Its output.
     pub log: PathBuf,
 }
 
-impl Process {
+impl EngineProcess {
     /// Starts a program. Its output goes to a file. If this process is killed, so is the program: the thread that calls
     /// this function has to live as long as the engine.
     ///
@@ -162,7 +162,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for EngineProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{Folder, Missing, Process, free_port, listens, output, program, wait_for};
+use crate::process::{EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for};
 
 /// Three masters and three replicas of Redis. They end when this is dropped, and keep nothing on disk.
 #[derive(Debug)]
 pub struct RedisNodes {
-    nodes: Vec<(u16, Process)>,
+    nodes: Vec<(u16, EngineProcess)>,
     server: PathBuf,
     /// The port of each node's cluster bus.
     buses: Vec<u16>,
@@ -49,7 +49,7 @@ impl RedisNodes {
             let port = free_port();
             (port, run(&server, &folder, number, port, *bus))
         };
-        let mut nodes: Vec<(u16, Process)> = buses.iter().enumerate().map(run).collect();
+        let mut nodes: Vec<(u16, EngineProcess)> = buses.iter().enumerate().map(run).collect();
         for (port, process) in &mut nodes {
             wait_for("redis-server listens", || {
                 process.assert_runs();
@@ -95,7 +95,7 @@ impl RedisNodes {
     }
 
     /// Returns the processes of all nodes.
-    pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut EngineProcess> {
         self.nodes.iter_mut().map(|(_, process)| process)
     }
 
@@ -175,7 +175,7 @@ impl RedisNodes {
     ///
     /// Panics if a node does not answer.
     pub fn reads_of_masters(&self) -> u64 {
-        let reads = |(port, _): &(u16, Process)| {
+        let reads = |(port, _): &(u16, EngineProcess)| {
             let info = ask(*port, "INFO").expect("a node answers");
             let count = info.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
             let count: u64 = count.and_then(|count| count.trim().parse().ok()).expect("a node counts its reads");
@@ -219,7 +219,7 @@ impl RedisNodes {
     }
 
     /// Returns the process of a node.
-    pub fn node(&mut self, number: usize) -> &mut Process {
+    pub fn node(&mut self, number: usize) -> &mut EngineProcess {
         &mut self.nodes[number].1
     }
 }
@@ -229,7 +229,7 @@ pub fn source_address(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 11 + number as u8)
 }
 
-fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16) -> Process {
+fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16) -> EngineProcess {
     let (log, data) = (folder.path().join(format!("{port}.log")), folder.path().join(port.to_string()));
     std::fs::create_dir_all(&data).expect("a directory can be made");
     let (port, bus, data) = (port.to_string(), bus.to_string(), data.to_str().expect("the path is UTF-8"));
@@ -243,7 +243,7 @@ fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16) -> Pr
         // A replica that was just stopped may take over too.
         "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
     ];
-    Process::start(server, None, &args, &log)
+    EngineProcess::start(server, None, &args, &log)
 }
 
 /// Sends a command to a node. Returns the text of its answer, or `None` if the node does not answer.

@@ -8,14 +8,14 @@
 //! Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
 use polyserve_lab::statistics::ERROR;
-use polyserve_report::{Claim, Verdict};
+use polyserve_report::{Claim, ClaimVerdict};
 
 /// The claims with the verdicts that remain if they share one error. Each function returns its claim, judged at an error.
 /// `others` is the number of the article's claims that no interval decides. The figures are those of 5 %.
 pub(crate) fn sharing(claims: &[Box<dyn Fn(f64) -> Claim + '_>], others: usize) -> Vec<Claim> {
     let mut judged: Vec<Claim> = claims.iter().map(|claim| claim(ERROR)).collect();
     let total = claims.len() + others;
-    let is_decided = |claim: &Claim| claim.verdict != Verdict::Undecided;
+    let is_decided = |claim: &Claim| claim.verdict != ClaimVerdict::Undecided;
     let mut open: Vec<usize> = (0..claims.len()).filter(|place| is_decided(&judged[*place])).collect();
     let mut decided = 0;
     let next = |open: &[usize], decided: usize| {
@@ -28,7 +28,7 @@ pub(crate) fn sharing(claims: &[Box<dyn Fn(f64) -> Claim + '_>], others: usize) 
     }
     for place in open {
         let claim = &mut judged[place];
-        claim.verdict = Verdict::Undecided;
+        claim.verdict = ClaimVerdict::Undecided;
         claim.figure.push_str(&format!("; no verdict, because {total} claims share an error of 5 % (Holm)"));
     }
     judged
@@ -45,14 +45,14 @@ mod tests {
         })
     }
 
-    fn verdicts(claims: &[(f64, bool)], others: usize) -> Vec<Verdict> {
+    fn verdicts(claims: &[(f64, bool)], others: usize) -> Vec<ClaimVerdict> {
         let claims: Vec<_> = claims.iter().map(|(least, holds)| claim(*least, *holds)).collect();
         sharing(&claims, others).iter().map(|claim| claim.verdict).collect()
     }
 
     #[test]
     fn claims_of_one_article_share_the_error() {
-        let (confirmed, refuted, undecided) = (Verdict::Confirmed, Verdict::Refuted, Verdict::Undecided);
+        let (confirmed, refuted, undecided) = (ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided);
         assert_eq!(verdicts(&[], 3), []);
         assert_eq!(verdicts(&[(0.04, true)], 0), [confirmed]);
         assert_eq!(verdicts(&[(0.04, true)], 1), [undecided], "the other claim counts");

@@ -36,7 +36,7 @@ use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
 };
 
-use self::table::Table;
+use self::table::ShardTable;
 use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
 
@@ -55,7 +55,7 @@ use crate::shards::Shards;
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct Sharded<E: Identifiable = Entity> {
-    entities: Shards<Table<E>>,
+    entities: Shards<ShardTable<E>>,
 }
 
 impl Sharded {
@@ -151,6 +151,6 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_shard_is_128_bytes() {
-        assert_eq!(Shards::<Table<Entity>>::EACH, 128);
+        assert_eq!(Shards::<ShardTable<Entity>>::EACH, 128);
     }
 }

@@ -14,7 +14,7 @@ pub struct Claim {
     /// The claim, in one sentence.
     pub claim: String,
     /// Whether it holds here.
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
     /// The figures that decide it, with units; or why there are none.
     pub figure: String,
 }
@@ -22,7 +22,7 @@ pub struct Claim {
 /// A verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// It holds here too.
     Confirmed,
     /// It does not hold here.
@@ -31,7 +31,7 @@ pub enum Verdict {
     Undecided,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ClaimVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Confirmed => "confirmed",
@@ -45,9 +45,9 @@ impl Claim {
     /// Says of what `experiment` claims whether it `holds`; `None` where that is not to be told.
     pub fn new(experiment: &str, claim: &str, holds: Option<bool>, figure: String) -> Self {
         let verdict = match holds {
-            Some(true) => Verdict::Confirmed,
-            Some(false) => Verdict::Refuted,
-            None => Verdict::Undecided,
+            Some(true) => ClaimVerdict::Confirmed,
+            Some(false) => ClaimVerdict::Refuted,
+            None => ClaimVerdict::Undecided,
         };
         Self { experiment: experiment.to_owned(), claim: claim.to_owned(), verdict, figure }
     }

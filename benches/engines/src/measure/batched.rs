@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use polyserve_core::{Completer, Entity, promise};
 use polyserve_memory::Sharded;
 
-use super::engine::Engine;
+use super::engine::StoreEngine;
 use crate::Failure;
 
 /// A put that waits. Its answer is the text of an error.
@@ -15,14 +15,14 @@ type Waiting = (Entity, Completer<Result<(), String>>);
 
 /// An engine, and the thread that writes to it.
 pub struct Batched {
-    engine: Arc<dyn Engine>,
+    engine: Arc<dyn StoreEngine>,
     puts: Option<Sender<Waiting>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Batched {
-    pub fn new(engine: Box<dyn Engine>) -> Self {
-        let engine: Arc<dyn Engine> = engine.into();
+    pub fn new(engine: Box<dyn StoreEngine>) -> Self {
+        let engine: Arc<dyn StoreEngine> = engine.into();
         let (puts, waiting) = channel();
         let writer = thread::spawn({
             let engine = Arc::clone(&engine);
@@ -32,7 +32,7 @@ impl Batched {
     }
 }
 
-fn write(engine: &dyn Engine, waiting: &Receiver<Waiting>) {
+fn write(engine: &dyn StoreEngine, waiting: &Receiver<Waiting>) {
     while let Ok(first) = waiting.recv() {
         let (entities, answers): (Vec<_>, Vec<_>) = std::iter::once(first).chain(waiting.try_iter()).unzip();
         let done = engine.put_all(&entities).map_err(|error| error.to_string());
@@ -42,7 +42,7 @@ fn write(engine: &dyn Engine, waiting: &Receiver<Waiting>) {
     }
 }
 
-impl Engine for Batched {
+impl StoreEngine for Batched {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let puts = self.puts.as_ref().ok_or("the writer has ended")?;
         let mut answers = Vec::with_capacity(entities.len());

@@ -13,7 +13,7 @@ use super::batched::Batched;
 use crate::Failure;
 
 /// A store that several threads write to.
-pub trait Engine: Send + Sync {
+pub trait StoreEngine: Send + Sync {
     /// Stores the entities in one transaction. Returns when they are durable.
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure>;
 
@@ -46,14 +46,14 @@ pub const NAMES: [&str; 8] = [
 ];
 
 /// Opens an engine. With `batched` after its name, all puts that wait share a transaction.
-pub fn open(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
+pub fn open(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failure> {
     match name.strip_suffix(", batched") {
         Some(name) => Ok(Box::new(Batched::new(open_alone(name, directory)?))),
         None => open_alone(name, directory),
     }
 }
 
-fn open_alone(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
+fn open_alone(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failure> {
     std::fs::create_dir_all(directory)?;
     Ok(match name {
         "durable" => Box::new(Ours(Durable::open(directory, Sharded::new())?)),
@@ -90,7 +90,7 @@ fn parsed(json: &[u8]) -> Result<Entity, Failure> {
 
 pub struct Ours(pub Durable<Sharded>);
 
-impl Engine for Ours {
+impl StoreEngine for Ours {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let answers: Vec<_> = entities.iter().map(|entity| self.0.put(entity.clone())).collect();
         for answer in answers {
@@ -115,7 +115,7 @@ impl Engine for Ours {
 /// The same store without group commit: one writer at a time.
 struct OneByOne(Ours, Mutex<()>);
 
-impl Engine for OneByOne {
+impl StoreEngine for OneByOne {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let _turn = self.1.lock().map_err(|_| "a writer panicked")?;
         self.0.put_all(entities)
@@ -148,7 +148,7 @@ impl Redb {
     }
 }
 
-impl Engine for Redb {
+impl StoreEngine for Redb {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let write = self.0.begin_write()?;
         let mut table = write.open_table(TABLE)?;
@@ -178,7 +178,7 @@ impl Engine for Redb {
 /// Batches, with an fdatasync of the journal at the commit of each.
 struct Fjall(fjall::Database, fjall::Keyspace);
 
-impl Engine for Fjall {
+impl StoreEngine for Fjall {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let mut batch = self.0.batch().durability(Some(fjall::PersistMode::SyncData));
         for entity in entities {
@@ -202,7 +202,7 @@ impl Engine for Fjall {
 /// LMDB: transactions with its default durability, an fdatasync at the commit.
 struct Heed(heed::Env, heed::Database<heed::types::Bytes, heed::types::Bytes>);
 
-impl Engine for Heed {
+impl StoreEngine for Heed {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let mut write = self.0.write_txn()?;
         for entity in entities {

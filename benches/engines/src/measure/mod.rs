@@ -23,7 +23,7 @@ use polyserve_memory::Sharded;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::batched::Batched;
-use self::engine::{Engine, NAMES, Ours, Redb, open};
+use self::engine::{StoreEngine, NAMES, Ours, Redb, open};
 use self::slow_disk::{SlowBackend, SlowDisk};
 use crate::{Failure, figures};
 
@@ -123,7 +123,7 @@ fn sync_time(directory: &Path) -> Result<Duration, Failure> {
 }
 
 /// Writes with all writers for a slice. Returns the puts in a second, and the processor time of one.
-fn write_for_a_slice(engine: &dyn Engine, writers: usize, round: usize) -> Result<(f64, f64), Failure> {
+fn write_for_a_slice(engine: &dyn StoreEngine, writers: usize, round: usize) -> Result<(f64, f64), Failure> {
     let end = AtomicBool::new(false);
     let (start, cpu) = (Instant::now(), processor_time());
     let counts = thread::scope(|scope| {
@@ -208,7 +208,7 @@ fn delay(scratch: &Path, writers: usize) -> Result<(), Failure> {
         let file_batched = SlowBackend::create(&scratch.join(format!("redb-batched-{round}")), MORE)?;
         let syncs = [file.syncs(), file_batched.syncs()];
         let redb = |file| Redb::new(redb::Builder::new().create_with_backend(file)?);
-        let engines: [Box<dyn Engine>; 3] =
+        let engines: [Box<dyn StoreEngine>; 3] =
             [Box::new(ours), Box::new(redb(file)?), Box::new(Batched::new(Box::new(redb(file_batched)?)))];
         for (number, engine) in engines.iter().enumerate() {
             let count = || match number {
@@ -275,7 +275,7 @@ fn gets(repo: &impl EntityRepo, keys: i64) -> f64 {
 }
 
 /// Returns the seconds of a get of an engine, with a transaction of its own.
-fn gets_of_engine(engine: &dyn Engine, keys: i64) -> Result<f64, Failure> {
+fn gets_of_engine(engine: &dyn StoreEngine, keys: i64) -> Result<f64, Failure> {
     const GETS: i64 = 30_000;
     let (start, mut sum, mut id) = (Instant::now(), 0.0, 1);
     for _ in 0..GETS {

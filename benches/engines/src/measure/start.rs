@@ -11,7 +11,7 @@ use polyserve_core::{Entity, EntityRepo as _};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
-use super::engine::{Engine, Ours, open};
+use super::engine::{StoreEngine, Ours, open};
 use super::{median, resident};
 use crate::Failure;
 
@@ -83,7 +83,7 @@ fn fill(name: &str, directory: &Path) -> Result<(), Failure> {
 }
 
 /// Opens an engine. The durable store keeps its log, however large it is.
-fn open_log(name: &str, directory: &Path) -> Result<Box<dyn Engine>, Failure> {
+fn open_log(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failure> {
     if !["durable", FROM_SNAPSHOT].contains(&name) {
         return open(name, directory);
     }

@@ -18,7 +18,7 @@ use super::cores::CoresArgs;
 use super::entrants::{Baseline, Entered, Entrants};
 use super::foreign::foreign_servers;
 use super::memory::MemoryArgs;
-use super::session::{Context, Session};
+use super::session::{Context, MeasurementSession};
 use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, checked, misuse, of_one};
 use crate::config_args::ConfigArgs;
@@ -129,7 +129,11 @@ const QUICK: (u64, Mix) = (workload::KEYS, Mix { get: workload::READS_PCT, put: 
 
 impl PlanArgs {
     /// The comparison, with these foreign servers. They are not built yet.
-    pub(crate) fn comparison(&self, session: &Session<'_>, peers: Option<&Peers>) -> anyhow::Result<Comparison> {
+    pub(crate) fn comparison(
+        &self,
+        session: &MeasurementSession<'_>,
+        peers: Option<&Peers>,
+    ) -> anyhow::Result<Comparison> {
         let settings = self.config.settings(None)?;
         if let Some(percent) = self.slowed
             && !(percent > 0.0 && percent <= 1000.0)
@@ -188,7 +192,7 @@ impl PlanArgs {
         self.workload.random.seed
     }
 
-    fn instrument(&self, session: &Session<'_>) -> anyhow::Result<Instrument> {
+    fn instrument(&self, session: &MeasurementSession<'_>) -> anyhow::Result<Instrument> {
         let (slice, warm_up) = (self.slice, self.warm_up);
         within("--slice", slice, SLICES)?;
         within("--warm-up", warm_up, SLICES)?;

@@ -23,7 +23,7 @@ use super::foreign::{self, BuiltServer};
 use super::names::{full_names, repo_names};
 use super::room::{self, roomy};
 use super::seed::SeedArgs;
-use super::session::{Context, Session};
+use super::session::{Context, MeasurementSession};
 use super::times::{SLICES, WAITS, within};
 use crate::config_args::ConfigArgs;
 
@@ -168,7 +168,7 @@ impl CrowdArgs {
         Ok(CrowdCell { contestant, crowd, bound: bound(&made, &config, together) })
     }
 
-    fn bench(&self, session: &Session<'_>, settings: &Settings) -> anyhow::Result<CrowdBench> {
+    fn bench(&self, session: &MeasurementSession<'_>, settings: &Settings) -> anyhow::Result<CrowdBench> {
         let or_quick = |quick: u64, full: u64| Duration::from_millis(if self.quick { quick } else { full });
         let slice = self.slice.unwrap_or_else(|| or_quick(100, 200));
         let phase = self.time.unwrap_or_else(|| or_quick(2000, 12_000));

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DurableArgs {
     #[command(subcommand)]
-    task: Task,
+    command: DurableCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+enum DurableCommand {
     /// Read all files of a store that is not in use, and list the damage. Exits with 1 if there is any.
     Check {
         /// The directory of the store.
@@ -39,20 +39,20 @@ enum Task {
 }
 
 pub(crate) fn run(args: &DurableArgs, json: bool) -> anyhow::Result<ExitCode> {
-    match &args.task {
-        Task::Check { directory } => {
+    match &args.command {
+        DurableCommand::Check { directory } => {
             let report = maintenance::check(directory)
                 .with_context(|| format!("the store {} cannot be checked", directory.display()))?;
             if json { print_json(&check_json(&report)) } else { print(&check_text(&report)) }?;
             Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Task::Repair { directory } => {
+        DurableCommand::Repair { directory } => {
             let report = maintenance::repair(directory)
                 .with_context(|| format!("the store {} cannot be repaired", directory.display()))?;
             if json { print_json(&repair_json(&report)) } else { print(&repair_text(&report)) }?;
             Ok(ExitCode::SUCCESS)
         }
-        Task::Backup { directory, to } => {
+        DurableCommand::Backup { directory, to } => {
             let report = maintenance::backup(directory, to)
                 .with_context(|| format!("the store {} cannot be copied", directory.display()))?;
             let (files, bytes) = (report.files, report.bytes);

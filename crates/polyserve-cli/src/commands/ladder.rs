@@ -21,7 +21,7 @@ use super::cores::CoresArgs;
 use super::names::{once, tagged};
 use super::room;
 use super::seed::SeedArgs;
-use super::session::{Context, Session};
+use super::session::{Context, MeasurementSession};
 use super::times::{SLICES, within};
 use super::workload::checked;
 use crate::config_args::ConfigArgs;
@@ -182,7 +182,7 @@ impl LadderArgs {
         }
     }
 
-    fn instrument(&self, session: &Session<'_>) -> anyhow::Result<Instrument> {
+    fn instrument(&self, session: &MeasurementSession<'_>) -> anyhow::Result<Instrument> {
         let [server_cores, client_cores] = self.cores.of(&session.available)?;
         // The slice is long enough for the largest number of requests at once.
         let pipeline = self.pipeline.iter().copied().max().unwrap_or(1);

@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::output::{print, print_json};
 use polyserve_lab::recommend::Curves;
-use polyserve_report::{Claim, Verdict};
+use polyserve_report::{Claim, ClaimVerdict};
 use serde::Serialize;
 
-use crate::report::chart::Chart;
-use crate::report::splice::{self, Page};
+use crate::report::chart::ChartFile;
+use crate::report::splice::{self, SplicedPage};
 use crate::report::{self, Record, html};
 
 /// The arguments of `polyserve report`.
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
             page.write()?;
         }
         let differences = page.differences.iter().map(|difference| difference.what.clone()).collect();
-        let charts = page.charts.iter().map(Chart::link).collect();
+        let charts = page.charts.iter().map(ChartFile::link).collect();
         printed.pages.push(Spliced { page: named.to_string(), tables: page.tables, charts, differences });
     }
     if json { print_json(&printed) } else { print(&text) }?;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// The number of compared tables and charts: a page without any agrees with all records.
-fn counted(page: &Page) -> String {
+fn counted(page: &SplicedPage) -> String {
     let what = if page.charts.is_empty() { "tables" } else { "tables and charts" };
     let all = page.tables + page.charts.len();
     match (all, all - page.differences.len()) {
@@ -143,7 +143,8 @@ impl std::fmt::Display for RecordSummary {
         write!(f, "{file}: {experiment}, {lines} lines")?;
         if !claims.is_empty() {
             let of = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
-            let [confirmed, refuted, undecided] = [Verdict::Confirmed, Verdict::Refuted, Verdict::Undecided].map(of);
+            let [confirmed, refuted, undecided] =
+                [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided].map(of);
             write!(f, "; claims: {confirmed} confirmed, {refuted} refuted, {undecided} undecided")?;
         }
         if let Some(why) = short_of {

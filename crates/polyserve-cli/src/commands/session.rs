@@ -28,7 +28,7 @@ pub(crate) struct Context<'a> {
 
 /// A measurement. A signal ends it early.
 #[derive(Debug)]
-pub(crate) struct Session<'a> {
+pub(crate) struct MeasurementSession<'a> {
     pub(crate) catalog: &'a Catalog,
     context: Context<'a>,
     /// The cores of this process.
@@ -39,12 +39,17 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Context<'a> {
     /// Starts a measurement: takes over the signals.
-    pub(crate) fn start(self) -> anyhow::Result<Session<'a>> {
-        Ok(Session { catalog: self.catalog, context: self, available: available_cores()?, stop: on_signal()? })
+    pub(crate) fn start(self) -> anyhow::Result<MeasurementSession<'a>> {
+        Ok(MeasurementSession {
+            catalog: self.catalog,
+            context: self,
+            available: available_cores()?,
+            stop: on_signal()?,
+        })
     }
 }
 
-impl Session<'_> {
+impl MeasurementSession<'_> {
     /// The environment of a measurement with the cores of the servers and of the clients.
     pub(crate) fn environment(&self, cores: [&Cores; 2], seed: u64) -> Environment {
         Environment::of(&self.available, cores, seed, self.context.allocator)

@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Connections;
 use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_experiments::stress::{Mode, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{ConnectionMode, Scenario, Stress, Subject, Use};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::RecordArgs;
@@ -18,7 +18,7 @@ use super::entrants::serve;
 use super::foreign::ALL;
 use super::room;
 use super::seed::SeedArgs;
-use super::session::{Context, Session};
+use super::session::{Context, MeasurementSession};
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve stress`.
@@ -127,7 +127,7 @@ fn foreign(
     args: &StressArgs,
     foreign: Foreign,
     settings: &Settings,
-    session: &Session<'_>,
+    session: &MeasurementSession<'_>,
     allocator: &'static str,
 ) -> anyhow::Result<Subject> {
     let name = foreign.title();
@@ -147,19 +147,21 @@ fn foreign(
 }
 
 /// The rounds.
-fn modes(args: &StressArgs) -> Result<Vec<Mode>, Misuse> {
+fn modes(args: &StressArgs) -> Result<Vec<ConnectionMode>, Misuse> {
     let room = limits::connections(0);
     let clients = usize::from(args.connections);
     if args.burst {
         if room == 0 {
             return Err(Misuse("the limit on open descriptors allows no connection".into()));
         }
-        return Ok(vec![Mode::Burst(room, clients * 3)]);
+        return Ok(vec![ConnectionMode::Burst(room, clients * 3)]);
     }
     limits::enough(clients, room / 3)?;
     Ok(match args.mode {
-        Rounds::Both => vec![Mode::Groups(Use::Close, clients), Mode::Groups(Use::KeepAlive, clients)],
-        Rounds::Close => vec![Mode::Groups(Use::Close, clients)],
-        Rounds::KeepAlive => vec![Mode::Groups(Use::KeepAlive, clients)],
+        Rounds::Both => {
+            vec![ConnectionMode::Groups(Use::Close, clients), ConnectionMode::Groups(Use::KeepAlive, clients)]
+        }
+        Rounds::Close => vec![ConnectionMode::Groups(Use::Close, clients)],
+        Rounds::KeepAlive => vec![ConnectionMode::Groups(Use::KeepAlive, clients)],
     })
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::config::{MAX_CONNECTIONS, MAX_WORKERS};
-use polyserve_experiments::tasks::experiment::{Contestant, Tasks};
+use polyserve_experiments::tasks::experiment::{CpuTasks, TaskEntrant};
 use polyserve_experiments::tasks::published::{GO, GO_GC_OFF, GO_LOCKED};
-use polyserve_experiments::tasks::record::Settings;
+use polyserve_experiments::tasks::record::TaskSettings;
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::TermOrder;
 use polyserve_lab::Misuse;
@@ -84,19 +84,19 @@ pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<Exit
     let settings = args.plan(session.catalog, &cores)?;
     let environment = session.environment([&cores, &cores], args.random.seed);
     let contestants = contestants(&settings, &args.contestants, &session.stop);
-    let mut tasks = Tasks::new(settings, contestants, cores, session.stop.clone());
+    let mut tasks = CpuTasks::new(settings, contestants, cores, session.stop.clone());
     session.run(&args.record, environment, &mut tasks)
 }
 
 impl TasksArgs {
-    fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<Settings> {
+    fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<TaskSettings> {
         let usual = if self.quick { Duration::from_millis(25) } else { Duration::from_secs(1) };
         let task = self.task.unwrap_or(usual);
         within("--task", task, SHORTEST..=LONGEST)?;
         let most = usize::from(self.most.unwrap_or(40));
         let counts = (1..=most).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
         let order = if self.as_published { TermOrder::AsPublished } else { TermOrder::AsDescribed };
-        Ok(Settings {
+        Ok(TaskSettings {
             contestants: self.names(catalog)?,
             task_ms: task.as_secs_f64() * 1000.0,
             steps: self.steps,
@@ -128,7 +128,7 @@ impl TasksArgs {
 }
 
 /// The process of each contestant. The program in Go is built first if it takes part.
-fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contestant> {
+fn contestants(plan: &TaskSettings, named: &[String], stop: &Shutdown) -> Vec<TaskEntrant> {
     let is_go = |name: &str| [GO, GO_GC_OFF, GO_LOCKED].contains(&name);
     let program = match plan.contestants.iter().any(|name| is_go(name)) {
         true => Module::new(None).build(&[go::TASKS], stop).pop().map(|(_, program)| program),
@@ -151,7 +151,7 @@ fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contes
         Ok(launch(&this_program(), args.into_iter().chain([format!("--queue={most}")])))
     };
     let contestant =
-        |name: &String| Contestant { name: name.clone(), launch: launch(name), is_named: named.contains(name) };
+        |name: &String| TaskEntrant { name: name.clone(), launch: launch(name), is_named: named.contains(name) };
     plan.contestants.iter().map(contestant).collect()
 }
 

@@ -9,7 +9,7 @@ use polyserve_lab::statistics::LEAST_ROUNDS;
 use polyserve_lab::trial::{TrialKind, TrialPart, Trials};
 
 use super::compare::{PlanArgs, cores_of};
-use super::session::{Context, Session};
+use super::session::{Context, MeasurementSession};
 
 /// The arguments of `polyserve trial`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub(crate) fn run(context: Context<'_>, args: &TrialArgs) -> anyhow::Result<Exit
 
 impl TrialArgs {
     /// The comparison of the baseline, the baseline again, and the contestant that is judged.
-    fn comparison(&self, session: &Session<'_>, kind: TrialKind) -> anyhow::Result<Comparison> {
+    fn comparison(&self, session: &MeasurementSession<'_>, kind: TrialKind) -> anyhow::Result<Comparison> {
         let mut plan = self.plan.clone();
         plan.slowed = plan.slowed.filter(|_| kind == TrialKind::Slowed);
         let mut comparison = plan.comparison(session, None)?;

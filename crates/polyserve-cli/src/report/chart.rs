@@ -18,7 +18,7 @@ pub(crate) const DIRECTORY: &str = "charts";
 
 /// A drawn chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chart {
+pub(crate) struct ChartFile {
     /// Its file's name.
     pub(crate) file: String,
     /// A description for screen readers.
@@ -27,7 +27,7 @@ pub(crate) struct Chart {
     pub(crate) svg: String,
 }
 
-impl Chart {
+impl ChartFile {
     /// Returns the record's chart of this name. The file's name contains the record's path in the page, `said`.
     pub(crate) fn of(record: &Record, said: &Path, name: &str) -> anyhow::Result<Self> {
         let path = record.path.display();
@@ -117,12 +117,12 @@ mod tests {
 
     #[test]
     fn a_chart_is_found_by_its_name() {
-        let chart = Chart::of(&ladder(), &ladder().path, " steps ").unwrap();
+        let chart = ChartFile::of(&ladder(), &ladder().path, " steps ").unwrap();
         assert_eq!(chart.file, "2026-11-22-ladder-x-steps.svg");
         assert!(chart.svg.contains(">a&lt;b&gt;+lto</text>"), "{}", chart.svg);
         assert_eq!(chart.markdown(), format!("![{}](charts/{})", in_markdown(&chart.about), chart.file));
-        assert_eq!(Chart::of(&ladder(), &ladder().path, "steps").unwrap(), chart);
-        let error = Chart::of(&ladder(), &ladder().path, "keys read").unwrap_err();
+        assert_eq!(ChartFile::of(&ladder(), &ladder().path, "steps").unwrap(), chart);
+        let error = ChartFile::of(&ladder(), &ladder().path, "keys read").unwrap_err();
         assert!(error.is::<Misuse>(), "{error:#}");
         let due = "there is no chart \"keys read\" of results/2026-11-22/ladder x.jsonl; there are: steps";
         assert_eq!(error.to_string(), due);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every name is in the list once.
 
-use polyserve_experiments::tasks::experiment::Tasks;
+use polyserve_experiments::tasks::experiment::CpuTasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
 use polyserve_lab::capacity::{Capacity, CapacityBench};
 use polyserve_lab::compare::Comparison;
@@ -29,7 +29,7 @@ const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with
 pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
     KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
-    KnownExperiment::new::<Tasks>("CPU tasks at once", B),
+    KnownExperiment::new::<CpuTasks>("CPU tasks at once", B),
     KnownExperiment::new::<page::WaitingPage>("A page that sometimes waits", C),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),

@@ -28,12 +28,12 @@ use polyserve_lab::Misuse;
 use polyserve_report::{Table, in_markdown};
 use serde_json::Value;
 
-use super::chart::Chart;
+use super::chart::ChartFile;
 use super::{Record, shown_command};
 
 /// A page: its text, and its text with the tables and charts of the records.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct SplicedPage {
     /// Its path.
     pub(crate) path: PathBuf,
     /// The text of the file.
@@ -43,7 +43,7 @@ pub(crate) struct Page {
     /// The number of its tables from records.
     pub(crate) tables: usize,
     /// The charts that it shows.
-    pub(crate) charts: Vec<Chart>,
+    pub(crate) charts: Vec<ChartFile>,
     /// The tables and charts that differ from their records.
     pub(crate) differences: Vec<Difference>,
 }
@@ -112,10 +112,10 @@ fn named(rest: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads pages and their records.
-pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
-    let mut records = Records::new();
+pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<SplicedPage>> {
+    let mut records = ReadRecords::new();
     let pages = paths.iter().map(|path| page(path, &mut records)).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut files: BTreeMap<PathBuf, &Chart> = BTreeMap::new();
+    let mut files: BTreeMap<PathBuf, &ChartFile> = BTreeMap::new();
     for page in &pages {
         for chart in &page.charts {
             let file = chart.path(page.within());
@@ -128,9 +128,9 @@ pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
     Ok(pages)
 }
 
-fn page(path: &Path, records: &mut Records) -> anyhow::Result<Page> {
+fn page(path: &Path, records: &mut ReadRecords) -> anyhow::Result<SplicedPage> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
-    let mut page = Page { path: path.to_owned(), ..Page::default() };
+    let mut page = SplicedPage { path: path.to_owned(), ..SplicedPage::default() };
     let (mut tables, mut charts) = (0, Vec::new());
     let mut content = |wanted: &Wanted<'_>| {
         let (text, chart) = content(page.within(), wanted, records)?;
@@ -150,7 +150,7 @@ fn page(path: &Path, records: &mut Records) -> anyhow::Result<Page> {
     Ok(page)
 }
 
-impl Page {
+impl SplicedPage {
     /// The directory of the page. Its paths are relative to it.
     fn within(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
@@ -167,12 +167,12 @@ impl Page {
 }
 
 /// The records by their paths. Each is read once, although a page has several of its tables.
-type Records = BTreeMap<PathBuf, Rc<Record>>;
+type ReadRecords = BTreeMap<PathBuf, Rc<Record>>;
 
-type Content<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
+type PageContent<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
 
 /// Returns the text with the result of `content` between its markers.
-fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Difference>)> {
+fn splice(text: &str, content: PageContent<'_>) -> anyhow::Result<(String, Vec<Difference>)> {
     let (mut spliced, mut differences) = (String::with_capacity(text.len()), Vec::new());
     let mut lines = text.split_inclusive('\n').zip(1..);
     let mut fence: Option<&str> = None;
@@ -253,7 +253,7 @@ impl Difference {
 }
 
 /// Returns the difference between a chart and its file, if any.
-fn chart_difference(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
+fn chart_difference(within: &Path, chart: &ChartFile) -> anyhow::Result<Option<Difference>> {
     let stands = match chart.stands(within)? {
         Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
         Some(bytes) => bytes,
@@ -266,7 +266,7 @@ fn chart_difference(within: &Path, chart: &Chart) -> anyhow::Result<Option<Diffe
 }
 
 /// Returns the text between two markers: the table or the chart, and its origin; and the chart, if it is one.
-fn content(within: &Path, wanted: &Wanted<'_>, read: &mut Records) -> anyhow::Result<(String, Option<Chart>)> {
+fn content(within: &Path, wanted: &Wanted<'_>, read: &mut ReadRecords) -> anyhow::Result<(String, Option<ChartFile>)> {
     let (mut text, records, chart) = match wanted {
         Wanted::Table { name, path } => {
             let record = record(within, path, read)?;
@@ -274,7 +274,7 @@ fn content(within: &Path, wanted: &Wanted<'_>, read: &mut Records) -> anyhow::Re
         }
         Wanted::Chart { name, path } => {
             let record = record(within, path, read)?;
-            let chart = Chart::of(&record, Path::new(path), name)?;
+            let chart = ChartFile::of(&record, Path::new(path), name)?;
             (format!("{}\n", chart.markdown()), vec![record], Some(chart))
         }
         Wanted::Claims { paths } => {
@@ -289,7 +289,7 @@ fn content(within: &Path, wanted: &Wanted<'_>, read: &mut Records) -> anyhow::Re
     Ok((text, chart))
 }
 
-fn record(within: &Path, path: &str, read: &mut Records) -> anyhow::Result<Rc<Record>> {
+fn record(within: &Path, path: &str, read: &mut ReadRecords) -> anyhow::Result<Rc<Record>> {
     let path = within.join(path);
     if !path.is_file() {
         return Err(Misuse(format!("there is no record {}", path.display())).into());

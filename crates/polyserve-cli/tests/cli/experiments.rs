@@ -6,7 +6,7 @@ use std::fs;
 use polyserve_experiments::matrix::Matrix;
 use polyserve_experiments::page::WaitingPage;
 use polyserve_experiments::stress::Stress;
-use polyserve_experiments::tasks::experiment::Tasks;
+use polyserve_experiments::tasks::experiment::CpuTasks;
 use polyserve_lab::capacity::{Capacity, CapacityBench};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
@@ -141,5 +141,5 @@ fn stress() {
 
 #[test]
 fn tasks() {
-    resumes::<Tasks>("tasks --task=5ms --most=8 --series=0 --contestants=scoped_threads/std,rayon");
+    resumes::<CpuTasks>("tasks --task=5ms --most=8 --series=0 --contestants=scoped_threads/std,rayon");
 }

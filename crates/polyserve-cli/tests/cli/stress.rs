@@ -10,7 +10,7 @@ use polyserve::{
     ServerConfig, ServerExt as _, Shutdown,
 };
 use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
-use polyserve_experiments::stress::{Mode, NAME, Report, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{ConnectionMode, NAME, Report, Scenario, Stress, Subject, Use};
 use polyserve_lab::data::Data;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::experiment::{self, Experiment as _};
@@ -124,7 +124,7 @@ fn serves_a_repo_for_a_round() {
 }
 
 /// Runs one round on `pool_server` over the repo of a case.
-fn stressed(case: &str, mode: Mode) -> Report {
+fn stressed(case: &str, mode: ConnectionMode) -> Report {
     let only = ["--exact", "stress::serves_a_repo_for_a_round", "--nocapture", "--test-threads=1"];
     let launch = Launch {
         program: std::env::current_exe().unwrap(),
@@ -145,7 +145,7 @@ fn stressed(case: &str, mode: Mode) -> Report {
 /// A burst fills a small server. It rejects requests, which then have no effect. That is right.
 #[test]
 fn a_burst_may_be_refused() {
-    let report = stressed("slow in a small server", Mode::Burst(200, 10));
+    let report = stressed("slow in a small server", ConnectionMode::Burst(200, 10));
     assert!(report.passed, "{report}");
     assert!(report.rounds[0].outcome.groups[3].refused > 0, "{report}");
 }
@@ -153,7 +153,7 @@ fn a_burst_may_be_refused() {
 /// A rejection is an error if the server must hold all connections.
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
-    let report = stressed("one connection", Mode::Groups(Use::KeepAlive, 4));
+    let report = stressed("one connection", ConnectionMode::Groups(Use::KeepAlive, 4));
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
@@ -161,7 +161,7 @@ fn a_refusal_is_an_error_outside_a_burst() {
 #[test]
 fn broken_repos_are_found_out() {
     for said in ["was lost", "is not a possible value", "in place of 200", "the repo counts"] {
-        let report = stressed(said, Mode::Groups(Use::Close, 4));
+        let report = stressed(said, ConnectionMode::Groups(Use::Close, 4));
         assert!(!report.passed, "{said}: {report}");
         assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{said}: {report}");
     }

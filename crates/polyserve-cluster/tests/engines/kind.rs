@@ -9,7 +9,7 @@ use polyserve_core::{EntityRepo, Identifiable};
 use polyserve_engines::Missing;
 use polyserve_engines::process::{output, program};
 
-pub(crate) use polyserve_engines::{Engine, EngineKind as Kind};
+pub(crate) use polyserve_engines::{EngineKind as Kind, RunningEngine};
 
 /// The store over an engine.
 pub(crate) trait Connect: Copy {

@@ -21,7 +21,7 @@ use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
 use polyserve_engines::{Missing, PATIENCE};
 
-use crate::kind::{Connect as _, Engine, Kind, name_space};
+use crate::kind::{Connect as _, Kind, RunningEngine, name_space};
 
 /// A test of a store.
 pub(crate) struct Test {
@@ -56,7 +56,7 @@ fn main() {
     let threads = env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
     args.test_threads = args.test_threads.or(threads);
     let required = env::var_os("POLYSERVE_ENGINES").is_some_and(|value| value == "required");
-    let mut engines: Vec<Engine> = Vec::new();
+    let mut engines: Vec<RunningEngine> = Vec::new();
     let mut trials = Vec::new();
     for kind in Kind::ALL {
         let tests = tests(kind);

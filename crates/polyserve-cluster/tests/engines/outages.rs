@@ -14,7 +14,7 @@ use polyserve_engines::{Missing, PATIENCE};
 
 use crate::Test;
 use crate::basics::through_slow_port;
-use crate::kind::{Connect as _, Engine, Kind};
+use crate::kind::{Connect as _, Kind, RunningEngine};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     let property = |run: fn(&EngineSubject) -> Outcome| {
@@ -43,7 +43,7 @@ struct ControlledEngine {
     kind: Kind,
     /// The URLs that stores connect to.
     urls: String,
-    engine: Engine,
+    engine: RunningEngine,
     /// The port between the stores and a slow engine.
     port: Option<SlowPort>,
 }
@@ -63,7 +63,7 @@ impl EngineControl for ControlledEngine {
 
     fn slow_down(&mut self, delay: Duration) {
         match (&self.engine, &self.port) {
-            (Engine::Redis(redis), _) => redis.hold(delay),
+            (RunningEngine::Redis(redis), _) => redis.hold(delay),
             (_, Some(port)) => port.set_delay(delay),
             (_, None) => unreachable!("the port stands between"),
         }

@@ -1,7 +1,7 @@
 //! The chart: the gain of each rung over the rung below, with its interval, and the published gain.
 
 use polyserve_lab::experiment::distinct;
-use polyserve_report::svg::{COLOURS, Chart, Interval, IntervalChart};
+use polyserve_report::svg::{COLOURS, Chart, IntervalChart, IntervalRow};
 
 use super::results::Results;
 use super::table::{RungRow, published_ratio};
@@ -21,9 +21,9 @@ pub(super) fn charts(rungs: &[RungRow], results: &Results) -> anyhow::Result<Vec
         let colour = COLOURS[place % COLOURS.len()];
         let below = row.below.as_deref().filter(|_| is_published_load);
         let published = below.and_then(|below| published(&row.rung, below));
-        (low > 0.0).then(|| Interval { name: row.rung.clone(), colour, ratio, low, high, published })
+        (low > 0.0).then(|| IntervalRow { name: row.rung.clone(), colour, ratio, low, high, published })
     };
-    let rows: Vec<Interval> = rungs.iter().filter_map(row).collect();
+    let rows: Vec<IntervalRow> = rungs.iter().filter_map(row).collect();
     if rows.is_empty() {
         return Ok(Vec::new());
     }

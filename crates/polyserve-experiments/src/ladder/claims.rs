@@ -23,7 +23,7 @@ use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
 use super::NAME;
-use super::record::Entry;
+use super::record::RungEntry;
 use super::results::{PUBLISHED_CONNECTIONS, Ratio, Results};
 use super::rung::BuildSettings;
 use super::table::{FASTHTTP, shown};
@@ -103,7 +103,7 @@ fn top(results: &Results, error: f64) -> Claim {
         |holds, figure| Claim::new(NAME, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure);
     let lowest = BuildSettings::lowest();
     let has_ours = |settings: &BuildSettings| settings.codegen_units != lowest.codegen_units || settings.date_cache;
-    let is_published = |rung: &&Entry| !rung.aside && !rung.settings.as_ref().is_some_and(has_ours);
+    let is_published = |rung: &&RungEntry| !rung.aside && !rung.settings.as_ref().is_some_and(has_ours);
     let highest = results.rungs(WARP).filter(|rung| is_published(rung) && results.has_figures(&rung.name)).last();
     let verdict = highest.and_then(|rung| {
         let name = rung.name.as_str();

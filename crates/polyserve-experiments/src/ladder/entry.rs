@@ -8,9 +8,9 @@ use polyserve_lab::compare::contestant::{self, Contestant};
 use polyserve_lab::experiment::{again, distinct};
 use polyserve_lab::launch::{AddressFrom, Launch, go};
 
-use super::record::{Entry, Role};
+use super::record::{RungEntry, RungRole};
 use super::rung::{self, BuildSettings, Rung, RungStep};
-use super::variant::{Binary, Sources, Variant, fingerprint};
+use super::variant::{Binary, LadderSources, Variant, fingerprint};
 
 /// A server, which has a ladder of its own.
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ pub struct LadderSubject {
 #[derive(Clone, Debug)]
 pub struct Participant {
     /// The contestant, as it is recorded. The length of its answer is not known yet.
-    pub entry: Entry,
+    pub entry: RungEntry,
     /// The process, and how it is measured.
     pub contestant: Contestant,
 }
 
 /// A rung or a reference after the build.
 #[derive(Clone, Debug)]
-pub struct Build {
+pub struct RungBuild {
     /// The name of the rung or the reference.
     pub name: String,
     /// Its contestants, or why there are none. A lowest rung has two.
@@ -87,9 +87,9 @@ impl LadderSubject {
     fn participants(&self, rung: &Rung, below: Option<&Rung>, program: &Path) -> Result<Vec<Participant>, String> {
         let name = rung.settings.name_for(&self.name);
         let (program_bytes, program_hash) = print_of(program)?;
-        let entry = Entry {
+        let entry = RungEntry {
             name,
-            role: Role::Rung,
+            role: RungRole::Rung,
             subject: self.name.clone(),
             step: rung.step.map(|step| step.name().to_owned()),
             below: below.map(|below| below.settings.name_for(&self.name)),
@@ -99,23 +99,31 @@ impl LadderSubject {
             program_hash,
             answer_bytes: 0,
         };
-        let control =
-            rung.below.is_none().then(|| Entry { name: again(&entry.name), role: Role::Control, ..entry.clone() });
+        let control = rung.below.is_none().then(|| RungEntry {
+            name: again(&entry.name),
+            role: RungRole::Control,
+            ..entry.clone()
+        });
         let launch = self.launch(program, &rung.settings);
-        let participant = |entry: Entry| Participant::new(entry, launch.clone(), self.shape);
+        let participant = |entry: RungEntry| Participant::new(entry, launch.clone(), self.shape);
         Ok([entry].into_iter().chain(control).map(participant).collect())
     }
 }
 
 impl Participant {
-    fn new(entry: Entry, launch: Launch, shape: Connections) -> Self {
+    fn new(entry: RungEntry, launch: Launch, shape: Connections) -> Self {
         let contestant = Contestant::new(&entry.name, contestant::Role::Ranked, launch);
         Self { entry, contestant: contestant.with(|contestant| contestant.shape = Some(shape)) }
     }
 }
 
 /// Builds the programs that the subjects need for their rungs of these steps, each once. Returns every subject on every rung.
-pub fn rungs(subjects: &[LadderSubject], steps: &[RungStep], sources: &Sources, stop: &Shutdown) -> Vec<Build> {
+pub fn rungs(
+    subjects: &[LadderSubject],
+    steps: &[RungStep],
+    sources: &LadderSources,
+    stop: &Shutdown,
+) -> Vec<RungBuild> {
     let ladder = |subject: &LadderSubject| {
         let steps: Vec<RungStep> = steps.iter().copied().filter(|step| subject.takes(*step)).collect();
         rung::rungs(&steps)
@@ -134,13 +142,13 @@ pub fn rungs(subjects: &[LadderSubject], steps: &[RungStep], sources: &Sources, 
         let program = program.cloned().unwrap_or_else(|| Err(String::from("it was not built")));
         let below = rung.below.map(|below| &rungs[below]);
         let result = program.and_then(|program| subject.participants(rung, below, &program));
-        Build { name: rung.settings.name_for(&subject.name), result }
+        RungBuild { name: rung.settings.name_for(&subject.name), result }
     };
     all().map(build).collect()
 }
 
 /// Builds the references of these names, such as `go-fasthttp`, from the sources in `root`.
-pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>, stop: &Shutdown) -> Vec<Build> {
+pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>, stop: &Shutdown) -> Vec<RungBuild> {
     let servers: Vec<go::GoServer> = names.iter().filter_map(|name| server(name)).collect();
     let module = go::Module::new(root.map(|root| root.join("benches/peers/go")).as_deref());
     let programs: Vec<&'static str> = servers.iter().map(|server| server.program).collect();
@@ -151,9 +159,9 @@ pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>,
         let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
         let result = program.and_then(|program| {
             let (program_bytes, program_hash) = print_of(&program)?;
-            let entry = Entry {
+            let entry = RungEntry {
                 name: name.clone(),
-                role: Role::Reference,
+                role: RungRole::Reference,
                 subject: name.clone(),
                 step: None,
                 below: None,
@@ -165,7 +173,7 @@ pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>,
             };
             Ok(vec![Participant::new(entry, server.launch(&program, workers), Connections::Multiplexed)])
         });
-        Build { name, result }
+        RungBuild { name, result }
     };
     servers.into_iter().map(build).collect()
 }
@@ -218,7 +226,7 @@ mod tests {
         let subjects = [subject(Binary::Warp)];
         let nowhere = Path::new("/nonexistent");
         let stop = Shutdown::new();
-        let built = super::rungs(&subjects, &QUICK, &Sources::new(Some(nowhere)), &stop);
+        let built = super::rungs(&subjects, &QUICK, &LadderSources::new(Some(nowhere)), &stop);
         let names: Vec<&str> = built.iter().map(|build| build.name.as_str()).collect();
         assert_eq!(names, ["warp", "warp+lto", "warp+lto+jemalloc", "warp+lto+jemalloc+pipeline-flush"]);
         assert!(built.iter().all(|build| build.result.as_ref().unwrap_err().contains("holds no package")));
@@ -246,7 +254,10 @@ mod tests {
         let lowest = subject.participants(&ladder[0], None, &program).unwrap();
         let [rung, control] = &lowest[..] else { panic!("{lowest:?}") };
         assert_eq!((control.entry.name.as_str(), control.contestant.name.as_str()), ("warp (again)", "warp (again)"));
-        assert_eq!(control.entry, Entry { name: "warp (again)".into(), role: Role::Control, ..rung.entry.clone() });
+        assert_eq!(
+            control.entry,
+            RungEntry { name: "warp (again)".into(), role: RungRole::Control, ..rung.entry.clone() }
+        );
         assert_eq!(control.contestant.launch, rung.contestant.launch);
         let above = subject.participants(&ladder[1], Some(&ladder[0]), &program).unwrap();
         assert_eq!((above.len(), above[0].entry.below.as_deref()), (1, Some("warp")));

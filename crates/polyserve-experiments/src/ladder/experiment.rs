@@ -11,11 +11,11 @@ use polyserve_load::Usage;
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::entry::{self, Build, LadderSubject, Participant};
-use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, Sample};
+use super::entry::{self, LadderSubject, Participant, RungBuild};
+use super::record::{BEFORE_ROUNDS, ENTRY, Key, RungEntry, Sample};
 use super::report::{RUNG, Report};
 use super::rung::RungStep;
-use super::variant::Sources;
+use super::variant::LadderSources;
 use super::{NAME, chart, probe, table};
 
 /// A megabyte, as wrk counts it.
@@ -79,9 +79,9 @@ impl Ladder {
     /// Builds the rungs and the references.
     fn build(&mut self) {
         let (root, stop) = (self.source.as_deref(), &self.instrument.stop);
-        let rungs = entry::rungs(&self.subjects, &self.steps, &Sources::new(root), stop);
+        let rungs = entry::rungs(&self.subjects, &self.steps, &LadderSources::new(root), stop);
         let references = entry::references(&self.references, root, self.workers, stop);
-        for Build { name, result } in rungs.into_iter().chain(references) {
+        for RungBuild { name, result } in rungs.into_iter().chain(references) {
             match result {
                 Ok(participants) => self.participants.extend(participants),
                 Err(why) => {
@@ -96,7 +96,7 @@ impl Ladder {
     /// Probes a contestant that is not recorded yet, and records it.
     fn enter(&self, place: usize, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<u64> {
         let Participant { entry, contestant } = &self.participants[place];
-        let known: Vec<Entry> = notebook.records().facts(ENTRY)?;
+        let known: Vec<RungEntry> = notebook.records().facts(ENTRY)?;
         if let Some(known) = known.iter().rfind(|known| known.name == entry.name) {
             if known.program_hash != entry.program_hash {
                 let why = "has been built again since it was measured: record into another directory";
@@ -115,7 +115,7 @@ impl Ladder {
         }
         match probed {
             Ok(answer_bytes) => {
-                notebook.fact(ENTRY, &Entry { answer_bytes, ..entry.clone() })?;
+                notebook.fact(ENTRY, &RungEntry { answer_bytes, ..entry.clone() })?;
                 Ok(answer_bytes)
             }
             Err(absence) => notebook.absence(key, absence).map(|()| 0),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rung::BuildSettings;
 
-/// The kind of an [`Entry`].
+/// The kind of a [`RungEntry`].
 pub(super) const ENTRY: &str = "contestant";
 /// The round of a key before the first round.
 pub(super) const BEFORE_ROUNDS: usize = 0;
@@ -14,7 +14,7 @@ pub(super) const BEFORE_ROUNDS: usize = 0;
 /// The role of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum RungRole {
     /// A rung.
     Rung,
     /// The second entry of a subject's lowest rung. The ratio of the two entries is noise.
@@ -25,11 +25,11 @@ pub enum Role {
 
 /// A contestant, as it is recorded before its first round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RungEntry {
     /// The name: of a rung, `warp+lto`; of a control, that of the subject with `(again)`; or `go-fasthttp`.
     pub name: String,
     /// The role.
-    pub role: Role,
+    pub role: RungRole,
     /// The subject: a server of ours, or `warp`.
     pub subject: String,
     /// The step that the rung adds; `None` for the lowest rung and for references.
@@ -123,7 +123,7 @@ pub struct NotRun {
     /// The contestant's name.
     pub name: String,
     /// The contestant's role.
-    pub role: Role,
+    pub role: RungRole,
     /// Why.
     pub why: String,
 }

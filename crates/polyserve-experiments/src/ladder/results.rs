@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::entry;
-use super::record::{BEFORE_ROUNDS, ENTRY, Entry, Key, NotRun, Role, Sample};
+use super::record::{BEFORE_ROUNDS, ENTRY, Key, NotRun, RungEntry, RungRole, Sample};
 
 /// The connections of the published load.
 pub const PUBLISHED_CONNECTIONS: u64 = 1000;
@@ -31,7 +31,7 @@ pub fn pipelines(plan: &Value) -> Vec<usize> {
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The contestants, in the order of the ladders. References come last.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RungEntry>,
     /// The contestants that are not available.
     pub not_run: Vec<NotRun>,
     /// The contestants that failed.
@@ -100,7 +100,7 @@ impl Results {
         let is_settled = |key: &Key| key.round == BEFORE_ROUNDS && results.entry(&key.name).is_some();
         let failed = records.failed().into_iter().filter(|failed| failed.wrong || !is_settled(&failed.key)).collect();
         let not_run = |(key, absence): (&Key, &Absence)| {
-            let role = if entry::server(&key.name).is_some() { Role::Reference } else { Role::Rung };
+            let role = if entry::server(&key.name).is_some() { RungRole::Reference } else { RungRole::Rung };
             NotRun { name: key.name.clone(), role, why: absence.why.clone() }
         };
         let is_absent = |(key, absence): &(&Key, &Absence)| absence.reason == Reason::NotAvailable && !is_settled(key);
@@ -109,13 +109,13 @@ impl Results {
     }
 
     /// Adds a contestant. It replaces an earlier one of the same name.
-    fn enter(&mut self, entry: Entry) {
+    fn enter(&mut self, entry: RungEntry) {
         match self.entries.iter_mut().find(|other| other.name == entry.name) {
             Some(other) => *other = entry,
             None => self.entries.push(entry),
         }
         // A rung that was built in a later run only has its place before the references too.
-        self.entries.sort_by_key(|entry| entry.role == Role::Reference);
+        self.entries.sort_by_key(|entry| entry.role == RungRole::Reference);
     }
 
     /// Returns true if the contestant has figures.
@@ -129,23 +129,23 @@ impl Results {
     }
 
     /// The contestant of this name.
-    pub fn entry(&self, name: &str) -> Option<&Entry> {
+    pub fn entry(&self, name: &str) -> Option<&RungEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
     /// The rungs of `subject`, the lowest first.
-    pub fn rungs(&self, subject: &str) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(move |entry| entry.role == Role::Rung && entry.subject == subject)
+    pub fn rungs(&self, subject: &str) -> impl Iterator<Item = &RungEntry> {
+        self.entries.iter().filter(move |entry| entry.role == RungRole::Rung && entry.subject == subject)
     }
 
     /// The rung of `subject` that adds `step`.
-    pub fn rung(&self, subject: &str, step: &str) -> Option<&Entry> {
+    pub fn rung(&self, subject: &str, step: &str) -> Option<&RungEntry> {
         self.rungs(subject).find(|entry| entry.step.as_deref() == Some(step))
     }
 
     /// The subjects, in the order of their ladders.
     pub fn subjects(&self) -> Vec<&str> {
-        distinct(self.entries.iter().filter(|entry| entry.role == Role::Rung).map(|entry| entry.subject.as_str()))
+        distinct(self.entries.iter().filter(|entry| entry.role == RungRole::Rung).map(|entry| entry.subject.as_str()))
     }
 
     /// The ratio of requests per second; `None` if one of the two has no figures.
@@ -226,8 +226,8 @@ impl Results {
     /// The noise of the ladder of `name`: the ratio of the control to the lowest rung.
     fn band(&self, name: &str, figure: Quantity, error: f64) -> Interval {
         let subject = self.entry(name).map_or("", |entry| entry.subject.as_str());
-        let of = |role| move |entry: &&Entry| entry.subject == subject && entry.role == role;
-        let control = self.entries.iter().find(of(Role::Control));
+        let of = |role| move |entry: &&RungEntry| entry.subject == subject && entry.role == role;
+        let control = self.entries.iter().find(of(RungRole::Control));
         let lowest = self.rungs(subject).find(|rung| rung.below.is_none());
         let same = control.zip(lowest).and_then(|(own, other)| self.estimate(&own.name, &other.name, figure, error));
         tie_band(same.as_ref())

@@ -9,7 +9,7 @@ use polyserve_report::figures::count;
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde::Serialize;
 
-use super::record::{Entry, Role};
+use super::record::{RungEntry, RungRole};
 use super::results::{Ratio, Results};
 use super::rung::RungStep;
 use crate::published::{self, LADDER};
@@ -116,13 +116,13 @@ pub fn rows(results: &Results) -> Vec<RungRow> {
     with_figures.map(|entry| row(results, entry)).collect()
 }
 
-fn row(results: &Results, entry: &Entry) -> RungRow {
-    let Entry { name, role, subject, settings, .. } = entry;
+fn row(results: &Results, entry: &RungEntry) -> RungRow {
+    let RungEntry { name, role, subject, settings, .. } = entry;
     let lowest = results.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.as_str());
-    let other = if *role == Role::Control { lowest } else { entry.below.as_deref() };
+    let other = if *role == RungRole::Control { lowest } else { entry.below.as_deref() };
     let ratio_to = |other: Option<&str>| other.and_then(|other| results.throughput(name, other));
-    let to = |reference: &str| ratio_to(Some(reference).filter(|_| *role == Role::Rung));
-    let (below, cumulative) = (ratio_to(other), ratio_to(lowest.filter(|_| *role == Role::Rung)));
+    let to = |reference: &str| ratio_to(Some(reference).filter(|_| *role == RungRole::Rung));
+    let (below, cumulative) = (ratio_to(other), ratio_to(lowest.filter(|_| *role == RungRole::Rung)));
     let cost = other.and_then(|other| results.cost(name, other));
     let (fasthttp, nethttp) = (to(FASTHTTP), to(NETHTTP));
     let settings = settings.as_ref();

@@ -79,12 +79,12 @@ pub struct Variant {
 
 /// The package, and the directory of the builds.
 #[derive(Clone, Debug)]
-pub struct Sources {
+pub struct LadderSources {
     package: PathBuf,
     target: PathBuf,
 }
 
-impl Sources {
+impl LadderSources {
     /// The sources in the directory `root`; `None` for the sources of this build.
     pub fn new(root: Option<&Path>) -> Self {
         let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_package_has_the_features() {
-        let manifest = fs::read_to_string(Sources::new(None).package.join("Cargo.toml")).unwrap();
+        let manifest = fs::read_to_string(LadderSources::new(None).package.join("Cargo.toml")).unwrap();
         for feature in ["serve", "all", "warp", "jemalloc", "mimalloc"] {
             assert!(manifest.lines().any(|line| line.starts_with(&format!("{feature} = ["))), "{feature}");
         }
@@ -219,7 +219,7 @@ mod tests {
         let all = rungs(&STEPS);
         let told = |settings: &BuildSettings| {
             let variant = Variant { binary: Binary::Serve, settings: settings.clone() };
-            let command = Sources::new(None).cargo(&variant, Path::new("/t"), None);
+            let command = LadderSources::new(None).cargo(&variant, Path::new("/t"), None);
             let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
             let flags = command.get_envs().find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS").unwrap().1.unwrap();
             (args.join(" "), flags.to_string_lossy().into_owned())
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn without_sources_nothing_is_built() {
         let variant = Variant { binary: Binary::Warp, settings: BuildSettings::lowest() };
-        let built = Sources::new(Some(Path::new("/nonexistent"))).build(&[variant], &Shutdown::new());
+        let built = LadderSources::new(Some(Path::new("/nonexistent"))).build(&[variant], &Shutdown::new());
         assert!(matches!(&built[..], [Err(why)] if why.contains("/nonexistent/benches/ladder holds no package")));
     }
 }

@@ -21,7 +21,7 @@ use polyserve_lab::machine::proc::{self, Resident};
 use polyserve_load::data::{Data, EntityVersion};
 use polyserve_load::{CpuSource, Exchange, Load, LoadProgress, Report, RunLength, Traffic, Usage, run};
 
-use super::{Key, Method, Origin, Sample};
+use super::{CellMethod, Key, Origin, Sample};
 
 /// Measures cells.
 #[derive(Clone, Debug)]
@@ -84,8 +84,8 @@ impl Bench {
         let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
         once(put(&first, 201))?;
         let exchange = match key.method {
-            Method::Get => get(&first),
-            Method::Put => put(&update, 200),
+            CellMethod::Get => get(&first),
+            CellMethod::Put => put(&update, 200),
         };
         let warm_up = (self.requests / 20).clamp(1, LONGEST_WARM_UP).max(key.connections as u64);
         let warmed = clean(&self.load(server, exchange.clone(), key.connections, warm_up)?)?;
@@ -96,7 +96,7 @@ impl Bench {
         let report = clean_watched(&load, &mut |progress| lock(&looks).look(progress.server_cpu, pid))?;
         lock(&looks).look(None, pid);
         let mut answers = 1 + warmed.answered + report.answered;
-        if key.method == Method::Put {
+        if key.method == CellMethod::Put {
             once(get(&update))?; // the store has the new value
             answers += 1;
         }

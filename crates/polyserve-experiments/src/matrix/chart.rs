@@ -7,7 +7,7 @@ use polyserve_report::svg::{Chart, Grid, HeatMap, LineChart, Series, Style};
 
 use super::claims::{TWIN, classic_of};
 use super::compared::{CellTable, Lang, Measure};
-use super::{Cell, Method};
+use super::{Cell, CellMethod};
 
 /// The charts of each method: `cpu get`, `heat cpu get`, `heat time get`, and the same with `put`.
 ///
@@ -17,7 +17,7 @@ use super::{Cell, Method};
 pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
     let classic = classic_of(cells);
     let tables = [CellTable::published()?, CellTable::measured(cells, [&classic, TWIN], 0)];
-    let both = [Method::Get, Method::Put].into_iter();
+    let both = [CellMethod::Get, CellMethod::Put].into_iter();
     Ok(both
         .flat_map(|method| {
             [
@@ -32,7 +32,7 @@ pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
 
 /// Two grids for each language that was measured, published and here: medians over rounds. `tables` are the published one and
 /// the measured one.
-fn heat(tables: &[CellTable; 2], classic: &str, method: Method, measure: Measure) -> Option<(String, Chart)> {
+fn heat(tables: &[CellTable; 2], classic: &str, method: CellMethod, measure: Measure) -> Option<(String, Chart)> {
     let [published, measured] = tables;
     let (mut grids, mut names) = (Vec::new(), Vec::new());
     for (lang, in_words, contestant) in [(Lang::Rust, "Rust", classic), (Lang::Go, "Go", TWIN)] {
@@ -59,7 +59,7 @@ fn heat(tables: &[CellTable; 2], classic: &str, method: Method, measure: Measure
 }
 
 /// The grid of a language, without a name.
-fn grid(table: &CellTable, lang: Lang, method: Method, measure: Measure) -> Option<Grid> {
+fn grid(table: &CellTable, lang: Lang, method: CellMethod, measure: Measure) -> Option<Grid> {
     let own: Vec<_> = table.seen.iter().filter(|seen| seen.lang == lang && seen.method == method).collect();
     let sorted = |mut numbers: Vec<usize>| {
         numbers.sort_unstable();
@@ -80,7 +80,7 @@ fn grid(table: &CellTable, lang: Lang, method: Method, measure: Measure) -> Opti
 }
 
 /// Medians over rounds, a line for each contestant and number of connections; the lines of the twin have dashes.
-fn cpu(cells: &[Cell], method: Method) -> Option<(String, Chart)> {
+fn cpu(cells: &[Cell], method: CellMethod) -> Option<(String, Chart)> {
     let own: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();
     let mut connections: Vec<usize> = own.iter().map(|cell| cell.key.connections).collect();
     connections.sort_unstable();

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use polyserve_lab::statistics::LinearFit;
 
-use super::ratio_test::{Band, Growth};
-use super::{Cell, Method, published};
+use super::ratio_test::{Band, SeriesGrowth};
+use super::{Cell, CellMethod, published};
 
 /// The language of a cell's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub(super) enum Measure {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComparedCell {
     pub(super) lang: Lang,
-    pub(super) method: Method,
+    pub(super) method: CellMethod,
     pub(super) pool: usize,
     pub(super) connections: usize,
     pub(super) round: u32,
@@ -106,7 +106,7 @@ impl CellTable {
 
     /// The published cells. The number of cores was not published; it is taken to be 8, as in the author's other experiment.
     pub(super) fn published() -> anyhow::Result<Self> {
-        let of = |(method, row): (Method, published::PublishedCell)| ComparedCell {
+        let of = |(method, row): (CellMethod, published::PublishedCell)| ComparedCell {
             lang: if row.lang == "go" { Lang::Go } else { Lang::Rust },
             method,
             pool: row.pool_size,
@@ -151,23 +151,23 @@ impl CellTable {
     pub(super) fn put_to_get(&self, measure: Measure) -> Vec<(ComparedCell, f64)> {
         let cell = |seen: &ComparedCell| (seen.lang, seen.connections, seen.pool, seen.round);
         let with = |method| self.seen.iter().filter(move |seen| seen.method == method);
-        let gets: BTreeMap<_, f64> = with(Method::Get).map(|seen| (cell(seen), seen.figure(measure))).collect();
-        with(Method::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
+        let gets: BTreeMap<_, f64> = with(CellMethod::Get).map(|seen| (cell(seen), seen.figure(measure))).collect();
+        with(CellMethod::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
     }
 
     /// The growth of the figure from the smallest pool to the largest, for each series of three or more pools: a series has the
     /// same connections, method and round.
-    pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> Vec<Growth> {
+    pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> Vec<SeriesGrowth> {
         growth(self.lang(lang).map(|seen| (of_pools(seen), seen.figure(measure))))
     }
 
     /// The same for the ratio of one language's figure to the other's.
-    pub(super) fn ratio_over_pools(&self, of: Lang, to: Lang, measure: Measure) -> Vec<Growth> {
+    pub(super) fn ratio_over_pools(&self, of: Lang, to: Lang, measure: Measure) -> Vec<SeriesGrowth> {
         growth(self.ratios(of, to, measure).iter().map(|(seen, ratio)| (of_pools(seen), *ratio)))
     }
 
     /// The growth of the figure from the min connections to the max.
-    pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> Vec<Growth> {
+    pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> Vec<SeriesGrowth> {
         let series = |seen: &ComparedCell| ((seen.method, seen.pool, seen.round), seen.connections);
         growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
     }
@@ -181,18 +181,18 @@ impl CellTable {
 const LEAST_POINTS: usize = 3;
 
 /// The series of a cell over pool sizes, and the cell's place in it.
-fn of_pools(seen: &ComparedCell) -> ((Method, usize, u32), usize) {
+fn of_pools(seen: &ComparedCell) -> ((CellMethod, usize, u32), usize) {
     ((seen.method, seen.connections, seen.round), seen.pool)
 }
 
 /// The growth of each series over its range. The factor is of a straight line through the logarithms.
-fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> Vec<Growth> {
+fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> Vec<SeriesGrowth> {
     let mut series: BTreeMap<K, Vec<(f64, f64)>> = BTreeMap::new();
     for ((key, over), figure) in points.filter(|(_, figure)| *figure > 0.0) {
         series.entry(key).or_default().push(((over.max(1) as f64).ln(), figure.ln()));
     }
     let long = series.into_values().filter(|points| points.len() >= LEAST_POINTS);
-    long.filter_map(|points| Some(Growth::new(factor(&points)?, &points))).collect()
+    long.filter_map(|points| Some(SeriesGrowth::new(factor(&points)?, &points))).collect()
 }
 
 fn factor(points: &[(f64, f64)]) -> Option<f64> {

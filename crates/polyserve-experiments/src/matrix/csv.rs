@@ -3,7 +3,7 @@
 use polyserve_lab::experiment::{csv, distinct};
 use serde_json::Value;
 
-use super::{Cell, Method};
+use super::{Cell, CellMethod};
 
 /// The columns.
 const COLUMNS: &str = "\
@@ -12,7 +12,7 @@ const COLUMNS: &str = "\
 
 /// The cells of `method`: contestant by contestant, as published, then by connections, pool size and round. The control is
 /// left out.
-pub(super) fn of_method(cells: &[Cell], method: Method) -> anyhow::Result<String> {
+pub(super) fn of_method(cells: &[Cell], method: CellMethod) -> anyhow::Result<String> {
     let names = distinct(cells.iter().map(|cell| &cell.key.contestant));
     let place = |cell: &Cell| names.iter().position(|name| **name == cell.key.contestant);
     let mut those: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();

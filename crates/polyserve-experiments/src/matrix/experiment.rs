@@ -12,17 +12,17 @@ use polyserve_report::Summary;
 use serde_json::{Value, json};
 
 use super::claims::{CLASSIC, OLD_CLASSIC};
-use super::plan::{self, Grid};
+use super::plan::{self, MatrixAxes};
 use super::report::{Report, planned};
-use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, causes, chart, csv, table};
-use crate::ladder::variant::{Binary, Sources};
+use super::{Bench, CellMethod, Entrant, Key, NAME, Origin, Sample, causes, chart, csv, table};
+use crate::ladder::variant::{Binary, LadderSources};
 
 /// The executor's name of the servers in Go.
 const EXECUTOR_OF_GO: &str = "goroutines";
 
 /// A contestant before the builds.
 #[derive(Clone, Debug)]
-pub enum Candidate {
+pub enum MatrixCandidate {
     /// A Rust server, ready to start.
     Ready(Entrant),
     /// A server in Go, which must be built.
@@ -33,7 +33,7 @@ pub enum Candidate {
     Rejected(String, String),
 }
 
-impl Candidate {
+impl MatrixCandidate {
     /// The contestant's name.
     pub fn name(&self) -> &str {
         match self {
@@ -48,15 +48,15 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Matrix {
     /// All contestants.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<MatrixCandidate>,
     /// The contestants that the command line names: the run fails if one of them is not available.
     pub named: Vec<String>,
     /// The sources of the servers in Go; `None` for the default.
     pub peers_dir: Option<PathBuf>,
     /// The sources of the servers without optimisation.
-    pub sources: Sources,
+    pub sources: LadderSources,
     /// The cells.
-    pub grid: Grid,
+    pub axes: MatrixAxes,
     /// After this time no cell begins.
     pub time_limit: Option<Duration>,
     /// The description of the run, for the record's header.
@@ -69,15 +69,15 @@ pub struct Matrix {
 
 impl Matrix {
     /// The experiment. It has no cells before [`prepare`](Experiment::prepare).
-    pub fn new(candidates: Vec<Candidate>, grid: Grid, description: Value, bench: Bench) -> Self {
+    pub fn new(candidates: Vec<MatrixCandidate>, axes: MatrixAxes, description: Value, bench: Bench) -> Self {
         let (named, entrants, absent) = (Vec::new(), Vec::new(), Vec::new());
-        let sources = Sources::new(None);
+        let sources = LadderSources::new(None);
         Self {
             candidates,
             named,
             peers_dir: None,
             sources,
-            grid,
+            axes,
             time_limit: None,
             description,
             bench,
@@ -94,27 +94,27 @@ impl Matrix {
     /// Builds the servers in Go and those without optimisation, and adds the control: the classic pool, or else the first contestant.
     fn enter(&mut self, dir: Option<&Path>) {
         let candidates = self.candidates.clone();
-        let program = |candidate: &Candidate| match candidate {
-            Candidate::Go(server) => Some(server.program),
+        let program = |candidate: &MatrixCandidate| match candidate {
+            MatrixCandidate::Go(server) => Some(server.program),
             _ => None,
         };
         let programs: Vec<&'static str> = candidates.iter().filter_map(program).collect();
         let built = Module::new(dir).build(&programs, &self.bench.stop);
         for candidate in candidates {
             match candidate {
-                Candidate::Ready(entrant) => self.entrants.push(entrant),
-                Candidate::Rejected(name, why) => self.leave_out(&name, &why),
-                Candidate::Debug(mut entrant, binary) => match self.sources.debug(binary, &self.bench.stop) {
+                MatrixCandidate::Ready(entrant) => self.entrants.push(entrant),
+                MatrixCandidate::Rejected(name, why) => self.leave_out(&name, &why),
+                MatrixCandidate::Debug(mut entrant, binary) => match self.sources.debug(binary, &self.bench.stop) {
                     Ok(program) => {
                         entrant.pools.iter_mut().for_each(|(_, launch)| launch.program.clone_from(&program));
                         self.entrants.push(entrant);
                     }
                     Err(why) => self.leave_out(&entrant.name, &why),
                 },
-                Candidate::Go(server) => match built.iter().find(|(name, _)| *name == server.program) {
+                MatrixCandidate::Go(server) => match built.iter().find(|(name, _)| *name == server.program) {
                     Some((_, Ok(program))) => {
                         let pool = |size: &usize| (Some(*size), server.launch(program, Some(*size)));
-                        let pools = self.grid.pools.iter().map(pool).collect();
+                        let pools = self.axes.pools.iter().map(pool).collect();
                         let (name, origin) = (server.name.to_owned(), origin_of(server));
                         self.entrants.push(Entrant { name, control: false, origin, pools });
                     }
@@ -161,7 +161,7 @@ impl Experiment for Matrix {
     }
 
     fn plan(&self) -> Plan<Key> {
-        let cells = Plan::series(plan::keys(&self.grid, &self.entrants));
+        let cells = Plan::series(plan::keys(&self.axes, &self.entrants));
         Plan { absent: self.absent.clone(), time_limit: self.time_limit, ..cells }
     }
 
@@ -192,7 +192,7 @@ impl Experiment for Matrix {
         if line["kind"] == "failure" {
             let cell = line["cell"].take();
             for (name, of_all) in [
-                ("method", json!(Method::Get)),
+                ("method", json!(CellMethod::Get)),
                 ("pool_size", Value::Null),
                 ("connections", json!(0)),
                 ("round", json!(0)),
@@ -211,8 +211,8 @@ impl Experiment for Matrix {
     }
 
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
-        let methods: Vec<Method> = planned(&records.header, "methods");
-        let csv = |method: Method| Ok((format!("_{}", method.name()), csv::of_method(&report.cells, method)?));
+        let methods: Vec<CellMethod> = planned(&records.header, "methods");
+        let csv = |method: CellMethod| Ok((format!("_{}", method.name()), csv::of_method(&report.cells, method)?));
         let csv = methods.into_iter().map(csv).collect::<anyhow::Result<_>>()?;
         let (mut tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells)?);
         tables.extend(causes::table(&report.cells).map(|table| (String::from("Causes"), table)));
@@ -228,19 +228,19 @@ mod tests {
     use super::*;
     use crate::matrix::claims::TWIN;
 
-    fn candidate(name: &str) -> Candidate {
-        Candidate::Ready(plan::tests::entrant(name, &[Some(2)]))
+    fn candidate(name: &str) -> MatrixCandidate {
+        MatrixCandidate::Ready(plan::tests::entrant(name, &[Some(2)]))
     }
 
     /// The experiment with these contestants, after the builds. There are no sources of servers in Go.
-    fn entered(candidates: Vec<Candidate>, named: &[&str]) -> Matrix {
-        let grid = Grid { pools: vec![2], connections: vec![10], methods: vec![Method::Get], rounds: 1 };
+    fn entered(candidates: Vec<MatrixCandidate>, named: &[&str]) -> Matrix {
+        let axes = MatrixAxes { pools: vec![2], connections: vec![10], methods: vec![CellMethod::Get], rounds: 1 };
         let one = Cores::from(0);
         let bench = Bench { server_cores: one.clone(), client_cores: one, requests: 1, stop: Shutdown::new() };
-        let mut matrix = Matrix::new(candidates, grid, Value::Null, bench);
+        let mut matrix = Matrix::new(candidates, axes, Value::Null, bench);
         matrix.named = named.iter().map(ToString::to_string).collect();
         let nowhere = Path::new("/nonexistent");
-        matrix.sources = Sources::new(Some(nowhere));
+        matrix.sources = LadderSources::new(Some(nowhere));
         matrix.enter(Some(nowhere));
         matrix
     }
@@ -258,13 +258,13 @@ mod tests {
         assert_eq!(control(&[]), [""; 0]);
         assert_eq!(control(&["a", "b"]), ["a"]);
         assert_eq!(control(&["a", &classic, "b"]), [classic.as_str()]);
-        let matrix = entered(vec![Candidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")], &[]);
+        let matrix = entered(vec![MatrixCandidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")], &[]);
         assert!(matrix.plan().keys().all(|key| key.contestant == "b"), "a twin that was not built has no cells");
     }
 
     #[test]
     fn a_server_that_cannot_be_built_is_left_out_with_the_reason() {
-        let debug = Candidate::Debug(plan::tests::entrant("debug/a", &[Some(2)]), Binary::Serve);
+        let debug = MatrixCandidate::Debug(plan::tests::entrant("debug/a", &[Some(2)]), Binary::Serve);
         let plan = entered(vec![debug, candidate("b")], &[]).plan();
         assert!(plan.keys().all(|key| key.contestant == "b"));
         let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_contestant_that_is_named_is_not_excused() {
-        let candidates = || vec![Candidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")];
+        let candidates = || vec![MatrixCandidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")];
         for (named, excused) in [(&[][..], true), (&[TWIN][..], false)] {
             let plan = entered(candidates(), named).plan();
             let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };
@@ -298,7 +298,7 @@ mod tests {
         let at = |round: u32| Key {
             contestant: "a".into(),
             control: false,
-            method: Method::Put,
+            method: CellMethod::Put,
             pool_size: Some(4),
             connections: 10,
             round,

@@ -3,11 +3,11 @@
 use polyserve_lab::experiment::Absence;
 use serde::Serialize;
 
-use super::{EVERY_ROUND, Key, Method};
+use super::{CellMethod, EVERY_ROUND, Key};
 
 /// A cell without a sample, or a contestant without a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
+pub struct MissingCell {
     /// The contestant's name.
     pub contestant: String,
     /// Whether this is the contestant's second entry, the A/A control.
@@ -27,7 +27,7 @@ pub struct Missing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CellPosition {
     /// The method of the requests.
-    pub method: Method,
+    pub method: CellMethod,
     /// The number of concurrent connections.
     pub connections: usize,
     /// The pool's size; `None` if it cannot be chosen.
@@ -36,7 +36,7 @@ pub struct CellPosition {
     pub round: u32,
 }
 
-impl From<(&Key, &Absence)> for Missing {
+impl From<(&Key, &Absence)> for MissingCell {
     fn from((key, absence): (&Key, &Absence)) -> Self {
         let Key { contestant, control, method, pool_size, connections, round } = key.clone();
         let cell = (round != EVERY_ROUND).then_some(CellPosition { method, connections, pool_size, round });

@@ -35,7 +35,7 @@ use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
 pub use self::bench::Bench;
-pub use self::experiment::{Candidate, Matrix};
+pub use self::experiment::{Matrix, MatrixCandidate};
 
 /// The experiment's name: of its file, and of its claims.
 pub const NAME: &str = "matrix";
@@ -79,14 +79,14 @@ pub struct Entrant {
 /// The request of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum CellMethod {
     /// `GET /1`.
     Get,
     /// `PUT /`, of a new value for the id 1.
     Put,
 }
 
-impl Method {
+impl CellMethod {
     /// The method's name, as in file names.
     pub fn name(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ pub struct Key {
     /// Whether this is the contestant's second entry, the A/A control.
     pub control: bool,
     /// The method of the requests.
-    pub method: Method,
+    pub method: CellMethod,
     /// The pool's size; `None` if it cannot be chosen.
     pub pool_size: Option<usize>,
     /// The number of concurrent connections.
@@ -120,7 +120,14 @@ impl Key {
     /// The key of a contestant that has no cells at all.
     pub fn of_all(contestant: &str) -> Self {
         let contestant = contestant.to_owned();
-        Self { contestant, control: false, method: Method::Get, pool_size: None, connections: 0, round: EVERY_ROUND }
+        Self {
+            contestant,
+            control: false,
+            method: CellMethod::Get,
+            pool_size: None,
+            connections: 0,
+            round: EVERY_ROUND,
+        }
     }
 
     /// Returns true if `other` is a cell of the same entry.

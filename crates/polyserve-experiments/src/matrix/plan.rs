@@ -6,33 +6,33 @@
 
 use polyserve_lab::experiment::interleaved;
 
-use super::{Entrant, Key, Method};
+use super::{CellMethod, Entrant, Key};
 
 /// The cells of every contestant.
 #[derive(Clone, Debug)]
-pub struct Grid {
+pub struct MatrixAxes {
     /// Pool sizes.
     pub pools: Vec<usize>,
     /// Numbers of concurrent connections.
     pub connections: Vec<usize>,
     /// Methods.
-    pub methods: Vec<Method>,
+    pub methods: Vec<CellMethod>,
     /// The number of rounds.
     pub rounds: u32,
 }
 
 /// All cells in their order. A contestant without a choice of pool sizes has its cell at the first of the sizes.
-pub fn keys(grid: &Grid, entrants: &[Entrant]) -> Vec<Key> {
+pub fn keys(axes: &MatrixAxes, entrants: &[Entrant]) -> Vec<Key> {
     let (mut keys, mut series, mut pass) = (Vec::new(), 0_usize, 0);
-    for round in 1..=grid.rounds {
-        for connections in &grid.connections {
-            let mut pools: Vec<(usize, usize)> = grid.pools.iter().copied().enumerate().collect();
+    for round in 1..=axes.rounds {
+        for connections in &axes.connections {
+            let mut pools: Vec<(usize, usize)> = axes.pools.iter().copied().enumerate().collect();
             if series % 2 == 1 {
                 pools.reverse();
             }
             series += 1;
             for (place, size) in pools {
-                for method in &grid.methods {
+                for method in &axes.methods {
                     let has = |chosen: &Option<usize>| chosen.map_or(place == 0, |chosen| chosen == size);
                     let key = |entrant: &Entrant| {
                         let pool_size = entrant.pools.iter().map(|(chosen, _)| *chosen).find(has)?;
@@ -64,15 +64,20 @@ pub(super) mod tests {
         Entrant { name: name.into(), control: false, origin, pools }
     }
 
-    fn grid() -> Grid {
-        Grid { pools: vec![2, 4, 8], connections: vec![10, 100], methods: vec![Method::Get, Method::Put], rounds: 2 }
+    fn axes() -> MatrixAxes {
+        MatrixAxes {
+            pools: vec![2, 4, 8],
+            connections: vec![10, 100],
+            methods: vec![CellMethod::Get, CellMethod::Put],
+            rounds: 2,
+        }
     }
 
     #[test]
     fn every_contestant_has_every_cell_once() {
         let sized = [Some(2), Some(4), Some(8)];
         let entrants = [entrant("a", &sized), entrant("b", &sized), entrant("alone", &[None])];
-        let keys = keys(&grid(), &entrants);
+        let keys = keys(&axes(), &entrants);
         assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
         let of = |name: &str| keys.iter().filter(|key| key.contestant == name).count();
         assert_eq!((of("a"), of("b"), of("alone")), (24, 24, 8));
@@ -84,7 +89,7 @@ pub(super) mod tests {
     fn contestants_take_a_cell_in_turn() {
         let sized = [Some(2), Some(4), Some(8)];
         let entrants = [entrant("a", &sized), entrant("b", &sized), entrant("c", &sized)];
-        let keys = keys(&grid(), &entrants);
+        let keys = keys(&axes(), &entrants);
         let mut first = HashSet::new();
         for keys in keys.chunks(3) {
             let names: HashSet<&str> = keys.iter().map(|key| key.contestant.as_str()).collect();

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Method;
+use super::CellMethod;
 use crate::published::{self, MATRIX_GET, MATRIX_PUT};
 
 /// A published line.
@@ -28,9 +28,9 @@ pub(super) struct PublishedCell {
 }
 
 /// The lines of both files.
-pub(super) fn rows() -> anyhow::Result<Vec<(Method, PublishedCell)>> {
+pub(super) fn rows() -> anyhow::Result<Vec<(CellMethod, PublishedCell)>> {
     let mut rows = Vec::new();
-    for (method, text) in [(Method::Get, MATRIX_GET), (Method::Put, MATRIX_PUT)] {
+    for (method, text) in [(CellMethod::Get, MATRIX_GET), (CellMethod::Put, MATRIX_PUT)] {
         rows.extend(published::rows(text)?.into_iter().map(|row| (method, row)));
     }
     Ok(rows)

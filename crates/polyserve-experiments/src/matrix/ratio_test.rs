@@ -165,7 +165,7 @@ pub(super) fn holm(decisions: &[Decision]) -> Vec<bool> {
 
 /// The growth of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Growth {
+pub(super) struct SeriesGrowth {
     /// The factor from one end of the series to the other.
     pub(super) factor: f64,
     /// Kendall's score: the number of pairs that rise, without those that fall.
@@ -174,7 +174,7 @@ pub(super) struct Growth {
     variance: f64,
 }
 
-impl Growth {
+impl SeriesGrowth {
     /// The growth of a series with these points and this factor.
     pub(super) fn new(factor: f64, points: &[(f64, f64)]) -> Self {
         let mut points = points.to_vec();
@@ -188,7 +188,7 @@ impl Growth {
 }
 
 /// Whether a trend goes up, by its series; undecided if the series do not decide, or if the median factor is within the band.
-pub(super) fn trend(series: &[Growth], Band(band): Band) -> Decision {
+pub(super) fn trend(series: &[SeriesGrowth], Band(band): Band) -> Decision {
     let (score, variance) =
         series.iter().fold((0.0, 0.0), |(score, variance), own| (score + own.score, variance + own.variance));
     let factor = middle(series.iter().map(|own| own.factor)).unwrap_or(1.0);
@@ -240,9 +240,9 @@ mod tests {
     fn a_trend_is_more_than_chance_and_noise() {
         let series = |figures: &[f64]| {
             let points: Vec<(f64, f64)> = figures.iter().zip(0..).map(|(figure, x)| (f64::from(x), *figure)).collect();
-            Growth::new(figures[figures.len() - 1] / figures[0], &points)
+            SeriesGrowth::new(figures[figures.len() - 1] / figures[0], &points)
         };
-        let told = |series: &[Growth], band: f64| trend(series, Band::factor(band)).holds;
+        let told = |series: &[SeriesGrowth], band: f64| trend(series, Band::factor(band)).holds;
         let (up, down) = (series(&[1.0, 1.1, 1.2, 1.3]), series(&[1.3, 1.2, 1.1, 1.0]));
         assert_eq!(told(&[up; 6], 1.05), Some(true));
         assert_eq!(told(&[down; 6], 1.05), Some(false));

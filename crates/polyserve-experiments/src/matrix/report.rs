@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::claims::claims;
-use super::missing::Missing;
+use super::missing::MissingCell;
 use super::{Cell, EVERY_ROUND, Key, Sample, table};
 
 /// The result of the experiment.
@@ -21,7 +21,7 @@ pub struct Report {
     /// The cells, contestant by contestant in the plan's order.
     pub cells: Vec<Cell>,
     /// The cells without a sample, and the contestants without a cell.
-    pub failed: Vec<Missing>,
+    pub failed: Vec<MissingCell>,
     /// The verdicts on the published claims.
     pub claims: Vec<Claim>,
     /// Whether a signal ended the run.
@@ -45,7 +45,7 @@ impl Report {
         let is_absent = |(key, _): &(&Key, &Absence)| {
             key.round != EVERY_ROUND || !cells.iter().any(|cell| cell.key.is_of_same_entry(key))
         };
-        let failed = records.absences().filter(is_absent).map(Missing::from).collect();
+        let failed = records.absences().filter(is_absent).map(MissingCell::from).collect();
         let claims = claims(&header.environment.server_cores, &cells)?;
         let (interrupted, left) = (records.is_interrupted(), records.end.map_or(0, |end| end.missing));
         Ok(Self { header, cells, failed, claims, interrupted, left })
@@ -55,7 +55,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", table::cells(&self.cells))?;
-        for Missing { key, why, .. } in &self.failed {
+        for MissingCell { key, why, .. } in &self.failed {
             writeln!(f, "no figures: {key}: {why}")?;
         }
         write!(f, "\n{}", shown_claims(&self.claims))

@@ -12,9 +12,9 @@ use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
 use super::claims::{CLASSIC, REPO, TWIN, classic_of};
-use super::missing::Missing;
+use super::missing::MissingCell;
 use super::published::{self, PublishedCell};
-use super::{Cell, DEBUG, Key, Method, Sample};
+use super::{Cell, CellMethod, DEBUG, Key, Sample};
 
 /// The rounds of a cell, at least one.
 struct Rounds<'a>(Vec<&'a Cell>);
@@ -23,7 +23,7 @@ struct Rounds<'a>(Vec<&'a Cell>);
 type Figure = (&'static str, fn(&Cell) -> f64);
 
 /// The title of a figure, the published figure, and the measured one. A cell that took too little time has no maxima.
-type Column = (&'static str, fn(&PublishedCell) -> f64, fn(&Cell) -> Option<f64>);
+type PublishedColumn = (&'static str, fn(&PublishedCell) -> f64, fn(&Cell) -> Option<f64>);
 
 /// The figures of the published tables, and the one that tells contestants apart if the client is full.
 const FIGURES: [Figure; 5] = [
@@ -128,10 +128,10 @@ pub fn cells(cells: &[Cell]) -> Table {
 /// # Errors
 ///
 /// Returns an error if the published figures cannot be read.
-pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String, Table)>> {
+pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(String, Table)>> {
     let rounds = Rounds::of(cells);
     let mut tables = Vec::new();
-    for method in [Method::Get, Method::Put] {
+    for method in [CellMethod::Get, CellMethod::Put] {
         let of_method = || rounds.iter().filter(move |rounds| rounds.key().method == method);
         let Some(first) = of_method().next() else { continue };
         let (name, requests) = (method.name().to_uppercase(), first.0[0].sample.requests);
@@ -181,8 +181,8 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
 
 /// The published and the measured figure in one table cell, all columns in the published order; `None` if no cell was
 /// measured.
-fn published_and_measured(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
-    let columns: [Column; 10] = [
+fn published_and_measured(method: CellMethod, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
+    let columns: [PublishedColumn; 10] = [
         ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.sample.avg_cpu_pct)),
         ("most CPU %", |row| row.max_cpu_pct, |cell| cell.sample.max_cpu_pct),
         ("memory %", |row| row.avg_mem_pct, |cell| Some(cell.sample.avg_mem_pct)),

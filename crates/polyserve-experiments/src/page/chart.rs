@@ -4,19 +4,19 @@ use polyserve_lab::experiment::distinct;
 use polyserve_report::svg::{Chart, DASHES, GREY, LineChart, Marker, Series, Style};
 
 use super::published::{self, CONNECTIONS, REQUESTS_PER_WAIT, SETUPS, WAIT};
-use super::record::{Part, Row, bound};
+use super::record::{PagePart, PageRow, bound};
 
 /// The chart `workers`; none without a sweep.
 ///
 /// # Errors
 ///
 /// Returns an error if the published figures cannot be read.
-pub(super) fn charts(rows: &[Row]) -> anyhow::Result<Vec<(String, Chart)>> {
-    let is_shown = |row: &&Row| {
-        row.key.part == Part::Sweep && row.key.workers.is_some() && row.sample.figures.requests_per_s > 0.0
+pub(super) fn charts(rows: &[PageRow]) -> anyhow::Result<Vec<(String, Chart)>> {
+    let is_shown = |row: &&PageRow| {
+        row.key.part == PagePart::Sweep && row.key.workers.is_some() && row.sample.figures.requests_per_s > 0.0
     };
-    let rows: Vec<&Row> = rows.iter().filter(is_shown).collect();
-    let points = |rows: &mut dyn Iterator<Item = &Row>, figure: &dyn Fn(usize, &Row) -> f64| {
+    let rows: Vec<&PageRow> = rows.iter().filter(is_shown).collect();
+    let points = |rows: &mut dyn Iterator<Item = &PageRow>, figure: &dyn Fn(usize, &PageRow) -> f64| {
         let mut points: Vec<(u64, f64)> =
             rows.filter_map(|row| row.key.workers.map(|size| (size as u64, figure(size, row)))).collect();
         points.sort_by_key(|(size, _)| *size);
@@ -33,7 +33,7 @@ pub(super) fn charts(rows: &[Row]) -> anyhow::Result<Vec<(String, Chart)>> {
     let count = lines.len();
     let Some(first) = rows.first() else { return Ok(Vec::new()) };
     let bounds = &first.sample.bounds;
-    let pool = |size: usize, row: &Row| {
+    let pool = |size: usize, row: &PageRow| {
         bound(size, bounds.every, bounds.wait_s).min(row.sample.bounds.connections_bound_per_s)
     };
     let style = Style { colour: GREY, dashes: Some(DASHES[0]), mark: Marker::Circle, is_hollow: true };
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn a_line_for_each_server_one_for_the_bound_and_a_point_for_each_published_pool() {
-        assert!(charts(&[row(Part::Published, "a", Some(1), 1.0)]).unwrap().is_empty());
-        let rows = [2, 1].map(|workers| row(Part::Sweep, "a", Some(workers), 4.0));
+        assert!(charts(&[row(PagePart::Published, "a", Some(1), 1.0)]).unwrap().is_empty());
+        let rows = [2, 1].map(|workers| row(PagePart::Sweep, "a", Some(workers), 4.0));
         let charts = charts(&rows).unwrap();
         let [(name, Chart::Lines(chart))] = &charts[..] else { panic!("{charts:?}") };
         assert_eq!((name.as_str(), chart.lines.len()), ("workers", 4));

@@ -5,7 +5,7 @@
 use polyserve_report::Claim;
 
 use super::published::{SETUPS, WAIT};
-use super::record::{PageSource, Part, Row, bound as bound_of, medians};
+use super::record::{PageSource, PagePart, PageRow, bound as bound_of, medians};
 use super::twin_claims;
 
 const EXPERIMENT: &str = "page";
@@ -27,9 +27,9 @@ const EIGHT: usize = 8;
 /// # Errors
 ///
 /// Returns an error if the published figures cannot be read.
-pub fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
+pub fn claims(rows: &[PageRow]) -> anyhow::Result<Vec<Claim>> {
     let published = as_published(rows);
-    let sweep: Vec<&Row> = rows.iter().filter(|row| row.key.part == Part::Sweep).collect();
+    let sweep: Vec<&PageRow> = rows.iter().filter(|row| row.key.part == PagePart::Sweep).collect();
     let own =
         vec![alike(&published.iter().collect::<Vec<_>>()), eight(&sweep), in_proportion(&sweep), need_not(&sweep)];
     let twins = twin_claims::claims(rows, own.len())?;
@@ -39,33 +39,33 @@ pub fn claims(rows: &[Row]) -> anyhow::Result<Vec<Claim>> {
 /// The rows that stand for the published four. The published listings come first, by the medians of their rounds; without all
 /// four of them the catalog's servers with the page from a file; without all four of these those with the page in memory. The
 /// order is that of the published figures.
-fn as_published(rows: &[Row]) -> Vec<Row> {
-    let all = |part: Part, page: PageSource| -> Vec<Row> {
-        let is_own = |row: &Row| row.key.page == page && (part == Part::Published || row.sample.published_as.is_some());
-        let mut own: Vec<Row> = medians(rows, part).into_iter().filter(is_own).collect();
+fn as_published(rows: &[PageRow]) -> Vec<PageRow> {
+    let all = |part: PagePart, page: PageSource| -> Vec<PageRow> {
+        let is_own = |row: &PageRow| row.key.page == page && (part == PagePart::Published || row.sample.published_as.is_some());
+        let mut own: Vec<PageRow> = medians(rows, part).into_iter().filter(is_own).collect();
         let place =
-            |row: &Row| SETUPS.iter().position(|setup| row.sample.published_as.as_deref() == Some(setup.published_as));
+            |row: &PageRow| SETUPS.iter().position(|setup| row.sample.published_as.as_deref() == Some(setup.published_as));
         own.sort_by_key(place);
         own
     };
     let groups = [
-        all(Part::Twins, PageSource::File),
-        all(Part::Published, PageSource::File),
-        all(Part::Published, PageSource::Memory),
+        all(PagePart::Twins, PageSource::File),
+        all(PagePart::Published, PageSource::File),
+        all(PagePart::Published, PageSource::Memory),
     ];
     let whole = groups.iter().find(|rows| has_all(&rows.iter().collect::<Vec<_>>()));
     whole.or_else(|| groups.iter().find(|rows| !rows.is_empty())).cloned().unwrap_or_default()
 }
 
 /// Whether each of the published four has a row.
-fn has_all(rows: &[&Row]) -> bool {
-    let is = |row: &Row, name: &str| row.sample.published_as.as_deref() == Some(name);
+fn has_all(rows: &[&PageRow]) -> bool {
+    let is = |row: &PageRow, name: &str| row.sample.published_as.as_deref() == Some(name);
     SETUPS.iter().all(|setup| rows.iter().any(|row| is(row, setup.published_as)))
 }
 
 /// Confirmed if all four reach [`AS_LONG`] of the connections' bound: then only the waits decide. If one does not, the claim
 /// is refuted at the published waits. At shorter waits it is undecided: the time to answer may be a large share of them.
-fn alike(rows: &[&Row]) -> Claim {
+fn alike(rows: &[&PageRow]) -> Claim {
     let claim = "four servers, two of them pools of 100, take about the same: what the waits take, 20.2 s for 10 000 requests of 2 s";
     let all = has_all(rows);
     let least = rows.iter().map(|row| row.sample.bounds.of_bound).fold(f64::INFINITY, f64::min);
@@ -89,9 +89,9 @@ fn alike(rows: &[&Row]) -> Claim {
 }
 
 /// Confirmed if every pool of 8 reaches [`BOUND_BY`] of its bound and none exceeds it; refuted if one exceeds it.
-fn eight(rows: &[&Row]) -> Claim {
+fn eight(rows: &[&PageRow]) -> Claim {
     let claim = "a pool of 8 is bound to (8 x 10) / 2 = 40 requests a second, however fast it is";
-    let eights: Vec<(&Row, f64)> = bound(rows).filter(|(row, _)| row.key.workers == Some(EIGHT)).collect();
+    let eights: Vec<(&PageRow, f64)> = bound(rows).filter(|(row, _)| row.key.workers == Some(EIGHT)).collect();
     let passed = eights.iter().any(|(row, bound)| row.sample.figures.requests_per_s > bound * PASSED);
     let reached = eights.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * BOUND_BY);
     let holds = match () {
@@ -107,9 +107,9 @@ fn eight(rows: &[&Row]) -> Claim {
 
 /// Confirmed if no pool exceeds its bound and every pool reaches [`BOUND_BY`] of its bound, at two sizes or more; refuted if
 /// one exceeds it.
-fn in_proportion(rows: &[&Row]) -> Claim {
+fn in_proportion(rows: &[&PageRow]) -> Claim {
     let claim = "a pool's requests a second grow in proportion to its workers, up to what its connections can ask for";
-    let below: Vec<(&Row, f64)> = bound(rows).collect();
+    let below: Vec<(&PageRow, f64)> = bound(rows).collect();
     let passed = below.iter().any(|(row, bound)| row.sample.figures.requests_per_s > bound * PASSED);
     let reached = below.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * BOUND_BY);
     let mut sizes: Vec<usize> = below.iter().filter_map(|(row, _)| row.key.workers).collect();
@@ -133,13 +133,13 @@ fn in_proportion(rows: &[&Row]) -> Claim {
 /// Judged on the servers that hold no worker during a wait, at numbers of workers with a bound well below the bound of the
 /// connections. Confirmed if every such server exceeds the workers' bound by [`NOT_BOUND`]. If one does not, the
 /// claim is refuted at the published waits. At shorter waits it is undecided: the client may be the limit.
-fn need_not(rows: &[&Row]) -> Claim {
+fn need_not(rows: &[&PageRow]) -> Claim {
     let claim = "an async server need not sit through the waits: few threads do what the connections ask for";
-    let workers_bound = |row: &Row| {
+    let workers_bound = |row: &PageRow| {
         let bounds = &row.sample.bounds;
         Some(bound_of(row.key.workers?, bounds.every, bounds.wait_s))
     };
-    let free: Vec<(&Row, f64)> = (rows.iter().filter(|row| row.sample.bounds.bound_per_s.is_none()))
+    let free: Vec<(&PageRow, f64)> = (rows.iter().filter(|row| row.sample.bounds.bound_per_s.is_none()))
         .filter_map(|row| Some((*row, workers_bound(row)?)))
         .filter(|(row, bound)| bound * NOT_BOUND < row.sample.bounds.connections_bound_per_s * BOUND_BY)
         .collect();
@@ -161,7 +161,7 @@ fn need_not(rows: &[&Row]) -> Claim {
 
 /// The rows of servers that hold a worker during a wait, with the bound of the workers. Rows with a lower bound of the
 /// connections are left out.
-fn bound<'a>(rows: &'a [&'a Row]) -> impl Iterator<Item = (&'a Row, f64)> {
+fn bound<'a>(rows: &'a [&'a PageRow]) -> impl Iterator<Item = (&'a PageRow, f64)> {
     let chosen = rows.iter().filter(|row| row.key.workers.is_some());
     chosen.filter_map(|row| {
         let bounds = &row.sample.bounds;
@@ -169,7 +169,7 @@ fn bound<'a>(rows: &'a [&'a Row]) -> impl Iterator<Item = (&'a Row, f64)> {
     })
 }
 
-fn formula(rows: &[&Row]) -> String {
+fn formula(rows: &[&PageRow]) -> String {
     rows.first().map_or_else(String::new, |row| {
         format!("bound = workers x {} / {} s: ", row.sample.bounds.every, row.sample.bounds.wait_s)
     })
@@ -183,89 +183,89 @@ fn figure(before: &str, each: &[String]) -> String {
 mod tests {
     use super::super::tests::row;
     use super::*;
-    use polyserve_report::Verdict;
+    use polyserve_report::ClaimVerdict;
 
     /// The verdicts on the claims that the twins' ratios do not decide.
-    fn verdicts(rows: &[Row]) -> [Verdict; 4] {
+    fn verdicts(rows: &[PageRow]) -> [ClaimVerdict; 4] {
         let claims = claims(rows).unwrap();
         assert!(claims.iter().all(|claim| claim.experiment == EXPERIMENT && !claim.figure.is_empty()));
         claims.iter().map(|claim| claim.verdict).take(4).collect::<Vec<_>>().try_into().unwrap()
     }
 
-    fn published(per_second: f64) -> Vec<Row> {
+    fn published(per_second: f64) -> Vec<PageRow> {
         let rows = SETUPS.iter().map(|setup| {
-            let mut row = row(Part::Published, setup.published_as, setup.workers, per_second);
+            let mut row = row(PagePart::Published, setup.published_as, setup.workers, per_second);
             row.sample.published_as = Some(setup.published_as.to_owned());
             row
         });
         rows.collect()
     }
 
-    fn pool(workers: usize, per_second: f64) -> Row {
-        let mut row = row(Part::Sweep, "pool", Some(workers), per_second);
+    fn pool(workers: usize, per_second: f64) -> PageRow {
+        let mut row = row(PagePart::Sweep, "pool", Some(workers), per_second);
         row.sample.bounds.bound_per_s = Some(workers as f64 * 5.0);
         row
     }
 
     #[test]
     fn without_rows_nothing_is_decided() {
-        assert_eq!(verdicts(&[]), [Verdict::Undecided; 4]);
+        assert_eq!(verdicts(&[]), [ClaimVerdict::Undecided; 4]);
     }
 
     #[test]
     fn the_four_are_alike_if_the_waits_decide() {
-        assert_eq!(verdicts(&published(495.0))[0], Verdict::Confirmed);
+        assert_eq!(verdicts(&published(495.0))[0], ClaimVerdict::Confirmed);
         let mut slow = published(495.0);
         (slow[2].sample.figures.requests_per_s, slow[2].sample.bounds.of_bound) = (400.0, 0.8);
-        assert_eq!(verdicts(&slow)[0], Verdict::Refuted);
+        assert_eq!(verdicts(&slow)[0], ClaimVerdict::Refuted);
         slow.iter_mut().for_each(|row| row.sample.bounds.wait_s = 0.2);
-        assert_eq!(verdicts(&slow)[0], Verdict::Undecided, "short waits");
-        assert_eq!(verdicts(&published(495.0)[..3])[0], Verdict::Undecided, "one is missing");
+        assert_eq!(verdicts(&slow)[0], ClaimVerdict::Undecided, "short waits");
+        assert_eq!(verdicts(&published(495.0)[..3])[0], ClaimVerdict::Undecided, "one is missing");
     }
 
     /// The listings decide if all four were measured, then the page from a file, then the page in memory.
     #[test]
     fn the_rows_nearest_to_the_published_set_up_decide() {
-        let moved = |per_second: f64, part: Part, page: PageSource| {
+        let moved = |per_second: f64, part: PagePart, page: PageSource| {
             let mut rows = published(per_second);
             rows.iter_mut().for_each(|row| (row.key.part, row.key.page) = (part, page));
             rows
         };
-        let (memory, slow_file) = (published(495.0), moved(400.0, Part::Published, PageSource::File));
-        let listings = moved(495.0, Part::Twins, PageSource::File);
+        let (memory, slow_file) = (published(495.0), moved(400.0, PagePart::Published, PageSource::File));
+        let listings = moved(495.0, PagePart::Twins, PageSource::File);
         let both = [memory, slow_file].concat();
-        assert_eq!(verdicts(&both)[0], Verdict::Refuted);
-        assert_eq!(verdicts(&[&both[..], &listings[..3]].concat())[0], Verdict::Refuted, "one listing is missing");
-        let turned: Vec<Row> = listings.into_iter().rev().collect();
+        assert_eq!(verdicts(&both)[0], ClaimVerdict::Refuted);
+        assert_eq!(verdicts(&[&both[..], &listings[..3]].concat())[0], ClaimVerdict::Refuted, "one listing is missing");
+        let turned: Vec<PageRow> = listings.into_iter().rev().collect();
         let figure = claims(&turned).unwrap()[0].figure.clone();
         let names: Vec<usize> = SETUPS.iter().map(|setup| figure.find(setup.published_as).unwrap()).collect();
         assert!(names.is_sorted(), "in the published order: {figure}");
-        assert_eq!(verdicts(&[both, turned].concat())[0], Verdict::Confirmed);
+        assert_eq!(verdicts(&[both, turned].concat())[0], ClaimVerdict::Confirmed);
     }
 
     #[test]
     fn a_pools_bound() {
-        let of = |rows: &[Row]| [verdicts(rows)[1], verdicts(rows)[2]];
-        assert_eq!(of(&[pool(8, 39.0), pool(32, 158.0)]), [Verdict::Confirmed; 2]);
-        assert_eq!(of(&[pool(8, 45.0), pool(32, 158.0)]), [Verdict::Refuted; 2]);
-        assert_eq!(of(&[pool(8, 20.0), pool(32, 158.0)]), [Verdict::Undecided; 2], "something else was the limit");
-        assert_eq!(of(&[pool(8, 39.0)]), [Verdict::Confirmed, Verdict::Undecided], "one size is no growth");
+        let of = |rows: &[PageRow]| [verdicts(rows)[1], verdicts(rows)[2]];
+        assert_eq!(of(&[pool(8, 39.0), pool(32, 158.0)]), [ClaimVerdict::Confirmed; 2]);
+        assert_eq!(of(&[pool(8, 45.0), pool(32, 158.0)]), [ClaimVerdict::Refuted; 2]);
+        assert_eq!(of(&[pool(8, 20.0), pool(32, 158.0)]), [ClaimVerdict::Undecided; 2], "something else was the limit");
+        assert_eq!(of(&[pool(8, 39.0)]), [ClaimVerdict::Confirmed, ClaimVerdict::Undecided], "one size is no growth");
         // Above the bound of the connections there is no growth.
-        assert_eq!(of(&[pool(32, 158.0), pool(128, 480.0)]), [Verdict::Undecided; 2]);
+        assert_eq!(of(&[pool(32, 158.0), pool(128, 480.0)]), [ClaimVerdict::Undecided; 2]);
     }
 
     #[test]
     fn servers_that_hold_no_worker() {
-        let free = |workers, per_second| row(Part::Sweep, "async", Some(workers), per_second);
-        let of = |rows: &[Row]| verdicts(rows)[3];
-        assert_eq!(of(&[free(8, 490.0), pool(8, 39.0)]), Verdict::Confirmed);
-        assert_eq!(of(&[free(8, 490.0), free(2, 10.0)]), Verdict::Refuted);
+        let free = |workers, per_second| row(PagePart::Sweep, "async", Some(workers), per_second);
+        let of = |rows: &[PageRow]| verdicts(rows)[3];
+        assert_eq!(of(&[free(8, 490.0), pool(8, 39.0)]), ClaimVerdict::Confirmed);
+        assert_eq!(of(&[free(8, 490.0), free(2, 10.0)]), ClaimVerdict::Refuted);
         let mut short = free(2, 10.0);
         short.sample.bounds.wait_s = 0.2;
-        assert_eq!(of(&[free(8, 490.0), short]), Verdict::Undecided, "the client may be the limit");
+        assert_eq!(of(&[free(8, 490.0), short]), ClaimVerdict::Undecided, "the client may be the limit");
         assert_eq!(
             of(&[free(128, 490.0), pool(8, 39.0)]),
-            Verdict::Undecided,
+            ClaimVerdict::Undecided,
             "a pool of this size has no lower bound"
         );
     }

@@ -9,7 +9,7 @@ use polyserve_report::Summary;
 
 use super::record::{Key, Sample};
 use super::report::Report;
-use super::{Conditions, PageServer, Part, chart, table};
+use super::{Conditions, PagePart, PageServer, chart, table};
 
 /// The page that sometimes waits, on all entrants.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Experiment for WaitingPage {
     type Report = Report;
 
     fn describe(&self) -> Value {
-        let planned = |part: Part| -> Vec<Value> {
+        let planned = |part: PagePart| -> Vec<Value> {
             let entrants = self.entrants.iter().filter(|entrant| entrant.part == part);
             entrants
                 .map(|PageServer { name, workers, requests, page, rounds, .. }| {
@@ -50,22 +50,22 @@ impl Experiment for WaitingPage {
             "wait_s": wait.as_secs_f64(),
             "every": every,
             "connections": connections,
-            "published": planned(Part::Published),
-            "twins": planned(Part::Twins),
-            "sweep": planned(Part::Sweep),
+            "published": planned(PagePart::Published),
+            "twins": planned(PagePart::Twins),
+            "sweep": planned(PagePart::Sweep),
             "settings": self.settings,
         })
     }
 
     fn plan(&self) -> Plan<Key> {
-        let keys = |part: Part, round: usize| -> Vec<Key> {
+        let keys = |part: PagePart, round: usize| -> Vec<Key> {
             let own = self.entrants.iter().filter(|entrant| entrant.part == part && round <= entrant.rounds);
             own.map(|entrant| entrant.key(round)).collect()
         };
         let rounds = self.entrants.iter().map(|entrant| entrant.rounds).max().unwrap_or_default();
-        let twins = (1..=rounds).flat_map(|round| interleaved(round, &keys(Part::Twins, round)));
-        let published = keys(Part::Published, 1);
-        let all = published.into_iter().chain(twins).chain(keys(Part::Sweep, 1));
+        let twins = (1..=rounds).flat_map(|round| interleaved(round, &keys(PagePart::Twins, round)));
+        let published = keys(PagePart::Published, 1);
+        let all = published.into_iter().chain(twins).chain(keys(PagePart::Sweep, 1));
         Plan { absent: self.absent.clone(), ..Plan::series(all) }
     }
 
@@ -73,8 +73,8 @@ impl Experiment for WaitingPage {
         let entrant = self.entrants.iter().find(|entrant| entrant.key(key.round) == *key);
         let entrant = entrant.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         match key.part {
-            Part::Published | Part::Twins => self.published.measure(entrant),
-            Part::Sweep => self.sweep.measure(entrant),
+            PagePart::Published | PagePart::Twins => self.published.measure(entrant),
+            PagePart::Sweep => self.sweep.measure(entrant),
         }
     }
 

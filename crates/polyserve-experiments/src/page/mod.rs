@@ -5,10 +5,10 @@
 //! `c` connections send at most `c x n / wait` requests a second. The published figures of all four contestants are at
 //! this second bound.
 //!
-//! The run has three parts. In [`Part::Published`] the catalog's servers that stand for the four published contestants are
+//! The run has three parts. In [`PagePart::Published`] the catalog's servers that stand for the four published contestants are
 //! loaded as published, but all waits may be scaled; their page is in memory, or in a file that is read for each request. In
-//! [`Part::Twins`] the published listings are loaded in the same way, and servers in other languages, in rounds. In
-//! [`Part::Sweep`] every server of a catalog is loaded with pools of every size.
+//! [`PagePart::Twins`] the published listings are loaded in the same way, and servers in other languages, in rounds. In
+//! [`PagePart::Sweep`] every server of a catalog is loaded with pools of every size.
 //!
 //! Invariant: a cell has a sample only if every answer was the page, to the byte, and the server's own count of answers
 //! agrees. Cost: a process and `requests / bound` seconds for each cell.
@@ -48,7 +48,7 @@ pub use experiment::WaitingPage;
 use hdrhistogram::Histogram;
 pub use page_file::PageFile;
 use record::{Bounds, Details, Key, PageFigures, PhaseFigures, Phases, Sample};
-pub use record::{PageSource, Part};
+pub use record::{PagePart, PageSource};
 
 /// How servers are loaded.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub struct Conditions {
 #[derive(Clone, Debug)]
 pub struct PageServer {
     /// The part.
-    pub part: Part,
+    pub part: PagePart,
     /// Its name in the published figures.
     pub published_as: Option<String>,
     /// Its name.
@@ -132,7 +132,7 @@ impl Conditions {
         let peak = proc::resident(process.pid()).ok().map(|resident| resident.peak);
         let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
-            let check = if entrant.part == Part::Twins { check_answered } else { check_count };
+            let check = if entrant.part == PagePart::Twins { check_answered } else { check_count };
             check(last_line.as_deref(), entrant.requests)?;
         }
         let mut sample = self.sample(entrant, &loaded);

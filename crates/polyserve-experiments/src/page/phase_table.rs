@@ -8,7 +8,7 @@ use polyserve_report::figures::count;
 use serde_json::{Value, json};
 
 use super::published::{self, PublishedBytes};
-use super::record::{Details, PhaseFigures, Row, measured_as, origin};
+use super::record::{Details, PageRow, PhaseFigures, measured_as, origin};
 
 /// The published columns of the phases, then ours.
 const PHASE_COLUMNS: &str = "server,row,min_ms,mean_ms,sd_ms,median_ms,max_ms,part,published_as,workers,page,round";
@@ -20,7 +20,7 @@ const BYTE_COLUMNS: &str =
 const NOT_MEASURED: &str = "not measured";
 
 /// The times of a row of the published table; `None` if they were not measured.
-fn phase(row: &Row, name: &str) -> Option<PhaseFigures> {
+fn phase(row: &PageRow, name: &str) -> Option<PhaseFigures> {
     let phases = row.sample.details.phases.as_ref()?;
     match name {
         "connect" => Some(phases.connect),
@@ -32,7 +32,7 @@ fn phase(row: &Row, name: &str) -> Option<PhaseFigures> {
 }
 
 /// Each published phase, with the measured phases of the `rows` below it.
-pub(super) fn phases(rows: &[Row]) -> anyhow::Result<Table> {
+pub(super) fn phases(rows: &[PageRow]) -> anyhow::Result<Table> {
     let mut table =
         Table::of_numbers(&["server", "row", "min (ms)", "mean (ms)", "sd (ms)", "median (ms)", "max (ms)"]);
     let mut add = |server: String, row: &str, figures: Option<PhaseFigures>, digits: usize| {
@@ -46,7 +46,7 @@ pub(super) fn phases(rows: &[Row]) -> anyhow::Result<Table> {
         table.row([server, row.to_owned()].into_iter().chain(numbers).collect());
     };
     for published in published::phases()? {
-        let own: Vec<&Row> = measured_as(rows, &published.server).collect();
+        let own: Vec<&PageRow> = measured_as(rows, &published.server).collect();
         if own.is_empty() {
             continue;
         }
@@ -59,12 +59,12 @@ pub(super) fn phases(rows: &[Row]) -> anyhow::Result<Table> {
 }
 
 /// The bytes of each published server, with those of the measured `rows` below it.
-pub(super) fn bytes(rows: &[Row]) -> anyhow::Result<Table> {
+pub(super) fn bytes(rows: &[PageRow]) -> anyhow::Result<Table> {
     let header = ["server", "page (bytes)", "all pages (bytes)", "received (bytes)", "received (KiB/s)"];
     let mut table = Table::of_numbers(&header);
     let exact = |number: u64| count(number as f64);
     for published in published::bytes()? {
-        let own: Vec<&Row> = measured_as(rows, &published.server).collect();
+        let own: Vec<&PageRow> = measured_as(rows, &published.server).collect();
         if own.is_empty() {
             continue;
         }
@@ -85,12 +85,12 @@ pub(super) fn bytes(rows: &[Row]) -> anyhow::Result<Table> {
 }
 
 /// The transfer rate, in KiB/s.
-fn kib_s(row: &Row) -> Option<f64> {
+fn kib_s(row: &PageRow) -> Option<f64> {
     Some(row.sample.details.received_bytes? as f64 / 1024.0 / row.sample.figures.total_s)
 }
 
 /// The phases of all rows as CSV.
-pub(super) fn phases_csv(rows: &[Row]) -> anyhow::Result<String> {
+pub(super) fn phases_csv(rows: &[PageRow]) -> anyhow::Result<String> {
     let lines = rows.iter().flat_map(|row| {
         let line = |name| Some(with_key(row, &json!(phase(row, name)?), &json!({ "row": name })));
         ["connect", "processing", "waiting", "total"].into_iter().filter_map(line)
@@ -99,7 +99,7 @@ pub(super) fn phases_csv(rows: &[Row]) -> anyhow::Result<String> {
 }
 
 /// The bytes of all rows as CSV.
-pub(super) fn bytes_csv(rows: &[Row]) -> anyhow::Result<String> {
+pub(super) fn bytes_csv(rows: &[PageRow]) -> anyhow::Result<String> {
     let lines = rows.iter().filter_map(|row| {
         let Details { page_bytes, received_bytes, .. } = row.sample.details;
         let own = json!({
@@ -114,7 +114,7 @@ pub(super) fn bytes_csv(rows: &[Row]) -> anyhow::Result<String> {
 }
 
 /// The fields of two objects, with those of the row's key.
-fn with_key(row: &Row, one: &Value, other: &Value) -> Value {
+fn with_key(row: &PageRow, one: &Value, other: &Value) -> Value {
     let mut line = json!(row.key);
     line["published_as"] = json!(row.sample.published_as);
     for (name, value) in [one, other].into_iter().filter_map(Value::as_object).flatten() {
@@ -125,14 +125,14 @@ fn with_key(row: &Row, one: &Value, other: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Part, Phases};
+    use super::super::record::{PagePart, Phases};
     use super::super::tests::row;
     use super::*;
 
-    fn measured() -> Row {
+    fn measured() -> PageRow {
         let figures =
             |mean_ms: f64| PhaseFigures { min_ms: 0.0, mean_ms, sd_ms: 600.0, median_ms: 0.2, max_ms: 2001.0 };
-        let mut row = row(Part::Twins, "twin/tokio", None, 499.0);
+        let mut row = row(PagePart::Twins, "twin/tokio", None, 499.0);
         row.sample.published_as = Some("tokio".into());
         let (connect, waiting) = (figures(0.1), figures(199.9));
         let phases = Phases { connect, waiting, processing: figures(200.0), total: figures(200.1) };

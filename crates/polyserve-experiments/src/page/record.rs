@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum PagePart {
     /// The published set-up: pools of 100, 100 connections, 10 000 requests, of which every 10th waits.
     Published,
     /// The published set-up with the published listings, and with servers in other languages.
@@ -36,7 +36,7 @@ pub enum PageSource {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The part.
-    pub part: Part,
+    pub part: PagePart,
     /// The server's name.
     pub server: String,
     /// Its number of workers, if it was chosen.
@@ -59,7 +59,7 @@ impl fmt::Display for Key {
         if let Some(workers) = self.workers {
             write!(f, " with {workers} workers")?;
         }
-        if self.page == PageSource::File && self.part != Part::Twins {
+        if self.page == PageSource::File && self.part != PagePart::Twins {
             f.write_str(", page from a file")?;
         }
         Ok(())
@@ -177,17 +177,17 @@ pub struct Bounds {
 }
 
 /// A sample and its key.
-pub type Row = RecordRow<Key, Sample>;
+pub type PageRow = RecordRow<Key, Sample>;
 
 /// The rows that stand for this published contestant.
-pub(super) fn measured_as<'a>(rows: &'a [Row], published: &str) -> impl Iterator<Item = &'a Row> {
+pub(super) fn measured_as<'a>(rows: &'a [PageRow], published: &str) -> impl Iterator<Item = &'a PageRow> {
     rows.iter().filter(move |row| row.sample.published_as.as_deref() == Some(published))
 }
 
 /// A server's name, and how it has the page.
-pub(super) fn origin(row: &Row) -> String {
+pub(super) fn origin(row: &PageRow) -> String {
     let how = match (row.key.part, row.key.page) {
-        (Part::Twins, _) => "here, its listing",
+        (PagePart::Twins, _) => "here, its listing",
         (_, PageSource::Memory) => "here",
         (_, PageSource::File) => "here, from a file",
     };
@@ -200,23 +200,23 @@ pub(super) fn bound(waiting: usize, every: u64, wait_s: f64) -> f64 {
 }
 
 /// The CPU time for each request, in microseconds; from the share of a core in earlier records.
-pub(super) fn cpu_us(row: &Row) -> Option<f64> {
+pub(super) fn cpu_us(row: &PageRow) -> Option<f64> {
     let derived = || Some(row.sample.bounds.server_busy? / row.sample.figures.requests_per_s * 1e6);
     row.sample.details.cpu_us_per_request.or_else(derived)
 }
 
 /// The peak resident memory in MiB.
-pub(super) fn peak_mib(row: &Row) -> Option<f64> {
+pub(super) fn peak_mib(row: &PageRow) -> Option<f64> {
     row.sample.details.peak_memory_bytes.map(|bytes| bytes as f64 / (1 << 20) as f64)
 }
 
 /// A row for each server, number of workers and page of a part: the medians over the rounds. The order is that of the first
 /// rounds.
-pub(super) fn medians(rows: &[Row], part: Part) -> Vec<Row> {
-    let of_first_round = |row: &Row| Key { round: 1, ..row.key.clone() };
-    let own: Vec<&Row> = rows.iter().filter(|row| row.key.part == part).collect();
+pub(super) fn medians(rows: &[PageRow], part: PagePart) -> Vec<PageRow> {
+    let of_first_round = |row: &PageRow| Key { round: 1, ..row.key.clone() };
+    let own: Vec<&PageRow> = rows.iter().filter(|row| row.key.part == part).collect();
     let merged = |key: Key| {
-        let rounds: Vec<&Row> = own.iter().copied().filter(|row| of_first_round(row) == key).collect();
+        let rounds: Vec<&PageRow> = own.iter().copied().filter(|row| of_first_round(row) == key).collect();
         match rounds[..] {
             [] => None,
             [row] => Some(row.clone()),
@@ -224,7 +224,7 @@ pub(super) fn medians(rows: &[Row], part: Part) -> Vec<Row> {
                 let values: Vec<Value> =
                     rounds.iter().filter_map(|row| serde_json::to_value(&row.sample).ok()).collect();
                 let sample = serde_json::from_value(median_of(&values)).ok()?;
-                Some(Row { key, sample })
+                Some(PageRow { key, sample })
             }
         }
     };

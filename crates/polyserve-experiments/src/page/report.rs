@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::claims::claims;
-use super::record::{Key, Part, Row, Sample, bound};
+use super::record::{Key, PagePart, PageRow, Sample, bound};
 
 /// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +16,7 @@ pub struct Report {
     /// The max number of requests a second that the sweep's connections send.
     pub connections_bound_per_s: f64,
     /// A row for each server and number of workers.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PageRow>,
     /// The cells without a row, and why.
     pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
@@ -38,7 +38,7 @@ impl Report {
         let mut rows = records.rows();
         let claims = claims(&rows)?;
         let plan = &records.header.plan;
-        rows.sort_by_cached_key(|Row { key, .. }| (key.part, place(plan, key), key.workers, key.page, key.round));
+        rows.sort_by_cached_key(|PageRow { key, .. }| (key.part, place(plan, key), key.workers, key.page, key.round));
         let connections = plan["connections"].as_u64().unwrap_or_default() as usize;
         let (every, wait_s) = (plan["every"].as_u64().unwrap_or_default(), plan["wait_s"].as_f64().unwrap_or_default());
         Ok(Self {
@@ -55,9 +55,9 @@ impl Report {
 /// earlier records.
 fn place(plan: &Value, key: &Key) -> usize {
     let part = match key.part {
-        Part::Published => &plan["published"],
-        Part::Twins => &plan["twins"],
-        Part::Sweep => &plan["sweep"],
+        PagePart::Published => &plan["published"],
+        PagePart::Twins => &plan["twins"],
+        PagePart::Sweep => &plan["sweep"],
     };
     let planned = part.as_array().map_or(&[][..], Vec::as_slice);
     planned.iter().position(|entrant| entrant[0] == key.server.as_str()).unwrap_or(planned.len())

@@ -9,7 +9,7 @@ use polyserve_report::{Table, or_nothing, shown_claims};
 use super::phase_table;
 use super::published;
 use super::record::{
-    PageFigures, PageSource, Part, Row, Sample, bound, cpu_us, measured_as, medians, origin, peak_mib,
+    PageFigures, PagePart, PageRow, PageSource, Sample, bound, cpu_us, measured_as, medians, origin, peak_mib,
 };
 use super::report::Report;
 
@@ -20,12 +20,12 @@ const COLUMNS: &str = "\
     page,round,cpu_us_per_request,peak_memory_bytes";
 
 /// The rows as CSV.
-fn csv(rows: &[Row]) -> anyhow::Result<String> {
+fn csv(rows: &[PageRow]) -> anyhow::Result<String> {
     if rows.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
 }
 
 /// The CSV files: all rows, the phases of their requests, and their bytes.
-pub(super) fn csv_files(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
+pub(super) fn csv_files(rows: &[PageRow]) -> anyhow::Result<Vec<(String, String)>> {
     let mut files = vec![(String::new(), csv(rows)?)];
     if rows.iter().any(|row| row.sample.details.phases.is_some()) {
         files.push((String::from("_rows"), phase_table::phases_csv(rows)?));
@@ -36,7 +36,7 @@ pub(super) fn csv_files(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
 
 /// The tables for the docs: the published figures with the measured figures, and the throughput of every server by its
 /// number of workers, below the bound.
-pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
+pub(super) fn tables(rows: &[PageRow]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     let as_published = as_published(rows);
     let mut add = |name: &str, table: Table| tables.push((format!("A page that sometimes waits: {name}"), table));
@@ -48,20 +48,20 @@ pub(super) fn tables(rows: &[Row]) -> anyhow::Result<Vec<(String, Table)>> {
     if !as_published.is_empty() {
         add("CPU and memory", resources(&as_published));
     }
-    if rows.iter().any(|row| row.key.part == Part::Sweep) {
+    if rows.iter().any(|row| row.key.part == PagePart::Sweep) {
         add("requests a second by workers", by_workers(rows));
     }
     Ok(tables)
 }
 
 /// The rows of the published set-up: those of the catalog's servers, then the medians of the twins.
-pub(super) fn as_published(rows: &[Row]) -> Vec<Row> {
-    [Part::Published, Part::Twins].into_iter().flat_map(|part| medians(rows, part)).collect()
+pub(super) fn as_published(rows: &[PageRow]) -> Vec<PageRow> {
+    [PagePart::Published, PagePart::Twins].into_iter().flat_map(|part| medians(rows, part)).collect()
 }
 
 /// The resources of each server.
-fn resources(rows: &[Row]) -> Table {
-    let page = |row: &&Row| match row.key.page {
+fn resources(rows: &[PageRow]) -> Table {
+    let page = |row: &&PageRow| match row.key.page {
         PageSource::Memory => String::from("memory"),
         PageSource::File => String::from("file"),
     };
@@ -80,7 +80,7 @@ fn resources(rows: &[Row]) -> Table {
 }
 
 /// Each published row, with the measured rows below it.
-fn published_and_measured(rows: &[Row]) -> anyhow::Result<Table> {
+fn published_and_measured(rows: &[PageRow]) -> anyhow::Result<Table> {
     let columns = [
         "server", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%",
     ];
@@ -102,7 +102,7 @@ fn published_and_measured(rows: &[Row]) -> anyhow::Result<Table> {
         cells
     };
     for published in published::figures()? {
-        let own: Vec<&Row> = measured_as(rows, &published.server).collect();
+        let own: Vec<&PageRow> = measured_as(rows, &published.server).collect();
         if own.is_empty() {
             continue;
         }
@@ -119,8 +119,8 @@ fn published_and_measured(rows: &[Row]) -> anyhow::Result<Table> {
 }
 
 /// A column for each number of workers, with the bound in the first row. A share is of the lower of the two bounds.
-fn by_workers(rows: &[Row]) -> Table {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.key.part == Part::Sweep).collect();
+fn by_workers(rows: &[PageRow]) -> Table {
+    let rows: Vec<&PageRow> = rows.iter().filter(|row| row.key.part == PagePart::Sweep).collect();
     let mut sizes: Vec<Option<usize>> = rows.iter().map(|row| row.key.workers).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -135,7 +135,7 @@ fn by_workers(rows: &[Row]) -> Table {
     table.row(std::iter::once(String::from("bound, if a worker sleeps through the wait")).chain(bounds).collect());
     for name in distinct(rows.iter().map(|row| row.key.server.as_str())) {
         let of = |size: &Option<usize>| rows.iter().find(|row| row.key.server == name && row.key.workers == *size);
-        let cell = |row: &&Row| {
+        let cell = |row: &&PageRow| {
             format!("{:.0} ({:.0} %)", row.sample.figures.requests_per_s, row.sample.bounds.of_bound * 100.0)
         };
         let cells = sizes.iter().map(|size| or_nothing(of(size).map(cell)));
@@ -145,7 +145,7 @@ fn by_workers(rows: &[Row]) -> Table {
 }
 
 /// All rows, each with its bound.
-fn all(rows: &[Row]) -> Table {
+fn all(rows: &[PageRow]) -> Table {
     let ms = |ms: f64| format!("{ms:.1} ms");
     Table::of_columns(
         rows,
@@ -170,8 +170,8 @@ fn all(rows: &[Row]) -> Table {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { connections_bound_per_s, rows, failed, .. } = self;
-        let of = |part| rows.iter().filter(move |row| row.key.part == part).cloned().collect::<Vec<Row>>();
-        let (published, sweep) = (as_published(rows), of(Part::Sweep));
+        let of = |part| rows.iter().filter(move |row| row.key.part == part).cloned().collect::<Vec<PageRow>>();
+        let (published, sweep) = (as_published(rows), of(PagePart::Sweep));
         if !published.is_empty() {
             writeln!(f, "as published, and here; latencies in closed loop, a connection for each request")?;
             writeln!(f, "{}", published_and_measured(&published).map_err(|_| fmt::Error)?)?;
@@ -205,16 +205,17 @@ mod tests {
 
     #[test]
     fn the_published_columns_come_first() {
-        let text = csv(&[row(Part::Sweep, "any", Some(8), 40.0)]).unwrap();
+        let text = csv(&[row(PagePart::Sweep, "any", Some(8), 40.0)]).unwrap();
         let published = crate::published::PAGE.lines().next().unwrap();
         assert!(text.starts_with(&format!("{published},part,published_as,workers,bound_per_s,")), "{text}");
     }
 
     #[test]
     fn the_bound_stands_above_every_size_and_the_published_row_above_ours() {
-        let mut as_published = row(Part::Published, "smol", None, 498.0);
+        let mut as_published = row(PagePart::Published, "smol", None, 498.0);
         as_published.sample.published_as = Some("async-std".into());
-        let rows = [as_published, row(Part::Sweep, "pool", Some(8), 39.0), row(Part::Sweep, "pool", Some(128), 490.0)];
+        let rows =
+            [as_published, row(PagePart::Sweep, "pool", Some(8), 39.0), row(PagePart::Sweep, "pool", Some(128), 490.0)];
         let tables = tables(&rows).unwrap();
         let (first, second) = (tables[0].1.to_string(), tables[4].1.to_string());
         let line =

@@ -1,8 +1,8 @@
-use super::record::Row;
+use super::record::PageRow;
 use super::*;
 
 /// A row with invented figures, at the published connections and waits.
-pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per_s: f64) -> Row {
+pub(super) fn row(part: PagePart, server: &str, workers: Option<usize>, requests_per_s: f64) -> PageRow {
     let waiting = workers.unwrap_or(100).min(100);
     let figures = PageFigures {
         total_s: 10_000.0 / requests_per_s,
@@ -25,19 +25,19 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         server_busy: Some(0.1),
     };
     let key = Key { part, server: server.to_owned(), workers, page: PageSource::Memory, round: 1 };
-    Row { key, sample: Sample { figures, published_as: None, bounds, details: Details::default() } }
+    PageRow { key, sample: Sample { figures, published_as: None, bounds, details: Details::default() } }
 }
 
 /// A line of a record that was written before there were pages from files, rounds and details.
 #[test]
 fn earlier_records_have_the_page_in_memory_and_one_round() {
-    let row = row(Part::Sweep, "smol", Some(8), 499.0);
+    let row = row(PagePart::Sweep, "smol", Some(8), 499.0);
     let mut line = serde_json::to_value(&row).unwrap();
     let costs = ["cpu_us_per_request", "peak_memory_bytes", "page_bytes", "received_bytes", "phases"];
     for field in ["page", "round"].into_iter().chain(costs) {
         assert!(line.as_object_mut().unwrap().remove(field).is_some(), "{field}");
     }
-    assert_eq!(serde_json::from_value::<Row>(line).unwrap(), row);
+    assert_eq!(serde_json::from_value::<PageRow>(line).unwrap(), row);
     let derived = record::cpu_us(&row).unwrap();
     assert!((derived - 0.1 / 499.0 * 1e6).abs() < 1e-6, "{derived}");
 }
@@ -45,13 +45,13 @@ fn earlier_records_have_the_page_in_memory_and_one_round() {
 #[test]
 fn medians_are_of_the_rounds_of_one_server() {
     let of = |workers, round, requests_per_s| {
-        let mut row = row(Part::Twins, "a", Some(workers), requests_per_s);
+        let mut row = row(PagePart::Twins, "a", Some(workers), requests_per_s);
         (row.key.round, row.sample.published_as) = (round, Some("a".into()));
         row.sample.details.peak_memory_bytes = Some(round as u64);
         row
     };
-    let rows = [of(1, 1, 10.0), of(2, 1, 5.0), of(1, 2, 30.0), of(1, 3, 20.0), row(Part::Sweep, "a", Some(1), 1.0)];
-    let medians = record::medians(&rows, Part::Twins);
+    let rows = [of(1, 1, 10.0), of(2, 1, 5.0), of(1, 2, 30.0), of(1, 3, 20.0), row(PagePart::Sweep, "a", Some(1), 1.0)];
+    let medians = record::medians(&rows, PagePart::Twins);
     let seen: Vec<_> = medians.iter().map(|row| (row.key.workers, row.sample.figures.requests_per_s)).collect();
     assert_eq!(seen, [(Some(1), 20.0), (Some(2), 5.0)]);
     let Sample { published_as, details, .. } = &medians[0].sample;

@@ -21,7 +21,7 @@ use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
 use super::published::{self, WAIT};
-use super::record::{Part, Row, cpu_us, peak_mib};
+use super::record::{PagePart, PageRow, cpu_us, peak_mib};
 use crate::error_budget::sharing;
 
 /// More workers change nothing if the throughput changes by at most this share.
@@ -32,15 +32,15 @@ const WORKERS: Option<usize> = Some(100);
 const SEED: u64 = 0;
 
 /// A figure of a row.
-type FigureOf = fn(&Row) -> Option<f64>;
+type FigureOf = fn(&PageRow) -> Option<f64>;
 
 /// The claims and their verdicts. `others` is the number of the article's claims that no ratio decides.
 ///
 /// # Errors
 ///
 /// Returns an error if the published figures cannot be read.
-pub(super) fn claims(rows: &[Row], others: usize) -> anyhow::Result<Vec<Claim>> {
-    let twins = Twins(rows.iter().filter(|row| row.key.part == Part::Twins).collect());
+pub(super) fn claims(rows: &[PageRow], others: usize) -> anyhow::Result<Vec<Claim>> {
+    let twins = Twins(rows.iter().filter(|row| row.key.part == PagePart::Twins).collect());
     let published = |name: &str| -> anyhow::Result<f64> {
         let rows = published::figures()?;
         let of = |name: &str| rows.iter().find(|row| row.server == name).map(|row| row.figures.requests_per_s);
@@ -58,7 +58,7 @@ pub(super) fn claims(rows: &[Row], others: usize) -> anyhow::Result<Vec<Claim>> 
 }
 
 /// The rows of the twins.
-struct Twins<'a>(Vec<&'a Row>);
+struct Twins<'a>(Vec<&'a PageRow>);
 
 /// A claim, judged at an error.
 type JudgedClaim<'a> = Box<dyn Fn(f64) -> Claim + 'a>;
@@ -182,7 +182,7 @@ impl Twins<'_> {
     /// The ratios of the rounds that have both figures.
     fn ratios(&self, own: &str, more: Option<usize>, other: &str, figure: FigureOf) -> Vec<f64> {
         let of = |server: &str, more: Option<usize>, round: usize| {
-            let is_it = |row: &&&Row| {
+            let is_it = |row: &&&PageRow| {
                 let workers = row.key.workers;
                 row.key.server == server
                     && row.key.round == round
@@ -196,7 +196,7 @@ impl Twins<'_> {
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "it is a figure like those that may be missing")]
-fn requests_per_s(row: &Row) -> Option<f64> {
+fn requests_per_s(row: &PageRow) -> Option<f64> {
     Some(row.sample.figures.requests_per_s)
 }
 
@@ -228,7 +228,7 @@ fn four_digits(interval: &Interval) -> String {
 mod tests {
     use super::super::tests::row;
     use super::*;
-    use polyserve_report::Verdict::{self as Decision, Confirmed, Refuted, Undecided};
+    use polyserve_report::ClaimVerdict::{self, Confirmed, Refuted, Undecided};
 
     /// The factors of a twin against the thread pool: requests a second, CPU time, memory.
     type Factors = [f64; 3];
@@ -236,7 +236,7 @@ mod tests {
     const SAME: Factors = [1.0, 1.0, 1.0];
 
     /// Rounds of all twins, with a noise of `spread` to either side.
-    fn rounds(count: usize, [futures, tokio, smol, more]: [Factors; 4], spread: f64) -> Vec<Row> {
+    fn rounds(count: usize, [futures, tokio, smol, more]: [Factors; 4], spread: f64) -> Vec<PageRow> {
         let mut rows = Vec::new();
         for round in 1..=count {
             let twins = [
@@ -251,7 +251,7 @@ mod tests {
                 // A multiplicative hash scatters the noise: it differs between twins.
                 let hash = ((round * 31 + phase) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                 let noise = 1.0 + spread * (hash as f64 / (1 << 23) as f64 - 1.0);
-                let mut row = row(Part::Twins, &server, workers, 495.0 * speed * noise);
+                let mut row = row(PagePart::Twins, &server, workers, 495.0 * speed * noise);
                 row.key.round = round;
                 row.sample.details.cpu_us_per_request = Some(100.0 * cpu * noise);
                 row.sample.details.peak_memory_bytes = Some((1e7 * memory * noise) as u64);
@@ -261,7 +261,7 @@ mod tests {
         rows
     }
 
-    fn verdicts(rows: &[Row]) -> [Decision; 5] {
+    fn verdicts(rows: &[PageRow]) -> [ClaimVerdict; 5] {
         let claims = claims(rows, 0).unwrap();
         assert!(claims.iter().all(|claim| !claim.figure.is_empty()), "{claims:?}");
         claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>().try_into().unwrap()

@@ -10,7 +10,7 @@ use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
 use super::NAME;
-use super::outcome::Outcome;
+use super::outcome::RoundOutcome;
 use super::report::{RoundRecord, Sample};
 
 /// The published number of requests, and the published mode.
@@ -30,7 +30,7 @@ fn claim(rounds: &[&RoundRecord], lang: &str, name: &str) -> Claim {
     };
     let own = rounds.iter().copied().filter(|round| is_as_published(round));
     let has_refused = |round: &&RoundRecord| {
-        let Outcome { groups, error_count, .. } = &round.sample.outcome;
+        let RoundOutcome { groups, error_count, .. } = &round.sample.outcome;
         *error_count == 0 && groups.iter().any(|group| group.refused > 0)
     };
     let (refusing, own): (Vec<&RoundRecord>, Vec<&RoundRecord>) = own.partition(has_refused);
@@ -59,7 +59,7 @@ fn claim(rounds: &[&RoundRecord], lang: &str, name: &str) -> Claim {
 #[cfg(test)]
 mod tests {
     use polyserve_lab::experiment::{Experiment as _, Records};
-    use polyserve_report::Verdict;
+    use polyserve_report::ClaimVerdict;
 
     use super::*;
     use crate::stress::Stress;
@@ -69,14 +69,14 @@ mod tests {
         Stress::summarize(records, &Stress::report(records).unwrap()).unwrap().claims
     }
 
-    fn verdicts(records: &Records<Stress>) -> [Verdict; 2] {
+    fn verdicts(records: &Records<Stress>) -> [ClaimVerdict; 2] {
         let claims = judged(records);
         [claims[0].verdict, claims[1].verdict]
     }
 
     #[test]
     fn rounds_of_the_published_size_decide() {
-        let (undecided, confirmed, refuted) = (Verdict::Undecided, Verdict::Confirmed, Verdict::Refuted);
+        let (undecided, confirmed, refuted) = (ClaimVerdict::Undecided, ClaimVerdict::Confirmed, ClaimVerdict::Refuted);
         assert!(claims(&[], &[]).iter().all(|claim| claim.verdict == undecided));
         let small = [line("pool_server", "burst", 400, 0), line("go/twin", "close", 40_000, 0)];
         assert_eq!(verdicts(&records(&small)), [undecided; 2]);
@@ -101,11 +101,11 @@ mod tests {
         let mut refusing = line("pool_classic", "burst", 40_000, 0);
         refusing["groups"][0]["refused"] = 7.into();
         let alone = records(&[refusing.clone()]);
-        assert_eq!(verdicts(&alone)[0], Verdict::Undecided);
+        assert_eq!(verdicts(&alone)[0], ClaimVerdict::Undecided);
         let claim = judged(&alone).remove(0);
         assert!(claim.figure.ends_with("answered all; 1 round more had requests refused by a full queue"), "{claim:?}");
         let both = records(&[refusing, line("tokio_tcp", "burst", 40_000, 0)]);
-        assert_eq!(verdicts(&both)[0], Verdict::Confirmed);
+        assert_eq!(verdicts(&both)[0], ClaimVerdict::Confirmed);
         assert!(judged(&both)[0].figure.starts_with("0 errors in 1 round"), "{:?}", judged(&both)[0]);
     }
 }

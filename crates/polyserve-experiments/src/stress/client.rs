@@ -9,8 +9,8 @@ use polyserve::Shutdown;
 use polyserve::serving::sync::lock;
 use polyserve_lab::progress::Progress;
 
-use super::connection::{Connection, Lost, PATIENCE, Response, Traffic};
-use super::scenario::{Phase, Scenario, Task};
+use super::connection::{ByteCounts, Lost, PATIENCE, StressAnswer, StressConnection};
+use super::scenario::{RequestGroup, Scenario, StressRequest};
 use super::verify::{self, Fate, Ledger};
 
 /// How connections are used.
@@ -24,14 +24,14 @@ pub enum Use {
 
 /// How a round uses connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum ConnectionMode {
     /// The three groups at the same time, with this number of connections each.
     Groups(Use, usize),
     /// This number of connections at once, until all requests are sent. The second number is that of the threads.
     Burst(u64, usize),
 }
 
-impl Mode {
+impl ConnectionMode {
     /// The mode's name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Mode {
 
 /// The state that all clients of a round share.
 #[derive(Debug)]
-pub struct Shared<'a> {
+pub struct RoundShared<'a> {
     /// The requests.
     pub scenario: &'a Scenario,
     /// The server's address.
@@ -109,7 +109,7 @@ impl Errors {
 
 /// The counts of one client or of several.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct ClientTally {
     /// The number of requests.
     pub samples: u64,
     /// The number of requests without a right answer.
@@ -123,12 +123,12 @@ pub struct Tally {
     /// The number of kept-alive connections that the server closed while they were idle. Their next request was sent again.
     pub reconnects: u64,
     /// The bytes in both directions.
-    pub traffic: Traffic,
+    pub traffic: ByteCounts,
     /// The time from the start to the last answer.
     pub took: Duration,
 }
 
-impl Tally {
+impl ClientTally {
     /// Adds the counts of `other`, which ran at the same time.
     pub fn add(&mut self, other: &Self) {
         self.samples += other.samples;
@@ -142,14 +142,14 @@ impl Tally {
         self.took = self.took.max(other.took);
     }
 
-    /// Counts the answer to `task`, or the reason why there is none.
-    fn settle(&mut self, shared: &Shared<'_>, task: &Task, result: Result<Fate, String>) {
+    /// Counts the answer to `planned`, or the reason why there is none.
+    fn settle(&mut self, shared: &RoundShared<'_>, planned: &StressRequest, result: Result<Fate, String>) {
         self.samples += 1;
         shared.progress.advance(1);
         let result = match result {
             Ok(Fate::Refused) if !shared.may_refuse => Err("status 503: refused".into()),
             Ok(fate) => {
-                shared.ledger.note(shared.scenario, task, fate);
+                shared.ledger.note(shared.scenario, planned, fate);
                 self.refused += u64::from(fate == Fate::Refused);
                 Ok(())
             }
@@ -157,27 +157,33 @@ impl Tally {
         };
         if let Err(why) = result {
             self.errors += 1;
-            shared.errors.note(|| format!("{} of {}: {why}", task.phase.name(), task.id));
+            shared.errors.note(|| format!("{} of {}: {why}", planned.phase.name(), planned.id));
         }
     }
 }
 
 /// Runs one client of one group: it takes the next request until there is none.
-pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use, start: Instant) -> Tally {
-    let (mut tally, mut reused) = (Tally::default(), None);
+pub fn run(
+    shared: &RoundShared<'_>,
+    phase: RequestGroup,
+    next: &AtomicU64,
+    connections: Use,
+    start: Instant,
+) -> ClientTally {
+    let (mut tally, mut reused) = (ClientTally::default(), None);
     while !shared.errors.is_hopeless() {
         let index = next.fetch_add(1, Ordering::Relaxed);
         if index >= shared.scenario.samples(phase) {
             break;
         }
-        let task = shared.scenario.task(phase, index);
-        let request = shared.scenario.request(&task, shared.addr, connections == Use::KeepAlive);
-        let check = |response: &Response<'_>| verify::answer(shared.scenario, &task, response);
+        let planned = shared.scenario.planned(phase, index);
+        let request = shared.scenario.request(&planned, shared.addr, connections == Use::KeepAlive);
+        let check = |response: &StressAnswer<'_>| verify::answer(shared.scenario, &planned, response);
         let result = match connections {
             Use::Close => once(shared.addr, &request, &mut tally, check),
             Use::KeepAlive => ask(shared.addr, &mut reused, &request, &mut tally, check),
         };
-        tally.settle(shared, &task, result);
+        tally.settle(shared, &planned, result);
         tally.took = start.elapsed();
     }
     tally
@@ -187,8 +193,8 @@ pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use
 fn once<T>(
     addr: SocketAddr,
     request: &[u8],
-    tally: &mut Tally,
-    check: impl FnOnce(&Response<'_>) -> Result<T, String>,
+    tally: &mut ClientTally,
+    check: impl FnOnce(&StressAnswer<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
     let mut connection = open(addr, None, tally)?;
     connection.send(request, &mut tally.traffic);
@@ -208,10 +214,10 @@ fn once<T>(
 /// Returns what is wrong with the answer, or why there is none.
 pub fn ask<T>(
     addr: SocketAddr,
-    reused: &mut Option<Connection>,
+    reused: &mut Option<StressConnection>,
     request: &[u8],
-    tally: &mut Tally,
-    check: impl FnOnce(&Response<'_>) -> Result<T, String>,
+    tally: &mut ClientTally,
+    check: impl FnOnce(&StressAnswer<'_>) -> Result<T, String>,
 ) -> Result<T, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -241,38 +247,43 @@ pub fn ask<T>(
 
 /// Runs one client of a burst. It opens a connection for each of its requests and sends the request. When all clients have
 /// sent theirs, it reads the answers. Returns a tally for each group.
-pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: &Barrier, start: Instant) -> [Tally; 3] {
-    let mut tallies = [Tally::default(); 3];
-    let mut open_ones = Vec::with_capacity((tasks.end - tasks.start) as usize);
-    for index in tasks {
+pub fn burst(
+    shared: &RoundShared<'_>,
+    requests: std::ops::Range<u64>,
+    all_sent: &Barrier,
+    start: Instant,
+) -> [ClientTally; 3] {
+    let mut tallies = [ClientTally::default(); 3];
+    let mut open_ones = Vec::with_capacity((requests.end - requests.start) as usize);
+    for index in requests {
         if shared.errors.is_hopeless() {
             break;
         }
-        let task = shared.scenario.mixed(index);
-        let tally = &mut tallies[task.phase as usize];
+        let planned = shared.scenario.mixed(index);
+        let tally = &mut tallies[planned.phase as usize];
         match open(shared.addr, Some(source(index, shared.ports)), tally) {
             Ok(mut connection) => {
-                let request = shared.scenario.request(&task, shared.addr, false);
+                let request = shared.scenario.request(&planned, shared.addr, false);
                 connection.send(&request, &mut tally.traffic);
-                open_ones.push((task, connection));
+                open_ones.push((planned, connection));
             }
-            Err(why) => tally.settle(shared, &task, Err(why)),
+            Err(why) => tally.settle(shared, &planned, Err(why)),
         }
     }
     all_sent.wait();
-    for (task, mut connection) in open_ones {
+    for (planned, mut connection) in open_ones {
         if shared.errors.is_hopeless() {
             break;
         }
-        let tally = &mut tallies[task.phase as usize];
+        let tally = &mut tallies[planned.phase as usize];
         let result = match connection.receive(&mut tally.traffic) {
             Ok(response) => {
                 tally.answers += 1;
-                verify::answer(shared.scenario, &task, &response)
+                verify::answer(shared.scenario, &planned, &response)
             }
             Err(lost) => Err(lost.to_string()),
         };
-        tally.settle(shared, &task, result);
+        tally.settle(shared, &planned, result);
         tally.took = start.elapsed();
     }
     tallies
@@ -287,8 +298,8 @@ fn source(index: u64, ports: u64) -> IpAddr {
     IpAddr::from([127, 0, 0, 1 + place as u8])
 }
 
-fn open(addr: SocketAddr, source: Option<IpAddr>, tally: &mut Tally) -> Result<Connection, String> {
-    let connection = Connection::open(addr, source).map_err(|error| format!("cannot connect: {error}"))?;
+fn open(addr: SocketAddr, source: Option<IpAddr>, tally: &mut ClientTally) -> Result<StressConnection, String> {
+    let connection = StressConnection::open(addr, source).map_err(|error| format!("cannot connect: {error}"))?;
     tally.connections += 1;
     Ok(connection)
 }

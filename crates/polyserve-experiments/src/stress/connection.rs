@@ -18,7 +18,7 @@ const MAX_ANSWER: usize = 1 << 20;
 
 /// The bytes in both directions.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Traffic {
+pub struct ByteCounts {
     /// The bytes that the client wrote.
     pub sent: u64,
     /// The bytes that the client read.
@@ -44,7 +44,7 @@ impl fmt::Display for Lost {
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct StressConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     filled: usize,
@@ -53,7 +53,7 @@ pub struct Connection {
     pub proven: bool,
 }
 
-impl Connection {
+impl StressConnection {
     /// Connects, from `source` if it is given. If the server's queue is full, the kernel waits. If this client has no port
     /// or descriptor left, it waits until one is free.
     ///
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// Sends a request. If that fails, [`receive`](Self::receive) returns the error, unless there is an answer.
-    pub fn send(&mut self, request: &[u8], traffic: &mut Traffic) {
+    pub fn send(&mut self, request: &[u8], traffic: &mut ByteCounts) {
         match self.stream.write_all(request) {
             Ok(()) => traffic.sent += request.len() as u64,
             Err(error) => self.failed_to_send = Some(error),
@@ -89,7 +89,7 @@ impl Connection {
     /// # Errors
     ///
     /// Returns an error if there is no answer, or if it is torn, late or not HTTP.
-    pub fn receive(&mut self, traffic: &mut Traffic) -> Result<Response<'_>, Lost> {
+    pub fn receive(&mut self, traffic: &mut ByteCounts) -> Result<StressAnswer<'_>, Lost> {
         self.filled = 0;
         let head = loop {
             self.fill(traffic)?;
@@ -97,7 +97,7 @@ impl Connection {
                 break at + 4;
             }
         };
-        let length = Response::parse(&self.buffer[..head], &[]).and_then(|response| response.length());
+        let length = StressAnswer::parse(&self.buffer[..head], &[]).and_then(|response| response.length());
         let end = head + length.map_err(Lost::Failed)?;
         while self.filled < end {
             self.fill(traffic)?;
@@ -106,7 +106,7 @@ impl Connection {
             return Err(Lost::Failed(format!("{} bytes follow the answer", self.filled - end)));
         }
         self.proven = true;
-        Response::parse(&self.buffer[..head], &self.buffer[head..end]).map_err(Lost::Failed)
+        StressAnswer::parse(&self.buffer[..head], &self.buffer[head..end]).map_err(Lost::Failed)
     }
 
     /// Waits until the server closes the connection, as the request asked.
@@ -114,7 +114,7 @@ impl Connection {
     /// # Errors
     ///
     /// Returns an error if the server sends more bytes, resets the connection, or does not close it.
-    pub fn end(mut self, traffic: &mut Traffic) -> Result<(), Lost> {
+    pub fn end(mut self, traffic: &mut ByteCounts) -> Result<(), Lost> {
         self.filled = 0;
         match self.read(traffic) {
             Ok(0) => Ok(()),
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    fn fill(&mut self, traffic: &mut Traffic) -> Result<(), Lost> {
+    fn fill(&mut self, traffic: &mut ByteCounts) -> Result<(), Lost> {
         if self.filled > MAX_ANSWER {
             return Err(Lost::Failed(format!("the answer is longer than {MAX_ANSWER} bytes")));
         }
@@ -142,7 +142,7 @@ impl Connection {
         })
     }
 
-    fn read(&mut self, traffic: &mut Traffic) -> io::Result<usize> {
+    fn read(&mut self, traffic: &mut ByteCounts) -> io::Result<usize> {
         const STEP: usize = 1024;
         if self.buffer.len() < self.filled + STEP {
             self.buffer.resize(self.filled + STEP, 0);
@@ -187,7 +187,7 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// A whole answer.
 #[derive(Debug)]
-pub struct Response<'a> {
+pub struct StressAnswer<'a> {
     /// The status.
     pub status: u16,
     head: &'a str,
@@ -195,7 +195,7 @@ pub struct Response<'a> {
     pub body: &'a [u8],
 }
 
-impl<'a> Response<'a> {
+impl<'a> StressAnswer<'a> {
     pub(super) fn parse(head: &'a [u8], body: &'a [u8]) -> Result<Self, String> {
         let head = std::str::from_utf8(head).map_err(|_| "the answer's head is not text")?;
         let line = head.lines().next().unwrap_or_default();
@@ -238,10 +238,10 @@ mod tests {
     use std::net::TcpListener;
 
     /// The result of a client if the server answers with `bytes` and closes.
-    fn answered<T>(bytes: &[u8], look: impl FnOnce(Result<Response<'_>, Lost>) -> T) -> T {
+    fn answered<T>(bytes: &[u8], look: impl FnOnce(Result<StressAnswer<'_>, Lost>) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = Connection::open(listener.local_addr().unwrap(), None).unwrap();
-        let mut traffic = Traffic::default();
+        let mut connection = StressConnection::open(listener.local_addr().unwrap(), None).unwrap();
+        let mut traffic = ByteCounts::default();
         connection.send(b"request", &mut traffic);
         let (mut stream, _) = listener.accept().unwrap();
         stream.read_exact(&mut [0; 7]).unwrap();

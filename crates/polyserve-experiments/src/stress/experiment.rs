@@ -8,7 +8,7 @@ use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::report::{Key, Report, SUBJECT, Sample, Tested, WRONG_ROUND};
-use super::{Mode, NAME, Scenario, Subject, claims, round, table};
+use super::{ConnectionMode, NAME, Scenario, Subject, claims, round, table};
 
 /// The stress scenario against one server over one store.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Stress {
     /// The requests.
     pub scenario: Scenario,
     /// A round for each.
-    pub modes: Vec<Mode>,
+    pub modes: Vec<ConnectionMode>,
     /// The description of the run, for the record's header.
     pub description: Value,
     /// Begins when the run must end.

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::client::{Errors, Mode, Tally};
-use super::scenario::Phase;
+use super::client::{ClientTally, ConnectionMode, Errors};
+use super::scenario::RequestGroup;
 
 /// The outcome of a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RoundOutcome {
     /// The number of concurrent connections.
     pub connections_at_once: u64,
     /// The groups, and the total.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupOutcome>,
     /// The number of connections that were opened.
     pub connections: u64,
     /// Idle connections that the server had closed before the next request, which was sent again.
@@ -21,7 +21,7 @@ pub struct Outcome {
     /// The number of entities by the store's own count; `None` if the server does not print it.
     pub store_count: Option<u64>,
     /// The server's own counts at its end; `None` if it does not report them.
-    pub drain: Option<Counts>,
+    pub drain: Option<DrainCounts>,
     /// Whole answers by the clients' count. The server's count is the same.
     pub answers: u64,
     /// The number of errors.
@@ -32,7 +32,7 @@ pub struct Outcome {
 
 /// A group of requests of a round. The columns are as published.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Group {
+pub struct GroupOutcome {
     /// `put-new`, `get`, `put-update` or `total`.
     pub phase: String,
     /// The number of requests.
@@ -75,7 +75,7 @@ impl Final {
 
 /// The counts of a [`Drain`](polyserve::Drain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Counts {
+pub struct DrainCounts {
     /// The number of whole answers.
     pub answered: u64,
     /// The number of connections that were cut.
@@ -84,27 +84,27 @@ pub struct Counts {
     pub stuck: u64,
 }
 
-impl Outcome {
-    /// The outcome of a round in `mode`. The groups are in the order of [`Phase::ALL`].
+impl RoundOutcome {
+    /// The outcome of a round in `mode`. The groups are in the order of [`RequestGroup::ALL`].
     pub fn new(
-        mode: Mode,
-        groups: [Tally; 3],
+        mode: ConnectionMode,
+        groups: [ClientTally; 3],
         left: Final,
         store_count: Option<u64>,
-        drain: Option<Counts>,
+        drain: Option<DrainCounts>,
         answers: u64,
         errors: &Errors,
     ) -> Self {
-        let mut total = Tally::default();
+        let mut total = ClientTally::default();
         groups.iter().for_each(|group| total.add(group));
-        let named = Phase::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
+        let named = RequestGroup::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
         let connections_at_once = match mode {
-            Mode::Groups(_, clients) => clients as u64 * 3,
-            Mode::Burst(size, _) => size.min(total.samples),
+            ConnectionMode::Groups(_, clients) => clients as u64 * 3,
+            ConnectionMode::Burst(size, _) => size.min(total.samples),
         };
         Self {
             connections_at_once,
-            groups: named.map(|(phase, tally)| Group::new(phase, tally)).collect(),
+            groups: named.map(|(phase, tally)| GroupOutcome::new(phase, tally)).collect(),
             connections: total.connections,
             reconnects: total.reconnects,
             final_state: left,
@@ -117,8 +117,8 @@ impl Outcome {
     }
 }
 
-impl Group {
-    fn new(phase: &'static str, tally: &Tally) -> Self {
+impl GroupOutcome {
+    fn new(phase: &'static str, tally: &ClientTally) -> Self {
         let per_second = |count: u64| if tally.took.is_zero() { 0.0 } else { count as f64 / tally.took.as_secs_f64() };
         Self {
             phase: phase.to_owned(),

@@ -8,7 +8,7 @@ use polyserve_report::Table;
 use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{Counts, Final, Outcome};
+use super::outcome::{DrainCounts, Final, RoundOutcome};
 
 /// The kind of a [`Tested`]: the subject of a run.
 pub(super) const SUBJECT: &str = "subject";
@@ -61,7 +61,7 @@ pub struct Sample {
     pub requests: u64,
     /// The outcome.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: RoundOutcome,
 }
 
 /// A sample and its key.
@@ -98,7 +98,7 @@ pub struct Round {
     pub mode: String,
     /// The outcome.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: RoundOutcome,
 }
 
 impl Report {
@@ -170,7 +170,7 @@ impl fmt::Display for Report {
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, outcome } = self;
-        let Outcome { connections_at_once, connections, reconnects, final_state, answers, .. } = outcome;
+        let RoundOutcome { connections_at_once, connections, reconnects, final_state, answers, .. } = outcome;
         writeln!(
             f,
             "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects"
@@ -195,7 +195,7 @@ impl fmt::Display for Round {
             writeln!(f, "unknown: the number of entities in the store, which the server does not print")?;
         }
         match outcome.drain {
-            Some(Counts { answered, cut, stuck }) => {
+            Some(DrainCounts { answered, cut, stuck }) => {
                 write!(f, "server: answered {answered}, cut {cut}, stuck {stuck}; ")?;
             }
             None => write!(f, "server: it does not say what it answered; ")?,

@@ -11,10 +11,10 @@ use polyserve::Shutdown;
 use polyserve_lab::limits;
 use polyserve_lab::progress::Progress;
 
-use super::client::{self, Errors, Mode, Shared, Tally, Use};
-use super::connection::{Connection, PATIENCE, Response};
-use super::outcome::{Counts, Final, Outcome};
-use super::scenario::{Phase, Scenario};
+use super::client::{self, ClientTally, ConnectionMode, Errors, RoundShared, Use};
+use super::connection::{PATIENCE, StressAnswer, StressConnection};
+use super::outcome::{DrainCounts, Final, RoundOutcome};
+use super::scenario::{RequestGroup, Scenario};
 use super::subject::{Subject, end, fill};
 use super::threads::{LOOKERS, together};
 use super::verify::Ledger;
@@ -28,14 +28,14 @@ use super::verify::Ledger;
 pub fn run(
     subject: &Subject,
     scenario: &Scenario,
-    mode: Mode,
+    mode: ConnectionMode,
     progress: &Progress,
     stop: &Shutdown,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<RoundOutcome> {
     let process = subject.start()?;
     let (ledger, errors) = (Ledger::new(scenario), Errors::until(stop.clone()));
-    let may_refuse = matches!(mode, Mode::Burst(..));
-    let shared = Shared {
+    let may_refuse = matches!(mode, ConnectionMode::Burst(..));
+    let shared = RoundShared {
         scenario,
         addr: process.addr(),
         ledger: &ledger,
@@ -47,8 +47,8 @@ pub fn run(
     let lookers = if may_refuse || subject.is_single { 1 } else { LOOKERS };
     let filled = fill(&shared, lookers)?;
     let groups = match mode {
-        Mode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
-        Mode::Burst(size, threads) => bursts(&shared, size, threads)?,
+        ConnectionMode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
+        ConnectionMode::Burst(size, threads) => bursts(&shared, size, threads)?,
     };
     let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
     let last_line = end(process, &shared);
@@ -61,7 +61,7 @@ pub fn run(
     }
     let drain = last_line.map(|line| line.counts);
     let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
-    if let Some(Counts { answered, cut, stuck }) = drain {
+    if let Some(DrainCounts { answered, cut, stuck }) = drain {
         if answered != answers {
             errors.note(|| format!("the server counted {answered} answers, the clients {answers}"));
         }
@@ -69,18 +69,18 @@ pub fn run(
             errors.note(|| format!("the server was idle and did not end so: cut {cut}, stuck {stuck}"));
         }
     }
-    Ok(Outcome::new(mode, groups, left, store_count, drain, answers, &errors))
+    Ok(RoundOutcome::new(mode, groups, left, store_count, drain, answers, &errors))
 }
 
 /// Runs the three groups at the same time.
-fn grouped(shared: &Shared<'_>, connections: Use, clients: usize) -> anyhow::Result<[Tally; 3]> {
+fn grouped(shared: &RoundShared<'_>, connections: Use, clients: usize) -> anyhow::Result<[ClientTally; 3]> {
     let next = [const { AtomicU64::new(0) }; 3];
-    let clients = Phase::ALL.iter().flat_map(|phase| std::iter::repeat_n(*phase, clients));
+    let clients = RequestGroup::ALL.iter().flat_map(|phase| std::iter::repeat_n(*phase, clients));
     let works = clients.map(|phase| {
         let next = &next[phase as usize];
         move |start| (phase, client::run(shared, phase, next, connections, start))
     });
-    let mut tallies = [Tally::default(); 3];
+    let mut tallies = [ClientTally::default(); 3];
     for (phase, tally) in together(works)? {
         tallies[phase as usize].add(&tally);
     }
@@ -88,8 +88,8 @@ fn grouped(shared: &Shared<'_>, connections: Use, clients: usize) -> anyhow::Res
 }
 
 /// Sends all requests, in bursts of `size` connections.
-fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tally; 3]> {
-    let mut tallies = [Tally::default(); 3];
+fn bursts(shared: &RoundShared<'_>, size: u64, threads: usize) -> anyhow::Result<[ClientTally; 3]> {
+    let mut tallies = [ClientTally::default(); 3];
     let mut begun = 0;
     while begun < shared.scenario.total() && !shared.errors.is_hopeless() {
         let count = size.min(shared.scenario.total() - begun);
@@ -100,7 +100,7 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
             let all_sent = &all_sent;
             move |start| client::burst(shared, tasks, all_sent, start)
         });
-        let mut burst = [Tally::default(); 3];
+        let mut burst = [ClientTally::default(); 3];
         for counted in together(works)? {
             burst.iter_mut().zip(&counted).for_each(|(sum, tally)| sum.add(tally));
         }
@@ -115,10 +115,10 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
 }
 
 /// Gets every id, and checks its final state.
-fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
+fn look(shared: &RoundShared<'_>, lookers: usize) -> anyhow::Result<(Final, ClientTally)> {
     let (next, ids) = (AtomicU64::new(0), shared.scenario.ids() * 2);
     let one = |_start| {
-        let (mut tally, mut left, mut kept) = (Tally::default(), Final::default(), None);
+        let (mut tally, mut left, mut connection) = (ClientTally::default(), Final::default(), None);
         loop {
             let id = next.fetch_add(1, Ordering::Relaxed);
             if id >= ids || shared.errors.is_hopeless() {
@@ -126,7 +126,7 @@ fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
             }
             let id = id.cast_signed();
             left.checked += 1;
-            match look_at(shared, id, &mut kept, &mut tally) {
+            match look_at(shared, id, &mut connection, &mut tally) {
                 Ok(present) => left.present += u64::from(present),
                 Err(why) => {
                     left.wrong += 1;
@@ -135,7 +135,7 @@ fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
             }
         }
     };
-    let (mut left, mut tally) = (Final::default(), Tally::default());
+    let (mut left, mut tally) = (Final::default(), ClientTally::default());
     for (seen, counted) in together((0..lookers).map(|_| one))? {
         left.add(&seen);
         tally.add(&counted);
@@ -144,17 +144,22 @@ fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
 }
 
 /// Gets `id`. Returns true if it is present and right. A server that is still full of a burst is asked again.
-fn look_at(shared: &Shared<'_>, id: i64, kept: &mut Option<Connection>, tally: &mut Tally) -> Result<bool, String> {
+fn look_at(
+    shared: &RoundShared<'_>,
+    id: i64,
+    connection: &mut Option<StressConnection>,
+    tally: &mut ClientTally,
+) -> Result<bool, String> {
     const AGAIN: Duration = Duration::from_millis(50);
     let deadline = Instant::now() + PATIENCE;
     let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
     loop {
         let full = Cell::new(false);
-        let check = |response: &Response<'_>| {
+        let check = |response: &StressAnswer<'_>| {
             full.set(response.status == 503);
             shared.ledger.check(shared.scenario, id, response)
         };
-        let result = client::ask(shared.addr, kept, request.as_bytes(), tally, check);
+        let result = client::ask(shared.addr, connection, request.as_bytes(), tally, check);
         if !(full.get() && shared.may_refuse && Instant::now() < deadline) {
             return result;
         }

@@ -9,7 +9,7 @@ use polyserve_lab::data::{Data, EntityVersion};
 
 /// The groups of the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum RequestGroup {
     /// PUTs of new ids.
     PutNew,
     /// GETs of existing ids, each once.
@@ -18,7 +18,7 @@ pub enum Phase {
     PutUpdate,
 }
 
-impl Phase {
+impl RequestGroup {
     /// All groups, in the order of the published table.
     pub const ALL: [Self; 3] = [Self::PutNew, Self::Get, Self::PutUpdate];
 
@@ -34,9 +34,9 @@ impl Phase {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct StressRequest {
     /// The group.
-    pub phase: Phase,
+    pub phase: RequestGroup,
     /// The id.
     pub id: i64,
     /// The value of a PUT. A GET ignores it.
@@ -66,10 +66,10 @@ impl Scenario {
     }
 
     /// The number of requests of `phase`.
-    pub fn samples(&self, phase: Phase) -> u64 {
+    pub fn samples(&self, phase: RequestGroup) -> u64 {
         match phase {
-            Phase::PutNew | Phase::Get => self.ids,
-            Phase::PutUpdate => self.ids * 2,
+            RequestGroup::PutNew | RequestGroup::Get => self.ids,
+            RequestGroup::PutUpdate => self.ids * 2,
         }
     }
 
@@ -79,34 +79,34 @@ impl Scenario {
     }
 
     /// The `index`-th request of `phase`. The two updates of an id follow each other, so that they race.
-    pub fn task(&self, phase: Phase, index: u64) -> Task {
+    pub fn planned(&self, phase: RequestGroup, index: u64) -> StressRequest {
         let (id, draw) = match phase {
-            Phase::PutNew => (self.ids + index, EntityVersion::New),
-            Phase::Get => (index, EntityVersion::New),
-            Phase::PutUpdate if index.is_multiple_of(2) => (index / 2, EntityVersion::FirstUpdate),
-            Phase::PutUpdate => (index / 2, EntityVersion::SecondUpdate),
+            RequestGroup::PutNew => (self.ids + index, EntityVersion::New),
+            RequestGroup::Get => (index, EntityVersion::New),
+            RequestGroup::PutUpdate if index.is_multiple_of(2) => (index / 2, EntityVersion::FirstUpdate),
+            RequestGroup::PutUpdate => (index / 2, EntityVersion::SecondUpdate),
         };
-        Task { phase, id: id.cast_signed(), draw }
+        StressRequest { phase, id: id.cast_signed(), draw }
     }
 
     /// The `index`-th request of all, the groups interleaved.
-    pub fn mixed(&self, index: u64) -> Task {
+    pub fn mixed(&self, index: u64) -> StressRequest {
         let (round, place) = (index / 4, index % 4);
         match place {
-            0 => self.task(Phase::Get, round),
-            1 => self.task(Phase::PutNew, round),
-            place => self.task(Phase::PutUpdate, round * 2 + place - 2),
+            0 => self.planned(RequestGroup::Get, round),
+            1 => self.planned(RequestGroup::PutNew, round),
+            place => self.planned(RequestGroup::PutUpdate, round * 2 + place - 2),
         }
     }
 
-    /// The bytes of `task`.
-    pub fn request(&self, task: &Task, host: SocketAddr, keep_alive: bool) -> Vec<u8> {
+    /// The bytes of `planned`.
+    pub fn request(&self, planned: &StressRequest, host: SocketAddr, keep_alive: bool) -> Vec<u8> {
         let connection = if keep_alive { "" } else { "Connection: close\r\n" };
-        let id = task.id;
-        match task.phase {
-            Phase::Get => format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n{connection}\r\n"),
-            Phase::PutNew | Phase::PutUpdate => {
-                let (body, json) = (self.data.row(id, task.draw).to_json(), "Content-Type: application/json");
+        let id = planned.id;
+        match planned.phase {
+            RequestGroup::Get => format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n{connection}\r\n"),
+            RequestGroup::PutNew | RequestGroup::PutUpdate => {
+                let (body, json) = (self.data.row(id, planned.draw).to_json(), "Content-Type: application/json");
                 let length = body.len();
                 format!(
                     "PUT / HTTP/1.1\r\nHost: {host}\r\n{json}\r\nContent-Length: {length}\r\n{connection}\r\n{body}"
@@ -127,23 +127,26 @@ mod tests {
     fn every_request_is_asked_once() {
         let scenario = Scenario::new(0.001, Data::new(0));
         assert_eq!((scenario.ids(), scenario.total()), (10, 40));
-        let grouped = Phase::ALL.into_iter().flat_map(|phase| (0..scenario.samples(phase)).map(move |i| (phase, i)));
-        let grouped: Vec<Task> = grouped.map(|(phase, index)| scenario.task(phase, index)).collect();
-        let mixed: Vec<Task> = (0..scenario.total()).map(|index| scenario.mixed(index)).collect();
-        for tasks in [grouped, mixed] {
+        let grouped =
+            RequestGroup::ALL.into_iter().flat_map(|phase| (0..scenario.samples(phase)).map(move |i| (phase, i)));
+        let grouped: Vec<StressRequest> = grouped.map(|(phase, index)| scenario.planned(phase, index)).collect();
+        let mixed: Vec<StressRequest> = (0..scenario.total()).map(|index| scenario.mixed(index)).collect();
+        for requests in [grouped, mixed] {
             let mut seen: HashMap<_, u32> = HashMap::new();
-            tasks.iter().for_each(|task| *seen.entry((task.phase, task.id, task.draw)).or_default() += 1);
+            requests
+                .iter()
+                .for_each(|planned| *seen.entry((planned.phase, planned.id, planned.draw)).or_default() += 1);
             assert!(seen.len() == 40 && seen.values().all(|times| *times == 1));
-            assert!(seen.keys().all(|(phase, id, _)| (*id >= 10) == (*phase == Phase::PutNew) && *id < 20));
+            assert!(seen.keys().all(|(phase, id, _)| (*id >= 10) == (*phase == RequestGroup::PutNew) && *id < 20));
         }
     }
 
     #[test]
     fn requests_are_what_the_contract_takes() {
         let (scenario, host) = (Scenario::new(1.0, Data::new(0)), "127.0.0.1:80".parse().unwrap());
-        let get = scenario.request(&scenario.task(Phase::Get, 3), host, false);
+        let get = scenario.request(&scenario.planned(RequestGroup::Get, 3), host, false);
         assert_eq!(get, b"GET /3 HTTP/1.1\r\nHost: 127.0.0.1:80\r\nConnection: close\r\n\r\n");
-        let put = String::from_utf8(scenario.request(&scenario.task(Phase::PutNew, 0), host, true)).unwrap();
+        let put = String::from_utf8(scenario.request(&scenario.planned(RequestGroup::PutNew, 0), host, true)).unwrap();
         let (head, body) = put.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())) && !head.contains("Connection"), "{head}");
         assert_eq!(body, scenario.data.row(10_000, EntityVersion::New).to_json());

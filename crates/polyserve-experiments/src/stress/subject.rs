@@ -12,10 +12,10 @@ use polyserve_lab::launch::process::Process;
 use polyserve_lab::machine::cores::Cores;
 use serde::Deserialize;
 
-use super::client::{Shared, Tally, ask};
-use super::connection::Response;
-use super::outcome::Counts;
-use super::scenario::{Phase, Task};
+use super::client::{ClientTally, RoundShared, ask};
+use super::connection::StressAnswer;
+use super::outcome::DrainCounts;
+use super::scenario::{RequestGroup, StressRequest};
 use super::threads::together;
 use super::verify;
 
@@ -36,7 +36,7 @@ pub struct Subject {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct LastLine {
     #[serde(flatten)]
-    pub(super) counts: Counts,
+    pub(super) counts: DrainCounts,
     pub(super) entities: Option<u64>,
 }
 
@@ -49,18 +49,18 @@ impl Subject {
 }
 
 /// Fills the store over HTTP, on this number of connections. Returns the number of answers.
-pub(super) fn fill(shared: &Shared<'_>, connections: usize) -> anyhow::Result<u64> {
+pub(super) fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Result<u64> {
     let next = AtomicU64::new(0);
     let one = |_start| {
-        let (mut tally, mut kept) = (Tally::default(), None);
+        let (mut tally, mut kept) = (ClientTally::default(), None);
         loop {
             let id = next.fetch_add(1, Ordering::Relaxed);
             if id >= shared.scenario.ids() || shared.errors.is_hopeless() {
                 return tally.answers;
             }
-            let task = Task { phase: Phase::PutNew, id: id.cast_signed(), draw: EntityVersion::New };
-            let request = shared.scenario.request(&task, shared.addr, true);
-            let check = |response: &Response<'_>| verify::answer(shared.scenario, &task, response);
+            let planned = StressRequest { phase: RequestGroup::PutNew, id: id.cast_signed(), draw: EntityVersion::New };
+            let request = shared.scenario.request(&planned, shared.addr, true);
+            let check = |response: &StressAnswer<'_>| verify::answer(shared.scenario, &planned, response);
             if let Err(why) = ask(shared.addr, &mut kept, &request, &mut tally, check) {
                 shared.errors.note(|| format!("before the start, PUT of {id}: {why}"));
             }
@@ -70,7 +70,7 @@ pub(super) fn fill(shared: &Shared<'_>, connections: usize) -> anyhow::Result<u6
 }
 
 /// Ends the server. Returns its last line; `None` if it has no counts.
-pub(super) fn end(process: Process, shared: &Shared<'_>) -> Option<LastLine> {
+pub(super) fn end(process: Process, shared: &RoundShared<'_>) -> Option<LastLine> {
     match process.end() {
         Ok(last) => last.and_then(|line| serde_json::from_str(&line).ok()),
         Err(failure) => {

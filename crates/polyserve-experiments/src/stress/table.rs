@@ -6,7 +6,7 @@ use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 
 use super::claims::MODE;
-use super::outcome::Group;
+use super::outcome::GroupOutcome;
 use super::report::{Key, RoundRecord, Tested};
 use crate::published::{self, STRESS};
 
@@ -45,7 +45,9 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
         }
         for RoundRecord { key: Key { tested: Tested { server, repo }, .. }, sample } in of {
             for group in &sample.outcome.groups {
-                let Group { phase, samples, refused, error_pct, requests_per_s, received_kb_s, sent_kb_s, .. } = group;
+                let GroupOutcome {
+                    phase, samples, refused, error_pct, requests_per_s, received_kb_s, sent_kb_s, ..
+                } = group;
                 let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
                 table.row(cells(server, repo, phase, [*samples, *refused], figures));
             }
@@ -71,7 +73,7 @@ fn cells(server: &str, repo: &str, phase: &str, counts: [u64; 2], figures: [f64;
 pub fn csv(rounds: &[RoundRecord]) -> anyhow::Result<String> {
     const COLUMNS: &str = "\
         lang,phase,samples,error_pct,requests_per_s,received_kB_s,sent_kB_s,server,repo,mode,refused,error_count";
-    let row = |round: &RoundRecord, group: &Group| {
+    let row = |round: &RoundRecord, group: &GroupOutcome| {
         let mut row = with_short_floats(group);
         let RoundRecord { key: Key { tested: Tested { server, repo }, mode }, sample } = round;
         for (name, value) in [("lang", &sample.lang), ("server", server), ("repo", repo), ("mode", mode)] {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use polyserve_lab::data::{Data, EntityVersion};
 use serde::Deserialize;
 
-use super::connection::Response;
-use super::scenario::{Phase, Scenario, Task};
+use super::connection::StressAnswer;
+use super::scenario::{RequestGroup, Scenario, StressRequest};
 
 /// The fate of a request, by its right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,37 +17,39 @@ pub enum Fate {
     Refused,
 }
 
-/// Checks every part of an answer to `task`.
+/// Checks every part of an answer to `planned`.
 ///
 /// # Errors
 ///
 /// Returns what is wrong with the answer.
-pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Result<Fate, String> {
+pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAnswer<'_>) -> Result<Fate, String> {
     dated(response)?;
-    let (status, id) = (response.status, task.id);
+    let (status, id) = (response.status, planned.id);
     if status == 503 {
         return match response.field("retry-after")? {
             Some(after) if after.parse::<u32>().is_ok() => Ok(Fate::Refused),
             other => Err(format!("a 503 with the Retry-After {other:?}")),
         };
     }
-    let expected = match task.phase {
-        Phase::PutNew => 201,
-        Phase::Get | Phase::PutUpdate => 200,
+    let expected = match planned.phase {
+        RequestGroup::PutNew => 201,
+        RequestGroup::Get | RequestGroup::PutUpdate => 200,
     };
     if status != expected {
         return Err(format!("status {status} in place of {expected}: {}", String::from_utf8_lossy(response.body)));
     }
-    match task.phase {
-        Phase::Get => shown(scenario.data, id, &ANY, response).map(drop)?,
-        Phase::PutNew | Phase::PutUpdate if !response.body.is_empty() => return Err("a PUT's answer has a body".into()),
-        Phase::PutNew => {
+    match planned.phase {
+        RequestGroup::Get => shown(scenario.data, id, &ANY, response).map(drop)?,
+        RequestGroup::PutNew | RequestGroup::PutUpdate if !response.body.is_empty() => {
+            return Err("a PUT's answer has a body".into());
+        }
+        RequestGroup::PutNew => {
             let location = response.field("location")?;
             if location != Some(format!("/{id}").as_str()) {
                 return Err(format!("the Location of the new id {id} is {location:?}"));
             }
         }
-        Phase::PutUpdate => {}
+        RequestGroup::PutUpdate => {}
     }
     Ok(Fate::Done)
 }
@@ -55,7 +57,7 @@ pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Resu
 /// The values that a GET can see while updates run.
 const ANY: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
 
-fn dated(response: &Response<'_>) -> Result<(), String> {
+fn dated(response: &StressAnswer<'_>) -> Result<(), String> {
     match response.field("date")? {
         Some(date) if date.len() == 29 && date.ends_with(" GMT") => Ok(()),
         other => Err(format!("the answer's Date is {other:?}")),
@@ -71,7 +73,7 @@ struct Shown {
 }
 
 /// Returns which of the `allowed` rows of `id` the answer shows. The row must be equal bit for bit.
-fn shown(data: Data, id: i64, allowed: &[EntityVersion], response: &Response<'_>) -> Result<EntityVersion, String> {
+fn shown(data: Data, id: i64, allowed: &[EntityVersion], response: &StressAnswer<'_>) -> Result<EntityVersion, String> {
     let media_type = response.field("content-type")?;
     if media_type != Some("application/json") {
         return Err(format!("the entity's Content-Type is {media_type:?}"));
@@ -104,14 +106,14 @@ impl Ledger {
         Self { new: unknown(scenario.ids()), updates: unknown(scenario.ids() * 2) }
     }
 
-    /// Notes the fate of `task`.
-    pub fn note(&self, scenario: &Scenario, task: &Task, fate: Fate) {
-        let id = task.id as usize;
-        let entry = match (task.phase, task.draw) {
-            (Phase::Get, _) => return,
-            (Phase::PutNew, _) => &self.new[id - scenario.ids() as usize],
-            (Phase::PutUpdate, EntityVersion::SecondUpdate) => &self.updates[id * 2 + 1],
-            (Phase::PutUpdate, _) => &self.updates[id * 2],
+    /// Notes the fate of `planned`.
+    pub fn note(&self, scenario: &Scenario, planned: &StressRequest, fate: Fate) {
+        let id = planned.id as usize;
+        let entry = match (planned.phase, planned.draw) {
+            (RequestGroup::Get, _) => return,
+            (RequestGroup::PutNew, _) => &self.new[id - scenario.ids() as usize],
+            (RequestGroup::PutUpdate, EntityVersion::SecondUpdate) => &self.updates[id * 2 + 1],
+            (RequestGroup::PutUpdate, _) => &self.updates[id * 2],
         };
         entry.store(if fate == Fate::Done { DONE } else { REFUSED }, Ordering::Relaxed);
     }
@@ -141,7 +143,7 @@ impl Ledger {
     /// # Errors
     ///
     /// Returns an error if the value is not of a last PUT, or if the id is absent and must be present.
-    pub fn check(&self, scenario: &Scenario, id: i64, response: &Response<'_>) -> Result<bool, String> {
+    pub fn check(&self, scenario: &Scenario, id: i64, response: &StressAnswer<'_>) -> Result<bool, String> {
         dated(response)?;
         let (allowed, may_be_absent) = self.allowed(scenario, id);
         match response.status {
@@ -159,19 +161,19 @@ mod tests {
 
     const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
-    fn said(task: &Task, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
+    fn said(planned: &StressRequest, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
         let head = format!("HTTP/1.1 {head}\r\n\r\n");
-        answer(scenario, task, &Response::parse(head.as_bytes(), body.as_bytes()).unwrap())
+        answer(scenario, planned, &StressAnswer::parse(head.as_bytes(), body.as_bytes()).unwrap())
     }
 
     #[test]
     fn a_get_shows_one_whole_row() {
         let scenario = Scenario::new(1.0, Data::new(3));
-        let task = scenario.task(Phase::Get, 5);
+        let planned = scenario.planned(RequestGroup::Get, 5);
         let head = format!("200 OK\r\n{DATE}Content-Type: application/json");
         let [new, first, second] = ANY.map(|draw| scenario.data.row(5, draw));
         for row in [&new, &first, &second] {
-            assert_eq!(said(&task, &scenario, &head, &row.to_json()), Ok(Fate::Done));
+            assert_eq!(said(&planned, &scenario, &head, &row.to_json()), Ok(Fate::Done));
         }
         let torn = new.to_json().replace(&new.value_text(), &first.value_text());
         let next = f64::from_bits(new.entity.value.to_bits() + 1);
@@ -179,37 +181,40 @@ mod tests {
         let another = scenario.data.row(6, EntityVersion::New).to_json();
         let longer = new.to_json().replace('}', ",\"more\":1}");
         for wrong in [torn, off_by_a_bit, another, longer, String::from("{"), String::new()] {
-            assert!(said(&task, &scenario, &head, &wrong).is_err(), "{wrong}");
+            assert!(said(&planned, &scenario, &head, &wrong).is_err(), "{wrong}");
         }
         let untyped = format!("200 OK\r\n{DATE}Content-Type: text/plain");
-        assert!(said(&task, &scenario, &untyped, &new.to_json()).unwrap_err().contains("Content-Type"));
-        assert!(said(&task, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(), "no Date");
+        assert!(said(&planned, &scenario, &untyped, &new.to_json()).unwrap_err().contains("Content-Type"));
+        assert!(
+            said(&planned, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(),
+            "no Date"
+        );
     }
 
     #[test]
     fn a_put_says_what_it_did() {
         let scenario = Scenario::new(1.0, Data::new(3));
-        let (new, update) = (scenario.task(Phase::PutNew, 0), scenario.task(Phase::PutUpdate, 0));
+        let (new, update) = (scenario.planned(RequestGroup::PutNew, 0), scenario.planned(RequestGroup::PutUpdate, 0));
         let created = format!("201 Created\r\n{DATE}Location: /10000");
         let replaced = format!("200 OK\r\n{DATE}");
         assert_eq!(said(&new, &scenario, &created, ""), Ok(Fate::Done));
         assert_eq!(said(&update, &scenario, &replaced, ""), Ok(Fate::Done));
         let elsewhere = created.replace("10000", "10001");
-        for (task, head, body) in
+        for (planned, head, body) in
             [(&new, &replaced, ""), (&update, &created, ""), (&new, &created, "x"), (&new, &elsewhere, "")]
         {
-            assert!(said(task, &scenario, head, body).is_err(), "{head}");
+            assert!(said(planned, &scenario, head, body).is_err(), "{head}");
         }
     }
 
     #[test]
     fn a_refusal_says_when_to_come_back() {
         let scenario = Scenario::new(1.0, Data::new(3));
-        let task = scenario.task(Phase::Get, 0);
+        let planned = scenario.planned(RequestGroup::Get, 0);
         let refused = format!("503 Service Unavailable\r\n{DATE}");
-        assert_eq!(said(&task, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
-        assert!(said(&task, &scenario, &refused, "{}").is_err());
-        assert!(said(&task, &scenario, &format!("500 Oh\r\n{DATE}"), "oh").unwrap_err().contains("oh"));
+        assert_eq!(said(&planned, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
+        assert!(said(&planned, &scenario, &refused, "{}").is_err());
+        assert!(said(&planned, &scenario, &format!("500 Oh\r\n{DATE}"), "oh").unwrap_err().contains("oh"));
     }
 
     #[test]
@@ -220,8 +225,8 @@ mod tests {
         let left = |first: Option<Fate>, second: Option<Fate>| {
             let ledger = Ledger::new(&scenario);
             for (index, fate) in [first, second].into_iter().enumerate() {
-                let task = scenario.task(Phase::PutUpdate, index as u64);
-                fate.map(|fate| ledger.note(&scenario, &task, fate)).unwrap_or_default();
+                let planned = scenario.planned(RequestGroup::PutUpdate, index as u64);
+                fate.map(|fate| ledger.note(&scenario, &planned, fate)).unwrap_or_default();
             }
             ledger.allowed(&scenario, 0).0
         };
@@ -233,7 +238,8 @@ mod tests {
 
         let created = |fate: Option<Fate>| {
             let ledger = Ledger::new(&scenario);
-            fate.map(|fate| ledger.note(&scenario, &scenario.task(Phase::PutNew, 0), fate)).unwrap_or_default();
+            fate.map(|fate| ledger.note(&scenario, &scenario.planned(RequestGroup::PutNew, 0), fate))
+                .unwrap_or_default();
             ledger.allowed(&scenario, 1)
         };
         assert_eq!(created(Some(Done)), (vec![New], false));

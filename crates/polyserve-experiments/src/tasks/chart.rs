@@ -2,7 +2,7 @@
 
 use polyserve_report::svg::{Chart, GREY, LineChart, Marker, Panel, ScheduleChart, Series, Style};
 
-use super::figures::Figures;
+use super::figures::TaskFigures;
 use super::measured::Measured;
 use super::published::{GO, PUBLISHED_CORES, Published, published};
 use super::runner::STD_THREADS;
@@ -42,7 +42,7 @@ fn points(rows: &[Published], figure: impl Fn(&Published) -> f64) -> Vec<(u64, f
 fn durations(
     measured: &Measured,
     (name, what): (&str, &str),
-    figure: &dyn Fn(&Figures) -> f64,
+    figure: &dyn Fn(&TaskFigures) -> f64,
     published: [Vec<(u64, f64)>; 2],
 ) -> Option<(String, Chart)> {
     let line = |(place, name): (usize, &str)| {

@@ -15,7 +15,7 @@ use polyserve_lab::machine::{Cores, proc};
 
 use super::figures::{Scheduled, round};
 use super::record::CpuScope;
-use super::talk::{AnswerLine, Done, Ran, Request};
+use super::talk::{AnswerLine, Done, RanTask, RunRequest};
 
 /// A contestant, and its process once it has one.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(super) struct TaskContestant {
 }
 
 /// The answer of a contestant.
-pub(super) struct Answer {
+pub(super) struct TaskAnswer {
     /// The tasks, by number.
-    pub(super) ran: Vec<Ran>,
+    pub(super) ran: Vec<RanTask>,
     process_cpu_ns: i64,
     /// The largest number of threads that its process was seen to have.
     pub(super) threads: Option<u64>,
@@ -58,11 +58,11 @@ impl TaskContestant {
     /// Returns why there is no answer: it cannot be started; or, which is wrong, it ended, or did not run all tasks in time.
     pub(super) fn ask(
         &mut self,
-        request: &Request,
+        request: &RunRequest,
         task: Duration,
         cores: &Cores,
         stop: &Shutdown,
-    ) -> Result<Option<Answer>, Absence> {
+    ) -> Result<Option<TaskAnswer>, Absence> {
         let talk = match &mut self.talk {
             Some(talk) => talk,
             none => none.insert(Conversation::start(&self.launch, cores)?),
@@ -86,14 +86,14 @@ impl TaskContestant {
                 }
                 None => threads = threads.max(proc::threads(talk.pid()).ok()),
                 Some(line) => match serde_json::from_str(&line) {
-                    Ok(AnswerLine::Ran(one)) => ran.push(one),
+                    Ok(AnswerLine::RanTask(one)) => ran.push(one),
                     Ok(AnswerLine::Done(Done { process_cpu_ns })) => {
                         let all_s = begun.elapsed().as_secs_f64() * cores.count() as f64;
                         let idle_s =
                             before.zip(Spent::on(cores.numbers())).map(|(before, now)| now.idle_since(&before));
                         let others = idle_s.map(|idle_s| 1.0 - (idle_s + process_cpu_ns as f64 / 1e9) / all_s);
                         let others = others.map(|share| round(share.clamp(0.0, 1.0)));
-                        return complete(Answer { ran, process_cpu_ns, threads, others }, request).map(Some);
+                        return complete(TaskAnswer { ran, process_cpu_ns, threads, others }, request).map(Some);
                     }
                     Ok(AnswerLine::Failed(failed)) => return Err(Absence::wrong(failed.error)),
                     Err(error) => return Err(Absence::wrong(format!("it says {line:?}: {error}"))),
@@ -104,7 +104,7 @@ impl TaskContestant {
 }
 
 /// Checks that every task ran once, and forward in time.
-fn complete(answer: Answer, request: &Request) -> Result<Answer, Absence> {
+fn complete(answer: TaskAnswer, request: &RunRequest) -> Result<TaskAnswer, Absence> {
     let numbers = answer.ran.iter().map(|ran| ran.task);
     if !numbers.eq(1..=request.starts.len()) {
         return Err(Absence::wrong(format!("it ran {} of {} tasks", answer.ran.len(), request.starts.len())));
@@ -115,7 +115,7 @@ fn complete(answer: Answer, request: &Request) -> Result<Answer, Absence> {
     }
 }
 
-impl Answer {
+impl TaskAnswer {
     /// The tasks' CPU time in milliseconds; the process's if a task can change threads.
     pub(super) fn cpu_ms(&self) -> (f64, CpuScope) {
         let of_tasks: Option<i64> = self.ran.iter().map(|ran| ran.cpu_ns).sum();
@@ -129,7 +129,7 @@ impl Answer {
     pub(super) fn schedule(&self) -> Vec<Scheduled> {
         let first = self.ran.iter().map(|ran| ran.started_ns).min().unwrap_or(0);
         let ms = |ns: i64| round((ns - first) as f64 / 1e6);
-        let scheduled = |ran: &Ran| Scheduled {
+        let scheduled = |ran: &RanTask| Scheduled {
             task: ran.task,
             submitted_ms: ms(ran.submitted_ns),
             started_ms: ms(ran.started_ns),

@@ -21,15 +21,15 @@ use polyserve_lab::statistics::median;
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::contestant::{Answer, TaskContestant};
-use super::figures::{Figures, round};
+use super::contestant::{TaskAnswer, TaskContestant};
+use super::figures::{TaskFigures, round};
 use super::measured::{Measured, alone};
 use super::record::{
-    Calibration, EXPERIMENT, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of, is_go,
+    Calibration, CellTasks, EXPERIMENT, Key, Observation, Sample, Sequence, TaskSettings, When, calibration_of, is_go,
 };
 use super::report::Report;
 use super::sequence::{Terms, look, starts};
-use super::talk::Request;
+use super::talk::RunRequest;
 use super::{chart, table};
 
 /// Single runs of each contestant, before and after the observations.
@@ -37,7 +37,7 @@ pub const SINGLES: usize = 5;
 
 /// A contestant and how it is started.
 #[derive(Clone, Debug)]
-pub struct Contestant {
+pub struct TaskEntrant {
     /// The contestant's name.
     pub name: String,
     /// The process, or why the contestant is not available.
@@ -48,8 +48,8 @@ pub struct Contestant {
 
 /// The experiment of concurrent CPU tasks.
 #[derive(Debug)]
-pub struct Tasks {
-    settings: Settings,
+pub struct CpuTasks {
+    settings: TaskSettings,
     members: Vec<TaskContestant>,
     absent: Vec<Absent<Key>>,
     cores: Cores,
@@ -57,11 +57,11 @@ pub struct Tasks {
     starts: Vec<Terms>,
 }
 
-impl Tasks {
+impl CpuTasks {
     /// The experiment with these contestants. It ends when `stop` begins.
-    pub fn new(settings: Settings, contestants: Vec<Contestant>, cores: Cores, stop: Shutdown) -> Self {
+    pub fn new(settings: TaskSettings, contestants: Vec<TaskEntrant>, cores: Cores, stop: Shutdown) -> Self {
         let (mut members, mut absent) = (Vec::new(), Vec::new());
-        for Contestant { name, launch, is_named } in contestants {
+        for TaskEntrant { name, launch, is_named } in contestants {
             match launch {
                 Ok(launch) => members.push(TaskContestant::new(&name, launch)),
                 Err(why) => {
@@ -196,19 +196,19 @@ impl Tasks {
         let place = self.members.iter().position(|member| member.name == key.contestant);
         let place = place.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         let (tasks, series) = match key.step {
-            Step::Cell { tasks, series } => (tasks, series),
-            Step::Single { .. } | Step::All {} => (1, 0),
+            CellTasks::Cell { tasks, series } => (tasks, series),
+            CellTasks::Single { .. } | CellTasks::All {} => (1, 0),
         };
         let answer = verified(self.ask(place, tasks, (steps, measured_ms), series)?, &sequences, steps)?;
         let (cpu_ms, cpu_of) = answer.cpu_ms();
         let schedule = answer.schedule();
-        if !matches!(key.step, Step::Cell { .. }) {
+        if !matches!(key.step, CellTasks::Cell { .. }) {
             return Ok(Sample::Single { duration_ms: round(schedule[0].duration_ms()), cpu_ms: round(cpu_ms) });
         }
         let alone = alone(notebook.records(), &key.contestant, When::Before);
         let alone = alone.ok_or_else(|| Absence::failed("there was no single run"))?;
-        let figures = Figures::of(&schedule, cpu_ms, alone).rounded();
-        let Answer { threads, others, .. } = answer;
+        let figures = TaskFigures::of(&schedule, cpu_ms, alone).rounded();
+        let TaskAnswer { threads, others, .. } = answer;
         Ok(Sample::Cell(Observation { figures, alone, cpu_of, threads, others, schedule }))
     }
 
@@ -219,9 +219,9 @@ impl Tasks {
         tasks: usize,
         (steps, task_ms): (u64, f64),
         batch: usize,
-    ) -> Result<Answer, Absence> {
-        let Settings { order, check, .. } = self.settings;
-        let request = Request { starts: self.starts[..tasks].to_vec(), steps, order, batch, check };
+    ) -> Result<TaskAnswer, Absence> {
+        let TaskSettings { order, check, .. } = self.settings;
+        let request = RunRequest { starts: self.starts[..tasks].to_vec(), steps, order, batch, check };
         let task = Duration::from_secs_f64(task_ms.max(self.settings.task_ms) / 1000.0);
         let answer = self.members[place].ask(&request, task, &self.cores, &self.stop)?;
         answer.ok_or_else(|| Absence::failed("the run was ended"))
@@ -236,7 +236,7 @@ const CALIBRATION: &str = "calibration";
 const SEQUENCE: &str = "sequence";
 
 /// Checks that each last term equals the one computed by this process.
-fn verified(answer: Answer, sequences: &[Sequence], steps: u64) -> Result<Answer, Absence> {
+fn verified(answer: TaskAnswer, sequences: &[Sequence], steps: u64) -> Result<TaskAnswer, Absence> {
     for ran in &answer.ran {
         let known = sequences.iter().find(|known| known.task == ran.task && [0, steps].contains(&known.steps));
         let Some(Sequence { last, .. }) = known else {
@@ -250,7 +250,7 @@ fn verified(answer: Answer, sequences: &[Sequence], steps: u64) -> Result<Answer
     Ok(answer)
 }
 
-impl Experiment for Tasks {
+impl Experiment for CpuTasks {
     const NAME: &'static str = EXPERIMENT;
     const UNITS: &'static str = "tasks";
     type Key = Key;
@@ -268,15 +268,15 @@ impl Experiment for Tasks {
     }
 
     fn plan(&self) -> Plan<Key> {
-        let Settings { counts, series, contestants, .. } = &self.settings;
-        let singles = |when| (1..=SINGLES).map(move |run| Step::Single { when, run });
+        let TaskSettings { counts, series, contestants, .. } = &self.settings;
+        let singles = |when| (1..=SINGLES).map(move |run| CellTasks::Single { when, run });
         let cells = counts.iter().flat_map(|tasks| {
             let (tasks, series) = (*tasks, *series);
             let batches = (series > 0 && tasks > series && tasks % series == 0).then_some(series);
-            [Some(0), batches].into_iter().flatten().map(move |series| Step::Cell { tasks, series })
+            [Some(0), batches].into_iter().flatten().map(move |series| CellTasks::Cell { tasks, series })
         });
         let steps = singles(When::Before).chain(cells).chain(singles(When::After));
-        let turn = |step: Step| contestants.iter().map(move |name| Key { contestant: name.clone(), step });
+        let turn = |step: CellTasks| contestants.iter().map(move |name| Key { contestant: name.clone(), step });
         Plan { absent: self.absent.clone(), ..Plan::new(vec![Batch::series(steps.flat_map(turn))]) }
     }
 
@@ -284,7 +284,7 @@ impl Experiment for Tasks {
         self.observe(key, notebook).map_err(|absence| {
             self.members.iter_mut().filter(|member| member.name == key.contestant).for_each(TaskContestant::end);
             match key.step {
-                Step::Single { when, run } => {
+                CellTasks::Single { when, run } => {
                     let why = format!("{}, run {run}: {}", when.shown(), absence.why);
                     Absence { why, ..absence }
                 }
@@ -302,8 +302,8 @@ impl Experiment for Tasks {
     fn weight(&self, key: &Key) -> usize {
         let cores = self.cores.count();
         match key.step {
-            Step::Cell { tasks, .. } => tasks.max(cores),
-            Step::Single { .. } | Step::All {} => cores,
+            CellTasks::Cell { tasks, .. } => tasks.max(cores),
+            CellTasks::Single { .. } | CellTasks::All {} => cores,
         }
     }
 

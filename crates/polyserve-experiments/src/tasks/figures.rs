@@ -40,7 +40,7 @@ pub struct Alone {
 
 /// The figures of an observation. Those in percent are of the sum of the durations, but for the profit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct TaskFigures {
     /// The mean of the durations.
     pub mean_duration_ms: f64,
     /// Their standard deviation, `sqrt(sum of squares / (n - 1))`; 0 for one task.
@@ -61,7 +61,7 @@ pub struct Figures {
     pub cpu_ms: f64,
 }
 
-impl Figures {
+impl TaskFigures {
     /// Returns the figures of tasks with this CPU time together. `tasks` is not empty.
     pub fn of(tasks: &[Scheduled], cpu_ms: f64, alone: Alone) -> Self {
         let count = tasks.len() as f64;
@@ -119,8 +119,11 @@ mod tests {
 
     #[test]
     fn two_tasks_that_share_a_core() {
-        let figures =
-            Figures::of(&[task(1, 0.0, 180.0), task(2, 10.0, 230.0)], 220.0, Alone { d1_ms: 100.0, cpu1_ms: 100.0 });
+        let figures = TaskFigures::of(
+            &[task(1, 0.0, 180.0), task(2, 10.0, 230.0)],
+            220.0,
+            Alone { d1_ms: 100.0, cpu1_ms: 100.0 },
+        );
         assert_eq!((figures.mean_duration_ms, figures.total_duration_ms), (200.0, 230.0));
         assert!((figures.std_dev_ms - 800.0_f64.sqrt()).abs() < 1e-9, "{figures:?}");
         assert_eq!((figures.cost_pct, figures.working_pct, figures.waiting_pct), (50.0, 55.0, 45.0));
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn one_task_costs_nothing_and_gains_nothing() {
-        let figures = Figures::of(&[task(1, 0.0, 100.0)], 100.0, Alone { d1_ms: 100.0, cpu1_ms: 100.0 });
+        let figures = TaskFigures::of(&[task(1, 0.0, 100.0)], 100.0, Alone { d1_ms: 100.0, cpu1_ms: 100.0 });
         assert_eq!((figures.std_dev_ms, figures.cost_pct, figures.profit_pct), (0.0, 0.0, 0.0));
     }
 }

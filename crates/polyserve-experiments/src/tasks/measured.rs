@@ -6,7 +6,7 @@ use polyserve_lab::statistics::median;
 use serde::Serialize;
 
 use super::figures::Alone;
-use super::record::{Calibration, Key, Observation, Sample, Sequence, Settings, Step, When, calibration_of};
+use super::record::{Calibration, CellTasks, Key, Observation, Sample, Sequence, TaskSettings, When, calibration_of};
 
 /// A single run of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ pub struct MissingFigure {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
     /// The settings of the run.
-    pub plan: Option<Settings>,
+    pub plan: Option<TaskSettings>,
     /// The first calibration.
     pub calibration: Option<Calibration>,
     /// The calibration of each language.
@@ -110,11 +110,11 @@ impl Measured {
         for (Key { contestant, step }, sample) in records.samples() {
             let contestant = contestant.clone();
             match (*step, sample) {
-                (Step::Cell { tasks, series }, Sample::Cell(observation)) => {
+                (CellTasks::Cell { tasks, series }, Sample::Cell(observation)) => {
                     let observed = observation.clone();
                     measured.cells.push(MeasuredCell { tasks, contestant, series, observed });
                 }
-                (Step::Single { when, run }, Sample::Single { duration_ms, cpu_ms }) => {
+                (CellTasks::Single { when, run }, Sample::Single { duration_ms, cpu_ms }) => {
                     let (duration_ms, cpu_ms) = (*duration_ms, *cpu_ms);
                     measured.singles.push(Single { contestant, when, run, duration_ms, cpu_ms });
                 }
@@ -124,13 +124,13 @@ impl Measured {
         for (Key { contestant, step }, absence) in records.absences() {
             let is_measured = measured.cells.iter().any(|cell| cell.contestant == *contestant);
             // It is available now.
-            if *step == (Step::All {}) && is_measured && !absence.is_wrong() {
+            if *step == (CellTasks::All {}) && is_measured && !absence.is_wrong() {
                 continue;
             }
             let (tasks, series, single) = match *step {
-                Step::Cell { tasks, series } => (Some(tasks), series, None),
-                Step::Single { when, run } => (None, 0, Some(SingleRun { when, run })),
-                Step::All {} => (None, 0, None),
+                CellTasks::Cell { tasks, series } => (Some(tasks), series, None),
+                CellTasks::Single { when, run } => (None, 0, Some(SingleRun { when, run })),
+                CellTasks::All {} => (None, 0, None),
             };
             let (contestant, why, wrong) = (contestant.clone(), absence.why.clone(), absence.is_wrong());
             measured.fail(MissingFigure { contestant, tasks, series, single, why, wrong });
@@ -216,8 +216,9 @@ pub(super) fn alone<E>(records: &Records<E>, contestant: &str, when: When) -> Op
 where
     E: Experiment<Key = Key, Sample = Sample>,
 {
-    let is_its =
-        |key: &Key| key.contestant == contestant && matches!(key.step, Step::Single { when: of, .. } if of == when);
+    let is_its = |key: &Key| {
+        key.contestant == contestant && matches!(key.step, CellTasks::Single { when: of, .. } if of == when)
+    };
     let of_single = |(key, sample): (&Key, &Sample)| match sample {
         Sample::Single { duration_ms, cpu_ms } if is_its(key) => Some((*duration_ms, *cpu_ms)),
         _ => None,

@@ -8,15 +8,15 @@ use std::fmt;
 use polyserve_lab::launch::go;
 use serde::{Deserialize, Serialize};
 
-use super::figures::{Alone, Figures, Scheduled};
-use super::sequence::{Limit, TermOrder, Terms};
+use super::figures::{Alone, Scheduled, TaskFigures};
+use super::sequence::{SequenceLimit, TermOrder, Terms};
 
 /// The experiment's name, and its record's.
 pub const EXPERIMENT: &str = "tasks";
 
 /// The settings of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct TaskSettings {
     /// The contestants, with those that are not available.
     pub contestants: Vec<String>,
     /// About how long one task takes, in milliseconds.
@@ -89,7 +89,13 @@ pub struct Sequence {
 
 impl Sequence {
     /// Computes the sequence with these starting terms.
-    pub fn new(task: usize, steps: u64, [first, second, third]: Terms, last: f64, found: Option<Limit>) -> Self {
+    pub fn new(
+        task: usize,
+        steps: u64,
+        [first, second, third]: Terms,
+        last: f64,
+        found: Option<SequenceLimit>,
+    ) -> Self {
         let (limit, step) = (found.map(|found| found.limit), found.map(|found| found.step));
         Self { task, steps, first, second, third, last, limit, step }
     }
@@ -112,13 +118,13 @@ pub struct Key {
     pub contestant: String,
     /// The tasks.
     #[serde(flatten)]
-    pub step: Step,
+    pub step: CellTasks,
 }
 
 /// The tasks of a contestant in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Step {
+pub enum CellTasks {
     /// Concurrent tasks, or tasks in batches.
     Cell {
         /// The number of tasks.
@@ -141,7 +147,7 @@ pub enum Step {
 impl Key {
     /// All cells of a contestant.
     pub fn all_of(contestant: &str) -> Self {
-        Self { contestant: contestant.to_owned(), step: Step::All {} }
+        Self { contestant: contestant.to_owned(), step: CellTasks::All {} }
     }
 }
 
@@ -149,10 +155,10 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.contestant;
         match self.step {
-            Step::Single { when, run } => write!(f, "{name}: {}, {run}", when.shown()),
-            Step::Cell { tasks, series: 0 } => write!(f, "{name}: {tasks} at once"),
-            Step::Cell { tasks, series } => write!(f, "{name}: {tasks} by {series}"),
-            Step::All {} => f.write_str(name),
+            CellTasks::Single { when, run } => write!(f, "{name}: {}, {run}", when.shown()),
+            CellTasks::Cell { tasks, series: 0 } => write!(f, "{name}: {tasks} at once"),
+            CellTasks::Cell { tasks, series } => write!(f, "{name}: {tasks} by {series}"),
+            CellTasks::All {} => f.write_str(name),
         }
     }
 }
@@ -186,7 +192,7 @@ pub enum Sample {
 pub struct Observation {
     /// The figures.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: TaskFigures,
     /// The duration and the CPU time of the task alone.
     #[serde(flatten)]
     pub alone: Alone,

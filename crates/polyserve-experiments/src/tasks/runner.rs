@@ -22,7 +22,7 @@ use polyserve::{Executor, Job, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::sequence;
-use super::talk::{AnswerLine, Done, Ran, Request, RunError};
+use super::talk::{AnswerLine, Done, RanTask, RunError, RunRequest};
 
 /// A thread for each task, in a scope: the published contestant.
 pub const STD_THREADS: &str = "scoped_threads/std";
@@ -48,9 +48,9 @@ pub enum Runner {
 
 /// The shared state of the tasks of a request.
 struct Work {
-    request: Request,
+    request: RunRequest,
     base: Instant,
-    ran: Vec<OnceLock<Ran>>,
+    ran: Vec<OnceLock<RanTask>>,
 }
 
 impl Runner {
@@ -77,7 +77,7 @@ impl Runner {
     /// # Errors
     ///
     /// Returns an error if a task was not taken, or was not run to its end.
-    pub fn run(&self, request: Request) -> anyhow::Result<Vec<Ran>> {
+    pub fn run(&self, request: RunRequest) -> anyhow::Result<Vec<RanTask>> {
         let count = request.starts.len();
         let ran = (0..count).map(|_| OnceLock::new()).collect();
         let batch = if request.batch == 0 { count } else { request.batch };
@@ -147,10 +147,10 @@ impl Work {
 
     fn run(&self, task: usize, submitted_ns: i64) {
         let (started_ns, spent) = (self.now(), spent(ClockId::ThreadCPUTime));
-        let Request { starts, steps, order, check, .. } = &self.request;
+        let RunRequest { starts, steps, order, check, .. } = &self.request;
         let last = sequence::last(*order, starts[task], *steps, *check);
         let (cpu_ns, finished_ns) = (Some(self::spent(ClockId::ThreadCPUTime) - spent), self.now());
-        let ran = Ran { task: task + 1, submitted_ns, started_ns, finished_ns, cpu_ns, bits: last.to_bits() };
+        let ran = RanTask { task: task + 1, submitted_ns, started_ns, finished_ns, cpu_ns, bits: last.to_bits() };
         let _ = self.ran[task].set(ran); // each is run once
     }
 }
@@ -175,7 +175,7 @@ pub fn serve(runner: &Runner, requests: impl BufRead, mut answers: impl Write) -
         let process_cpu_ns = spent(ClockId::ProcessCPUTime) - spent_before;
         let lines: Vec<AnswerLine> = match ran {
             Ok(ran) => {
-                ran.into_iter().map(AnswerLine::Ran).chain([AnswerLine::Done(Done { process_cpu_ns })]).collect()
+                ran.into_iter().map(AnswerLine::RanTask).chain([AnswerLine::Done(Done { process_cpu_ns })]).collect()
             }
             Err(error) => vec![AnswerLine::Failed(RunError { error: format!("{error:#}") })],
         };
@@ -197,8 +197,8 @@ mod tests {
 
     const STEPS: u64 = 20_000;
 
-    fn request(starts: &[Terms], steps: u64, order: TermOrder, batch: usize) -> Request {
-        Request { starts: starts.to_vec(), steps, order, batch, check: false }
+    fn request(starts: &[Terms], steps: u64, order: TermOrder, batch: usize) -> RunRequest {
+        RunRequest { starts: starts.to_vec(), steps, order, batch, check: false }
     }
 
     fn all_runners() -> (Catalog, Vec<String>) {
@@ -251,7 +251,11 @@ mod tests {
         assert_eq!(said.len(), 6);
         assert!(matches!(
             said[..3],
-            [AnswerLine::Ran(Ran { task: 1, .. }), AnswerLine::Ran(Ran { task: 2, .. }), AnswerLine::Done(_)]
+            [
+                AnswerLine::RanTask(RanTask { task: 1, .. }),
+                AnswerLine::RanTask(RanTask { task: 2, .. }),
+                AnswerLine::Done(_)
+            ]
         ));
         let error = serve(&Runner::StdThreads, &b"what\n"[..], Vec::new()).unwrap_err();
         assert!(error.to_string().contains("no request"), "{error}");

@@ -28,7 +28,7 @@ pub enum TermOrder {
 
 /// The point at which a sequence stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
+pub struct SequenceLimit {
     /// The term that it ends at.
     pub limit: f64,
     /// The first of the three terms in a row that equal their successors; the starting terms are 1, 2 and 3.
@@ -41,7 +41,7 @@ pub struct SequenceEnd {
     /// The last term.
     pub last: f64,
     /// The limit, if the sequence converges.
-    pub limit: Option<Limit>,
+    pub limit: Option<SequenceLimit>,
 }
 
 /// Terms that differ by no more than this are equal.
@@ -122,7 +122,7 @@ fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) ->
             row = if equal(before, terms[2]) { row + 1 } else { 0 };
             if row == IN_A_ROW && limit.is_none() {
                 // The newest term is number `step + 4`, and the fourth of those that are equal.
-                limit = Some(Limit { limit: terms[2], step: step + 1 });
+                limit = Some(SequenceLimit { limit: terms[2], step: step + 1 });
             }
         }
         done = end;
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn limits_are_found_with_their_step() {
-        let still = Some(Limit { limit: 0.5, step: 1 });
+        let still = Some(SequenceLimit { limit: 0.5, step: 1 });
         assert_eq!(seen(TermOrder::AsDescribed, [0.5; 3], 10).limit, still, "it stands still from the first term on");
         // The terms are 0.25, 0.5, 0.5, 0.75, 0.75, 1, 1, 1/1.25: never three equal terms in a row.
         assert_eq!(seen(TermOrder::AsDescribed, [0.25, 0.5, 0.5], 6).limit, None);

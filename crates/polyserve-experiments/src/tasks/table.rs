@@ -6,7 +6,7 @@ use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 use serde_json::json;
 
-use super::figures::{Figures, round};
+use super::figures::{TaskFigures, round};
 use super::measured::{Measured, MeasuredCell, Speed};
 use super::published::{GO, PUBLISHED_CORES, Published, STEPS_PER_S, published};
 use super::runner::STD_THREADS;
@@ -165,9 +165,9 @@ fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
 }
 
 /// The published columns, which are whole milliseconds and per cent, each with ours.
-fn published_columns(published: &Published, own: Option<Figures>) -> [String; 4] {
+fn published_columns(published: &Published, own: Option<TaskFigures>) -> [String; 4] {
     let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
-    let pair = |then: f64, now: fn(&Figures) -> f64| {
+    let pair = |then: f64, now: fn(&TaskFigures) -> f64| {
         let now = or_nothing(own.as_ref().map(|figures| format!("{:.1}", now(figures))));
         format!("{then:.0} / {now}")
     };

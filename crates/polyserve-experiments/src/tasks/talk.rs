@@ -7,7 +7,7 @@ use super::sequence::{TermOrder, Terms};
 
 /// A request to run tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub struct RunRequest {
     /// The starting terms, a task each.
     pub starts: Vec<Terms>,
     /// Steps of each.
@@ -26,7 +26,7 @@ pub struct Request {
 #[serde(untagged)]
 pub enum AnswerLine {
     /// A task that was run.
-    Ran(Ran),
+    RanTask(RanTask),
     /// All were.
     Done(Done),
     /// They could not be.
@@ -35,7 +35,7 @@ pub enum AnswerLine {
 
 /// A task that was run. Times are in nanoseconds from a moment of the contestant's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ran {
+pub struct RanTask {
     /// The number of the task, from 1.
     pub task: usize,
     /// When it was handed over.
@@ -73,7 +73,7 @@ mod tests {
         let ran =
             r#"{"task":1,"submitted_ns":1,"started_ns":2,"finished_ns":3,"cpu_ns":null,"bits":18446744073709551615}"#;
         let said: AnswerLine = serde_json::from_str(ran).unwrap();
-        assert!(matches!(said, AnswerLine::Ran(Ran { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{said:?}");
+        assert!(matches!(said, AnswerLine::RanTask(RanTask { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{said:?}");
         let said: AnswerLine = serde_json::from_str(r#"{"process_cpu_ns":5}"#).unwrap();
         assert_eq!(said, AnswerLine::Done(Done { process_cpu_ns: 5 }));
         let said: AnswerLine = serde_json::from_str(r#"{"error":"no"}"#).unwrap();
@@ -81,10 +81,10 @@ mod tests {
         assert!(serde_json::from_str::<AnswerLine>(r#"{"task":1}"#).is_err());
         // The program in Go reads these names.
         let request =
-            Request { starts: vec![[0.5; 3]], steps: 3, order: TermOrder::AsPublished, batch: 8, check: false };
+            RunRequest { starts: vec![[0.5; 3]], steps: 3, order: TermOrder::AsPublished, batch: 8, check: false };
         let line = r#"{"starts":[[0.5,0.5,0.5]],"steps":3,"order":"as_published","batch":8}"#;
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
-        let checked = serde_json::to_string(&Request { check: true, ..request }).unwrap();
+        let checked = serde_json::to_string(&RunRequest { check: true, ..request }).unwrap();
         assert_eq!(checked, line.replace("8}", r#"8,"check":true}"#));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use polyserve_report::figures::{count, time_us};
-use polyserve_report::svg::{COLOURS, Chart, GREY, Interval as ChartInterval, IntervalChart};
+use polyserve_report::svg::{COLOURS, Chart, GREY, IntervalChart, IntervalRow};
 use polyserve_report::{Table, or_nothing};
 use serde::Serialize;
 
@@ -201,9 +201,9 @@ impl Goal {
             };
             let name = format!("{}{end}", row.name);
             let is_shown = row.rounds >= LEAST_ROUNDS && low > 0.0;
-            is_shown.then_some(ChartInterval { name, colour, ratio, low, high, published: None })
+            is_shown.then_some(IntervalRow { name, colour, ratio, low, high, published: None })
         };
-        let rows: Vec<ChartInterval> = self.rows.iter().filter_map(row).collect();
+        let rows: Vec<IntervalRow> = self.rows.iter().filter_map(row).collect();
         let title = format!("Max rate of Poisson arrivals, {self}");
         let about = format!(
             "Chart: the max rate of Poisson arrivals with a {self} of {} contestants, as a share of the null server's throughput",

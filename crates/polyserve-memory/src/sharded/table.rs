@@ -109,7 +109,7 @@ struct TablePosition {
 }
 
 /// Entities by hash and id. The caller hashes, and the hash of an id is always the same.
-pub(super) struct Table<E> {
+pub(super) struct ShardTable<E> {
     /// The buckets. Their number is 0 or a power of two.
     buckets: Box<[Bucket<E>]>,
     len: usize,
@@ -121,13 +121,13 @@ fn tag(hash: u64) -> u32 {
     (hash >> 57) as u32 | 0x80
 }
 
-impl<E> Default for Table<E> {
+impl<E> Default for ShardTable<E> {
     fn default() -> Self {
         Self { buckets: Box::default(), len: 0 }
     }
 }
 
-impl<E: Identifiable> Table<E> {
+impl<E: Identifiable> ShardTable<E> {
     /// Returns the number of entities.
     pub(super) fn len(&self) -> usize {
         self.len

@@ -16,12 +16,12 @@ pub struct IntervalChart {
     /// The name of the axis.
     pub axis: String,
     /// The rows, from top to bottom.
-    pub rows: Vec<Interval>,
+    pub rows: Vec<IntervalRow>,
 }
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Interval {
+pub struct IntervalRow {
     /// The name, to the left.
     pub name: String,
     /// The colour, as SVG writes it.
@@ -106,8 +106,8 @@ fn axis_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
 mod tests {
     use super::*;
 
-    fn row(name: &str, ratio: f64, low: f64, high: f64) -> Interval {
-        Interval { name: name.into(), colour: "#0072B2", ratio, low, high, published: None }
+    fn row(name: &str, ratio: f64, low: f64, high: f64) -> IntervalRow {
+        IntervalRow { name: name.into(), colour: "#0072B2", ratio, low, high, published: None }
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
     /// The axis reaches the published ratio.
     #[test]
     fn a_published_ratio_has_a_mark() {
-        let rows = vec![Interval { published: Some(8.0), ..row("a", 1.1, 1.0, 1.2) }, row("b", 1.1, 1.0, 1.2)];
+        let rows = vec![IntervalRow { published: Some(8.0), ..row("a", 1.1, 1.0, 1.2) }, row("b", 1.1, 1.0, 1.2)];
         let (title, about, axis) = (String::new(), String::new(), String::new());
         let svg = drawn(&IntervalChart { title, about, axis, rows });
         assert_eq!(svg.matches("l6 6l-6 6l-6 -6z").count(), 1, "{svg}");

@@ -14,7 +14,7 @@ mod schedule;
 mod style;
 
 pub use heat_map::{Grid, HeatMap};
-pub use intervals::{Interval, IntervalChart};
+pub use intervals::{IntervalChart, IntervalRow};
 pub use lines::{LineChart, Series};
 pub use scale::count;
 pub use schedule::{Panel, ScheduleChart};

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use polyserve_engines::{Engine, EngineKind};
+use polyserve_engines::{RunningEngine, EngineKind};
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for, run};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -123,7 +123,7 @@ struct Figures {
 struct Contestant {
     name: &'static str,
     repo: String,
-    engine: Option<Engine>,
+    engine: Option<RunningEngine>,
     server: Part,
     threads: (usize, usize),
     /// By [`Which`].
@@ -136,7 +136,7 @@ impl Contestant {
     fn start(name: &'static str, core: usize, scratch: &Path) -> Result<Self, Failure> {
         let kind = EngineKind::ALL.into_iter().find(|kind| kind.name() == name);
         let engine = kind.map(EngineKind::start).transpose().map_err(|missing| missing.to_string())?;
-        let location = engine.as_ref().map_or_else(|| scratch.join(name).display().to_string(), Engine::urls);
+        let location = engine.as_ref().map_or_else(|| scratch.join(name).display().to_string(), RunningEngine::urls);
         let repo = format!("{name}:{location}");
         let server = Part::start("server", core, &repo)?;
         prefill_for(&load(&server, Mix { get: 1, put: 0 }, 0)?)?;
@@ -157,7 +157,7 @@ impl Contestant {
         let mix = if matches!(which, Which::Put) { Mix { get: 0, put: 1 } } else { Mix { get: 1, put: 0 } };
         let mut load = load(&self.server, mix, round)?;
         load.pace = rate.map_or(Pace::Closed, Pace::Rate);
-        let ids = self.engine.as_mut().map(Engine::process_ids).unwrap_or_default();
+        let ids = self.engine.as_mut().map(RunningEngine::process_ids).unwrap_or_default();
         let of_server = [self.server.child.id()];
         // A run of its own: its processor time is not counted, as its requests are not.
         let warm_up = run(&load.clone().with(|load| load.length = RunLength::Time(WARM_UP)), &mut |_| {})?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use polyserve_experiments::matrix::Method;
+use polyserve_experiments::matrix::CellMethod;
 use polyserve_lab::experiment::RecordArgs;
 
 use crate::commands::cores::CoresArgs;
@@ -35,7 +35,7 @@ pub(crate) struct MatrixArgs {
     pub(super) requests: Option<u64>,
     /// Methods, separated by commas.
     #[arg(long, value_enum, value_name = "M,...", value_delimiter = ',', default_value = "get,put")]
-    pub(super) methods: Vec<Method>,
+    pub(super) methods: Vec<CellMethod>,
     /// The number of rounds: each measures the whole matrix.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,

@@ -8,7 +8,7 @@ use polyserve::env::Settings;
 use polyserve_experiments::ladder::variant::Binary;
 use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
 use polyserve_experiments::matrix::{
-    Candidate, DEBUG, DEBUG_VARIANT, Entrant, Origin, UNOPTIMISED, UNOPTIMISED_VARIANT,
+    DEBUG, DEBUG_VARIANT, Entrant, MatrixCandidate, Origin, UNOPTIMISED, UNOPTIMISED_VARIANT,
 };
 use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
@@ -36,17 +36,17 @@ pub(super) struct MatrixContestants<'a> {
 
 impl MatrixContestants<'_> {
     /// All contestants, with these pool sizes.
-    pub(super) fn candidates(&self, catalog: &Catalog, pools: &[usize]) -> anyhow::Result<Vec<Candidate>> {
+    pub(super) fn candidates(&self, catalog: &Catalog, pools: &[usize]) -> anyhow::Result<Vec<MatrixCandidate>> {
         let repos = repo_names(catalog, &self.args.repos)?;
         let repos = repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
-        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut candidates: Vec<MatrixCandidate> = Vec::new();
         let servers = self.servers(catalog);
         let strategies = servers.iter().map(|name| strategy(name).0);
         check_flags(self.settings, catalog, strategies)?;
         for name in servers {
             if name.starts_with(go::PREFIX) {
                 let server = go::GoServer::named(&name).ok_or_else(|| unknown(&name))?;
-                candidates.push(Candidate::Go(server));
+                candidates.push(MatrixCandidate::Go(server));
                 continue;
             }
             let (strategy, unoptimised) = strategy(&name);
@@ -79,7 +79,7 @@ impl MatrixContestants<'_> {
     }
 
     /// A server with every pool size, or a single entry if the size cannot be chosen.
-    fn ours(&self, entry: &ServerEntry, repo: &RepoEntry, pools: &[usize]) -> anyhow::Result<Candidate> {
+    fn ours(&self, entry: &ServerEntry, repo: &RepoEntry, pools: &[usize]) -> anyhow::Result<MatrixCandidate> {
         let name = format!("{}/{}", entry.name, repo.name);
         let entrant =
             |pools| Entrant { name: name.clone(), control: false, origin: self.origin(&entry.name, &repo.name), pools };
@@ -92,12 +92,12 @@ impl MatrixContestants<'_> {
         };
         let sized: Vec<(Option<usize>, Launch)> = pools.iter().filter_map(|size| launch(Some(*size)).ok()).collect();
         if !sized.is_empty() {
-            return Ok(Candidate::Ready(entrant(sized)));
+            return Ok(MatrixCandidate::Ready(entrant(sized)));
         }
         match launch(None) {
-            Ok(alone) => Ok(Candidate::Ready(entrant(vec![alone]))),
+            Ok(alone) => Ok(MatrixCandidate::Ready(entrant(vec![alone]))),
             Err(error) if !self.args.servers.is_empty() => Err(error.into()),
-            Err(error) => Ok(Candidate::Rejected(name, error.to_string())),
+            Err(error) => Ok(MatrixCandidate::Rejected(name, error.to_string())),
         }
     }
 
@@ -120,17 +120,17 @@ fn strategy(name: &str) -> (&str, Option<&'static str>) {
 }
 
 /// The server, built without optimisation. With the prefix [`DEBUG`] it prints a line for each request, which is discarded.
-fn without_optimisation(candidate: Candidate, strategy: &str, prefix: &str) -> Candidate {
+fn without_optimisation(candidate: MatrixCandidate, strategy: &str, prefix: &str) -> MatrixCandidate {
     let prints = prefix == DEBUG;
     match candidate {
-        Candidate::Ready(mut entrant) => {
+        MatrixCandidate::Ready(mut entrant) => {
             entrant.name = format!("{prefix}{}", entrant.name);
             entrant.origin.variant = if prints { DEBUG_VARIANT } else { UNOPTIMISED_VARIANT }.into();
             for (_, launch) in &mut entrant.pools {
                 launch.args.push("--service=entity".into());
                 launch.args.extend(prints.then(|| "--print=/dev/null".into()));
             }
-            Candidate::Debug(entrant, Binary::with(strategy))
+            MatrixCandidate::Debug(entrant, Binary::with(strategy))
         }
         other => other,
     }

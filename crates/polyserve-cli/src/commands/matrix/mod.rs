@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::config::MAX_WORKERS;
-use polyserve_experiments::matrix::plan::Grid;
-use polyserve_experiments::matrix::{Bench, Candidate, Matrix};
+use polyserve_experiments::matrix::plan::MatrixAxes;
+use polyserve_experiments::matrix::{Bench, Matrix, MatrixCandidate};
 use polyserve_lab::Misuse;
 use polyserve_lab::limits;
 use serde_json::json;
@@ -31,7 +31,7 @@ const QUICK_TIME: Duration = Duration::from_secs(150);
 
 pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
-    let grid = args.grid()?;
+    let axes = args.axes()?;
     if args.config.clone().take("workers").is_some() {
         return Err(Misuse("--workers is set by the pool sizes: use --pools 2,4,8".into()).into());
     }
@@ -40,17 +40,17 @@ pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<Exi
     let requests = args.requests.unwrap_or(if args.quick { QUICK_REQUESTS } else { REQUESTS });
     let environment = session.environment([&server_cores, &client_cores], 0);
     let profile = environment.profile.clone();
-    let most = grid.connections.iter().copied().max().unwrap_or(0);
+    let most = axes.connections.iter().copied().max().unwrap_or(0);
     let flags = args.config.flags();
     let contestants = MatrixContestants { args, flags: &flags, settings: &settings, profile: &profile, most };
-    let candidates = contestants.candidates(session.catalog, &grid.pools)?;
+    let candidates = contestants.candidates(session.catalog, &axes.pools)?;
     let description = json!({
-        "contestants": candidates.iter().map(Candidate::name).collect::<Vec<_>>(),
-        "pools": grid.pools, "connections": grid.connections, "requests": requests,
-        "methods": grid.methods, "rounds": grid.rounds, "quick": args.quick, "settings": flags,
+        "contestants": candidates.iter().map(MatrixCandidate::name).collect::<Vec<_>>(),
+        "pools": axes.pools, "connections": axes.connections, "requests": requests,
+        "methods": axes.methods, "rounds": axes.rounds, "quick": args.quick, "settings": flags,
     });
     let bench = Bench { server_cores, client_cores, requests, stop: session.stop.clone() };
-    let mut matrix = Matrix::new(candidates, grid, description, bench);
+    let mut matrix = Matrix::new(candidates, axes, description, bench);
     matrix.named.clone_from(&args.servers);
     matrix.peers_dir.clone_from(&args.peers_dir);
     matrix.time_limit = (args.quick && args.requests.is_none()).then_some(QUICK_TIME);
@@ -58,7 +58,7 @@ pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<Exi
 }
 
 impl MatrixArgs {
-    fn grid(&self) -> anyhow::Result<Grid> {
+    fn axes(&self) -> anyhow::Result<MatrixAxes> {
         let usual: &[usize] = if self.quick { &QUICK_POOLS } else { &POOLS };
         let or = |given: &[usize], usual: &[usize]| once(if given.is_empty() { usual } else { given }.iter().copied());
         let (pools, connections) = (or(&self.pools, usual), or(&self.connections, &CONNECTIONS));
@@ -70,6 +70,6 @@ impl MatrixArgs {
         }
         let most = connections.iter().copied().max().unwrap_or(0);
         limits::enough(most, limits::connections(0))?;
-        Ok(Grid { pools, connections, methods: once(self.methods.iter().copied()), rounds: self.rounds })
+        Ok(MatrixAxes { pools, connections, methods: once(self.methods.iter().copied()), rounds: self.rounds })
     }
 }

@@ -9,7 +9,7 @@ use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
 use polyserve_experiments::page::record::Key;
-use polyserve_experiments::page::{Conditions, PageServer, PageSource, Part};
+use polyserve_experiments::page::{Conditions, PagePart, PageServer, PageSource};
 use polyserve_lab::experiment::Absent;
 
 use crate::commands::entrants::{left_out, serve};
@@ -54,11 +54,11 @@ impl Selection<'_> {
                 match entered {
                     Ok((_, entrant)) => {
                         let published_as = Some(published_as.to_owned());
-                        entrants.push(PageServer { part: Part::Published, published_as, ..entrant });
+                        entrants.push(PageServer { part: PagePart::Published, published_as, ..entrant });
                     }
                     Err(error) => {
                         let server = server.to_owned();
-                        let key = Key { part: Part::Published, server, workers, page: *page, round: 1 };
+                        let key = Key { part: PagePart::Published, server, workers, page: *page, round: 1 };
                         absent.push(self.absent(key, error.to_string()));
                     }
                 }
@@ -88,7 +88,7 @@ impl Selection<'_> {
                 Err(error) if !self.servers.is_empty() => return Err(error),
                 Err(error) => {
                     let (server, page) = (entry.name.clone(), PageSource::Memory);
-                    let key = Key { part: Part::Sweep, server, workers: None, page, round: 1 };
+                    let key = Key { part: PagePart::Sweep, server, workers: None, page, round: 1 };
                     absent.push(self.absent(key, error.to_string()));
                     continue;
                 }
@@ -166,7 +166,7 @@ impl Selection<'_> {
             flags.push(format!("--page-file={}", self.file.display()));
         }
         let launch = serve(&entry.name, repo, &flags, Vec::new());
-        let (part, published_as, name, requests) = (Part::Sweep, None, entry.name.clone(), requests(waiting));
+        let (part, published_as, name, requests) = (PagePart::Sweep, None, entry.name.clone(), requests(waiting));
         let rounds = 1;
         Ok((shape, PageServer { part, published_as, name, workers, waiting, requests, page, rounds, launch }))
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::config::MAX_WORKERS;
-use polyserve_experiments::page::{Conditions, PageFile, PageSource, Part, WaitingPage, published};
+use polyserve_experiments::page::{Conditions, PageFile, PagePart, PageSource, WaitingPage, published};
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::page_twins::{self, TwinPage};
@@ -18,7 +18,7 @@ use polyserve_lab::statistics::LEAST_ROUNDS;
 use self::entrants::Selection;
 use super::cores::CoresArgs;
 use super::names::once;
-use super::session::{Context, Session};
+use super::session::{Context, MeasurementSession};
 use super::times::{WAITS, within};
 use crate::config_args::ConfigArgs;
 
@@ -33,7 +33,7 @@ pub(crate) struct PageArgs {
     /// The parts of the run: as published (pools of 100, 100 connections, 10000 requests), the published listings and twins in
     /// other languages, and the sweep of pool sizes. [default: all, quick: published,sweep]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum)]
-    parts: Vec<Part>,
+    parts: Vec<PagePart>,
     /// Where the page of the published part is: in memory, or in a file that is read for each request.
     #[arg(long, value_name = "PAGE,...", value_delimiter = ',', value_enum, default_values = ["memory", "file"])]
     pages: Vec<PageSource>,
@@ -90,19 +90,19 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
         file: file.path(),
     };
     let parts = args.parts();
-    let has = |part: Part| parts.contains(&part);
+    let has = |part: PagePart| parts.contains(&part);
     // If only twins were asked for, the catalog's servers have no part.
     let has_catalog = args.servers.is_empty() || !servers.is_empty();
     let mut entered = Vec::new();
-    if has(Part::Published) && has_catalog {
+    if has(PagePart::Published) && has_catalog {
         entered.push(selection(&published).published(&once(args.pages.iter().copied()))?);
     }
-    if has(Part::Twins) {
+    if has(PagePart::Twins) {
         let page = TwinPage { file: file.path().to_owned(), every: published.every, wait: published.wait };
         let built = page_twins::build(&twins, context.allocator, &session.stop);
         entered.push(twins::entrants(&built, &published, &page, args.rounds(), args.servers.is_empty()));
     }
-    if has(Part::Sweep) && has_catalog {
+    if has(PagePart::Sweep) && has_catalog {
         entered.push(selection(&sweep).sweep(&workers, args.requests, args.quick)?);
     }
     let (entrants, absent): (Vec<_>, Vec<_>) = entered.into_iter().unzip();
@@ -119,11 +119,11 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
 
 impl PageArgs {
     /// The parts of the run.
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<PagePart> {
         match (self.parts.is_empty(), self.quick) {
             (false, _) => self.parts.clone(),
-            (true, true) => vec![Part::Published, Part::Sweep],
-            (true, false) => vec![Part::Published, Part::Twins, Part::Sweep],
+            (true, true) => vec![PagePart::Published, PagePart::Sweep],
+            (true, false) => vec![PagePart::Published, PagePart::Twins, PagePart::Sweep],
         }
     }
 
@@ -133,7 +133,7 @@ impl PageArgs {
         self.rounds.map_or(usual, |rounds| rounds as usize)
     }
 
-    fn conditions(&self, session: &Session<'_>) -> anyhow::Result<Conditions> {
+    fn conditions(&self, session: &MeasurementSession<'_>) -> anyhow::Result<Conditions> {
         let usual = if self.quick { QUICK_WAIT } else { published::WAIT };
         let wait = self.page_wait.unwrap_or(usual);
         within("--page-wait", wait, WAITS)?;

@@ -2,7 +2,7 @@
 
 use polyserve_experiments::page::published;
 use polyserve_experiments::page::record::Key;
-use polyserve_experiments::page::{Conditions, PageServer, PageSource, Part};
+use polyserve_experiments::page::{Conditions, PagePart, PageServer, PageSource};
 use polyserve_lab::experiment::{Absence, Absent, again};
 use polyserve_lab::launch::page_twins::{BuiltTwin, PageTwin, THREAD_POOL, TWINS, TwinPage};
 
@@ -33,7 +33,7 @@ pub(super) fn entrants(
         let program = match program {
             Ok(program) => program,
             Err(why) => {
-                let (part, server, page) = (Part::Twins, twin.name.to_owned(), PageSource::File);
+                let (part, server, page) = (PagePart::Twins, twin.name.to_owned(), PageSource::File);
                 let key = Key { part, server, workers: twin.workers, page, round: 1 };
                 let absence = if *is_absent { Absence::not_available(why) } else { Absence::failed(why) };
                 absent.push(Absent { key, absence, excused: excused && *is_absent });
@@ -41,7 +41,7 @@ pub(super) fn entrants(
             }
         };
         let entrant = |name: String, workers: Option<usize>, published_as: Option<&str>| PageServer {
-            part: Part::Twins,
+            part: PagePart::Twins,
             published_as: published_as.map(str::to_owned),
             name,
             workers,

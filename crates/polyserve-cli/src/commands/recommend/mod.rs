@@ -35,7 +35,7 @@ use super::cores::chosen;
 use super::entrants::{left_out, serve};
 use super::names::joined;
 use super::room::{self, roomy};
-use super::session::{Context, Session, available_cores, stop_after};
+use super::session::{Context, MeasurementSession, available_cores, stop_after};
 use super::times::within;
 use super::workload::{checked, misuse, of_one};
 use crate::config_args::ConfigArgs;
@@ -163,7 +163,7 @@ impl RecommendArgs {
     /// The comparison, of which the budget is `time`.
     fn comparison(
         &self,
-        session: &Session<'_>,
+        session: &MeasurementSession<'_>,
         workload: &Workload,
         set: &CandidateSet,
         time: Duration,
@@ -202,7 +202,12 @@ impl RecommendArgs {
         Ok(comparison)
     }
 
-    fn instrument(&self, session: &Session<'_>, workload: &Workload, budget: &Budget) -> anyhow::Result<Instrument> {
+    fn instrument(
+        &self,
+        session: &MeasurementSession<'_>,
+        workload: &Workload,
+        budget: &Budget,
+    ) -> anyhow::Result<Instrument> {
         let available = &session.available;
         let numbers = available.numbers();
         let server_cores = Cores::from(&numbers[..workload.cores]);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ladder::fixtures::{cell, contestant, results};
-use polyserve_report::Verdict as Decision;
+use polyserve_report::ClaimVerdict;
 use serde_json::{Value, json};
 
 /// A rung of warp with all published steps.
@@ -68,7 +68,7 @@ fn what_is_measured_as_published_is_confirmed() {
     let lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
     for word in ["(LTO)", "jemalloc", "Flushing", "clock", "native", "fasthttp", "wakers", "aHash"] {
         let claim = about(&lines, word);
-        assert_eq!(claim.verdict, Decision::Confirmed, "{claim:?}");
+        assert_eq!(claim.verdict, ClaimVerdict::Confirmed, "{claim:?}");
     }
     assert!(about(&lines, "(LTO)").figure.starts_with("warp 1.05"));
 }
@@ -78,10 +78,10 @@ fn what_is_measured_otherwise_is_refuted() {
     let lines = lines(12, [1.01, 1.0, 1.06, 1.0], 0.005);
     for word in ["(LTO)", "jemalloc", "Flushing", "clock", "native", "wakers", "aHash"] {
         let claim = about(&lines, word);
-        assert_eq!(claim.verdict, Decision::Refuted, "{claim:?}");
+        assert_eq!(claim.verdict, ClaimVerdict::Refuted, "{claim:?}");
     }
     let slower = self::lines(12, [0.9, 1.0, 1.0, 1.0], 0.005);
-    assert_eq!(about(&slower, "fasthttp").verdict, Decision::Refuted);
+    assert_eq!(about(&slower, "fasthttp").verdict, ClaimVerdict::Refuted);
 }
 
 /// Regression test: any gain above the published one confirmed it, such as 243 % for 3.8 %.
@@ -96,10 +96,10 @@ fn a_difference_that_is_too_large_is_refuted() {
         ([1.05, 1.75, 1.0, 0.88], "fasthttp"),
     ] {
         let claim = about(&lines(12, factors, 0.005), word);
-        assert_eq!(claim.verdict, Decision::Refuted, "{claim:?}");
+        assert_eq!(claim.verdict, ClaimVerdict::Refuted, "{claim:?}");
     }
     let near = about(&lines(12, [1.075, 1.04, 1.0, 0.88], 0.005), "(LTO)");
-    assert_eq!(near.verdict, Decision::Undecided, "the end of the equivalence interval: {near:?}");
+    assert_eq!(near.verdict, ClaimVerdict::Undecided, "the end of the equivalence interval: {near:?}");
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn what_the_data_cannot_tell_is_undecided() {
     let noisy = lines(12, [1.05, 1.04, 1.0, 0.9], 0.3);
     for lines in [&few, &noisy] {
         for word in ["(LTO)", "jemalloc", "Flushing", "clock", "native", "wakers", "aHash"] {
-            assert_eq!(about(lines, word).verdict, Decision::Undecided, "{word}");
+            assert_eq!(about(lines, word).verdict, ClaimVerdict::Undecided, "{word}");
         }
     }
     assert!(about(&few, "(LTO)").figure.contains("only 9 rounds"));
     for claim in claims(&results(&[])) {
-        assert!(claim.verdict == Decision::Undecided && !claim.figure.is_empty(), "{claim:?}");
+        assert!(claim.verdict == ClaimVerdict::Undecided && !claim.figure.is_empty(), "{claim:?}");
     }
 }
 
@@ -123,7 +123,7 @@ fn what_is_measured_with_several_requests_at_once_is_undecided() {
     let mut results = results(&lines(12, [1.05, 1.04, 1.0, 0.88], 0.005));
     results.pipeline = 16;
     for claim in claims(&results) {
-        assert_eq!(claim.verdict, Decision::Undecided, "{claim:?}");
+        assert_eq!(claim.verdict, ClaimVerdict::Undecided, "{claim:?}");
         assert!(claim.figure.contains("16 requests"), "{claim:?}");
     }
 }
@@ -133,7 +133,7 @@ fn what_is_measured_over_fewer_connections_is_undecided() {
     let mut results = results(&lines(12, [1.05, 1.04, 1.0, 0.88], 0.005));
     results.connections = Some(64);
     for claim in claims(&results) {
-        assert_eq!(claim.verdict, Decision::Undecided, "{claim:?}");
+        assert_eq!(claim.verdict, ClaimVerdict::Undecided, "{claim:?}");
         assert!(claim.figure.contains("over 64 connections"), "{claim:?}");
     }
 }
@@ -156,13 +156,13 @@ fn what_a_full_client_or_an_idle_server_may_hide_is_undecided() {
         let large = bound([1.2, 1.2, 1.2, 0.7]);
         for word in four {
             let claim = about(&alike, word);
-            assert!(claim.verdict == Decision::Undecided && claim.figure.contains(why), "{claim:?}");
-            let wanted = if word == "clock" { Decision::Refuted } else { Decision::Undecided };
+            assert!(claim.verdict == ClaimVerdict::Undecided && claim.figure.contains(why), "{claim:?}");
+            let wanted = if word == "clock" { ClaimVerdict::Refuted } else { ClaimVerdict::Undecided };
             assert_eq!(about(&different, word).verdict, wanted, "it may be larger than it seems: {word}");
-            assert_eq!(about(&large, word).verdict, Decision::Refuted, "it is too large in any case: {word}");
+            assert_eq!(about(&large, word).verdict, ClaimVerdict::Refuted, "it is too large in any case: {word}");
         }
         let claim = about(&bound([0.9, 1.0, 1.0, 1.0]), "fasthttp");
-        assert!(claim.verdict == Decision::Undecided && claim.figure.contains(why), "{claim:?}");
+        assert!(claim.verdict == ClaimVerdict::Undecided && claim.figure.contains(why), "{claim:?}");
     }
     let mut unknown = lines(12, [1.0; 4], 0.005);
     for cell in unknown.iter_mut().filter(|line| line["kind"] == "cell" && line["name"] == "go-fasthttp") {
@@ -170,10 +170,10 @@ fn what_a_full_client_or_an_idle_server_may_hide_is_undecided() {
     }
     let claim = about(&unknown, "fasthttp");
     assert!(
-        claim.verdict == Decision::Undecided && claim.figure.contains("go-fasthttp were is not known"),
+        claim.verdict == ClaimVerdict::Undecided && claim.figure.contains("go-fasthttp were is not known"),
         "{claim:?}"
     );
-    assert_eq!(about(&unknown, "(LTO)").verdict, Decision::Refuted, "only fasthttp is not known");
+    assert_eq!(about(&unknown, "(LTO)").verdict, ClaimVerdict::Refuted, "only fasthttp is not known");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn the_top_has_every_published_step() {
         let top = lines.iter_mut().find(|line| line["name"] == "warp+clock").unwrap();
         top["settings"][setting] = other;
         let claim = about(&lines, "fasthttp");
-        assert_eq!(claim.verdict, Decision::Undecided, "{claim:?}");
+        assert_eq!(claim.verdict, ClaimVerdict::Undecided, "{claim:?}");
         assert!(claim.figure.starts_with("warp+clock 1.0") && claim.figure.ends_with(&format!("without {step}")));
     }
     assert_eq!(lacking(None), ["lto", "jemalloc", "pipeline-flush"]);
@@ -202,7 +202,7 @@ fn a_step_of_ours_is_above_the_top() {
     lines.insert(6, ours);
     lines.extend((1..=12).map(|round| cell("warp+units", round, 5000.0)));
     let claim = about(&lines, "fasthttp");
-    assert!(claim.verdict == Decision::Confirmed && claim.figure.starts_with("warp+clock 1.0"), "{claim:?}");
+    assert!(claim.verdict == ClaimVerdict::Confirmed && claim.figure.starts_with("warp+clock 1.0"), "{claim:?}");
 }
 
 #[test]
@@ -213,6 +213,6 @@ fn an_absent_contestant_is_named() {
     lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "why": "it died"}));
     assert!(about(&lines, "fasthttp").figure.contains("go is not installed"));
     let claim = about(&lines, "(LTO)");
-    assert_eq!((claim.verdict, claim.figure.as_str()), (Decision::Undecided, "warp+lto: it died"));
+    assert_eq!((claim.verdict, claim.figure.as_str()), (ClaimVerdict::Undecided, "warp+lto: it died"));
     assert!(about(&lines, "jemalloc").figure.contains("it died"));
 }

@@ -50,7 +50,10 @@ fn a_later_line_counts() {
     lines.push(contestant("warp+lto", "rung", Some("lto"), Some("warp")));
     let all = results(&lines);
     let not_run = |name: &str, role| NotRun { name: name.into(), role, why: "any".into() };
-    assert_eq!(all.not_run, [not_run("warp+lto+jemalloc", Role::Rung), not_run("go-fasthttp", Role::Reference)]);
+    assert_eq!(
+        all.not_run,
+        [not_run("warp+lto+jemalloc", RungRole::Rung), not_run("go-fasthttp", RungRole::Reference)]
+    );
     assert_eq!((all.entries.len(), all.failed.len()), (3, 0));
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is in per
 //! cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use cannot differ, and
-//! the CPU time of a request replaces it. If the client was full in a fifth of the cells, `Client` limits the verdicts on times
+//! the CPU time of a request replaces it. If the client was full in a fifth of the cells, `FullClient` limits the verdicts on times
 //! and bytes. The published tables are judged in the same way, as context. They have no control, so every difference in
 //! them counts.
 
@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 use anyhow::Context as _;
 use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::middle;
-use polyserve_report::{Claim, Verdict};
+use polyserve_report::{Claim, ClaimVerdict};
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, Growth, How, LEAST, Votes, holm, trend};
-use super::{Cell, Method, NAME};
+use super::ratio_test::{Band, Decision, SeriesGrowth, How, LEAST, Votes, holm, trend};
+use super::{Cell, CellMethod, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
 pub const CLASSIC: &str = "pool_classic/mpsc_pool";
@@ -41,7 +41,7 @@ type ClaimRule = fn(&CellTable) -> Judgement;
 
 /// The effect of a full client on a claim: a full client makes all servers look alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Client {
+enum FullClient {
     /// None: the figure is the server's own.
     Aside,
     /// It hides differences, so the claim is not refuted: for cells with at least this number of connections.
@@ -52,22 +52,22 @@ enum Client {
 }
 
 /// Every claim, its judgement, and the effect of a full client.
-const CLAIMS: [(&str, ClaimRule, Client); 11] = [
-    ("CPU grows with the pool", cpu_grows, Client::Aside),
-    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, Client::Aside),
-    ("CPU falls as connections grow", cpu_falls, Client::Aside),
-    ("Memory grows with the pool", memory_grows, Client::Aside),
-    ("Memory grows with the pool more steeply in Rust", memory_steeper, Client::Aside),
-    ("Rust always uses less memory", memory_less, Client::Aside),
-    ("Rust answers faster", faster, Client::Hides(0)),
-    ("Rust nearly always transfers more", transfers, Client::Hides(0)),
-    ("At 1000 connections latency jumps", jumps, Client::Grows),
+const CLAIMS: [(&str, ClaimRule, FullClient); 11] = [
+    ("CPU grows with the pool", cpu_grows, FullClient::Aside),
+    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, FullClient::Aside),
+    ("CPU falls as connections grow", cpu_falls, FullClient::Aside),
+    ("Memory grows with the pool", memory_grows, FullClient::Aside),
+    ("Memory grows with the pool more steeply in Rust", memory_steeper, FullClient::Aside),
+    ("Rust always uses less memory", memory_less, FullClient::Aside),
+    ("Rust answers faster", faster, FullClient::Hides(0)),
+    ("Rust nearly always transfers more", transfers, FullClient::Hides(0)),
+    ("At 1000 connections latency jumps", jumps, FullClient::Grows),
     (
         "At 1000 connections latency (connecting) is lower in Go, while processing is slower there",
         apart,
-        Client::Hides(MANY),
+        FullClient::Hides(MANY),
     ),
-    ("PUT costs more than GET", put_costs, Client::Aside),
+    ("PUT costs more than GET", put_costs, FullClient::Aside),
 ];
 
 /// The verdict on each claim, by measured cells and the server's cores, such as `0,1`.
@@ -85,12 +85,12 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let own: Vec<Judgement> = CLAIMS.iter().map(|(_, ask, full)| full.leaves(ask(&ours), &client)).collect();
     let published: Vec<Judgement> = CLAIMS.iter().map(|(_, ask, _)| ask(&published)).collect();
     let judged = together(own).into_iter().zip(together(published));
-    let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, Client), (Judgement, Judgement))| {
+    let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, FullClient), (Judgement, Judgement))| {
         let (Judgement(own, figure), Judgement(published, then)) = (own, published);
         let said = match Claim::new(NAME, claim, published.holds, String::new()).verdict {
-            Verdict::Confirmed => "bear it out",
-            Verdict::Refuted => "say otherwise",
-            Verdict::Undecided => "do not tell",
+            ClaimVerdict::Confirmed => "bear it out",
+            ClaimVerdict::Refuted => "say otherwise",
+            ClaimVerdict::Undecided => "do not tell",
         };
         Claim::new(NAME, claim, own.holds, format!("{figure}. The published tables {said}: {then}"))
     };
@@ -119,7 +119,7 @@ pub(super) fn classic_of(cells: &[Cell]) -> String {
     format!("{strategy}/{REPO}")
 }
 
-impl Client {
+impl FullClient {
     /// The judgement with the effect of a full client; `busy` is the number of connections of each cell, and the client's CPU
     /// use in per cent.
     fn leaves(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
@@ -164,11 +164,11 @@ impl CellTable {
 
     /// The number of cells in which the claim holds.
     fn counted(&self, ratios: &[(ComparedCell, f64)], band: Band) -> String {
-        let of = |method: Option<Method>| {
+        let of = |method: Option<CellMethod>| {
             let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
             Votes::of(those.map(|(_, ratio)| *ratio), band)
         };
-        let (all, get, put) = (of(None), of(Some(Method::Get)), of(Some(Method::Put)));
+        let (all, get, put) = (of(None), of(Some(CellMethod::Get)), of(Some(CellMethod::Put)));
         let figure = of_finite(ratios).unwrap_or(0.0);
         let mut text = format!("so in {} of {} cells", all.above, all.all());
         if get.all() > 0 && put.all() > 0 {
@@ -182,7 +182,7 @@ impl CellTable {
     }
 
     /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
-    fn trends(&self, measure: Measure, of: impl Fn(Lang) -> Vec<Growth>, down: bool) -> Judgement {
+    fn trends(&self, measure: Measure, of: impl Fn(Lang) -> Vec<SeriesGrowth>, down: bool) -> Judgement {
         let Some(band) = self.band(measure) else { return nothing(0) };
         let mut holds: Option<Decision> = None;
         let mut texts = Vec::new();

@@ -1,7 +1,7 @@
 //! Verdicts on synthetic records.
 
 use polyserve_lab::experiment::{Experiment as _, Records};
-use polyserve_report::Verdict::{self, Confirmed, Refuted, Undecided};
+use polyserve_report::ClaimVerdict::{self, Confirmed, Refuted, Undecided};
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,7 +14,7 @@ fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
 
 /// The figures that differ between cells.
 #[derive(Clone, Copy)]
-struct Figures {
+struct CellFigures {
     cpu_pct: f64,
     cpu_us: f64,
     memory: f64,
@@ -33,13 +33,13 @@ struct At {
 }
 
 /// Figures for which every claim of the article holds.
-fn as_claimed(at: At) -> Figures {
+fn as_claimed(at: At) -> CellFigures {
     let (pool, connections) = (at.pool as f64, at.connections as f64);
     let (go, put) = (f64::from(u8::from(at.is_go)), f64::from(u8::from(at.is_put)));
     let many = if at.connections >= 1000 { 1.0 } else { 0.0 };
     // Rust uses less CPU up to 4 cores; beyond, Go does.
     let steep = if at.is_go { 0.05 } else { 0.3 };
-    Figures {
+    CellFigures {
         cpu_pct: 100.0 * (1.0 + steep * (pool / 5.5).ln()) / connections.powf(0.02),
         cpu_us: 20.0 + 5.0 * put,
         memory: (0.1 + 0.2 * go) * pool.powf(if at.is_go { 0.1 } else { 0.3 }),
@@ -51,10 +51,10 @@ fn as_claimed(at: At) -> Figures {
 
 const ROUNDS: u32 = 2;
 
-fn cell(at: At, control: bool, round: u32, figures: Figures) -> Value {
+fn cell(at: At, control: bool, round: u32, figures: CellFigures) -> Value {
     // Two measurements of one cell differ by 1 %.
     let noise = if control { 1.0 + 0.01 * f64::from(round % 2) } else { 1.0 };
-    let Figures { cpu_pct, cpu_us, memory, request_ms, connect_ms, received } = figures;
+    let CellFigures { cpu_pct, cpu_us, memory, request_ms, connect_ms, received } = figures;
     let (name, lang) = if at.is_go { (TWIN.to_owned(), "go") } else { (format!("{CLASSIC}/{REPO}"), "rust") };
     let mut line = fixtures::cell(&name, lang, control, round);
     let figures = [
@@ -78,7 +78,7 @@ fn header() -> Value {
 }
 
 /// A record of the published matrix.
-fn record(figures: impl Fn(At) -> Figures) -> Vec<Value> {
+fn record(figures: impl Fn(At) -> CellFigures) -> Vec<Value> {
     let mut lines = vec![header()];
     for round in 1..=ROUNDS {
         for connections in [10, 100, 1000] {
@@ -95,7 +95,7 @@ fn record(figures: impl Fn(At) -> Figures) -> Vec<Value> {
     lines
 }
 
-fn verdicts(lines: &[Value]) -> Vec<Verdict> {
+fn verdicts(lines: &[Value]) -> Vec<ClaimVerdict> {
     claims(lines).unwrap().iter().map(|claim| claim.verdict).collect()
 }
 
@@ -113,12 +113,12 @@ fn what_is_so_is_confirmed() {
 #[test]
 fn what_is_the_other_way_round_is_refuted() {
     let turned = |at: At| {
-        let Figures { cpu_pct, cpu_us, memory, received, .. } =
+        let CellFigures { cpu_pct, cpu_us, memory, received, .. } =
             as_claimed(At { is_go: !at.is_go, is_put: !at.is_put, ..at });
         let request_ms = 10.0 - f64::from(u8::from(at.is_go));
         let connect_ms = 1.0 + f64::from(u8::from(at.is_go));
         let (cpu_pct, memory) = (9000.0 / cpu_pct / (at.connections as f64).powf(0.04), 1.0 / memory);
-        Figures {
+        CellFigures {
             cpu_pct,
             cpu_us,
             memory: memory * if at.is_go { 0.001 } else { 1.0 },
@@ -130,7 +130,7 @@ fn what_is_the_other_way_round_is_refuted() {
     let lines = record(|at| {
         let figures = turned(at);
         // More per cent with more connections.
-        Figures { cpu_pct: figures.cpu_pct * (at.connections as f64).powf(0.1), ..figures }
+        CellFigures { cpu_pct: figures.cpu_pct * (at.connections as f64).powf(0.1), ..figures }
     });
     for claim in claims(&lines).unwrap() {
         let steeper = claim.claim.contains("steeply");
@@ -139,7 +139,7 @@ fn what_is_the_other_way_round_is_refuted() {
         let wanted = if steeper || of_both { claim.verdict } else { Refuted };
         assert_eq!(claim.verdict, wanted, "{claim:?}");
     }
-    let one = |change: fn(At, &mut Figures), name: &str| {
+    let one = |change: fn(At, &mut CellFigures), name: &str| {
         let lines = record(|at| {
             let mut figures = as_claimed(at);
             change(at, &mut figures);
@@ -181,7 +181,7 @@ fn without_a_control_no_difference_counts() {
 /// A difference below the control's is noise.
 #[test]
 fn what_is_within_the_noise_is_not_told() {
-    let alike = |at: At| Figures { request_ms: 5.0 + 0.01 * f64::from(u8::from(at.is_go)), ..as_claimed(at) };
+    let alike = |at: At| CellFigures { request_ms: 5.0 + 0.01 * f64::from(u8::from(at.is_go)), ..as_claimed(at) };
     let mut lines = record(alike);
     let verdict =
         |lines: &[Value]| claims(lines).unwrap().into_iter().find(|claim| claim.claim.contains("faster")).unwrap();
@@ -200,7 +200,7 @@ fn judged(lines: &[Value], name: &str) -> Claim {
 #[test]
 fn a_jump_is_more_than_follows_from_the_numbers() {
     type By = fn(At) -> f64;
-    let cases: [(By, Verdict); 4] = [
+    let cases: [(By, ClaimVerdict); 4] = [
         (|_| 1.5, Confirmed),
         (|_| 1.0, Refuted),
         (|_| 0.2, Refuted),
@@ -209,7 +209,7 @@ fn a_jump_is_more_than_follows_from_the_numbers() {
     ];
     for (by, verdict) in cases {
         let many = |at: At| if at.connections >= 1000 { by(at) } else { 1.0 };
-        let lines = record(|at| Figures { request_ms: at.connections as f64 * many(at), ..as_claimed(at) });
+        let lines = record(|at| CellFigures { request_ms: at.connections as f64 * many(at), ..as_claimed(at) });
         let claim = judged(&lines, "jumps");
         assert_eq!(claim.verdict, verdict, "{claim:?}");
         assert!(claim.figure.contains("at 1000 connections to that at 100, beyond the 10 times"), "{claim:?}");
@@ -228,7 +228,7 @@ fn with_full_client(mut lines: Vec<Value>, pools: &[usize]) -> Vec<Value> {
 #[test]
 fn a_full_client_refutes_nothing() {
     let alike =
-        |at: At| Figures { request_ms: at.connections as f64, connect_ms: 1.0, received: 1000.0, ..as_claimed(at) };
+        |at: At| CellFigures { request_ms: at.connections as f64, connect_ms: 1.0, received: 1000.0, ..as_claimed(at) };
     let concerned = ["faster", "transfers", "jumps", "(connecting)"];
     let with_room = verdicts(&record(alike));
     // A sixth of the cells is not enough, a third is.
@@ -268,7 +268,7 @@ fn a_full_client_counts_where_the_claim_is() {
 
 #[test]
 fn where_the_cores_are_full_the_time_of_a_request_stands_for_them() {
-    let full = |at: At| Figures { cpu_pct: 399.0, cpu_us: 10.0 + at.pool as f64, ..as_claimed(at) };
+    let full = |at: At| CellFigures { cpu_pct: 399.0, cpu_us: 10.0 + at.pool as f64, ..as_claimed(at) };
     let all = claims(&record(full)).unwrap();
     assert!(all[0].figure.contains("full in 100 %") && all[0].verdict == Confirmed, "{:?}", all[0]);
 }

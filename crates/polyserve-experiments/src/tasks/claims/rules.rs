@@ -2,7 +2,7 @@
 
 use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, median, middle};
 
-use super::super::figures::{Figures, LinearFit};
+use super::super::figures::{TaskFigures, LinearFit};
 use super::super::measured::{Measured, MeasuredCell};
 use super::super::published::{GO, GO_GC_OFF, PUBLISHED_CORES, STEPS_PER_S, published};
 use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
@@ -131,7 +131,7 @@ impl Judge<'_> {
     pub(super) fn overhead(&self) -> Judged {
         let (least, most) = (4 * self.cores, 6 * self.cores);
         let cells = within(&self.rust, least..=most);
-        let named: [fn(&Figures) -> f64; 4] = [
+        let named: [fn(&TaskFigures) -> f64; 4] = [
             |figures| figures.cost_pct,
             |figures| figures.waiting_pct,
             |figures| figures.overhead_pct,

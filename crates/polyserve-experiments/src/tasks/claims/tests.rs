@@ -3,17 +3,17 @@
 use polyserve_lab::experiment::Records;
 use polyserve_lab::fixtures;
 use polyserve_lab::journal::{Header, as_line};
-use polyserve_report::Verdict;
+use polyserve_report::ClaimVerdict;
 use serde_json::{Value, json};
 
 use super::cells::in_order;
 use super::*;
-use crate::tasks::experiment::Tasks;
-use crate::tasks::figures::{Alone, Figures, Scheduled};
+use crate::tasks::experiment::CpuTasks;
+use crate::tasks::figures::{Alone, Scheduled, TaskFigures};
 use crate::tasks::measured::{MeasuredCell, MissingFigure, Single};
-use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Observation, Sequence, Settings, When};
+use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Observation, Sequence, TaskSettings, When};
 use crate::tasks::runner::RAYON;
-use crate::tasks::sequence::{Limit, TermOrder};
+use crate::tasks::sequence::{SequenceLimit, TermOrder};
 
 const CORES: usize = 2;
 const MOST: usize = 40;
@@ -87,10 +87,13 @@ impl Made {
             .collect();
         let alone = Alone { d1_ms: self.d1_ms, cpu1_ms: self.d1_ms * self.work };
         let cpu_ms = tasks as f64 * self.d1_ms * (1.0 + self.extra);
-        let figures =
-            Figures { total_duration_ms: total, mean_duration_ms: mean, ..Figures::of(&schedule, cpu_ms, alone) };
-        let figures = Figures { std_dev_ms: self.spread * mean, ..figures };
-        let figures = Figures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
+        let figures = TaskFigures {
+            total_duration_ms: total,
+            mean_duration_ms: mean,
+            ..TaskFigures::of(&schedule, cpu_ms, alone)
+        };
+        let figures = TaskFigures { std_dev_ms: self.spread * mean, ..figures };
+        let figures = TaskFigures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
         let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuScope::Process, Some((self.threads)(tasks)));
         let others = Some(self.others);
         let observed = Observation { figures, alone, cpu_of, threads, others, schedule };
@@ -100,7 +103,7 @@ impl Made {
 
 /// The record of such contestants, up to [`MOST`] tasks.
 pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
-    let plan = Settings {
+    let plan = TaskSettings {
         contestants: made.iter().map(|made| made.name.to_owned()).collect(),
         task_ms: 500.0,
         steps: None,
@@ -121,7 +124,7 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     lines.push(line("calibration", &calibration));
     let go = Calibration { steps: GO_STEPS, measured_ms: 500.0, contestant: GO.into() };
     lines.push(line("calibration", &go));
-    let limit = Some(Limit { limit: 0.5, step: 7 });
+    let limit = Some(SequenceLimit { limit: 0.5, step: 7 });
     lines.push(line("sequence", &Sequence::new(1, 1000, [0.1, 0.2, 0.3], 0.5, limit)));
     lines.push(line("sequence", &Sequence::new(2, 1000, [0.1, 0.2, 0.4], 0.6, None)));
     for made in made {
@@ -147,20 +150,20 @@ fn line(kind: &str, value: &impl serde::Serialize) -> Value {
 
 /// Reads a record.
 pub(in crate::tasks) fn measured(lines: &[Value]) -> Measured {
-    Measured::of(&Records::<Tasks>::of(lines).unwrap()).unwrap()
+    Measured::of(&Records::<CpuTasks>::of(lines).unwrap()).unwrap()
 }
 
 fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
     super::verdicts(&measured(lines))
 }
 
-fn verdicts(made: &[Made]) -> [Verdict; 13] {
+fn verdicts(made: &[Made]) -> [ClaimVerdict; 13] {
     let claims = claims(&lines(made)).unwrap();
-    let verdicts: Vec<Verdict> = claims.iter().map(|claim| claim.verdict).collect();
+    let verdicts: Vec<ClaimVerdict> = claims.iter().map(|claim| claim.verdict).collect();
     verdicts.try_into().unwrap()
 }
 
-use Verdict::{Confirmed, Refuted, Undecided};
+use ClaimVerdict::{Confirmed, Refuted, Undecided};
 
 #[test]
 fn a_record_where_all_is_as_claimed() {
@@ -348,7 +351,7 @@ fn one_observation_decides_nothing() {
             }
         }
     });
-    let verdicts = |lines: &[Value]| -> [Verdict; 3] {
+    let verdicts = |lines: &[Value]| -> [ClaimVerdict; 3] {
         let claims = claims(lines).unwrap();
         [1, 2, 5].map(|place| claims[place].verdict)
     };

@@ -12,12 +12,12 @@ use super::*;
 use crate::tasks::measured::{MissingFigure, SingleRun};
 use crate::tasks::sequence::TermOrder;
 
-fn contestant(name: &str, script: &str) -> Contestant {
-    Contestant { name: name.into(), launch: Ok(fixtures::script(script, AddressFrom::Json)), is_named: false }
+fn contestant(name: &str, script: &str) -> TaskEntrant {
+    TaskEntrant { name: name.into(), launch: Ok(fixtures::script(script, AddressFrom::Json)), is_named: false }
 }
 
 /// A contestant that answers every request with these lines.
-fn saying(name: &str, lines: &[&str]) -> Contestant {
+fn saying(name: &str, lines: &[&str]) -> TaskEntrant {
     let lines: Vec<String> = lines.iter().map(|line| format!("echo '{line}'; ")).collect();
     contestant(name, &format!("while read request; do {} done", lines.concat()))
 }
@@ -25,14 +25,14 @@ fn saying(name: &str, lines: &[&str]) -> Contestant {
 const RAN: &str = r#"{"task":1,"submitted_ns":0,"started_ns":0,"finished_ns":1000000,"cpu_ns":1,"bits":0}"#;
 const DONE: &str = r#"{"process_cpu_ns":1}"#;
 
-fn measured(contestants: &[Contestant], stop: &Shutdown) -> anyhow::Result<Measured> {
+fn measured(contestants: &[TaskEntrant], stop: &Shutdown) -> anyhow::Result<Measured> {
     Ok(recorded(contestants, None, stop)?.0)
 }
 
 /// Runs it with its record in `dir`; everything measured, and whether the command fails.
-fn recorded(contestants: &[Contestant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<(Measured, bool)> {
+fn recorded(contestants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<(Measured, bool)> {
     let cores = Cores::available().unwrap();
-    let settings = Settings {
+    let settings = TaskSettings {
         contestants: contestants.iter().map(|one| one.name.clone()).collect(),
         task_ms: 1.0,
         steps: None,
@@ -46,15 +46,15 @@ fn recorded(contestants: &[Contestant], dir: Option<&Path>, stop: &Shutdown) -> 
         workers: cores.count(),
     };
     let environment = Environment::of(&cores, [&cores; 2], 0, "any");
-    let mut tasks = Tasks::new(settings, contestants.to_vec(), cores, stop.clone());
+    let mut tasks = CpuTasks::new(settings, contestants.to_vec(), cores, stop.clone());
     let header = Header::new(EXPERIMENT, tasks.describe(), environment);
     let mut journal = Journal::open(dir, &header)?;
     let records = run(&mut tasks, &header, &mut journal, stop)?;
     Ok((Measured::of(&records)?, records.is_failed()))
 }
 
-fn missing(why: &str) -> Contestant {
-    Contestant { name: "missing".into(), launch: Err(why.to_owned()), is_named: false }
+fn missing(why: &str) -> TaskEntrant {
+    TaskEntrant { name: "missing".into(), launch: Err(why.to_owned()), is_named: false }
 }
 
 #[test]

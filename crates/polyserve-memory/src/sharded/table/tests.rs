@@ -11,7 +11,7 @@ fn hash(id: &i64) -> u64 {
     Random(id.cast_unsigned()).next()
 }
 
-impl Table<Entity> {
+impl ShardTable<Entity> {
     /// Checks the invariants of a table with these hashes. Does not check counts that have reached their maximum.
     fn check(&self, hash_of: impl Fn(&i64) -> u64) {
         let mut sent_on = vec![0; self.buckets.len()];
@@ -46,7 +46,7 @@ fn a_bucket_is_128_bytes() {
 
 #[test]
 fn it_is_a_map() {
-    let (mut table, mut model) = (Table::default(), HashMap::new());
+    let (mut table, mut model) = (ShardTable::default(), HashMap::new());
     let mut random = Random(1);
     for ids in [3, 40, 1000, 40, 5000, 2] {
         for turn in 0..20_000 {
@@ -69,7 +69,7 @@ fn it_is_a_map() {
 /// can hold. They overflow into the next buckets, and are all found and removed.
 #[test]
 fn ids_of_one_hash_are_kept_apart() {
-    let (mut table, ids) = (Table::default(), 0..1000);
+    let (mut table, ids) = (ShardTable::default(), 0..1000);
     let all_meet = |_: &i64| 0;
     for id in ids.clone() {
         assert_eq!(table.insert(0, Entity::new(id, "", 0.0), all_meet), None);
@@ -91,7 +91,7 @@ fn a_full_table_is_not_searched_for_long() {
     let mut random = Random(3);
     for (shape, ids) in shapes() {
         let state = random.state();
-        let (mut table, capacity) = (Table::default(), Table::<Entity>::capacity(4096));
+        let (mut table, capacity) = (ShardTable::default(), ShardTable::<Entity>::capacity(4096));
         let hash = |id: &i64| state.hash_one(id);
         for id in &ids[..capacity] {
             table.insert(hash(id), Entity::new(*id, "", 0.0), hash);
@@ -112,7 +112,7 @@ fn a_full_table_is_not_searched_for_long() {
 /// A removed entity leaves no count behind, so a table does not get slower with time.
 #[test]
 fn removed_entities_leave_no_count() {
-    let mut table = Table::default();
+    let mut table = ShardTable::default();
     for id in 0..1000 {
         table.insert(hash(&id), Entity::new(id, "", 0.0), hash);
     }
@@ -130,7 +130,7 @@ fn removed_entities_leave_no_count() {
 #[test]
 fn what_was_large_shrinks() {
     const IDS: i64 = 100_000;
-    let mut table = Table::default();
+    let mut table = ShardTable::default();
     for id in 0..IDS {
         table.insert(hash(&id), Entity::new(id, "", 0.0), hash);
     }
