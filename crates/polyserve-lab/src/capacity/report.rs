@@ -22,8 +22,8 @@ pub struct CapacityRow {
     pub name: String,
     /// Requests a second: the median over rounds.
     pub per_s: f64,
-    /// The 95 % interval of the median.
-    pub interval: Interval,
+    /// The 95 % interval of the median; none for fewer rounds than an interval needs.
+    pub interval: Option<Interval>,
     /// The number of rounds.
     pub rounds: usize,
     /// The ratio to the first contestant.
@@ -119,7 +119,7 @@ fn rows(samples: &[(&Key, &Sample)], goal_us: u64, planned: &[String], seed: u64
         Some(CapacityRow {
             name: name.clone(),
             per_s,
-            interval,
+            interval: (rounds >= LEAST_ROUNDS).then_some(interval),
             rounds,
             verdict: ratio.filter(|_| *name != control).map(|ratio| ratio.verdict(&band)),
             ratio,
@@ -152,17 +152,16 @@ impl Goal {
         ];
         let mut table = Table::of_numbers(&header).with_texts_in(1).with_texts_in(5).with_texts_in(8);
         for (place, row) in self.rows.iter().enumerate() {
-            let is_enough = row.rounds >= LEAST_ROUNDS;
-            let Interval { low, high } = row.interval;
-            let interval =
-                if is_enough { format!("[{}, {}]", count(low), count(high)) } else { "too few rounds".into() };
+            let shown = |Interval { low, high }| format!("[{}, {}]", count(low), count(high));
+            let interval = row.interval.map_or_else(|| "too few rounds".into(), shown);
             let bound = match row.end {
                 Some(SearchEnd::Below) => "< ",
                 Some(SearchEnd::Above) => ">= ",
                 _ => "",
             };
-            let ratio = row.ratio.map(|ratio| {
-                if is_enough { format!("{:.2} {}", ratio.ratio, ratio.interval) } else { format!("{:.2}", ratio.ratio) }
+            let ratio = row.ratio.map(|ratio| match row.interval {
+                Some(_) => format!("{:.2} {}", ratio.ratio, ratio.interval),
+                None => format!("{:.2}", ratio.ratio),
             });
             let verdict = match (row.verdict, row.ratio) {
                 (Some(verdict), _) => verdict.in_words("more", "less"),
@@ -192,7 +191,8 @@ impl Goal {
     pub(super) fn chart(&self) -> Option<(String, Chart)> {
         let limit = self.limit_per_s.filter(|limit| *limit > 0.0)?;
         let row = |row: &CapacityRow| {
-            let [ratio, low, high] = [row.per_s, row.interval.low, row.interval.high].map(|per_s| per_s / limit);
+            let Interval { low, high } = row.interval?;
+            let [ratio, low, high] = [row.per_s, low, high].map(|per_s| per_s / limit);
             let colour = if row.client_full { GREY } else { COLOURS[2] };
             let end = match row.end {
                 Some(SearchEnd::Below) => " (less)",
@@ -200,8 +200,7 @@ impl Goal {
                 _ => "",
             };
             let name = format!("{}{end}", row.name);
-            let is_shown = row.rounds >= LEAST_ROUNDS && low > 0.0;
-            is_shown.then_some(IntervalRow { name, colour, ratio, low, high, published: None })
+            (low > 0.0).then_some(IntervalRow { name, colour, ratio, low, high, published: None })
         };
         let rows: Vec<IntervalRow> = self.rows.iter().filter_map(row).collect();
         let title = format!("Max rate of Poisson arrivals, {self}");
@@ -230,7 +229,7 @@ impl fmt::Display for Report {
         if rows().any(|row| row.client_late) {
             writeln!(f, "client late: the client's own lateness (p99) was above a tenth of the goal")?;
         }
-        if rows().any(|row| row.rounds < LEAST_ROUNDS) {
+        if rows().any(|row| row.interval.is_none()) {
             writeln!(f, "too few rounds for a verdict: {LEAST_ROUNDS} are needed")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "no figures: {}: {}", failed.key, failed.why))
