@@ -1,4 +1,5 @@
-//! The record of `cargo bench`: a table for each group of benchmarks, and one of the servers in the benches' own process.
+//! The records of `cargo bench`: a table for each group of benchmarks, one of the servers in the benches' own process, and one of
+//! the executors.
 
 use polyserve_lab::benches::BenchLine;
 use polyserve_lab::experiment::distinct;
@@ -56,6 +57,31 @@ pub(super) fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
     Ok(Recorded { summary: Summary { tables, ..Summary::default() }, report: Value::Null, incomplete: None })
 }
 
+/// The dispatch of jobs by an executor, measured in turn with the others.
+#[derive(Debug, Deserialize)]
+struct ExecutorLine {
+    executor: String,
+    ns_a_job: f64,
+    of_rayon: f64,
+    quartiles: String,
+}
+
+/// The table of the record of the executors.
+pub(super) fn dispatched(lines: &[Value]) -> anyhow::Result<Recorded> {
+    let executors: Vec<ExecutorLine> = of_kind(lines, "executor")?;
+    let table = Table::of_columns(
+        &executors,
+        &[
+            ("executor", &|line| line.executor.clone()),
+            ("ns/job, median", &|line| time(line.ns_a_job)),
+            ("of rayon's time, median", &|line| format!("{:.2}", line.of_rayon)),
+            ("quartiles", &|line| line.quartiles.clone()),
+        ],
+    );
+    let tables = vec![("dispatch of a job".to_owned(), table)];
+    Ok(Recorded { summary: Summary { tables, ..Summary::default() }, report: Value::Null, incomplete: None })
+}
+
 fn time(ns: f64) -> String {
     if ns < 100.0 { format!("{ns:.2}") } else { count(ns) }
 }
@@ -82,5 +108,17 @@ mod tests {
         assert!(text.find("fast").unwrap() < text.find("slow").unwrap(), "{text}");
         assert!(text.contains("| 1,500 | ") && text.contains("| 15.50 | "), "{text}");
         assert!(tables[2].1.markdown().contains("| smol | 5,000 | 9,000 | 1.00 | 0.50 |"));
+    }
+
+    #[test]
+    fn executors_have_a_table_with_units() {
+        let line = json!({"kind": "executor", "executor": "mpsc_pool", "ns_a_job": 83.5, "of_rayon": 0.7, "quartiles": "0.67 to 0.85"});
+        let table = dispatched(&[line]).unwrap().summary.tables.remove(0);
+        assert_eq!(table.0, "dispatch of a job");
+        let text = table.1.markdown();
+        assert!(
+            text.contains("ns/job, median") && text.contains("| mpsc_pool | 83.50 | 0.70 | 0.67 to 0.85 |"),
+            "{text}"
+        );
     }
 }

@@ -40,7 +40,7 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<Trials>("Whether comparisons can be believed", None),
     KnownExperiment::new::<Crowds>("Servers under idle and slow crowds", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
-    KnownExperiment::of_lines("executors", "Jobs on executors, in one process", nothing),
+    KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),
     KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),
 ];
 
