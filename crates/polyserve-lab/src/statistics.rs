@@ -42,6 +42,12 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// The ratios that count as equal to a published `ratio`: from half of its difference to 1 to one and a half times it.
+    pub fn equal_to(ratio: f64) -> Self {
+        let [half, more] = [0.5, 1.5].map(|share| 1.0 + (ratio - 1.0) * share);
+        Self { low: half.min(more), high: half.max(more) }
+    }
+
     /// Whether `value` is within.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)

@@ -13,6 +13,8 @@ pub struct Claim {
     pub experiment: String,
     /// The claim, in one sentence.
     pub claim: String,
+    /// The published figures, with units; empty if nothing more than the claim was published.
+    pub published: String,
     /// Whether it holds here.
     pub verdict: ClaimVerdict,
     /// The figures that decide it, with units; or why there are none.
@@ -42,19 +44,42 @@ impl fmt::Display for ClaimVerdict {
 }
 
 impl Claim {
-    /// Says of what `experiment` claims whether it `holds`; `None` where that is not to be told.
+    /// The claim of `experiment` without published figures. It is undecided if `holds` is `None`.
     pub fn new(experiment: &str, claim: &str, holds: Option<bool>, figure: String) -> Self {
         let verdict = match holds {
             Some(true) => ClaimVerdict::Confirmed,
             Some(false) => ClaimVerdict::Refuted,
             None => ClaimVerdict::Undecided,
         };
-        Self { experiment: experiment.to_owned(), claim: claim.to_owned(), verdict, figure }
+        Self { experiment: experiment.to_owned(), claim: claim.to_owned(), published: String::new(), verdict, figure }
+    }
+
+    /// The claim with its published figures.
+    #[must_use]
+    pub fn with_published(self, published: impl Into<String>) -> Self {
+        Self { published: published.into(), ..self }
     }
 }
 
-/// Claims for people: the verdict and the claim in a line, the figure in the next.
+/// Claims for people. The first line of a claim has its verdict. The figures of this machine and the published ones follow, a
+/// line for each.
 pub fn shown_claims(claims: &[Claim]) -> String {
-    let shown = claims.iter().map(|Claim { claim, verdict, figure, .. }| format!("{verdict}: {claim}\n    {figure}\n"));
+    let shown = claims.iter().map(|Claim { claim, published, verdict, figure, .. }| {
+        let published = if published.is_empty() { String::new() } else { format!("    published: {published}\n") };
+        format!("{verdict}: {claim}\n    here: {figure}\n{published}")
+    });
     shown.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_figures_have_a_line_of_their_own() {
+        let claim = Claim::new("any", "more is faster", Some(true), "1.05".into());
+        assert_eq!(shown_claims(std::slice::from_ref(&claim)), "confirmed: more is faster\n    here: 1.05\n");
+        let claim = claim.with_published("1.04");
+        assert_eq!(shown_claims(&[claim]), "confirmed: more is faster\n    here: 1.05\n    published: 1.04\n");
+    }
 }

@@ -46,9 +46,9 @@ function environment(record) {
 function claimsList(records) {
   const claims = records.flatMap((record) => record.claims.map((claim) => ({ ...claim, record })));
   if (claims.length === 0) return null;
-  return h("ul", { class: "claims" }, claims.map(({ claim, verdict, figure, record }) => h("li", {}, h("details", {},
+  return h("ul", { class: "claims" }, claims.map(({ claim, published, verdict, figure, record }) => h("li", {}, h("details", {},
     h("summary", {}, verdictShown(verdict), ` ${claim}`),
-    h("p", {}, figure), h("p", { class: "origin" }, `${record.article ?? record.title}; ${record.file}`)))));
+    h("p", {}, figure), published ? h("p", {}, `Published: ${published}`) : null, h("p", { class: "origin" }, `${record.article ?? record.title}; ${record.file}`)))));
 }
 
 // The contestants without figures, with the reasons.

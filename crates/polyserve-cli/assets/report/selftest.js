@@ -116,7 +116,8 @@ function tests(failures) {
   const claims = data.records.flatMap((record) => record.claims);
   const listed = [...document.querySelectorAll("#claims details")];
   if (listed.length !== claims.length) failures.push(`${listed.length} of ${claims.length} claims are listed`);
-  if (listed.some((claim, place) => !claim.textContent.includes(claims[place]?.figure))) failures.push("a claim has no evidence");
+  const evidence = (claim) => [claim?.figure, claim?.published].filter(Boolean);
+  if (listed.some((shown, place) => evidence(claims[place]).some((text) => !shown.textContent.includes(text)))) failures.push("a claim has no evidence");
   const schemes = testSchemes(failures);
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) failures.push(`the page is ${scrollWidth} wide in a window of ${clientWidth}`);

@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
-use polyserve_report::{Table, in_markdown};
+use polyserve_report::{Claim, Table, in_markdown, or_nothing};
 use serde_json::Value;
 
 use super::chart::ChartFile;
@@ -312,9 +312,9 @@ fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
     })
 }
 
-/// The claims of these records, each with its verdict and figure.
+/// The claims of these records, each with the published figures, the figures here and the verdict.
 pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
-    let mut table = Table::of_texts(&["claim", "verdict", "figure"]);
+    let mut table = Table::of_texts(&["claim", "published", "here", "verdict"]);
     for record in records {
         let claims = &record.recorded().with_context(|| record.path.display().to_string())?.summary.claims;
         if claims.is_empty() {
@@ -322,7 +322,9 @@ pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
             return Err(Misuse(format!("nothing was published that {path} could confirm or refute")).into());
         }
         for claim in claims {
-            table.row(vec![claim.claim.clone(), claim.verdict.to_string(), claim.figure.clone()]);
+            let Claim { claim, published, verdict, figure, .. } = claim.clone();
+            let published = or_nothing(Some(published).filter(|published| !published.is_empty()));
+            table.row(vec![claim, published, figure, verdict.to_string()]);
         }
     }
     Ok(table)

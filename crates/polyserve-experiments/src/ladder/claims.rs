@@ -45,6 +45,19 @@ enum Claimed {
     NoGain,
 }
 
+impl Claimed {
+    /// The published ratio, and the ratios that count as equal.
+    fn published(self) -> String {
+        match self {
+            Self::About(about) => {
+                let Interval { low, high } = Interval::equal_to(about);
+                format!("{about:.3}; equal from {low:.3} to {high:.3}")
+            }
+            Self::NoGain => format!("no gain; a gain is at least {SMALLEST_GAIN}"),
+        }
+    }
+}
+
 /// The claims, each with its verdict.
 pub fn claims(results: &Results) -> Vec<Claim> {
     let step = |claim: &'static str, step: &'static str, claimed: Claimed| -> Box<dyn Fn(f64) -> Claim + '_> {
@@ -85,7 +98,7 @@ fn of_step(results: &Results, claim: &str, step: &str, claimed: Claimed, error: 
         Some(figure(subject, &results.throughput(own, &other)?))
     });
     let figures: Vec<String> = std::iter::once(own).chain(others).collect();
-    Claim::new(NAME, claim, holds, figures.join("; "))
+    Claim::new(NAME, claim, holds, figures.join("; ")).with_published(claimed.published())
 }
 
 /// The name of the rung that `step` is compared with: the rung below, or the lowest rung for link-time optimisation.
@@ -99,15 +112,18 @@ fn compared_with(results: &Results, subject: &str, below: &str, step: &str) -> O
 /// The claim about warp's highest rung and fasthttp, without steps of ours. A rung has all steps if it has all published steps
 /// that can still be set.
 fn top(results: &Results, error: f64) -> Claim {
-    let claim =
-        |holds, figure| Claim::new(NAME, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure);
+    let claimed = Claimed::About(1.037);
+    let claim = |holds, figure| {
+        Claim::new(NAME, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure)
+            .with_published(claimed.published())
+    };
     let lowest = BuildSettings::lowest();
     let has_ours = |settings: &BuildSettings| settings.codegen_units != lowest.codegen_units || settings.date_cache;
     let is_published = |rung: &&RungEntry| !rung.aside && !rung.settings.as_ref().is_some_and(has_ours);
     let highest = results.rungs(WARP).filter(|rung| is_published(rung) && results.has_figures(&rung.name)).last();
     let verdict = highest.and_then(|rung| {
         let name = rung.name.as_str();
-        Some((rung.settings.as_ref(), judged(results, name, [name, FASTHTTP], Claimed::About(1.037), error)?))
+        Some((rung.settings.as_ref(), judged(results, name, [name, FASTHTTP], claimed, error)?))
     });
     let Some((settings, (holds, figure))) = verdict else {
         let reference = results.not_run.iter().find(|absent| absent.name == FASTHTTP);
@@ -188,7 +204,7 @@ fn holds(ratio: &Ratio, claimed: Claimed) -> Option<bool> {
     let (low, high) = (interval.low.min(band.low), interval.high.max(band.high));
     let (confirmed, refuted) = match claimed {
         Claimed::About(about) => {
-            let Interval { low: least, high: most } = equivalent(about);
+            let Interval { low: least, high: most } = Interval::equal_to(about);
             let differs = *verdict == if about > 1.0 { Verdict::Faster } else { Verdict::Slower };
             (differs && interval.low >= least && interval.high <= most, high < least || low > most)
         }
@@ -201,16 +217,12 @@ fn holds(ratio: &Ratio, claimed: Claimed) -> Option<bool> {
 fn exceeds(Ratio { estimate, verdict, .. }: &Ratio, claimed: Claimed) -> bool {
     let interval = &estimate.interval;
     match claimed {
-        Claimed::About(about) if about > 1.0 => *verdict == Verdict::Faster && interval.low > equivalent(about).high,
-        Claimed::About(about) => *verdict == Verdict::Slower && interval.high < equivalent(about).low,
+        Claimed::About(about) if about > 1.0 => {
+            *verdict == Verdict::Faster && interval.low > Interval::equal_to(about).high
+        }
+        Claimed::About(about) => *verdict == Verdict::Slower && interval.high < Interval::equal_to(about).low,
         Claimed::NoGain => *verdict == Verdict::Faster,
     }
-}
-
-/// The equivalence interval of a published ratio.
-fn equivalent(about: f64) -> Interval {
-    let [half, more] = [0.5, 1.5].map(|share| 1.0 + (about - 1.0) * share);
-    Interval { low: half.min(more), high: half.max(more) }
 }
 
 fn figure(name: &str, Ratio { estimate, verdict, .. }: &Ratio) -> String {

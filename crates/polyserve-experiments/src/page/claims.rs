@@ -2,10 +2,12 @@
 //!
 //! Cost: a pass over the rows for each claim.
 
+use polyserve_lab::experiment::distinct;
 use polyserve_report::Claim;
+use polyserve_report::figures::counted;
 
-use super::published::{SETUPS, WAIT};
-use super::record::{PageSource, PagePart, PageRow, bound as bound_of, medians};
+use super::published::{self, PublishedServer, SETUPS, WAIT};
+use super::record::{PagePart, PageRow, PageSource, bound as bound_of, medians};
 use super::twin_claims;
 
 const EXPERIMENT: &str = "page";
@@ -31,7 +33,7 @@ pub fn claims(rows: &[PageRow]) -> anyhow::Result<Vec<Claim>> {
     let published = as_published(rows);
     let sweep: Vec<&PageRow> = rows.iter().filter(|row| row.key.part == PagePart::Sweep).collect();
     let own =
-        vec![alike(&published.iter().collect::<Vec<_>>()), eight(&sweep), in_proportion(&sweep), need_not(&sweep)];
+        vec![alike(&published.iter().collect::<Vec<_>>())?, eight(&sweep), in_proportion(&sweep), need_not(&sweep)];
     let twins = twin_claims::claims(rows, own.len())?;
     Ok([own, twins].concat())
 }
@@ -41,10 +43,12 @@ pub fn claims(rows: &[PageRow]) -> anyhow::Result<Vec<Claim>> {
 /// order is that of the published figures.
 fn as_published(rows: &[PageRow]) -> Vec<PageRow> {
     let all = |part: PagePart, page: PageSource| -> Vec<PageRow> {
-        let is_own = |row: &PageRow| row.key.page == page && (part == PagePart::Published || row.sample.published_as.is_some());
+        let is_own =
+            |row: &PageRow| row.key.page == page && (part == PagePart::Published || row.sample.published_as.is_some());
         let mut own: Vec<PageRow> = medians(rows, part).into_iter().filter(is_own).collect();
-        let place =
-            |row: &PageRow| SETUPS.iter().position(|setup| row.sample.published_as.as_deref() == Some(setup.published_as));
+        let place = |row: &PageRow| {
+            SETUPS.iter().position(|setup| row.sample.published_as.as_deref() == Some(setup.published_as))
+        };
         own.sort_by_key(place);
         own
     };
@@ -65,7 +69,11 @@ fn has_all(rows: &[&PageRow]) -> bool {
 
 /// Confirmed if all four reach [`AS_LONG`] of the connections' bound: then only the waits decide. If one does not, the claim
 /// is refuted at the published waits. At shorter waits it is undecided: the time to answer may be a large share of them.
-fn alike(rows: &[&PageRow]) -> Claim {
+///
+/// # Errors
+///
+/// Returns an error if the published figures cannot be read.
+fn alike(rows: &[&PageRow]) -> anyhow::Result<Claim> {
     let claim = "four servers, two of them pools of 100, take about the same: what the waits take, 20.2 s for 10 000 requests of 2 s";
     let all = has_all(rows);
     let least = rows.iter().map(|row| row.sample.bounds.of_bound).fold(f64::INFINITY, f64::min);
@@ -85,7 +93,12 @@ fn alike(rows: &[&PageRow]) -> Claim {
         )
     });
     let wait = rows.first().map_or_else(String::new, |row| format!("waits of {} s: ", row.sample.bounds.wait_s));
-    Claim::new(EXPERIMENT, claim, holds, figure(&wait, &each.collect::<Vec<_>>()))
+    let all_published = published::figures()?;
+    let published = all_published.iter().map(|PublishedServer { server, figures }| {
+        format!("{server} {:.2} s, {:.1} a second", figures.total_s, figures.requests_per_s)
+    });
+    Ok(Claim::new(EXPERIMENT, claim, holds, figure(&wait, &each.collect::<Vec<_>>()))
+        .with_published(published.collect::<Vec<_>>().join("; ")))
 }
 
 /// Confirmed if every pool of 8 reaches [`BOUND_BY`] of its bound and none exceeds it; refuted if one exceeds it.
@@ -99,10 +112,10 @@ fn eight(rows: &[&PageRow]) -> Claim {
         () if passed => Some(false),
         () => reached.then_some(true),
     };
-    let each = eights.iter().map(|(row, bound)| {
-        format!("{} {:.1} of {bound:.1} a second", row.key.server, row.sample.figures.requests_per_s)
+    let all = eights.first().map(|(_, bound)| {
+        format!("{}: {} of {bound:.1} a second", counted(eights.len() as u64, "pool"), range(&eights))
     });
-    Claim::new(EXPERIMENT, claim, holds, figure(&formula(rows), &each.collect::<Vec<_>>()))
+    Claim::new(EXPERIMENT, claim, holds, figure(&formula(rows), &all.into_iter().collect::<Vec<_>>()))
 }
 
 /// Confirmed if no pool exceeds its bound and every pool reaches [`BOUND_BY`] of its bound, at two sizes or more; refuted if
@@ -125,7 +138,7 @@ fn in_proportion(rows: &[&PageRow]) -> Claim {
         let shares = of.map(|(row, bound)| row.sample.figures.requests_per_s / bound * 100.0);
         let (least, most) =
             shares.fold((f64::INFINITY, 0.0_f64), |(least, most), share| (least.min(share), most.max(share)));
-        format!("{size} workers: {least:.0} to {most:.0} % of the bound")
+        format!("{}: {least:.0} to {most:.0} % of the bound", counted(*size as u64, "worker"))
     });
     Claim::new(EXPERIMENT, claim, holds, figure(&formula(rows), &each.collect::<Vec<_>>()))
 }
@@ -149,12 +162,12 @@ fn need_not(rows: &[&PageRow]) -> Claim {
         () if free.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * NOT_BOUND) => Some(true),
         () => in_full.then_some(false),
     };
-    let each = free.iter().map(|(row, bound)| {
-        let (server, requests_per_s) = (&row.key.server, row.sample.figures.requests_per_s);
-        let (most, workers) = (row.sample.bounds.connections_bound_per_s, row.key.workers.unwrap_or(0));
-        format!(
-            "{server} with {workers} {requests_per_s:.0} of {most:.0} a second, where {bound:.0} were a pool's bound"
-        )
+    let each = distinct(free.iter().filter_map(|(row, _)| row.key.workers)).into_iter().filter_map(|workers| {
+        let own: Vec<(&PageRow, f64)> =
+            free.iter().filter(|(row, _)| row.key.workers == Some(workers)).copied().collect();
+        let (row, bound) = own.first()?;
+        let (most, workers) = (row.sample.bounds.connections_bound_per_s, counted(workers as u64, "worker"));
+        Some(format!("with {workers} {} of {most:.0} a second, where {bound:.0} is a pool's bound", range(&own)))
     });
     Claim::new(EXPERIMENT, claim, holds, figure("", &each.collect::<Vec<_>>()))
 }
@@ -167,6 +180,19 @@ fn bound<'a>(rows: &'a [&'a PageRow]) -> impl Iterator<Item = (&'a PageRow, f64)
         let bounds = &row.sample.bounds;
         Some((*row, bounds.bound_per_s.filter(|bound| *bound <= bounds.connections_bound_per_s)?))
     })
+}
+
+/// The lowest and the highest throughput of these rows, with the names of the servers.
+fn range(rows: &[(&PageRow, f64)]) -> String {
+    let throughput = |row: &PageRow| row.sample.figures.requests_per_s;
+    let mut sorted: Vec<&PageRow> = rows.iter().map(|(row, _)| *row).collect();
+    sorted.sort_by(|one, other| throughput(one).total_cmp(&throughput(other)));
+    let shown = |row: &&PageRow| format!("{:.1} ({})", throughput(row), row.key.server);
+    match sorted.as_slice() {
+        [] => String::new(),
+        [only] => shown(only),
+        [least, .., most] => format!("{} to {}", shown(least), shown(most)),
+    }
 }
 
 fn formula(rows: &[&PageRow]) -> String {

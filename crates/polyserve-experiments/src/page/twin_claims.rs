@@ -87,14 +87,14 @@ struct TwinRatio {
 impl Twins<'_> {
     /// The throughput of `server` is about `ratio` times that of the thread pool.
     fn about(&self, claim: &'static str, server: &'static str, ratio: f64) -> JudgedClaim<'_> {
-        let equivalent = equivalent(ratio);
+        let equivalent = Interval::equal_to(ratio);
         let verdict_of = move |found: &TwinRatio| {
             let differs = found.verdict == if ratio > 1.0 { Verdict::Faster } else { Verdict::Slower };
             within(found, equivalent).filter(|holds| differs || !holds)
         };
         let found = self.ratio([server, THREAD_POOL], None, requests_per_s);
-        let suffix = format!("published {ratio:.4}, equivalent {:.4} to {:.4}", equivalent.low, equivalent.high);
-        self.claim(claim, vec![(server.to_owned(), found)], move |found| verdict_of(&found[0]), suffix)
+        let published = format!("{ratio:.4}; equal from {:.4} to {:.4}", equivalent.low, equivalent.high);
+        self.claim(claim, vec![(server.to_owned(), found)], move |found| verdict_of(&found[0]), published)
     }
 
     /// The throughput of the thread pool with more than 100 workers is that with 100.
@@ -108,8 +108,8 @@ impl Twins<'_> {
         };
         let found = self.ratio([THREAD_POOL, THREAD_POOL], Some(workers), requests_per_s);
         let name = format!("{workers} workers");
-        let suffix = format!("equivalent {:.2} to {:.2}", equivalent.low, equivalent.high);
-        self.claim(claim, vec![(name, found)], move |found| within(&found[0], equivalent), suffix)
+        let published = format!("no change; equal from {:.2} to {:.2}", equivalent.low, equivalent.high);
+        self.claim(claim, vec![(name, found)], move |found| within(&found[0], equivalent), published)
     }
 
     /// Both async twins have less of `figure` than the thread pool.
@@ -120,7 +120,7 @@ impl Twins<'_> {
             let one_more = found.iter().any(|ratio| ratio.verdict == Verdict::Faster);
             if all_less { Some(true) } else { one_more.then_some(false) }
         };
-        self.claim(claim, found.into(), verdict_of, String::from("below 1 is less"))
+        self.claim(claim, found.into(), verdict_of, String::from("less: below 1"))
     }
 
     /// The claim with the verdict of `verdict_of`, unless a ratio is missing, rests on too few rounds, or was found at shorter waits.
@@ -129,15 +129,17 @@ impl Twins<'_> {
         claim: &'static str,
         found: Vec<(String, Option<ResampledRatio>)>,
         verdict_of: impl Fn(&[TwinRatio]) -> Option<bool> + 'a,
-        suffix: String,
+        published: String,
     ) -> JudgedClaim<'a> {
         if found.iter().any(|(_, ratio)| ratio.is_none()) {
-            return Box::new(|_| Claim::new("page", claim, None, String::from("not measured")));
+            return Box::new(move |_| {
+                Claim::new("page", claim, None, String::from("not measured")).with_published(published.clone())
+            });
         }
         Box::new(move |error| {
             let ratios: Vec<TwinRatio> =
                 found.iter().filter_map(|(_, ratio)| ratio.as_ref()).map(|ratio| ratio.at(error)).collect();
-            self.judged(claim, &found, &ratios, verdict_of(&ratios), &suffix)
+            self.judged(claim, &found, &ratios, verdict_of(&ratios)).with_published(published.clone())
         })
     }
 
@@ -148,13 +150,12 @@ impl Twins<'_> {
         found: &[(String, Option<ResampledRatio>)],
         ratios: &[TwinRatio],
         mut holds: Option<bool>,
-        suffix: &str,
     ) -> Claim {
         let said = found.iter().filter_map(|(name, ratio)| {
             let TwinRatio { estimate, .. } = ratio.as_ref()?.at(ERROR);
             Some(format!("{name} {:.4} {}", estimate.ratio, four_digits(&estimate.interval)))
         });
-        let mut figure = format!("{}; {suffix}", said.collect::<Vec<_>>().join("; "));
+        let mut figure = said.collect::<Vec<_>>().join("; ");
         let rounds = ratios.iter().map(|ratio| ratio.estimate.rounds).min().unwrap_or(0);
         let shortest = self.0.iter().map(|row| row.sample.bounds.wait_s).fold(f64::INFINITY, f64::min);
         let has_control = ratios.iter().all(|ratio| ratio.band.high.is_finite());
@@ -212,12 +213,6 @@ fn within(TwinRatio { estimate, band, .. }: &TwinRatio, equivalent: Interval) ->
         (low, high) = (low.min(band.low), high.max(band.high));
     }
     (low > equivalent.high || high < equivalent.low).then_some(false)
-}
-
-/// The equivalence interval of a published ratio.
-fn equivalent(ratio: f64) -> Interval {
-    let [half, more] = [0.5, 1.5].map(|share| 1.0 + (ratio - 1.0) * share);
-    Interval { low: half.min(more), high: half.max(more) }
 }
 
 fn four_digits(interval: &Interval) -> String {

@@ -14,18 +14,18 @@ mod rules;
 use polyserve_report::Claim;
 
 pub use self::cells::LEAST_OBSERVATIONS;
-use self::rules::Judge;
+use self::rules::{Judge, Judged};
 pub use self::rules::{LEAST_TASK_MS, LEAST_WORK_PCT, MOST_DRIFT_PCT, MOST_OTHERS_PCT, NEAR, NEAR_SHARE, SMALLER};
 use super::measured::Measured;
-use super::published::{GO, GO_GC_OFF};
+use super::published::{GO, GO_GC_OFF, PublishedFigures};
 use super::runner::STD_THREADS;
 use crate::error_budget::sharing;
 
-/// The claims, with what is `measured` of them.
+/// The claims, judged by what was `measured`.
 ///
 /// # Errors
 ///
-/// If a published file cannot be read.
+/// Returns an error if a published file cannot be read.
 pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
     let judge = Judge {
         measured,
@@ -33,26 +33,37 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
         rust: measured.all_at_once(STD_THREADS),
         go: measured.all_at_once(GO),
     };
+    let published = PublishedFigures::read()?;
+    let nothing_more = String::new;
     let said = [
-        ("running CPU tasks at once gains a profit of about 80 % on 8 cores in both languages", judge.profit()),
+        (
+            "running CPU tasks at once gains a profit of about 80 % on 8 cores in both languages",
+            judge.profit(),
+            published.profit,
+        ),
         (
             "40 tasks at once take as long as 5.8 single tasks in Go and as 7.7 in Rust, on 8 cores, where 5 are ideal",
             judge.total_of_40()?,
+            published.total_of_40,
         ),
-        ("at full load 25 % of the tasks' time is work and 75 % overhead", judge.overhead()),
-        ("the total duration grows linearly once the cores are used up, without steps", judge.linear()),
-        ("Rust's mean duration flattens after about 20 tasks", judge.flat()),
-        ("Go starts all tasks at once, Rust in order", judge.starts()),
-        ("Go runs 9 to 11 threads on 8 cores, Rust one more than there are tasks", judge.threads()),
-        ("series of 8 win nothing over all at once", judge.series()),
+        ("at full load 25 % of the tasks' time is work and 75 % overhead", judge.overhead(), nothing_more()),
+        ("the total duration grows linearly once the cores are used up, without steps", judge.linear(), nothing_more()),
+        ("Rust's mean duration flattens after about 20 tasks", judge.flat(), nothing_more()),
+        ("Go starts all tasks at once, Rust in order", judge.starts(), nothing_more()),
+        ("Go runs 9 to 11 threads on 8 cores, Rust one more than there are tasks", judge.threads(), nothing_more()),
+        ("series of 8 win nothing over all at once", judge.series(), nothing_more()),
         (
             "a task makes 8.3 times as many steps a second in Rust as in Go: 367 million and 44 million",
             judge.steps_per_second(),
+            published.steps_per_second,
         ),
-        ("Go's mean duration grows linearly", judge.go_is_linear()),
-        ("tasks run in parallel, up to the number of cores", judge.parallel()),
+        ("Go's mean duration grows linearly", judge.go_is_linear(), nothing_more()),
+        ("tasks run in parallel, up to the number of cores", judge.parallel(), nothing_more()),
     ];
-    let mut claims: Vec<Claim> = said.map(|(claim, (holds, figure))| Claim::new("tasks", claim, holds, figure)).into();
+    let claim = |(claim, (holds, figure), published): (&str, Judged, String)| {
+        Claim::new("tasks", claim, holds, figure).with_published(published)
+    };
+    let mut claims: Vec<Claim> = said.map(claim).into();
     let predictable = [
         (
             "Rust's schedule, without a garbage collector, is more predictable than Go's",

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use polyserve_report::Claim;
 use polyserve_report::figures::count;
+use polyserve_report::{Claim, shown_claims};
 use serde::Serialize;
 
 use super::claims::verdicts;
@@ -52,9 +52,7 @@ impl fmt::Display for Report {
             writeln!(f, "cost: 1 - t d1 / sum(d), profit: 1 - total / (t d1), d1: alone")?;
             writeln!(f, "working, waiting for a core, overhead of a core's time: of the sum of the durations; of the")?;
             writeln!(f, "tasks' own threads, but of the whole process where goroutines change threads\n")?;
-            for claim in claims {
-                writeln!(f, "{}: {}\n  {}", claim.verdict, claim.claim, claim.figure)?;
-            }
+            f.write_str(&shown_claims(claims))?;
         }
         let missing = measured.singles.iter().all(|single| single.when != When::After);
         if missing && !measured.cells.is_empty() {

@@ -4,18 +4,18 @@
 //! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is in per
 //! cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use cannot differ, and
 //! the CPU time of a request replaces it. If the client was full in a fifth of the cells, `FullClient` limits the verdicts on times
-//! and bytes. The published tables are judged in the same way, as context. They have no control, so every difference in
-//! them counts.
+//! and bytes. The published tables are judged in the same way: `Claim::published` begins with that verdict. They have no
+//! control, so every difference in them counts.
 
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::middle;
-use polyserve_report::{Claim, ClaimVerdict};
+use polyserve_report::Claim;
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, SeriesGrowth, How, LEAST, Votes, holm, trend};
+use super::ratio_test::{Band, Decision, How, LEAST, SeriesGrowth, Votes, holm, trend};
 use super::{Cell, CellMethod, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
@@ -87,12 +87,8 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let judged = together(own).into_iter().zip(together(published));
     let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, FullClient), (Judgement, Judgement))| {
         let (Judgement(own, figure), Judgement(published, then)) = (own, published);
-        let said = match Claim::new(NAME, claim, published.holds, String::new()).verdict {
-            ClaimVerdict::Confirmed => "bear it out",
-            ClaimVerdict::Refuted => "say otherwise",
-            ClaimVerdict::Undecided => "do not tell",
-        };
-        Claim::new(NAME, claim, own.holds, format!("{figure}. The published tables {said}: {then}"))
+        let Claim { verdict, figure: then, .. } = Claim::new(NAME, claim, published.holds, then);
+        Claim::new(NAME, claim, own.holds, figure).with_published(format!("{verdict}: {then}"))
     };
     Ok(CLAIMS.iter().zip(judged).map(claim).collect())
 }
@@ -104,7 +100,7 @@ fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
     let left = |(Judgement(decision, figure), remains): (Judgement, bool)| match (remains, decision.p) {
         (false, Some(p)) if decision.holds.is_some() => {
             let claims = decisions.len();
-            let why = format!("p = {p:.3} is no difference among {claims} claims (Holm)");
+            let why = format!("p = {p:.3} decides nothing among {claims} claims (Holm)");
             Judgement(Decision::UNDECIDED, format!("{figure}; {why}"))
         }
         _ => Judgement(decision, figure),
@@ -137,7 +133,7 @@ impl FullClient {
         if share < TOO_FULL {
             return Judgement(holds, figure);
         }
-        let why = "of the cells, which may hide what the servers do";
+        let why = "of the cells, which may hide differences between servers";
         Judgement(left, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
     }
 }
@@ -151,7 +147,7 @@ impl CellTable {
         }
         (
             Measure::CpuPerRequest,
-            format!("CPU time of a request, for the cores were full in {:.0} % of the cells", full * 100.0),
+            format!("CPU time of a request (the cores were full in {:.0} % of the cells)", full * 100.0),
         )
     }
 
@@ -162,7 +158,7 @@ impl CellTable {
         Judgement(votes.tell(how, band), self.counted(ratios, band))
     }
 
-    /// The number of cells in which the claim holds.
+    /// The numbers of cells with a ratio above 1 and below 1, beyond noise.
     fn counted(&self, ratios: &[(ComparedCell, f64)], band: Band) -> String {
         let of = |method: Option<CellMethod>| {
             let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
@@ -170,13 +166,13 @@ impl CellTable {
         };
         let (all, get, put) = (of(None), of(Some(CellMethod::Get)), of(Some(CellMethod::Put)));
         let figure = of_finite(ratios).unwrap_or(0.0);
-        let mut text = format!("so in {} of {} cells", all.above, all.all());
+        let mut text = format!("above 1 in {} of {} cells", all.above, all.all());
         if get.all() > 0 && put.all() > 0 {
             text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
         }
-        text.push_str(&format!(", otherwise in {}, median ratio {figure:.3}", all.below));
+        text.push_str(&format!(", below 1 in {}, median {figure:.3}", all.below));
         if band != Band::NONE {
-            text.push_str(&format!("; noise is {:.1} %", band.pct()));
+            text.push_str(&format!(", noise {:.1} %", band.pct()));
         }
         text
     }
@@ -190,14 +186,14 @@ impl CellTable {
             let series = of(lang);
             let factors: Vec<f64> = series.iter().map(|own| own.factor).collect();
             let votes = Votes::of(factors.iter().copied(), Band::NONE);
-            let so = if down { votes.below } else { votes.above };
+            let (so, moves) = if down { (votes.below, "falls") } else { (votes.above, "grows") };
             let Decision { holds: up, p } = trend(&series, band);
             let own = Decision { holds: up.map(|up| up != down), p };
             holds = Some(holds.map_or(own, |other| other.and(own)));
             let middle = middle(factors).unwrap_or(0.0);
             texts.push(match votes.all() {
-                0 => format!("{name}: no series of 3"),
-                all => format!("{name}: so in {so} of {all} series, median factor {middle:.3}"),
+                0 => format!("{name} has no series of 3"),
+                all => format!("{name} {moves} in {so} of {all} series, median factor {middle:.3}"),
             });
         }
         Judgement(holds.unwrap_or(Decision::UNDECIDED), texts.join("; "))
@@ -213,14 +209,14 @@ fn of_finite(ratios: &[(ComparedCell, f64)]) -> Option<f64> {
 fn nothing(cells: usize) -> Judgement {
     Judgement(
         Decision::UNDECIDED,
-        format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"),
+        format!("{cells} pairs of cells, or too few of the control: {LEAST} of each are needed"),
     )
 }
 
 fn cpu_grows(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
     let Judgement(holds, text) = table.trends(measure, |lang| table.over_pools(lang, measure), false);
-    Judgement(holds, format!("{name} from the smallest pool to the largest: {text}"))
+    Judgement(holds, format!("{name}, smallest pool to largest: {text}"))
 }
 
 fn cpu_of_both(table: &CellTable) -> Judgement {
@@ -235,20 +231,19 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
     };
     let Judgement(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
     let Judgement(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
-    let text =
-        format!("{name}: Go more than Rust up to {} workers: {first}; Rust more than Go beyond: {second}", table.cores);
+    let text = format!("{name}, Go to Rust, up to {} workers: {first}; Rust to Go, with more: {second}", table.cores);
     Judgement(small.and(large), text)
 }
 
 fn cpu_falls(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
     let Judgement(holds, text) = table.trends(measure, |lang| table.over_connections(lang, measure), true);
-    Judgement(holds, format!("{name} from the fewest connections to the most: {text}"))
+    Judgement(holds, format!("{name}, fewest connections to most: {text}"))
 }
 
 fn memory_grows(table: &CellTable) -> Judgement {
     let Judgement(holds, text) = table.trends(Measure::Memory, |lang| table.over_pools(lang, Measure::Memory), false);
-    Judgement(holds, format!("resident memory from the smallest pool to the largest: {text}"))
+    Judgement(holds, format!("resident memory, smallest pool to largest: {text}"))
 }
 
 fn memory_steeper(table: &CellTable) -> Judgement {
@@ -258,7 +253,7 @@ fn memory_steeper(table: &CellTable) -> Judgement {
     let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
     let (holds, all) = (trend(&series, band), ratios.len());
     let factor = middle(ratios).unwrap_or(0.0);
-    let text = format!("so in {above} of {all} series, Rust's factor is {factor:.3} of Go's in the median");
+    let text = format!("Rust's factor is above Go's in {above} of {all} series, median ratio {factor:.3}");
     Judgement(holds, text)
 }
 
@@ -266,7 +261,7 @@ fn memory_less(table: &CellTable) -> Judgement {
     let Judgement(holds, text) =
         table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
     let of_no_file = of_finite(&table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous));
-    let anonymous = of_no_file.map_or_else(String::new, |ratio| format!("; of what is of no file {ratio:.3}"));
+    let anonymous = of_no_file.map_or_else(String::new, |ratio| format!("; median of anonymous memory {ratio:.3}"));
     Judgement(holds, format!("resident memory, Go to Rust: {text}{anonymous}"))
 }
 
@@ -318,8 +313,8 @@ fn jumps(table: &CellTable) -> Judgement {
     let Judgement(holds, text) = table.ask(&beyond, Measure::PerRequest, How::Mostly);
     let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
     let text = format!(
-        "time of a request at {most} connections to that at {fewer}, beyond the {times:.0} times that follow from their \
-         numbers: {text}; as it is {mean:.1} times, connecting alone {connect:.1}"
+        "time of a request at {most} connections to that at {fewer}, divided by {times:.0} (the ratio of their numbers): \
+         {text}; median not divided {mean:.1}, of connecting alone {connect:.1}"
     );
     Judgement(holds, text)
 }
@@ -335,14 +330,14 @@ fn apart(table: &CellTable) -> Judgement {
     };
     let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
     let Judgement(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
-    Judgement(connect.and(processing), format!("connecting longer in Rust: {first}; processing longer in Go: {second}"))
+    Judgement(connect.and(processing), format!("connecting, Rust to Go: {first}; processing, Go to Rust: {second}"))
 }
 
 fn put_costs(table: &CellTable) -> Judgement {
     let ratios = table.put_to_get(Measure::CpuPerRequest);
     let Judgement(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
     let time = middle(table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio)).unwrap_or(0.0);
-    Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; its time {time:.3}"))
+    Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; median of its time {time:.3}"))
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, median, middle};
 
-use super::super::figures::{TaskFigures, LinearFit};
+use super::super::figures::{LinearFit, TaskFigures};
 use super::super::measured::{Measured, MeasuredCell};
-use super::super::published::{GO, GO_GC_OFF, PUBLISHED_CORES, STEPS_PER_S, published};
+use super::super::published::{
+    GO, GO_GC_OFF, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, published_profit_share, published_speed_ratios,
+    published_totals_to_ideal,
+};
 use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 use super::cells::{
     LEAST_OBSERVATIONS, above, all, in_order, median_of, percent, spread_of_durations, spread_of_starts, within,
@@ -70,7 +73,7 @@ impl Judge<'_> {
         100.0 * (1.0 - 1.0 / self.cores as f64)
     }
 
-    /// The published 80 % are 0.914 of what 8 cores can gain. The equivalence interval is 0.05 to each side of that share.
+    /// The published 80 % are 0.914 of what 8 cores can gain. The equivalence interval is [`PROFIT_MARGIN`] to each side.
     /// The profit of a language is the median over all numbers of tasks from twice the cores on. Confirmed if both languages
     /// are within the interval by more than [`NEAR_SHARE`], refuted if one is outside by more. Undecided otherwise, and on one
     /// core.
@@ -81,11 +84,10 @@ impl Judge<'_> {
             profit.filter(|_| self.cores > 1)
         };
         let (rust, go) = (gained(&self.rust), gained(&self.go));
-        let published = 80.0 / (100.0 * (1.0 - 1.0 / PUBLISHED_CORES as f64));
-        let as_said = |profit: f64| above(0.05, (profit / ideal - published).abs(), NEAR_SHARE);
+        let as_said = |profit: f64| above(PROFIT_MARGIN, (profit / ideal - published_profit_share()).abs(), NEAR_SHARE);
         let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust), as_said(go)]));
         let figure = format!(
-            "{} in Rust and {} in Go of at most {ideal:.1} % on {} cores; the published share of the maximum is {published:.3}",
+            "{} in Rust and {} in Go of at most {ideal:.1} % on {} cores",
             percent(rust),
             percent(go),
             self.cores
@@ -95,11 +97,10 @@ impl Judge<'_> {
 
     /// The total of 40 tasks divided by the duration of a single task. It is no speed-up: the ideal is 40 divided by the
     /// number of cores. So the figure is the ratio to the ideal, the median of 36 to 40 tasks; published are 1.16 in Go and 1.55 in
-    /// Rust. The equivalence interval is 0.1 to each side. Confirmed if both languages are within it by more than [`NEAR`],
+    /// Rust. The equivalence interval is [`TOTAL_MARGIN`] to each side. Confirmed if both languages are within it by more than [`NEAR`],
     /// refuted if one is outside by more, else undecided.
     pub(super) fn total_of_40(&self) -> anyhow::Result<Judged> {
         const FEWER: usize = 36;
-        const TASKS: usize = 40;
         let to_ideal = |cells: &[&MeasuredCell]| {
             median_of(&within(cells, FEWER..=TASKS), |cell| {
                 cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms * self.cores as f64
@@ -107,17 +108,12 @@ impl Judge<'_> {
             })
         };
         let (rust, go) = (to_ideal(&self.rust), to_ideal(&self.go));
-        let [published_rust, published_go] = published()?.map(|lines| {
-            let total = |tasks: usize| lines.iter().find(|line| line.tasks == tasks).map(|line| line.total_duration_ms);
-            let single = total(1).zip(total(TASKS)).map_or(f64::NAN, |(single, all)| all / single);
-            single * PUBLISHED_CORES as f64 / TASKS as f64
-        });
-        let as_said = |own: f64, published: f64| above(0.1, (own - published).abs(), NEAR);
+        let [published_rust, published_go] = published_totals_to_ideal()?;
+        let as_said = |own: f64, published: f64| above(TOTAL_MARGIN, (own - published).abs(), NEAR);
         let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust, published_rust), as_said(go, published_go)]));
         let times = |own: Option<f64>| own.map_or_else(|| "not known".into(), |times| format!("{times:.2}"));
         let figure = format!(
-            "total to the ideal of {} cores, the medians of {FEWER} to {TASKS} tasks: {} in Go and {} in Rust; published \
-             {published_go:.2} and {published_rust:.2}",
+            "total to the ideal of {} cores, the medians of {FEWER} to {TASKS} tasks: {} in Go and {} in Rust",
             self.cores,
             times(go),
             times(rust)
@@ -321,27 +317,22 @@ impl Judge<'_> {
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
-    /// The ratio of the steps per second of a single task in Rust to those in Go; published is 8.3. The equivalence interval is
-    /// from half of the published difference to one and a half times it. Confirmed if the ratio is within by more than
-    /// [`NEAR`], refuted if it is outside by more.
+    /// The ratio of the steps per second of a single task in Rust to those in Go. Confirmed if the ratio is within
+    /// [`published_speed_ratios`] by more than [`NEAR`], refuted if it is outside by more.
     pub(super) fn steps_per_second(&self) -> Judged {
         let [Some(rust), Some(go)] = [STD_THREADS, GO].map(|name| self.measured.speed(name)) else {
             return (None, String::from("there are no single runs of both languages"));
         };
-        let [published_rust, published_go] = STEPS_PER_S;
         let (rust, go) = (rust.steps_per_s, go.steps_per_s);
-        let (ratio, published) = (rust / go, published_rust / published_go);
-        let within =
-            all([above(ratio, 1.0 + 0.5 * (published - 1.0), NEAR), above(1.0 + 1.5 * (published - 1.0), ratio, NEAR)]);
+        let ratio = rust / go;
+        let Interval { low, high } = published_speed_ratios();
+        let within = all([above(ratio, low, NEAR), above(high, ratio, NEAR)]);
         let check = match self.measured.plan.as_ref().is_some_and(|plan| plan.check) {
             true => "with the check for convergence in each step",
             false => "without the published check for convergence in each step",
         };
-        let figure = format!(
-            "{:.0} million in Rust and {:.0} million in Go, {check}: ratio {ratio:.2}; published {published:.2}",
-            rust / 1e6,
-            go / 1e6
-        );
+        let figure =
+            format!("{:.0} million in Rust and {:.0} million in Go, {check}: ratio {ratio:.2}", rust / 1e6, go / 1e6);
         self.unless_noisy(&[STD_THREADS, GO], within, figure)
     }
 
@@ -435,10 +426,8 @@ impl Judge<'_> {
             worse if worse >= 1.5 => Some(false),
             _ => None,
         };
-        let figure = format!(
-            "2 to {} tasks at once take {rust:.2} single tasks in Rust and {go:.2} in Go, the medians",
-            self.cores
-        );
+        let tasks = if self.cores > 2 { format!("2 to {} tasks", self.cores) } else { String::from("2 tasks") };
+        let figure = format!("{tasks} at once take {rust:.2} single tasks in Rust and {go:.2} in Go, the medians");
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 }
