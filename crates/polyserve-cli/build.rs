@@ -1,5 +1,5 @@
-//! Notes for the records of measurements: by which compiler, as which profile and from which commit this was built.
-//! What is not known is left unset, and records say "unknown".
+//! Notes for the records of measurements: the compiler, the profile and the commit of this build. Unknown values are
+//! left unset, and records have "unknown".
 //!
 //! This script runs again after every change in a crate, and then its own crate is built again. So it belongs to the crate that
 //! no other crate of the command depends on.
@@ -15,13 +15,13 @@ fn main() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     note("POLYSERVE_BUILT_BY", said(Command::new(rustc).arg("--version")));
     note("POLYSERVE_BUILT_AS", profile());
-    // The last commit of what it is built from: one of the docs alone makes no other program.
+    // The last commit that changed the sources. A commit of the docs does not change the program.
     let of = |args: &[&str]| git(&[args, &["--", "..", "../../Cargo.toml", "../../Cargo.lock"]].concat());
     let mark = if of(&["status", "--porcelain", "--untracked-files=no"]).is_some() { "+" } else { "" };
     let commit = of(&["log", "-1", "--abbrev=12", "--format=%h"]);
     note("POLYSERVE_BUILT_FROM", commit.map(|commit| format!("{commit}{mark}")));
     println!("cargo:rerun-if-changed=build.rs");
-    // All crates, for a change in any of them is in the note on the commit.
+    // The note on the commit depends on all crates.
     println!("cargo:rerun-if-changed=..");
     // A commit moves one of these.
     for name in ["HEAD", "logs/HEAD"] {
@@ -42,7 +42,7 @@ fn git(args: &[&str]) -> Option<String> {
     said(Command::new("git").args(args))
 }
 
-/// What a command prints, if it ends well and prints anything.
+/// The output of a command; `None` if it fails or prints nothing.
 fn said(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();

@@ -15,7 +15,8 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Returns the settings: of the flags, then of this process's environment, then the defaults.
+    /// Returns the settings. Flags take precedence over this process's environment, and the environment over the
+    /// defaults.
     pub(crate) fn settings(&self, listen: Option<&str>) -> Result<Settings, SettingError> {
         let flag = |name: &str| match name {
             LISTEN => listen.map(String::from),
@@ -54,7 +55,7 @@ fn arg(setting: &Setting) -> Arg {
         .help(help)
         .value_name(setting.value_name())
         .help_heading("Server settings");
-    // The flag's name before.
+    // The flag's former name.
     let arg = if setting.name() == "server_header" { arg.alias("banner") } else { arg };
     if setting.is_switch() {
         arg.num_args(0..=1).require_equals(true).default_missing_value("true")

@@ -109,7 +109,8 @@ enum Command {
     Report(ReportArgs),
 }
 
-/// Runs the command that this process's arguments ask for, over `catalog` and the references of [`polyserve_lab`].
+/// Runs the command in this process's arguments, with the strategies of `catalog` and the references of
+/// [`polyserve_lab`].
 ///
 /// ```no_run
 /// use polyserve::memory::StdMutex;

@@ -1,17 +1,20 @@
 //! The claims of one article share one error: the probability that chance alone decides any of them is at most 5 %.
 //!
-//! Each claim is judged by intervals, so it can be judged at any error. The procedure of Holm begins with 5 % divided by the
-//! number of claims. Each claim that is decided leaves the others a larger part. Claims that no interval decides count too.
+//! Each claim is judged by intervals, so it can be judged at any error. Holm's procedure begins with 5 % divided by the
+//! number of claims. Each decided claim raises the error of the remaining claims. Claims that no interval decides count
+//! too.
 //!
-//! Invariant: no claim is decided that is undecided at 5 % alone. Cost: at most `n (n + 1) / 2` judgements for n claims.
+//! Invariant: a claim that is undecided at 5 % alone stays undecided. Cost: at most `n (n + 1) / 2` judgements for n
+//! claims.
 //!
 //! Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
 use polyserve_lab::statistics::ERROR;
 use polyserve_report::{Claim, ClaimVerdict};
 
-/// The claims with the verdicts that remain if they share one error. Each function returns its claim, judged at an error.
-/// `others` is the number of the article's claims that no interval decides. The figures are those of 5 %.
+/// Returns the claims, with the verdicts that remain if they share one error. Each function of `claims` judges its
+/// claim at an error. `others` is the number of the article's claims that no interval decides. The printed figures are
+/// of 5 %.
 pub(crate) fn sharing(claims: &[Box<dyn Fn(f64) -> Claim + '_>], others: usize) -> Vec<Claim> {
     let mut judged: Vec<Claim> = claims.iter().map(|claim| claim(ERROR)).collect();
     let total = claims.len() + others;

@@ -1,4 +1,4 @@
-//! The figures that others published, as files of `published` hold them: CSV, each with a header.
+//! The figures that others published: the CSV files in `published`, each with a header.
 //!
 //! Invariant: the files have no figure that was measured here. A table that compares published and measured figures reads
 //! the columns that it needs.
@@ -16,21 +16,21 @@ pub(crate) fn rows<T: DeserializeOwned>(text: &str) -> anyhow::Result<Vec<T>> {
     rows.collect::<Result<_, _>>().context("the published figures")
 }
 
-/// The matrix of pool sizes and connections, asked to GET.
+/// The matrix of pool sizes and connections, with GET.
 pub const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
-/// The same, asked to PUT.
+/// The matrix of pool sizes and connections, with PUT.
 pub const MATRIX_PUT: &str = include_str!("../published/paper_matrix_put.csv");
 /// The stress scenario, in Rust and in Go.
 pub const STRESS: &str = include_str!("../published/stress.csv");
 /// CPU tasks at once, in Go.
 pub const TASKS_GO: &str = include_str!("../published/conctest_go.csv");
-/// The same in Rust.
+/// CPU tasks at once, in Rust.
 pub const TASKS_RUST: &str = include_str!("../published/conctest_rust.csv");
 /// The page that sometimes waits.
 pub const PAGE: &str = include_str!("../published/page_delay.csv");
-/// The same: the phases of its requests.
+/// The phases of the page's requests.
 pub const PAGE_ROWS: &str = include_str!("../published/page_rows.csv");
-/// The same: its bytes.
+/// The bytes of the page.
 pub const PAGE_BYTES: &str = include_str!("../published/page_bytes.csv");
 /// The ladder of optimisations.
 pub const LADDER: &str = include_str!("../published/welcome_ladder.csv");

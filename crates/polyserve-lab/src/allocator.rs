@@ -1,9 +1,9 @@
-//! Names of allocators, as records of measurements have them. Only a program can set its allocator: this library sets none,
-//! and records hold the name that the program gives.
+//! Names of allocators in records of measurements. This library sets no allocator: a program sets its allocator, and passes
+//! the name for its records.
 
 /// The allocator of a program that sets none.
 pub const SYSTEM: &str = "the system's";
-/// tikv-jemallocator; the `polyserve` binary's with the feature `jemalloc`.
+/// tikv-jemallocator: the allocator of the `polyserve` binary with the feature `jemalloc`.
 pub const JEMALLOC: &str = "jemalloc";
-/// mimalloc; the `polyserve` binary's with the feature `mimalloc`, but not with both.
+/// mimalloc: the allocator of the `polyserve` binary with the feature `mimalloc` and without `jemalloc`.
 pub const MIMALLOC: &str = "mimalloc";

@@ -22,9 +22,9 @@ use crate::statistics::{Estimate, Interval, LARGEST, median};
 const CAPITAL: f64 = 20.0;
 
 impl Estimate {
-    /// The median of `ratios`, one for each round, with an interval that may be looked at after each round: the probability
-    /// that it ever misses the median is at most 5 %. It is wider than the interval of [`Estimate::of`]. Ratios are treated as
-    /// there. `None` without any.
+    /// The median of `ratios`, one for each round, with an interval that may be used after each round: the probability that
+    /// it ever misses the median is at most 5 %. It is wider than the interval of [`Estimate::of`], which treats ratios in the
+    /// same way. `None` if `ratios` is empty.
     pub fn anytime(ratios: &[f64]) -> Option<Self> {
         let finite = ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, LARGEST));
         let mut ratios: Vec<f64> = finite.collect();
@@ -42,7 +42,8 @@ impl Estimate {
     }
 }
 
-/// Returns the least number of ratios on one side of a candidate that rejects it, of `rounds`; `None` if not even all do.
+/// Returns the min number of ratios, of `rounds`, on one side of a candidate that rejects the candidate. `None` if all
+/// ratios on one side do not reject it.
 fn least_on_a_side(rounds: usize) -> Option<usize> {
     let count = rounds as f64;
     // All on one side: B(count + 3, 3) / B(3, 3) = 60 / ((count + 3) (count + 4) (count + 5)).
@@ -65,14 +66,14 @@ mod tests {
     use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
     use super::*;
-    use crate::statistics::{LEAST_ROUNDS, Verdict};
+    use crate::statistics::{MIN_ROUNDS, Verdict};
 
     /// The rounds of a comparison that is not ended early.
     const FIXED_ROUNDS: usize = 50;
 
-    /// Differences of logarithms of throughputs in 20 recorded rounds, less their median: a contestant's, less the mean of the
-    /// two entries of the baseline. The contestants were as fast as the baseline. Sources: `servers-kept` (the first three) and
-    /// `servers-close` of 2026-11-23, on 2 shared cores.
+    /// Noise of 20 recorded rounds: the logarithm of a contestant's throughput minus the mean logarithm of the baseline's two
+    /// entries, minus the median of these differences. The contestants were as fast as the baseline. Sources: `servers-kept`
+    /// (the first three) and `servers-close` of 2026-11-23, on 2 shared cores.
     const RECORDED: [[f64; 20]; 4] = [
         [
             0.111, 0.102, -0.020, -0.020, -0.007, 0.030, -0.025, -0.011, 0.165, -0.079, 0.062, 0.007, -0.205, 0.084,
@@ -107,7 +108,7 @@ mod tests {
             (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
         }
 
-        /// The noise of one contestant's rounds: each value keeps this part of the one before.
+        /// The noise of one contestant's rounds: each value is correlated with the previous value by `kept`.
         fn autocorrelated(&mut self, spread: f64, kept: f64) -> Vec<f64> {
             let mut now = spread * self.normal();
             let mut next = || {
@@ -140,7 +141,7 @@ mod tests {
     fn ended_early(noise: &[f64], ratio: f64) -> (Verdict, usize) {
         let ratios: Vec<f64> = noise.iter().map(|noise| ratio * noise.exp()).collect();
         let one = Interval { low: 1.0, high: 1.0 };
-        for rounds in LEAST_ROUNDS..=ratios.len() {
+        for rounds in MIN_ROUNDS..=ratios.len() {
             let verdict = Estimate::anytime(&ratios[..rounds]).unwrap().verdict(&one);
             if verdict != Verdict::Tie {
                 return (verdict, rounds);
@@ -149,8 +150,8 @@ mod tests {
         (Verdict::Tie, ratios.len())
     }
 
-    /// Of 1 000 comparisons: those of a server with itself that find a difference, and the median number of rounds in which
-    /// 10 % less is found. A wrong direction counts as never found.
+    /// Returns two figures of 1 000 comparisons: the number of comparisons of a server with itself that find a difference, and
+    /// the median number of rounds to find a server that is slower by 10 %. A wrong direction counts as never found.
     fn calibrated(seed: u64, draw: impl Fn(&mut Simulated) -> Vec<f64>) -> (usize, usize) {
         let mut simulated = Simulated::new(seed);
         let is_false = |_: &usize| ended_early(&draw(&mut simulated), 1.0).0 != Verdict::Tie;

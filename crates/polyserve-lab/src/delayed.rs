@@ -13,7 +13,7 @@ use polyserve::{
     Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, timer,
 };
 
-/// Another repo, with delayed answers.
+/// A wrapped repo, with delayed answers.
 #[derive(Debug)]
 pub struct Delayed {
     repo: Arc<dyn EntityRepo>,

@@ -57,7 +57,7 @@ pub fn records<E: Experiment>(header: &Header, lines: &[Value]) -> anyhow::Resul
     Records::of(&[&[as_line(Header::KIND, header)?], lines].concat())
 }
 
-/// A process that no test starts.
+/// The launch of a process that no test starts.
 pub fn launch() -> Launch {
     Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json }
 }

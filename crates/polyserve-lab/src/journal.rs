@@ -67,7 +67,7 @@ impl Header {
             return Some(format!("it holds the experiment {}", self.experiment));
         }
         if self.plan != now.plan {
-            return Some(format!("it was told {}, and this is told {}", self.plan, now.plan));
+            return Some(format!("its plan is {}, and the plan of this run is {}", self.plan, now.plan));
         }
         if self.format != now.format {
             return Some(format!("it has record format {}, and this build writes format {}", self.format, now.format));
@@ -78,11 +78,11 @@ impl Header {
             toolchains: now.environment.toolchains.clone(),
             ..self.environment.clone()
         };
-        (then != now.environment).then(|| String::from("it is of another build, machine, seed, or of other cores"))
+        (then != now.environment).then(|| String::from("it has another build, machine, seed or set of cores"))
     }
 }
 
-/// The lines of one experiment: those that are there already, and those to come.
+/// The lines of one experiment: the lines of earlier runs, and the file for further lines.
 #[derive(Debug)]
 pub struct Journal {
     file: Option<File>,
@@ -101,25 +101,25 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Returns [`Misuse`] if the file has other content, which is not overwritten. Returns an error if the file cannot be
-    /// read or created.
+    /// Returns [`Misuse`] if the file has other content, which is not overwritten, or if another process writes to it. Returns
+    /// an error if the file cannot be created, read or written.
     pub fn open(dir: Option<&Path>, header: &Header) -> anyhow::Result<Self> {
         Self::named(dir, &header.experiment, header)
     }
 
-    /// [`open`](Self::open), but `DIR/NAME.jsonl`: so that one directory holds an experiment several times, under several
-    /// plans. What the experiment is still stands in its header. `name` is as [`file_name`] takes it.
+    /// The record `DIR/NAME.jsonl`, as [`open`](Self::open). One directory can hold an experiment several times, with different
+    /// plans; the header names the experiment. `name` must be valid for [`file_name`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`line`](Self::line).
+    /// Returns the errors of [`open`](Self::open).
     pub fn named(dir: Option<&Path>, name: &str, header: &Header) -> anyhow::Result<Self> {
         let Some(dir) = dir else { return Ok(Self::none()) };
-        fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("{} cannot be created", dir.display()))?;
         let path = dir.join(format!("{name}.{EXTENSION}"));
         let within = || path.display().to_string();
         let mut options = OpenOptions::new();
-        // Appended to: what another program adds, should it not heed the lock, is not written over.
+        // In append mode, the lines of a program that ignores the lock are not overwritten.
         let mut file = options.read(true).append(true).create(true).open(&path).with_context(within)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -135,7 +135,7 @@ impl Journal {
         if !before.is_empty() {
             let then = first_header(&before).with_context(within)?;
             if let Some(why) = then.differs_from(header) {
-                return Err(Misuse(format!("{} is not written over: {why}", path.display())).into());
+                return Err(Misuse(format!("{} is not overwritten: {why}", path.display())).into());
             }
         }
         file.set_len(whole as u64).with_context(within)?; // a line that was cut off goes
@@ -196,7 +196,7 @@ pub fn file_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "{text:?} is no name of letters, digits, dots, hyphens and underscores that begins with one of the first two"
+        "{text:?} is not a record name: letters, digits, dots, hyphens and underscores, the first a letter or a digit"
     ))
 }
 
@@ -267,7 +267,7 @@ fn rename_thread_per_connection(value: &mut Value) {
 /// Returns an error if the first line is not a header.
 pub fn first_header(lines: &[Value]) -> anyhow::Result<Header> {
     let first = lines.first().context("there is no line in it")?;
-    serde_json::from_value(first.clone()).context("its first line does not say what was measured where")
+    serde_json::from_value(first.clone()).context("its first line is not a header")
 }
 
 /// Returns the lines of this kind.

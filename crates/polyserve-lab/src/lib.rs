@@ -5,15 +5,15 @@
 //! * [`check`]: histories of concurrent clients, checked for linearizability.
 //! * [`experiment`]: the framework that every measurement is written in.
 //! * [`crowd`]: a server with many connections that do nothing useful.
-//! * [`data`]: the entities that all of them use.
-//! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: whether comparisons can be believed.
+//! * [`data`]: the entities that all measurements use.
+//! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: checks that comparisons can be trusted.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: builds, starts and ends contestants. [`machine`]: cores, processes and the environment, from the kernel.
-//! * [`journal`]: what a run leaves behind. [`benches`]: the lines of `cargo bench`. [`statistics`]: ratios, intervals and verdicts; `anytime`:
-//!   after any number of rounds.
+//! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench`.
+//! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -28,7 +28,8 @@ pub fn open_descriptors() -> u64 {
 const SPARE: u64 = 64;
 
 /// Returns the max number of further connections. `also` is the number of descriptors that are needed for other purposes,
-/// in addition to the spare ones of any command. Raises the limit first. A server in its own process has the same limit for itself.
+/// in addition to the spare descriptors of any command. Raises the limit first. A server in its own process has the same limit
+/// for itself.
 pub fn connections(also: u64) -> u64 {
     let kept = open_descriptors().saturating_add(SPARE).saturating_add(also);
     raise_descriptors().saturating_sub(kept)
@@ -46,12 +47,12 @@ pub fn ports() -> u64 {
 ///
 /// # Errors
 ///
-/// [`Misuse`] if it asks for more.
+/// Returns [`Misuse`] if `asked` is above `room`.
 pub fn enough(asked: usize, room: u64) -> Result<(), Misuse> {
     if asked as u64 <= room {
         return Ok(());
     }
-    Err(Misuse(format!("--connections may be {room} at most with this limit on open descriptors, not {asked}")))
+    Err(Misuse(format!("--connections {asked}: at most {room} with this limit on open descriptors")))
 }
 
 #[cfg(test)]
@@ -71,6 +72,6 @@ mod tests {
     fn a_request_above_the_limit_is_refused_with_the_limit() {
         assert!(enough(5, 5).is_ok());
         let Misuse(why) = enough(6, 5).unwrap_err();
-        assert!(why.contains("5 at most") && why.contains("not 6"), "{why}");
+        assert!(why.contains("at most 5") && why.contains("--connections 6"), "{why}");
     }
 }

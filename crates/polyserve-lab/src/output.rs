@@ -36,7 +36,7 @@ pub fn print(text: &str) -> io::Result<()> {
     quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
 }
 
-/// Returns true if standard output shows colours: a terminal, unless `NO_COLOR` is set or it shows none.
+/// Returns true if standard output is a terminal with colours and `NO_COLOR` is not set.
 pub fn is_coloured() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }

@@ -16,7 +16,7 @@ pub struct Progress {
     since: (Instant, u64),
 }
 
-/// The least time between two lines, if there is no terminal.
+/// The min time between two lines, if there is no terminal.
 const LINES: Duration = Duration::from_secs(15);
 
 impl Progress {
@@ -43,13 +43,13 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: now, since: (now, 0) }
     }
 
-    /// A step begins.
+    /// Shows the name of the step that begins.
     pub fn begin(&mut self, what: String) {
         self.bar.set_message(what);
         self.show_time_left();
     }
 
-    /// This number of steps is over, of all.
+    /// Sets the number of steps that are over.
     pub fn reached(&mut self, steps: u64) {
         self.bar.set_position(steps);
         self.show_time_left();
@@ -72,8 +72,8 @@ impl Progress {
         self.bar.set_prefix(left);
     }
 
-    /// The time left if each step takes the mean time so far. A batch of steps may end at once, so a moving mean tells nothing.
-    /// `None` before the first step.
+    /// The time left if each step takes the mean time so far; `None` before the first step. It is not a moving mean, because a
+    /// batch of steps may end at once.
     fn left(&self) -> Option<Duration> {
         let (start, before) = self.since;
         let (over, all) = (self.bar.position(), self.bar.length()?);
@@ -91,7 +91,7 @@ impl Progress {
         self.restart_estimate();
     }
 
-    /// This number of steps more is over.
+    /// Adds this number to the steps that are over.
     pub fn advance(&self, steps: usize) {
         self.bar.inc(steps as u64);
     }
@@ -108,7 +108,7 @@ impl Progress {
         self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
     }
 
-    /// The run is over.
+    /// Ends the progress, and removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,7 +1,7 @@
 //! Services that take time before they answer: [`Spin`] takes CPU time, and [`BlockingWait`] blocks its thread.
 //!
-//! Both stand for the work of an application. `Spin` is also the positive control of a comparison: a comparison that does
-//! not find this slowdown finds nothing.
+//! Both simulate the work of an application. `Spin` is also the positive control of a comparison: a comparison that does not
+//! find this slowdown cannot be trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use polyserve::{Answer, Head, Reply, Request, Service};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Another service that takes CPU time before each answer. Cost: that time, and at most one reading of the clock more.
+/// A wrapped service that takes CPU time before each answer. Cost: that time, and at most one more reading of the clock.
 pub struct Spin {
     service: Arc<dyn Service>,
     time: Duration,
 }
 
-/// From this time on, the clock of the thread's CPU time is read. A reading is a system call. A shorter time is by the clock of
-/// all: then a thread that another one interrupts takes less CPU time.
+/// The min time that is measured by the thread's CPU clock. Reading this clock is a system call, so shorter times are
+/// measured by the monotonic clock: a thread that is interrupted then takes less CPU time.
 const BY_CPU_CLOCK: Duration = Duration::from_micros(20);
 
 impl Spin {
@@ -63,8 +63,8 @@ impl Service for Spin {
     }
 }
 
-/// Another service that blocks its thread before each answer, like a client library without deferred answers. It is not what a
-/// service should do: on an asynchronous server, all connections of the thread wait. Cost: the time, and a sleep.
+/// A wrapped service that blocks its thread before each answer, like a client library without deferred answers. A service
+/// should not block: on an asynchronous server, all connections of the thread wait. Cost: the time, and a sleep.
 pub struct BlockingWait {
     service: Arc<dyn Service>,
     time: Duration,

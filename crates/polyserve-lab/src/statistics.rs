@@ -6,9 +6,9 @@
 //! 10 000 times over. Requests are never resampled, because the requests of one turn are not
 //! independent.
 //!
-//! Invariant: the same ratios and the same seed give the same interval on every machine. A verdict needs ten rounds, and
-//! an interval that has no value in common with what the baseline shows against itself ([`tie_band`]). Cost:
-//! O(rounds) a resample, about 10 ms an estimate of 40 rounds.
+//! Invariant: the interval depends on the ratios and the seed only, not on the machine. A verdict needs ten rounds.
+//! A difference also needs an interval that does not overlap the band of ties ([`tie_band`]). Cost: O(rounds) for each
+//! resample, about 10 ms for an estimate of 40 rounds.
 //!
 //! [`LinearFit`] is the straight line of least squares. A power is a line through logarithms.
 //!
@@ -20,10 +20,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-/// Fewer rounds than these decide nothing.
-pub const LEAST_ROUNDS: usize = 10;
+/// The min number of rounds for a verdict.
+pub const MIN_ROUNDS: usize = 10;
 
-/// The ratio to a baseline without an answer. Records hold no infinite numbers.
+/// The ratio to a baseline without an answer. It is finite, because JSON has no infinite numbers.
 pub const LARGEST: f64 = 1e9;
 
 /// The probability that an interval misses: 5 %, unless another one is asked for.
@@ -42,7 +42,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The ratios that count as equal to a published `ratio`: from half of its difference to 1 to one and a half times it.
+    /// The ratios that count as equal to a published `ratio`: their difference to 1 is 0.5 to 1.5 times the published one.
     pub fn equal_to(ratio: f64) -> Self {
         let [half, more] = [0.5, 1.5].map(|share| 1.0 + (ratio - 1.0) * share);
         Self { low: half.min(more), high: half.max(more) }
@@ -81,7 +81,7 @@ pub enum Verdict {
     Slower,
     /// No difference that this run can show.
     Tie,
-    /// Fewer than [`LEAST_ROUNDS`].
+    /// Fewer than [`MIN_ROUNDS`].
     TooFewRounds,
 }
 
@@ -98,8 +98,8 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// The estimate of `ratios`, one for each round; `None` without any. A contestant without an answer in a round has the ratio
-    /// 0, its worst, and a baseline without one the [`LARGEST`] ratio. A round in which neither answered (NaN) is left out.
+    /// The estimate of `ratios`, one for each round; `None` if there are none. A contestant without an answer in a round has
+    /// the ratio 0. A baseline without an answer makes the ratio [`LARGEST`]. A round without any answer (NaN) does not count.
     pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         Self::resampled(ratios, seed, RESAMPLES)
     }
@@ -108,9 +108,9 @@ impl Estimate {
         Resampled::of_count(ratios, seed, resamples).map(|resampled| resampled.estimate(ERROR))
     }
 
-    /// The verdict, if `band` is the interval of the baseline against itself.
+    /// The verdict. `band` is the band of ties: see [`tie_band`].
     pub fn verdict(&self, band: &Interval) -> Verdict {
-        if self.rounds < LEAST_ROUNDS {
+        if self.rounds < MIN_ROUNDS {
             Verdict::TooFewRounds
         } else if self.interval.low > band.high {
             Verdict::Faster
@@ -155,8 +155,8 @@ impl Resampled {
     }
 }
 
-/// The band of ties: the interval of the baseline against itself, widened to hold 1. Without such an estimate nothing
-/// is different.
+/// The band of ties: the interval of the baseline against itself, widened to contain 1. Without that estimate, every ratio
+/// is a tie.
 pub fn tie_band(same: Option<&Estimate>) -> Interval {
     match same {
         Some(Estimate { interval, .. }) => Interval { low: interval.low.min(1.0), high: interval.high.max(1.0) },
@@ -243,14 +243,14 @@ impl Draws {
         Self(stream(seed))
     }
 
-    /// A number below `count`, which is not 0.
+    /// Draws a number below `count`, which must not be 0.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         // The high half of a 32 by 32 bit product: uneven by less than 1 in 2^24 for any number of rounds.
         ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
     }
 }
 
-/// The ChaCha8 keystream of a seed; how a library makes a key of a number may change with its version.
+/// The ChaCha8 keystream of a seed. A library's own conversion of a number to a key may change with its version.
 fn stream(seed: u64) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -351,8 +351,8 @@ mod tests {
         assert!((4..10).any(|seed| few(seed) != few(3)), "the seed is used");
     }
 
-    /// An interval that promises 95 % holds the truth about so often. The percentile interval of a median is a little
-    /// narrow with few rounds and a little wide with many; beyond these bounds it would be broken.
+    /// An interval of 95 % contains the true ratio in about 95 % of the runs. The percentile interval of a median is a little
+    /// too narrow with few rounds and a little too wide with many, so the bounds are wide.
     #[test]
     fn the_interval_holds_the_truth_as_often_as_it_says() {
         for (rounds, seed) in [(10, 1), (20, 2), (41, 3)] {
@@ -384,7 +384,7 @@ mod tests {
         assert!(faster >= 170, "{faster} of 200");
     }
 
-    /// An interval at a smaller error is wider. At 5 % it is that of an estimate.
+    /// An interval at a smaller error is wider. At 5 % it equals the interval of an estimate.
     #[test]
     fn one_resampling_has_intervals_at_all_errors() {
         let mut noise = Noise::new(8);

@@ -1,5 +1,5 @@
-//! Trials: whether comparisons can be believed. The same server compared with itself must seldom be called different, and a
-//! server that is slowed on purpose must be called slower.
+//! Trials of comparisons. A server compared with itself must seldom be different, and a server that is slowed on purpose
+//! must be slower.
 //!
 //! Comparisons that stop when they are sure must also be quick: half of the planned rounds must be enough for most of them.
 //!
@@ -90,7 +90,7 @@ pub struct Trials {
     pub slowed_percent: f64,
     /// The environment of the measurement.
     pub environment: Environment,
-    /// Begun by the first signal.
+    /// The shutdown that the first signal begins.
     pub stop: Shutdown,
 }
 
@@ -236,7 +236,7 @@ impl TrialTally {
 }
 
 impl Trial {
-    /// Returns true if throughput, on which all verdicts depend, was judged in every comparison, and well enough.
+    /// Returns true if every comparison has a verdict on throughput, and enough of the verdicts are right.
     fn is_passed(&self) -> bool {
         let TrialTally { comparisons, slower, faster, too_few_rounds, .. } = self.throughput;
         if comparisons != self.times || too_few_rounds > 0 {
@@ -262,7 +262,7 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let header = ["contestant", "comparisons", "slower", "tie", "faster", "too few rounds", "rounds, median"];
+        let header = ["contestant", "comparisons", "slower", "tie", "faster", "too few rounds", "median rounds"];
         let mut table = Table::of_numbers(&header);
         for trial in &self.trials {
             let name = match trial.kind {

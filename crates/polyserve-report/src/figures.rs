@@ -13,7 +13,7 @@ pub fn count(value: f64) -> String {
     text
 }
 
-/// A count and its noun, of which the plural has an `s`: `1 round`, `1,234 rounds`.
+/// A count and its noun, with an `s` unless the count is 1: `1 round`, `1,234 rounds`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number as f64), if number == 1 { "" } else { "s" })
 }

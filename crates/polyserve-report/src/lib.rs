@@ -1,11 +1,11 @@
-//! What a report is made of, and how it is drawn: tables, claims and charts. It depends on no other crate of polyserve.
+//! The parts of a report: tables, claims and charts. This crate depends on no other crate of polyserve.
 //!
 //! * [`Table`]: aligned columns, for people and in Markdown.
 //! * [`wrapped`]: lines of at most [`WIDTH`] characters.
 //! * [`shortened`]: names of at most a number of characters.
 //! * [`figures`]: numbers with separators and units.
 //! * [`Claim`]: a published claim, and whether it holds here.
-//! * [`Summary`]: all of them of one experiment.
+//! * [`Summary`]: the tables, charts, claims and CSV files of one experiment.
 //! * [`svg`]: charts as SVG files.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -21,5 +21,5 @@ mod wrap;
 pub use claims::{Claim, ClaimVerdict, shown_claims};
 pub use names::{MAX_NAME, shortened};
 pub use summary::Summary;
-pub use table::{Column, NOTHING, Table, Tone, in_markdown, or_nothing};
+pub use table::{Column, EMPTY_CELL, Table, Tone, in_markdown, or_nothing};
 pub use wrap::{WIDTH, wrapped};

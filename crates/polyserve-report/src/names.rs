@@ -5,8 +5,8 @@ use std::collections::HashSet;
 /// The max number of characters of a name in a text that would be wider than [`WIDTH`](crate::WIDTH).
 pub const MAX_NAME: usize = 48;
 
-/// Returns names of at most `max` characters: longer ones without a part of their middle. They stay distinct: the gap moves until
-/// they are, and if no place makes them so, the names stay whole.
+/// Shortens names to at most `max` characters: a gap replaces the middle of longer names. The gap moves until distinct
+/// names stay distinct. If no position of the gap works, all names stay whole.
 pub fn shortened<S: AsRef<str>>(names: &[S], max: usize) -> Vec<String> {
     const GAP: &str = "..";
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();

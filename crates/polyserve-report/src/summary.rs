@@ -12,6 +12,6 @@ pub struct Summary {
     pub charts: Vec<(String, Chart)>,
     /// Verdicts on published claims.
     pub claims: Vec<Claim>,
-    /// CSV files: what follows the record's name in the file's name, and the content.
+    /// CSV files: the suffix after the record's name in the file's name, and the content.
     pub csv: Vec<(String, String)>,
 }

@@ -8,11 +8,11 @@ use anstyle::{AnsiColor, Style};
 use super::{MAX_NAME, WIDTH, shortened};
 
 /// The text of a table cell without a figure.
-pub const NOTHING: &str = "-";
+pub const EMPTY_CELL: &str = "-";
 
-/// `figure` for a table's cell, or [`NOTHING`].
+/// `figure` for a table's cell, or [`EMPTY_CELL`].
 pub fn or_nothing(figure: Option<String>) -> String {
-    figure.unwrap_or_else(|| NOTHING.to_owned())
+    figure.unwrap_or_else(|| EMPTY_CELL.to_owned())
 }
 
 /// The spaces between two columns.
@@ -20,8 +20,8 @@ const SEPARATOR: &str = "  ";
 
 /// A table with aligned columns.
 ///
-/// As text, the columns beyond [`WIDTH`] follow in a table below, after the same first columns. If there are any, very long names
-/// of rows are shortened.
+/// As text, the columns that do not fit in [`WIDTH`] follow in a table below, after the same first columns. The row
+/// names of such a table are shortened to [`MAX_NAME`].
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -34,7 +34,7 @@ pub struct Table {
     tones: HashMap<(usize, usize), Tone>,
 }
 
-/// The header of a column, and the text of an item's cell.
+/// The header of a column, and the function that returns an item's cell.
 pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
 
 /// The colour of a cell on a terminal.
@@ -84,7 +84,7 @@ impl Table {
         self
     }
 
-    /// This table, with a row named by its first `columns` columns instead of by the first.
+    /// This table, with the first `columns` columns as the names of rows, instead of one column.
     #[must_use]
     pub fn named_by(mut self, columns: usize) -> Self {
         self.names = columns;
@@ -142,7 +142,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The header, then the rows; some may have fewer cells than others.
+    /// The header, then the rows. Their numbers of cells may differ.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
@@ -163,7 +163,7 @@ impl Table {
     }
 }
 
-/// A text that stands for itself in a line of Markdown: no end of a cell or of a line, no HTML, no emphasis, no link.
+/// Escapes a text for a line of Markdown: it ends no cell and no line, and has no HTML, emphasis or link.
 pub fn in_markdown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.split_whitespace().collect::<Vec<_>>().join(" ").chars() {

@@ -98,7 +98,7 @@ function draw() {
   const links = parts.map(({ id }, place) => h("li", {}, h("a", { href: `#${id}` }, title(records[place]))));
   const days = distinct(records.flatMap((record) => record.environments), (header) => String(header.date ?? "").slice(0, 10)).filter(Boolean).sort();
   document.body.append(
-    h("header", {}, h("h1", {}, "polyserve: what was measured"),
+    h("header", {}, h("h1", {}, "polyserve: measurements"),
       h("p", {}, `${records.length} ${records.length === 1 ? "record" : "records"}`,
         days.length ? `, ${days.length > 1 ? `${days[0]} to ${days.at(-1)}` : days[0]}` : "",
         ". Figures of one machine: compare ratios and shapes, and measure on your own."), theme()),

@@ -99,7 +99,10 @@ impl CheckArgs {
         if let Some(url) = &self.url {
             self.takes_no_settings("--url")?;
             if url.path() != "/" {
-                return Err(Misuse(format!("{url}: the entity service is asked, which has no path of its own")).into());
+                return Err(Misuse(format!(
+                    "{url}: the URL must have no path, because the check uses the paths of the entity service"
+                ))
+                .into());
             }
             let addr = polyserve::net::resolve(url.address());
             let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;

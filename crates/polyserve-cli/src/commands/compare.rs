@@ -122,9 +122,9 @@ impl CompareArgs {
     }
 }
 
-/// The number of entities and the mix of requests, as published, unless a flag says otherwise.
+/// The default number of entities and mix of requests, as published.
 const PUBLISHED: (u64, Mix) = (1, Mix { get: 1, put: 0 });
-/// The same in a quick comparison, which is for a choice.
+/// The defaults in a quick comparison, as in `polyserve recommend`.
 const QUICK: (u64, Mix) = (workload::KEYS, Mix { get: workload::READS_PCT, put: 100 - workload::READS_PCT });
 
 impl PlanArgs {

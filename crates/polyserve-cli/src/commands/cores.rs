@@ -1,4 +1,4 @@
-//! Which cores servers and their clients have: the flags of every command that measures.
+//! The flags for the cores of servers and clients. Every command that measures has them.
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
@@ -16,7 +16,7 @@ pub(crate) struct CoresArgs {
 }
 
 impl CoresArgs {
-    /// The servers' cores and the clients' cores: as asked for, or one of `available` each if there are two.
+    /// Returns the servers' cores and the clients' cores. Without flags, each has its own core if two are `available`.
     pub(crate) fn of(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
         let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
         let servers = chosen("--server-cores", own, others, available)?;
@@ -25,7 +25,7 @@ impl CoresArgs {
     }
 }
 
-/// The given cores; without them, the first core that the other side does not use, if there is one.
+/// Returns the `given` cores. Without them, returns the first core that is not in `others`, or else the first core.
 pub(crate) fn chosen(
     flag: &str,
     given: Option<&Cores>,

@@ -120,8 +120,11 @@ fn name(server: &str, repo: &str) -> String {
 }
 
 impl CrowdArgs {
-    /// Every server with every crowd; and the cells of servers that reject the settings. If a server that was asked for by
-    /// name rejects them, that is an error.
+    /// Returns every server with every crowd, and the cells of servers that reject the settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a server that was asked for by name rejects the settings.
     fn cells(
         &self,
         catalog: &Catalog,
@@ -145,8 +148,8 @@ impl CrowdArgs {
         Ok((cells, absent))
     }
 
-    /// The server, with settings under which the crowd stays connected; and the bound that replaces the figures, if its
-    /// shape has one.
+    /// Returns a server with settings that keep the crowd connected. If its shape has a bound, the bound replaces the
+    /// figures.
     fn cell(
         &self,
         catalog: &Catalog,
@@ -248,7 +251,8 @@ impl CrowdArgs {
         Ok(crowds)
     }
 
-    /// The time between two turns. It is short enough that only the timeout of a whole head, body or answer ends a connection.
+    /// The time between two bytes or reads of a slow connection. It is short enough that only the timeout of a whole
+    /// head, body or answer ends a connection.
     fn interval(&self, kind: CrowdKind, config: &ServerConfig) -> Result<Duration, Misuse> {
         if let Some(interval) = self.interval {
             within("--interval", interval, WAITS)?;

@@ -85,7 +85,7 @@ impl Pair {
     }
 }
 
-/// What determines the contestants.
+/// The inputs that determine the contestants.
 #[derive(Debug)]
 pub(crate) struct Entrants<'a> {
     pub(crate) catalog: &'a Catalog,
@@ -101,7 +101,7 @@ pub(crate) struct Entrants<'a> {
     pub(crate) connections: usize,
     pub(crate) usage: Usage,
     pub(crate) mix: Mix,
-    /// What a quick comparison chooses repos by.
+    /// The criteria for the repos of a quick comparison.
     pub(crate) criteria: RepoCriteria,
 }
 
@@ -172,7 +172,7 @@ impl Entrants<'_> {
         Ok(Entered { contestants, absent, because })
     }
 
-    /// Returns the pairs, server by server, repo by repo, the baseline first; and why a quick comparison has these repos.
+    /// Returns the pairs, and the reasons for the repos of a quick comparison. The baseline is first, then server by server.
     fn pairs(&self) -> anyhow::Result<(Vec<Pair>, Vec<String>)> {
         let (catalog, builtin) = (self.catalog, Catalog::builtin());
         let quick = self.quick.then_some(Tag::Quick);
@@ -198,12 +198,13 @@ impl Entrants<'_> {
         Ok((once(baseline.into_iter().chain(pairs)), because))
     }
 
-    /// Returns two repos for a quick comparison, and the reasons: the program's own, the last added first, then those that suit
-    /// the workload. Repos that need more memory than the limit are left out.
+    /// Returns two repos for a quick comparison, and the reasons. The program's own repos come first, the last added
+    /// before the others. Then come the repos that suit the workload. Repos that need more memory than the limit are
+    /// left out.
     fn quick_repos(&self, builtin: &Catalog) -> Result<(Vec<String>, Vec<String>), Misuse> {
         let own = self.catalog.repos().iter().rev().filter(|entry| builtin.repo(&entry.name).is_err());
         let RepoChoice { repos: suited, left_out } = self.catalog.repos_for(&self.criteria);
-        // Without a limit, the first of the catalog fill the places that are left.
+        // Without a memory limit, the first repos of the catalog fill the remaining places.
         let rest = self.catalog.repos().iter().filter(|_| self.criteria.memory_limit.is_none());
         let mut names =
             once(own.chain(suited.iter().map(|(entry, _)| *entry)).chain(rest).map(|entry| entry.name.clone()));
@@ -249,14 +250,16 @@ impl Entrants<'_> {
         let Some(server) = self.foreign_in_baseline() else { return Ok(None) };
         let title = server.title();
         if !server.keeps_entities() {
-            let why = "runs once at a time, for its port is chosen beforehand, and a baseline runs twice";
+            let why = "has a fixed port, so it can run only once at a time, and a baseline runs twice";
             return Err(Misuse(format!("--baseline {title}: it {why}")).into());
         }
         if self.peers.is_none() {
             return Err(Misuse(format!("--baseline {title}: only compare has peers")).into());
         }
         if self.slowed.is_some() {
-            return Err(Misuse(format!("--slowed needs a server of ours for a baseline: {title} is none")).into());
+            return Err(
+                Misuse(format!("--slowed needs a server of ours as the baseline, and {title} is not one")).into()
+            );
         }
         let contestant = self.foreign(server).map_err(|why| anyhow!("the baseline {title}: {why}"))?;
         Ok(Some(contestant))
@@ -271,7 +274,7 @@ impl Entrants<'_> {
         };
         if self.slowed.is_some() {
             return Err(
-                Misuse(format!("--slowed needs a server for a baseline: {name} asks no service to do more")).into()
+                Misuse(format!("--slowed needs a server as the baseline: {name} has no service to slow down")).into()
             );
         }
         Ok(Some(limit(name)))
@@ -319,7 +322,7 @@ pub(crate) struct ServerLaunches<'a> {
     pub(crate) settings: &'a Settings,
     /// The flags of the given settings.
     pub(crate) flags: &'a [String],
-    /// Whether each request has a connection of its own: then a server may serve fewer connections at a time than there are.
+    /// Whether each request has its own connection. If so, a server may serve fewer connections at a time.
     pub(crate) connection_each: bool,
 }
 
@@ -338,14 +341,14 @@ impl ServerLaunches<'_> {
     ) -> anyhow::Result<Result<Launch, String>> {
         let entry = self.catalog.server(server)?;
         let room = room::roomy(self.settings, &self.settings.with_pool_size(), connections);
-        // The number of workers of a flag is for the servers that take one.
+        // A number of workers from a flag applies only to servers with that setting.
         let swept = workers.filter(|_| workers != self.settings.config.workers);
         let (made, config) = match room::fitted(entry, &room, swept) {
             Ok(made) => made,
             Err(error) => return Ok(Err(error.to_string())),
         };
         if let Some(bound) = bound(&made, &config, connections).filter(|_| !self.connection_each) {
-            return Ok(Err(format!("it serves fewer at a time: another connection may wait {bound}")));
+            return Ok(Err(format!("it serves fewer connections at a time; another connection may wait {bound}")));
         }
         let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };
         let flags = room::flags(&config, self.flags, also);
@@ -353,7 +356,7 @@ impl ServerLaunches<'_> {
     }
 }
 
-/// Returns this program, as it was when it started: a later build is not measured.
+/// Returns the path of the running program. A later build is not measured.
 pub(crate) fn this_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }

@@ -122,7 +122,7 @@ impl LadderArgs {
                 return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());
             }
             if entry.name == ON_HYPER {
-                let why = "sends the answers of hyper together, and no build changes that: warp stands for hyper";
+                let why = "sends the answers of hyper together, and no build setting changes that; warp is the server on hyper here";
                 return Err(Misuse(format!("--servers: {ON_HYPER} {why}")).into());
             }
             let (name, args) = (entry.name.clone(), room::honoured(&config, &self.config.flags()));

@@ -15,7 +15,7 @@ struct Listing<'a> {
     servers: Vec<ListEntry<'a>>,
     repos: Vec<ListEntry<'a>>,
     located_repos: Vec<ListEntry<'a>>,
-    /// How to build the repos of features that are off. For people only: a program has nothing to start there.
+    /// How to build the repos of features that are off. The JSON does not list them: a program cannot start them.
     #[serde(skip)]
     not_built: Vec<ListEntry<'a>>,
     executors: Vec<ListEntry<'a>>,
@@ -93,7 +93,7 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The entries of each kind: the name, then next to it what it is, and below what it promises.
+/// The entries of each kind. An entry has a line with the name and the summary, and a line with the promises.
 fn text(listing: &Listing<'_>) -> String {
     let kinds = [
         ("servers", &listing.servers),

@@ -17,11 +17,11 @@ pub(crate) fn full_names<M, E: Borrow<Entry<M>>>(
     names.iter().map(|name| Ok(find(name)?.borrow().name.clone())).collect()
 }
 
-/// Stands for all servers, or for all repos that need no location.
+/// The name that selects all servers, or all repos that need no location.
 pub(crate) const ALL: &str = "all";
 
-/// Returns the full names of the repos with these names, or of all. Repos that need a location are not among all: they are listed
-/// on standard error, also those that this build lacks.
+/// Returns the full names of the repos with these names. [`ALL`] selects the repos that need no location. It lists the
+/// other repos on standard error, including those that this build lacks.
 pub(crate) fn repo_names(catalog: &Catalog, names: &[String]) -> Result<Vec<String>, UnknownName> {
     if names == [ALL] {
         for repo in catalog.located_repos() {
@@ -40,7 +40,7 @@ pub(crate) fn turned_on(feature: &str) -> String {
     format!("build with `--features {feature}`")
 }
 
-/// Joins the names of a list that was separated at each comma: a location of several URLs has commas too.
+/// Joins the parts of a name in a list that was split at each comma. A location of several URLs has commas too.
 pub(crate) fn joined(parts: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for part in parts {
@@ -56,8 +56,9 @@ pub(crate) fn joined(parts: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns the names of all `entries`; for a quick run, of as many as built-in entries have its tag: first the program's own
-/// entries, the last added first; then those with the tag; then the others. The result is in the order of the catalog.
+/// Returns the names of all `entries`. A quick run has the same number of names as built-in entries have its tag. It
+/// takes the program's own entries first, the last added before the others. Then come the entries with the tag, then
+/// the rest. The result is in the order of the catalog.
 pub(crate) fn chosen<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
     let mut places: Vec<usize> = (0..entries.len()).collect();
     if let Some(tag) = quick {

@@ -112,14 +112,14 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// The number of compared tables and charts: a page without any agrees with all records.
+/// The number of tables and charts that agree with their records, in words.
 fn counted(page: &SplicedPage) -> String {
     let what = if page.charts.is_empty() { "tables" } else { "tables and charts" };
     let all = page.tables + page.charts.len();
     match (all, all - page.differences.len()) {
-        (0, _) => "no table of a record".into(),
-        (all, good) if all == good => format!("{what} as their records say: {all}"),
-        (all, good) => format!("{what} as their records said: {good} of {all}"),
+        (0, _) => "no table from a record".into(),
+        (all, good) if all == good => format!("{what} up to date: {all}"),
+        (all, good) => format!("{what} that were up to date: {good} of {all}"),
     }
 }
 
@@ -129,7 +129,7 @@ impl RecordSummary {
             file: record.path.display().to_string(),
             experiment: record.name.clone(),
             lines: record.lines.len(),
-            short_of: record.is_short_of(),
+            short_of: record.incomplete_reason(),
             // The page has the error of a record that has no result.
             claims: record.recorded().map(|recorded| recorded.summary.claims.clone()).unwrap_or_default(),
             tables: record.tables().unwrap_or_default().into_iter().map(|(name, _)| name).collect(),

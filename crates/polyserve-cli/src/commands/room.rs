@@ -20,8 +20,8 @@ pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usi
     config
 }
 
-/// Makes the server with the settings of `config` that it has, see [`ServerEntry::make_with_supported`], and with
-/// `workers`, if any.
+/// Makes the server with `workers`, if any, and with the settings of `config` that it has. See
+/// [`ServerEntry::make_with_supported`].
 pub(crate) fn fitted(
     entry: &ServerEntry,
     config: &ServerConfig,

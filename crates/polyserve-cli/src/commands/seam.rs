@@ -65,8 +65,8 @@ const DRAW: u64 = size_of::<u32>() as u64;
 
 pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitCode> {
     if let Some(visit) = &args.visit {
-        let visit: SeamRun =
-            serde_json::from_str(visit).map_err(|error| Misuse(format!("--visit {visit:?} is none: {error}")))?;
+        let visit: SeamRun = serde_json::from_str(visit)
+            .map_err(|error| Misuse(format!("--visit {visit:?} is not a run in JSON: {error}")))?;
         print_json(&visit.run(context.catalog)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -109,7 +109,7 @@ impl SeamArgs {
         Ok(vec![SeamGroup { baseline, stores }])
     }
 
-    /// Fails if there is not enough memory for the largest field.
+    /// Returns an error if there is not enough memory for the largest group of stores.
     fn fits(&self, setup: &SeamSetup) -> Result<(), Misuse> {
         let stores = setup.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let place = StoreSettings { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
@@ -118,7 +118,7 @@ impl SeamArgs {
         match memory_shortage((needs(&place) * stores).saturating_add(draws) as f64) {
             None => Ok(()),
             Some((needs, room)) => Err(Misuse(format!(
-                "{stores} stores and what is asked of them may need {needs:.1} GB at once, and there are {room:.1} GB for them"
+                "{stores} stores and the ids of their gets may need {needs:.1} GB at once, and {room:.1} GB are available"
             ))),
         }
     }
@@ -130,8 +130,8 @@ fn maps(entry: &RepoEntry) -> Vec<&'static str> {
     entry.tags.iter().filter_map(map).collect()
 }
 
-/// Groups each repo with the map it is made of, and our own repos with the maps; only the `given` ones, if any are given. The
-/// stores of one map are one group.
+/// Groups repos by the bare maps that they are compared with: a group for each map. Only the `given` repos take part,
+/// if any are given.
 fn with_their_own_maps(catalog: &Catalog, given: &[String]) -> Result<Vec<SeamGroup>, Misuse> {
     let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
     let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
@@ -158,7 +158,7 @@ fn with_their_own_maps(catalog: &Catalog, given: &[String]) -> Result<Vec<SeamGr
     }
     let is_there = |name: &&String| groups.iter().any(|group| group.stores.contains(name));
     match given.iter().find(|name| !is_there(name)) {
-        Some(name) => Err(Misuse(format!("{name} is made of no map that is used bare: name a --baseline"))),
+        Some(name) => Err(Misuse(format!("{name} has no bare map to compare with: set --baseline"))),
         None => Ok(groups),
     }
 }

@@ -197,6 +197,6 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 fn warn_of_descriptors(config: &ServerConfig) {
     let (limit, wanted) = (raise_descriptors(), config.max_connections as u64);
     if limit <= wanted {
-        tracing::warn!(limit, wanted, "fewer descriptors may be open than connections are allowed");
+        tracing::warn!(limit, wanted, "the limit on open descriptors is lower than the max number of connections");
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn available_cores() -> anyhow::Result<Cores> {
     Cores::available().context("the cores of this machine are not known")
 }
 
-/// Begins with the first signal.
+/// Returns a shutdown that the first signal begins.
 pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let stop = Shutdown::new();

@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Connections;
 use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_experiments::stress::{ConnectionMode, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, Scenario, Stress, Subject};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::RecordArgs;
@@ -40,8 +40,8 @@ pub(crate) struct StressArgs {
     /// How connections are used.
     #[arg(long, value_enum, default_value_t = Rounds::Both)]
     mode: Rounds,
-    /// As published: open the connections of all requests at once, from several loopback addresses, as far as the limit on
-    /// descriptors allows. Then a 503 with a Retry-After is a right answer.
+    /// Open the connections of all requests at once, as published, from several loopback addresses and up to the limit on
+    /// descriptors. A 503 with a Retry-After is then a right answer.
     #[arg(long, conflicts_with = "mode")]
     burst: bool,
     #[command(flatten)]
@@ -159,9 +159,12 @@ fn modes(args: &StressArgs) -> Result<Vec<ConnectionMode>, Misuse> {
     limits::enough(clients, room / 3)?;
     Ok(match args.mode {
         Rounds::Both => {
-            vec![ConnectionMode::Groups(Use::Close, clients), ConnectionMode::Groups(Use::KeepAlive, clients)]
+            vec![
+                ConnectionMode::Groups(ConnectionPolicy::Close, clients),
+                ConnectionMode::Groups(ConnectionPolicy::KeepAlive, clients),
+            ]
         }
-        Rounds::Close => vec![ConnectionMode::Groups(Use::Close, clients)],
-        Rounds::KeepAlive => vec![ConnectionMode::Groups(Use::KeepAlive, clients)],
+        Rounds::Close => vec![ConnectionMode::Groups(ConnectionPolicy::Close, clients)],
+        Rounds::KeepAlive => vec![ConnectionMode::Groups(ConnectionPolicy::KeepAlive, clients)],
     })
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::{Comparison, Contestant, Role};
 use polyserve_lab::experiment::RecordArgs;
-use polyserve_lab::statistics::LEAST_ROUNDS;
+use polyserve_lab::statistics::MIN_ROUNDS;
 use polyserve_lab::trial::{TrialKind, TrialPart, Trials};
 
 use super::compare::{PlanArgs, cores_of};
@@ -30,8 +30,8 @@ pub(crate) fn run(context: Context<'_>, args: &TrialArgs) -> anyhow::Result<Exit
     if args.same == 0 && args.times == 0 {
         return Err(Misuse(String::from("a trial needs --same N, or --slowed PERCENT --times M")).into());
     }
-    if args.plan.rounds() < LEAST_ROUNDS {
-        return Err(Misuse(format!("a trial needs --rounds {LEAST_ROUNDS} or more: fewer decide nothing")).into());
+    if args.plan.rounds() < MIN_ROUNDS {
+        return Err(Misuse(format!("a trial needs --rounds {MIN_ROUNDS} or more: fewer decide nothing")).into());
     }
     let session = context.start()?;
     let mut parts = Vec::new();

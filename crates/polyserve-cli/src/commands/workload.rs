@@ -44,7 +44,7 @@ impl WorkloadArgs {
         if self.no_keepalive { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
     }
 
-    /// Returns the keys and the mix: `keys` and `mix` unless flags set others.
+    /// Returns the number of keys and the mix. `keys` and `mix` are the defaults.
     pub(crate) fn asked(&self, keys: u64, mix: Mix) -> (u64, Mix) {
         (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix))
     }
@@ -68,15 +68,15 @@ impl WorkloadArgs {
         format!("{what} of {of}; {} connections, {how}", self.connections)
     }
 
-    /// Returns the requests for entities: `keys` and `mix` unless flags set others.
+    /// Returns the requests for entities. `keys` and `mix` are the defaults.
     pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
         let (keys, mix) = self.asked(keys, mix);
         Traffic::entities(&Data::new(self.random.seed), keys, self.dist.unwrap_or_default(), mix, self.random.seed)
     }
 }
 
-/// The requests to a reference: the mix and the lengths of the requests for entities, all of one id. A reference has one
-/// answer for all of them.
+/// Returns the requests to a reference. They have the mix and the lengths of the requests for entities, but one id. A
+/// reference has the same answer to all requests.
 pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
     let target = format!("/{}", keys.saturating_sub(1));
     if mix.put == 0 {
@@ -104,7 +104,7 @@ fn in_few(Mix { get, put }: Mix) -> (usize, usize) {
     (part(get), part(put))
 }
 
-/// Returns the traffic if connections can be used in this way for it.
+/// Returns the traffic, or an error if it cannot use connections in this way.
 pub(crate) fn checked(
     traffic: Result<Traffic, LoadError>,
     connections: usize,
@@ -116,7 +116,7 @@ pub(crate) fn checked(
     Ok(traffic)
 }
 
-/// The error for a load with impossible settings, as opposed to a load that failed.
+/// Converts the error of a load. Impossible settings are a [`Misuse`].
 pub(crate) fn misuse(error: LoadError) -> anyhow::Error {
     match error {
         LoadError::Setting(why) => Misuse(why).into(),

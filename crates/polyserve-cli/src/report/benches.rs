@@ -1,5 +1,5 @@
-//! The records of `cargo bench`: a table for each group of benchmarks, one of the servers in the benches' own process, and one of
-//! the executors.
+//! The records of `cargo bench`: a table for each group of benchmarks, for each load on servers in the benches'
+//! process, and for the executors.
 
 use polyserve_lab::benches::BenchLine;
 use polyserve_lab::experiment::distinct;
@@ -74,7 +74,7 @@ pub(super) fn dispatched(lines: &[Value]) -> anyhow::Result<Recorded> {
         &[
             ("executor", &|line| line.executor.clone()),
             ("ns/job, median", &|line| time(line.ns_a_job)),
-            ("of rayon's time, median", &|line| format!("{:.2}", line.of_rayon)),
+            ("time as a share of rayon's, median", &|line| format!("{:.2}", line.of_rayon)),
             ("quartiles", &|line| line.quartiles.clone()),
         ],
     );

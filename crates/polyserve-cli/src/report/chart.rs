@@ -28,7 +28,7 @@ pub(crate) struct ChartFile {
 }
 
 impl ChartFile {
-    /// Returns the record's chart of this name. The file's name contains the record's path in the page, `said`.
+    /// Returns the record's chart of this name. The file's name is made from `said`, the record's path in the page.
     pub(crate) fn of(record: &Record, said: &Path, name: &str) -> anyhow::Result<Self> {
         let path = record.path.display();
         let charts = &record.recorded().with_context(|| path.to_string())?.summary.charts;
@@ -38,7 +38,7 @@ impl ChartFile {
             let names = names.join(", ");
             return Err(Misuse(format!("there is no chart {name:?} of {path}; there are: {names}")).into());
         };
-        Ok(Self { file: file(said, &name), about: chart.about().to_owned(), svg: chart.drawn() })
+        Ok(Self { file: file(said, &name), about: chart.about().to_owned(), svg: chart.to_svg() })
     }
 
     /// The path from the page that shows the chart.
@@ -57,7 +57,7 @@ impl ChartFile {
     }
 
     /// Returns the content of the existing file; `None` if there is no file.
-    pub(crate) fn stands(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    pub(crate) fn existing(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let path = self.path(within);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -68,7 +68,7 @@ impl ChartFile {
 
     /// Writes its file, if the content differs.
     pub(crate) fn write(&self, within: &Path) -> anyhow::Result<()> {
-        if self.stands(within)?.is_some_and(|bytes| bytes == self.svg.as_bytes()) {
+        if self.existing(within)?.is_some_and(|bytes| bytes == self.svg.as_bytes()) {
             return Ok(());
         }
         let path = self.path(within);
@@ -77,7 +77,7 @@ impl ChartFile {
     }
 }
 
-/// `DATE-RECORD-CHART.svg`, of letters and digits that are the same in every file system and link.
+/// The name of a file: `DATE-RECORD-CHART.svg`, with characters that are valid in every file system and link.
 fn file(record: &Path, name: &str) -> String {
     let of = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
     let date = record.parent().and_then(|parent| of(parent.file_name()));

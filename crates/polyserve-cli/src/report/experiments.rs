@@ -37,7 +37,7 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<Stores<StoreProcesses>>("Stores without a server", None),
     KnownExperiment::new::<Seam>("What the seam costs", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
-    KnownExperiment::new::<Trials>("Whether comparisons can be believed", None),
+    KnownExperiment::new::<Trials>("Trials: the reliability of comparisons", None),
     KnownExperiment::new::<Crowds>("Servers under idle and slow crowds", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
     KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),

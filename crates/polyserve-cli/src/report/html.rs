@@ -55,8 +55,9 @@ const PUBLISHED: [(&str, &str); 7] = [
     ("ladder", published::LADDER),
 ];
 
-/// The data that the drawing of an experiment reads: the kinds of lines, and true if it also reads the experiment's result.
-/// The page contains this data and tables. Of an experiment that is not listed, it contains a table of each kind of line.
+/// The data that the drawing of an experiment reads: the kinds of lines, and whether it also reads the experiment's
+/// result. The page contains this data and tables. For an experiment that is not listed, it contains a table of each
+/// kind of line.
 const DRAWN: [(&str, &[&str], bool); 13] = [
     ("capacity", &[], true),
     ("compare", &["turn"], true),
@@ -135,7 +136,7 @@ impl<'a> PageRecord<'a> {
             article: record.experiment.article,
             file: short_path(&record.path),
             environments: record.headers().map(environment).collect(),
-            short_of: record.is_short_of(),
+            short_of: record.incomplete_reason(),
             claims,
             tables: tables.iter().map(|(name, table)| json!({"name": name, "rows": table.rows()})).collect(),
             derived,
@@ -180,8 +181,8 @@ fn written(data: &str) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>polyserve: what was measured</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <noscript>This page draws what it holds by a script of its own, and scripts are not run here.</noscript>\n\
+         <title>polyserve: measurements</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <noscript>This page needs JavaScript to draw its tables and charts.</noscript>\n\
          <script type=\"application/json\" id=\"data\">{data}</script>\n<!--\n{LICENCES}-->\n"
     ); // a string takes all
     for library in LIBRARIES {
@@ -240,7 +241,7 @@ mod tests {
         assert!(!page.contains("/machine"));
     }
 
-    /// A server's name is its user's to choose.
+    /// A user can choose any name for a server.
     #[test]
     fn a_name_cannot_break_the_page() {
         let name = "</script><script>alert(1)</script><!-- \u{2028} &\"'";

@@ -4,7 +4,7 @@
 //! as plain tables, missing cells as gaps. Texts of a record are always shown as text.
 //!
 //! Invariant: nothing is measured here. The same records make the same page, byte for byte. Cost: all records in memory, at
-//! most [`MOST_BYTES`].
+//! most [`MAX_BYTES`].
 
 mod benches;
 pub(crate) mod chart;
@@ -28,7 +28,7 @@ use polyserve_lab::journal::{self, EXTENSION, Header};
 use polyserve_report::Table;
 
 /// The max size of all records together, in bytes. The page also has the tables and the libraries, and can be larger.
-pub(crate) const MOST_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
 /// One file of a recorded run.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Record {
     }
 
     /// Returns why the record is not complete; `None` if it is.
-    pub(crate) fn is_short_of(&self) -> Option<String> {
+    pub(crate) fn incomplete_reason(&self) -> Option<String> {
         if self.headers().next().is_none() {
             return Some("it has no header with the machine and the command".into());
         }
@@ -116,9 +116,9 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     for file in &files {
         bytes += fs::metadata(file).with_context(|| file.display().to_string())?.len();
     }
-    if bytes > MOST_BYTES {
-        let most = MOST_BYTES >> 20;
-        return Err(Misuse(format!("these records have {} MiB; a page is made of {most} at most", bytes >> 20)).into());
+    if bytes > MAX_BYTES {
+        let most = MAX_BYTES >> 20;
+        return Err(Misuse(format!("these records have {} MiB; the max for a page is {most} MiB", bytes >> 20)).into());
     }
     let mut records = files.iter().map(|file| Record::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     // The order of the experiments; the sort is stable, so records of one experiment keep their order.

@@ -2,17 +2,17 @@
 //! unknown experiments.
 //!
 //! Invariant: every field of every line is in a column; points join the names of nested fields. Cost: a pass over the lines
-//! of a kind, at most `MOST_COLUMNS` columns.
+//! of a kind, at most `MAX_COLUMNS` columns.
 
 use polyserve_lab::journal::Header;
 use polyserve_report::Table;
 use serde_json::{Map, Value};
 
 /// The max number of columns. Further fields are left out, and a column has their number.
-const MOST_COLUMNS: usize = 64;
+const MAX_COLUMNS: usize = 64;
 /// Fields that are nested deeper than this are shown as JSON.
 const DEEPEST: usize = 4;
-/// The max items of a list that is shown. Of a longer list, the table has the length.
+/// The max number of items of a list that is shown. For a longer list, the table has the length.
 const LONGEST: usize = 8;
 
 /// Returns an experiment's own tables, and a plain table of each kind of `lines` but the header. If an own table has the name
@@ -40,8 +40,8 @@ fn of_kind(lines: &[Value], kind: &str) -> Table {
     let mut left_out = false;
     for (name, _) in rows.iter().flatten() {
         if !columns.contains(&name.as_str()) {
-            left_out |= columns.len() == MOST_COLUMNS;
-            columns.truncate(MOST_COLUMNS);
+            left_out |= columns.len() == MAX_COLUMNS;
+            columns.truncate(MAX_COLUMNS);
             if !left_out {
                 columns.push(name);
             }

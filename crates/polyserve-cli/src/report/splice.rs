@@ -121,7 +121,7 @@ pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<SplicedPage>> {
             let file = chart.path(page.within());
             let shown = file.display().to_string();
             if files.insert(file, chart).is_some_and(|other| other != chart) {
-                return Err(Misuse(format!("{}: two charts would be {shown}", page.path.display())).into());
+                return Err(Misuse(format!("{}: two charts have the same file {shown}", page.path.display())).into());
             }
         }
     }
@@ -151,7 +151,7 @@ fn page(path: &Path, records: &mut ReadRecords) -> anyhow::Result<SplicedPage> {
 }
 
 impl SplicedPage {
-    /// The directory of the page. Its paths are relative to it.
+    /// The directory of the page. Paths in the page are relative to this directory.
     fn within(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
@@ -207,7 +207,7 @@ fn splice(text: &str, content: PageContent<'_>) -> anyhow::Result<(String, Vec<D
             }
             if wanted(inner.trim()).map_err(at)?.is_some() {
                 let inner = inner.trim();
-                return Err(Misuse(format!("line {place}: {inner} stands within {line} of line {number}")).into());
+                return Err(Misuse(format!("line {place}: {inner} is inside {line} of line {number}")).into());
             }
             stands.push_str(inner);
         }
@@ -254,7 +254,7 @@ impl Difference {
 
 /// Returns the difference between a chart and its file, if any.
 fn chart_difference(within: &Path, chart: &ChartFile) -> anyhow::Result<Option<Difference>> {
-    let stands = match chart.stands(within)? {
+    let existing = match chart.existing(within)? {
         Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
         Some(bytes) => bytes,
         None => {
@@ -262,10 +262,11 @@ fn chart_difference(within: &Path, chart: &ChartFile) -> anyhow::Result<Option<D
             return Ok(Some(Difference { what: chart.link(), stale: Vec::new(), due: vec![due] }));
         }
     };
-    Ok(Some(difference(chart.link(), &String::from_utf8_lossy(&stands), &chart.svg)))
+    Ok(Some(difference(chart.link(), &String::from_utf8_lossy(&existing), &chart.svg)))
 }
 
-/// Returns the text between two markers: the table or the chart, and its origin; and the chart, if it is one.
+/// Returns the text between two markers, and the chart if the marker names a chart. The text is the table or the chart,
+/// and its origin.
 fn content(within: &Path, wanted: &Wanted<'_>, read: &mut ReadRecords) -> anyhow::Result<(String, Option<ChartFile>)> {
     let (mut text, records, chart) = match wanted {
         Wanted::Table { name, path } => {
@@ -344,7 +345,7 @@ fn origin(record: &Record) -> String {
     let (cpu, kernel, commit) = (said("cpu"), said("kernel"), said("commit"));
     let command = in_code(&shown_command(header));
     let mut text = format!("{command}, {day}, {cpu}, {cores}, Linux {kernel}, commit {commit}");
-    if let Some(why) = record.is_short_of() {
+    if let Some(why) = record.incomplete_reason() {
         let _ = write!(text, "; not complete: {}", in_markdown(&why)); // a string takes all
     }
     text

@@ -14,9 +14,9 @@ fn a_command_is_shown_as_it_is_typed() {
 }
 
 #[test]
-fn what_is_short_of_something_says_so() {
+fn a_record_that_is_not_complete_has_a_reason() {
     let (header, cell) = (json!({"kind": "environment"}), json!({"kind": "cell"}));
-    let short = |lines: &[&Value]| record(lines.iter().map(|line| (*line).clone()).collect()).is_short_of();
+    let short = |lines: &[&Value]| record(lines.iter().map(|line| (*line).clone()).collect()).incomplete_reason();
     assert_eq!(short(&[&header, &cell]), None);
     assert!(short(&[&cell]).unwrap().contains("no header"));
     assert!(short(&[&header]).unwrap().contains("nothing was recorded"));
@@ -39,7 +39,7 @@ fn a_record_is_named_by_what_it_says_or_by_its_file() {
     let called = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
     write("notes.txt", "nothing");
     assert_eq!(Record::read(&said).unwrap().lines.len(), 2, "what was cut off is no line");
-    // The order is that of the experiments, not of the files.
+    // Records are in the order of the experiments, not of the files.
     let names: Vec<String> = read(&[called, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
     assert_eq!(names, ["page", "compare", "compare"]);
     fs::create_dir(dir.join("day")).unwrap();

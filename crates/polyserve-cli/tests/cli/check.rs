@@ -54,7 +54,7 @@ fn a_table_fits_the_terminal() {
     has(&table, &["verdict", "check (s)\n", "pool_classic/crossbeam_pool  copy_on_write  linearizable  12000"]);
 }
 
-/// It was found out after the whole recording.
+/// Regression test: the error came after the whole recording.
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_before_the_recording() {
     // It would take hours.
@@ -62,7 +62,7 @@ fn a_file_that_cannot_be_written_is_an_error_before_the_recording() {
     has(&error, &["--out /nonexistent/history.jsonl", "cannot be written"]);
 }
 
-/// What was recorded is read back, as any other history is; and a line that cannot be makes it one without an order.
+/// A recorded history is checked again. With an impossible answer it is not linearizable.
 #[test]
 fn a_recorded_history_is_checked_again() {
     let dir = Dir::new("check-again");
@@ -102,7 +102,7 @@ fn a_signal_ends_it() {
     let report = parsed(&output);
     let run = &report["runs"][0];
     let operations = run["operations"].as_u64().unwrap();
-    // So few that clients may not have met show nothing.
+    // A short history may have no overlapping operations.
     let is_known = run["verdict"] == "linearizable" || (operations < 1_000 && run["verdict"] == "undecided");
     assert!(is_known && operations < 10_000_000, "{report}\n{}", text(&output.stderr));
     // An interrupted check has not passed, even if all its answers were right.
@@ -110,7 +110,7 @@ fn a_signal_ends_it() {
     assert_eq!(output.status.code(), Some(1), "{report}");
 }
 
-/// Nothing recorded is nothing shown, whatever the reason.
+/// A history without operations or without overlaps does not pass.
 #[test]
 fn what_shows_nothing_does_not_pass() {
     let dir = Dir::new("check-alone");
@@ -147,7 +147,7 @@ fn recorded(subject: &CheckSubject) -> CheckRun {
     run(subject, &plan, None, &Shutdown::new(), &mut progress, 0).unwrap()
 }
 
-/// Every round is a race, which a broken repo may win; it does not win them all.
+/// Records until the verdict is found. A broken repo may pass one recording by chance, but not all of them.
 fn found_out(verdict: RecordingVerdict, record: impl Fn() -> CheckRun) {
     let mut last = None;
     for _ in 0..20 {

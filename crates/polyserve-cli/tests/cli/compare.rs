@@ -158,7 +158,7 @@ fn a_connection_a_request_has_both_limits() {
     assert_eq!((&ranking["rate"], &ranking["failed"]), (&Value::Null, &Value::Array(Vec::new())));
 }
 
-/// Then the ratios are shares of a limit. The reference has the same mix.
+/// With a reference as the baseline, ratios are shares of a limit. The reference has the same mix.
 #[test]
 fn a_reference_may_be_the_baseline() {
     let args = "--servers=pool_server --repos=std_mutex --rounds=1 --baseline=null_epoll --mix=get=95,put=5";
@@ -303,8 +303,8 @@ fn compared(dir: Option<&Dir>, contestants: Vec<Contestant>) -> anyhow::Result<R
     Ranking::of(&experiment::run(&mut comparison, &header, &mut journal, &stop)?)
 }
 
-/// One process dies at once, one after it has printed its address, one gives wrong answers. Each is named with its last output and
-/// has no row. The other contestants have all samples.
+/// One process exits at once, one exits after it has printed its address, one sends wrong answers. Each is listed with
+/// the reason and has no row. The other contestants have all samples.
 #[test]
 fn a_contestant_that_fails_is_named_and_not_ranked() {
     let dir = Dir::new("failing");

@@ -95,7 +95,7 @@ fn for_people_it_is_a_table_for_each_kind() {
         &[
             "idle: 5 connections",
             "slow-heads: 5 connections",
-            "of a connection: growth of the process",
+            "per connection: growth of the process",
             "idle CPU (ms/s)",
         ],
     );

@@ -38,7 +38,7 @@ fn json_lines_are_entities() {
     }
 }
 
-/// `polyserve data --count 1000000 | head` ended with a panic's backtrace, as `println!` does.
+/// Regression test: `polyserve data --count 1000000 | head` panicked, as `println!` does.
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
     let mut command = polyserve("data --count 9000000000000000000");

@@ -1,4 +1,4 @@
-//! SIGINT under load: what the server says it answered is what its clients have, whole.
+//! SIGINT under load: the server reports the number of whole answers that its clients received.
 //!
 //! `POLYSERVE_DRAIN_ROUNDS=50 cargo test --release -p polyserve-cli --test cli drain` is the long form.
 
@@ -90,7 +90,8 @@ fn converse(addr: SocketAddr, kind: ClientKind, whole: &AtomicU64) -> bool {
     }
 }
 
-/// Reads one answer: whether it is the connection's last; `None` where the connection ended before its first byte.
+/// Reads one answer. Returns whether it is the connection's last, or `None` if the connection ended before its first
+/// byte.
 fn answer(stream: &mut TcpStream, received: &mut Vec<u8>) -> Option<bool> {
     let mut buffer = [0; 16 * 1024];
     loop {

@@ -21,7 +21,7 @@ use super::{Dir, has, interrupted, parsed, run, text};
 
 const RECORD: &str = "run.jsonl";
 
-/// Runs the command to its end, which succeeds unless the report has not passed.
+/// Runs the command to its end. It must succeed unless the report has not passed.
 fn report(line: &str) -> Value {
     let output = run(&format!("{line} --json"));
     let report = parsed(&output);

@@ -71,7 +71,7 @@ fn without_go_they_are_named_as_not_run() {
     has(&text(&output.stderr), &["go/nethttp: go is not installed"]);
 }
 
-/// Every answer is verified, and the final state. The report names what a process cannot be asked.
+/// Every answer and the final state are verified. The report lists the values that are unknown for a foreign server.
 #[test]
 fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {

@@ -29,7 +29,8 @@ fn as_json() {
     assert_eq!(names("references"), references);
 }
 
-/// A line starts with a name, and has what it is; the lines below have the rest and the promises. None is longer than 120 characters.
+/// An entry starts with its name and its summary. The lines below have the rest and the promises. No line is longer
+/// than 120 characters.
 #[test]
 fn for_people() {
     let listed = printed("list");

@@ -66,7 +66,7 @@ fn a_signal_ends_it_early() {
     assert!(report["elapsed"].as_f64().unwrap() < 3600.0, "{report}");
 }
 
-/// A server that accepts and says nothing: neither a signal nor the client's patience was heard of before the load.
+/// Regression test: if a server accepted and did not answer, signals and the timeout had no effect before the load.
 #[test]
 fn what_comes_before_the_load_ends_too() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

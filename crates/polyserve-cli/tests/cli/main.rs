@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The directory that the commands run in. Its path may have blanks, so command lines have paths relative to it.
 const HERE: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// The command with the arguments of `line`, which blanks separate, and without the environment variables that it reads.
+/// The command with the arguments in `line`, separated by blanks. It inherits no environment variable that it reads.
 fn polyserve(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polyserve"));
     let is_read = |name: &str| name.starts_with("POLYSERVE_") || ["TCP_ADDRESS", "THREAD_POOL_SIZE"].contains(&name);
@@ -66,7 +66,8 @@ fn ended(code: i32, line: &str) -> Output {
     output
 }
 
-/// Runs the command, which must succeed. Returns what it printed, in lines of at most 120 characters unless it is `--wide`.
+/// Runs the command, which must succeed. Returns its output. Without `--wide`, no line may be longer than 120
+/// characters.
 fn printed(line: &str) -> String {
     let printed = text(&ended(0, line).stdout);
     if !line.contains("--wide") {

@@ -1,4 +1,4 @@
-//! What every command refuses: the error names what is wrong, and the exit code is 2.
+//! The arguments that commands reject. The error names the fault, and the exit code is 2.
 
 use super::{misused, polyserve, run, text};
 
@@ -29,10 +29,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --etags maybe", "on or off"),
     ("serve --repo-delay=2h", "more than an hour"),
     // The load generator.
-    ("load https://localhost/", "https is not spoken here"),
+    ("load https://localhost/", "https is not supported"),
     ("load nonsense", "no URL"),
     ("load http://no-such-host.invalid/", "cannot be reached"),
-    ("load http://127.0.0.1:1/x --keys 5", "has no use"),
+    ("load http://127.0.0.1:1/x --keys 5", "the path must be /, not /x"),
     ("load http://127.0.0.1:1/ --dist uniform", "--dist"),
     ("load http://127.0.0.1:1/ --mix get=0", "get=95,put=5"),
     ("load http://127.0.0.1:1/ --rate 0", "rate 0"),
@@ -69,7 +69,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("compare --connections=0", "connections"),
     ("compare --keys=0", "keys"),
     ("compare --mix=get=0,put=0", "--mix"),
-    ("compare --out=/tmp --name=../x", "is no name of letters"),
+    ("compare --out=/tmp --name=../x", "is not a record name: letters"),
     ("compare --name=x", "--out"),
     ("compare --peers=hyper,hypper", "no peer \"hypper\""),
     ("compare --peers=hyper,hypper", "hyper, axum, actix-web, ntex, warp"),
@@ -185,20 +185,20 @@ const REFUSED: &[(&str, &str)] = &[
         "there is nothing to measure: it may need 10",
     ),
     ("scale --workload=read", "--in-process"),
-    ("scale --cell={}", "is no point"),
+    ("scale --cell={}", "is not a point in JSON"),
     (
         r#"scale --cell={"store":"nothing","threads":1,"keys":1,"payload_bytes":1,"loads":[],"seed":0,"warm_up_s":0.1,"time_s":0.1,"limit_s":1}"#,
         "no repo \"nothing\"",
     ),
-    ("seam --stores=two_level", "two_level is made of no map"),
+    ("seam --stores=two_level", "two_level has no bare map to compare with"),
     ("seam --stores=typed/actor", "there are typed/std_mutex"),
     ("seam --stores=nothing", "no repo \"nothing\""),
     ("seam --baseline=bare/hash_map", "bare/hash_map is for one thread"),
     ("seam --threads=0", "--threads"),
     ("seam --lookups=both", "--lookups"),
-    ("seam --visit={}", "is none"),
+    ("seam --visit={}", "is not a run in JSON"),
     ("seam --at-most=nan", "--at-most"),
-    ("seam --payload=1000000 --keys=10000000", "6 stores and what is asked of them may need"),
+    ("seam --payload=1000000 --keys=10000000", "6 stores and the ids of their gets may need"),
     ("seam --payload=1000000 --keys=10000000", "at once"),
     // Recommendations.
     ("recommend --servers=unknown", "no server \"unknown\""),

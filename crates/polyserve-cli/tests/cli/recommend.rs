@@ -104,7 +104,7 @@ fn enough_rounds_are_a_decision() {
     assert!(capacity["requests_per_s"].as_f64() > Some(0.0), "{capacity}");
     let first = said["ranked"][0]["server"].as_str().unwrap();
     let wanted = match said["client_full"].as_bool() {
-        Some(true) => format!("undecided; first so far is {first}/two_level"),
+        Some(true) => format!("undecided; the best so far is {first}/two_level"),
         _ => format!("use {first}/two_level: it keeps 99 % of the requests within 3600s"),
     };
     has(
@@ -135,7 +135,7 @@ fn a_signal_ends_it_with_a_report() {
 fn a_goal_that_no_candidate_meets_is_reported() {
     let said = printed(&format!("{TINY} --servers=smol --p99=1ns"));
     let plainly =
-        "no candidate keeps 99 % of the requests within 1ns; the nearest: undecided; first so far is smol/two_level";
+        "no candidate keeps 99 % of the requests within 1ns; the nearest: undecided; the best so far is smol/two_level";
     has(&said, &[plainly, "too few rounds for a verdict: 1 of 10", "// polyserve = { features = [\"smol\"] }"]);
     has(&said, &["let server = Smol::new(ServerConfig::default())?;"]);
 }

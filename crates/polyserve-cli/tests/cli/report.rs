@@ -1,4 +1,4 @@
-//! `polyserve report`: pages of records that other tests' experiments leave, and what is spliced of them.
+//! `polyserve report`: pages of recorded runs, and tables and charts that are spliced from them.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn place(record: &str, page: &str) -> Dir {
     dir
 }
 
-/// How the page looks and works is `ci/browser.sh`'s.
+/// `ci/browser.sh` tests how the page looks and works.
 #[test]
 fn all_records_of_a_directory_make_one_page() {
     let dir = Dir::new("report-page");
@@ -41,7 +41,7 @@ fn all_records_of_a_directory_make_one_page() {
     let page = dir.read("page.html");
     assert!(page.starts_with("<!doctype html>") && page.contains("default-src 'none'"));
     for record in records {
-        // The file and its directory, and not where that is.
+        // The page has the names of the file and its directory, and no longer path.
         let file = record["file"].as_str().unwrap();
         let short = file.rsplitn(3, '/').take(2).collect::<Vec<_>>();
         assert!(page.contains(&format!("{}/{}", short[1], short[0])) && !page.contains(file), "{record}");
@@ -72,7 +72,7 @@ fn a_run_that_was_cut_off_is_shown_and_marked() {
     has(&dir.read("page.html"), &[short_of]);
 }
 
-/// The page goes where the command is run, and people are told.
+/// The page is written to the current directory, and the command prints its path.
 #[test]
 fn by_default_it_is_made_here() {
     let dir = place("page.jsonl", "here");
@@ -88,7 +88,7 @@ fn pages_are_spliced_and_checked() {
     let dir = place("page.jsonl", before);
     let check = |code: i32| text(&ended(code, &format!("report --splice {dir}/docs.md --check")).stdout);
     let said = check(1);
-    has(&said, &["docs.md: tables as their records said: 0 of 1\n"]);
+    has(&said, &["docs.md: tables that were up to date: 0 of 1\n"]);
     has(&said, &["docs.md: table cell of page.jsonl: differs from its record", "\n+| "]);
     assert_eq!(dir.read("docs.md"), before, "a check writes nothing");
 
@@ -97,18 +97,18 @@ fn pages_are_spliced_and_checked() {
     let (head, tail) = ("before\n\n<!-- table cell of page.jsonl -->\n\n| ", "<!-- end -->\n\nafter\n");
     assert!(after.starts_with(head) && after.ends_with(tail), "{after}");
     has(&after, &["\n`polyserve page "]);
-    assert!(check(0).ends_with("docs.md: tables as their records say: 1\n"));
+    assert!(check(0).ends_with("docs.md: tables up to date: 1\n"));
     printed(&format!("report --splice {dir}/docs.md"));
     assert_eq!(dir.read("docs.md"), after);
 
     dir.write("docs.md", after.replace("| ---: |", "| 7 |"));
     check(1);
 
-    // What looks at nothing says so.
+    // The output states that no table was compared.
     dir.write("docs.md", "no marker\n");
     let said = json(&format!("report --splice {dir}/docs.md --check"));
     assert_eq!(said["pages"][0]["tables"], 0);
-    assert!(check(0).ends_with("docs.md: no table of a record\n"));
+    assert!(check(0).ends_with("docs.md: no table from a record\n"));
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn charts_are_spliced_and_checked() {
     check(1);
     assert!(!dir.path("charts").exists(), "a check writes nothing");
     printed(&format!("report --splice {dir}/docs.md"));
-    assert!(check(0).ends_with("docs.md: tables and charts as their records say: 1\n"));
+    assert!(check(0).ends_with("docs.md: tables and charts up to date: 1\n"));
 
     let link = "charts/stores-workers-workers-read-uniform.svg";
     has(&dir.read("docs.md"), &[&format!("]({link})\n\n`polyserve scale ")]);
     let svg = dir.read(link);
     dir.write(link, svg.replace("bare/dashmap", "dashmap/bare"));
     has(&check(1), &["dashmap/bare</text>"]);
-    // No text, but a file.
+    // A file that is not text.
     dir.write(link, [0xff]);
     check(1);
     fs::remove_file(dir.path(link)).unwrap();
@@ -146,7 +146,7 @@ fn two_charts_are_never_one_file() {
     dir.write("day/stores.jsonl", &record);
     dir.write("other/day/stores.jsonl", less.collect::<String>());
     dir.write("other.md", chart("other/day/stores.jsonl"));
-    has(&misused(&format!("report --splice {dir}/docs.md {dir}/other.md")), &["two charts would be "]);
+    has(&misused(&format!("report --splice {dir}/docs.md {dir}/other.md")), &["two charts have the same file "]);
 }
 
 #[test]

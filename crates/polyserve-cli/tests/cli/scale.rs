@@ -18,9 +18,10 @@ fn lacking(report: &Value) -> Option<String> {
     Some(format!("{figure}: {point}"))
 }
 
-/// Runs it so that every point has all its figures. Returns the command line and the report. On a busy machine a short slice
-/// can end without an answer or without a look at the memory. Then it is run again with a longer slice. A figure that is
-/// never measured is lacking with the longest slice too.
+/// Runs the command until every point has all its figures. Returns the directory, the command line and the report.
+///
+/// On a busy machine a short slice can end without an answer or a sample of the memory, so each retry has a longer
+/// slice. Panics if the longest slice lacks a figure.
 fn whole(name: &str, args: &str) -> (Dir, String, Value) {
     let mut lacks = None;
     for slice in ["150ms", "600ms", "2400ms"] {
@@ -112,8 +113,8 @@ fn rates_of_a_connection_for_each_request() {
     let report = json(&line);
     assert_eq!((&report["rates"][0]["half_of"], &report["connection_each"]), (&"null_accept".into(), &true.into()));
     assert_eq!((array(&report["points"]).len(), array(&report["failed"]).len()), (4, 0), "{report}");
-    has(&misused("scale --axis=rate,keys --no-keepalive"), &["--no-keepalive is for --axis rate alone"]);
-    has(&misused("scale --axis=keys --peers=all"), &["--peers is for --axis rate alone"]);
+    has(&misused("scale --axis=rate,keys --no-keepalive"), &["--no-keepalive needs --axis rate, without another axis"]);
+    has(&misused("scale --axis=keys --peers=all"), &["--peers needs --axis rate, without another axis"]);
     has(&misused("scale --axis=rate --peers=none"), &["there is no peer", "none"]);
 }
 

@@ -102,7 +102,7 @@ fn json_says_the_same() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A drain that waits for a slow answer is the user's to break off.
+/// A second signal ends a drain that waits for a slow answer.
 #[test]
 fn a_second_signal_exits_at_once() {
     let slow = "--service page --page-every 1 --page-wait 10m --answer-timeout 20m";
@@ -110,7 +110,7 @@ fn a_second_signal_exits_at_once() {
     let mut waiting = TcpStream::connect(serving.addr).unwrap();
     waiting.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     serving.signal(Signal::INT);
-    // The listener closes once the drain has begun: then the first signal is through, and the next is a second one.
+    // The listener closes when the drain has begun. From then on, a signal is a second signal.
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(serving.addr).is_ok() {
         assert!(Instant::now() < deadline, "the drain does not begin");
@@ -138,7 +138,7 @@ fn the_flag_comes_before_the_variables() {
     }
 }
 
-/// Our own variable does not suit every server.
+/// Servers without a pool accept the published variable too.
 #[test]
 fn the_published_pool_size_suits_every_server() {
     for server in ["pool_server", "sequential", "leader_followers"] {
@@ -146,7 +146,7 @@ fn the_published_pool_size_suits_every_server() {
     }
 }
 
-/// `--queue` was ignored by every server without a queue.
+/// Regression test: servers without a queue ignored `--queue`.
 #[test]
 fn a_flag_that_the_server_does_not_have_is_refused() {
     for server in ["sequential", "leader_followers", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol"] {
@@ -181,7 +181,7 @@ fn a_variable_that_does_not_apply_warns() {
     }
 }
 
-/// `text/plain`, as JMeter sends it, was refused on every server.
+/// Regression test: every server rejected `text/plain`, which JMeter sends.
 #[test]
 fn a_media_type_is_judged_only_if_that_is_asked_for() {
     let put = put(r#"{"id":1,"description":"one","value":1.5}"#, "text/plain; charset=UTF-8");
@@ -208,7 +208,7 @@ fn entities_have_tags_if_that_is_asked_for() {
     }
 }
 
-/// The flag's name before.
+/// The flag's former name.
 #[test]
 fn the_server_header_has_an_alias() {
     let answer = ask(serve("--banner me").addr, "GET /1 HTTP/1.0\r\n\r\n");
@@ -231,7 +231,7 @@ fn flags_reach_the_server() {
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nServer: me\r\n"), "{answer}");
 }
 
-/// What `polyserve compare` starts ends with it, and answers alike however slow it is made.
+/// A server that `polyserve compare` starts ends with the comparison. `--spin` does not change its answers.
 #[test]
 fn it_can_end_with_its_standard_input_and_be_slowed() {
     let mut command = polyserve(&format!("{ANY} --until-stdin-ends --spin 1000"));

@@ -1,5 +1,5 @@
-//! `polyserve scale --in-process` and `polyserve seam`: that what is measured is whole, kept and gone on from, not how fast
-//! anything is.
+//! `polyserve scale --in-process` and `polyserve seam`: records are complete, and reruns resume. No test asserts a
+//! speed.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn workloads_are_recorded_and_a_rerun_goes_on() {
     let said = printed(&line);
     has(&said, &["keys: read zipf:0.99; medians of 2 rounds", "keys: churn", "keys: memory", "of bare/dashmap"]);
     has(&said, &["bare/dashmap (again)", "bare/hash_map, 10 keys: not run: it is for one thread"]);
-    has(&said, &["with a look at the clock in it", "too few rounds: a verdict needs 10"]);
+    has(&said, &["with one reading of the clock", "too few rounds: a verdict needs 10"]);
     let recorded = dir.lines(RECORD);
     // Operations: three distributions of reads, churn and insert; three entries, two points, two rounds.
     let [operations, memory] = cells(&dir, RECORD);

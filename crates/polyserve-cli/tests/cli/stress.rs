@@ -10,7 +10,7 @@ use polyserve::{
     ServerConfig, ServerExt as _, Shutdown,
 };
 use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
-use polyserve_experiments::stress::{ConnectionMode, NAME, Report, Scenario, Stress, Subject, Use};
+use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, NAME, Report, Scenario, Stress, Subject};
 use polyserve_lab::data::Data;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::experiment::{self, Experiment as _};
@@ -108,7 +108,7 @@ fn case(name: &str) -> (Arc<dyn EntityRepo>, ServerConfig) {
     }
 }
 
-/// No test of its own: the server's process of the tests below.
+/// The server process of the tests below. Without [`CASE`] it does nothing.
 #[test]
 fn serves_a_repo_for_a_round() {
     let Ok(name) = std::env::var(CASE) else { return };
@@ -153,7 +153,7 @@ fn a_burst_may_be_refused() {
 /// A rejection is an error if the server must hold all connections.
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
-    let report = stressed("one connection", ConnectionMode::Groups(Use::KeepAlive, 4));
+    let report = stressed("one connection", ConnectionMode::Groups(ConnectionPolicy::KeepAlive, 4));
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
@@ -161,7 +161,7 @@ fn a_refusal_is_an_error_outside_a_burst() {
 #[test]
 fn broken_repos_are_found_out() {
     for said in ["was lost", "is not a possible value", "in place of 200", "the repo counts"] {
-        let report = stressed(said, ConnectionMode::Groups(Use::Close, 4));
+        let report = stressed(said, ConnectionMode::Groups(ConnectionPolicy::Close, 4));
         assert!(!report.passed, "{said}: {report}");
         assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{said}: {report}");
     }

@@ -59,7 +59,7 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
     }
     let count = |kind: &str| dir.recorded(RECORD, kind).len();
     assert_eq!((count("environment"), count("calibration"), cells(&dir, "tasks")), (2, 1, 18));
-    has(&misused(&format!("{line} --seed=1")), &["is not written over"]);
+    has(&misused(&format!("{line} --seed=1")), &["is not overwritten"]);
 }
 
 #[test]

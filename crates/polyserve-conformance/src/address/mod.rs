@@ -203,14 +203,14 @@ impl fmt::Display for AddressReport {
 }
 
 /// The longest wait for a byte.
-const MOST_PATIENCE: Duration = Duration::from_secs(2);
+const MAX_PATIENCE: Duration = Duration::from_secs(2);
 /// No property begins after this time. One property takes at most three times the patience.
 const WHOLE: Duration = Duration::from_secs(9);
 
 /// Runs every property on the server at `addr`. Waits at most `patience`, and never more than 2 s, for a byte.
 pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
     let until = Instant::now() + WHOLE;
-    let patience = patience.min(MOST_PATIENCE);
+    let patience = patience.min(MAX_PATIENCE);
     let mut report = AddressReport::default();
     for AddressProperty { name, group, run } in PROPERTIES {
         if Instant::now() >= until {

@@ -6,7 +6,7 @@ use polyserve_report::svg::{COLOURS, Chart, IntervalChart, IntervalRow};
 use super::results::Results;
 use super::table::{RungRow, published_ratio};
 
-/// The chart `steps`; none without a rung above another.
+/// Returns the chart `steps`; empty if no rung has a ratio.
 ///
 /// # Errors
 ///

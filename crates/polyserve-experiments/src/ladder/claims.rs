@@ -3,19 +3,21 @@
 //! The published claims are about warp, so they are judged by the figures of warp. The figure of a claim also has the ratios
 //! of our servers for the same step; they decide nothing.
 //!
-//! * A claim of a size is two-sided. It has an equivalence interval: from half of the published difference to one and a half
-//!   times it. It is confirmed if the rung differs from the rung below, beyond noise, and the whole interval of its ratio is in
-//!   the equivalence interval. It is refuted if the ratio's interval, with the noise, is wholly outside.
-//! * No gain is confirmed if the interval and the noise lie below the smallest published gain. It is refuted if the rung is
-//!   faster.
+//! * A claim of a size is two-sided. Its equivalence interval reaches from 0.5 times to 1.5 times the published
+//!   difference. It is confirmed if the rung differs from the rung below by more than noise, and the interval of the
+//!   ratio is wholly in the equivalence interval. It is refuted if the interval of the ratio, with the noise, is wholly
+//!   outside.
+//! * A claim of no gain is confirmed if the interval and the noise lie below the smallest published gain. It is refuted
+//!   if the rung is faster.
 //!
-//! Any other claim is undecided, and so is every claim with fewer than ten rounds, with more than one request at once on a
-//! connection, or with another number of connections: the published load sends one on each of 1 000.
+//! Any other claim is undecided. So is every claim with fewer than ten rounds, or with another load than the published
+//! one: 1 000 connections, with one request at a time on each.
 //!
 //! The claims share one error of 5 %, by the procedure of Holm. The printed intervals are those of 5 % for each.
 //!
-//! The server is not the bottleneck if the client's cores were at least as busy as [`BUSY`], or the server's cores were less
-//! busy. Such servers seem more alike than they are: then a claim is refuted if the measured difference is already too large, and undecided otherwise.
+//! The server is not the bottleneck if the client's cores were at least as busy as [`BUSY`], or the server's cores were
+//! less busy. Then servers seem more alike than they are: a claim is refuted if the measured difference is already too
+//! large, and otherwise undecided.
 
 use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::statistics::{Interval, Verdict};
@@ -31,7 +33,7 @@ use crate::error_budget::sharing;
 
 /// The subject of the published ladder.
 const WARP: &str = "warp";
-/// In place of a step: the highest rung.
+/// The highest rung, in place of the name of a step.
 const TOP: &str = "top";
 /// The smallest published gain: that of jemalloc.
 const SMALLEST_GAIN: f64 = 1.018;
@@ -64,17 +66,17 @@ pub fn claims(results: &Results) -> Vec<Claim> {
         Box::new(move |error| of_step(results, claim, step, claimed, error))
     };
     let claims = [
-        step("Optimisation at link time (LTO) gives warp 5 %.", "lto", Claimed::About(1.05)),
-        step("jemalloc gives warp 1.8 %.", "jemalloc", Claimed::About(1.018)),
-        step("Flushing pipelined answers together gives warp 3.8 %.", "pipeline-flush", Claimed::About(1.038)),
+        step("Optimisation at link time (LTO) makes warp 5 % faster.", "lto", Claimed::About(1.05)),
+        step("jemalloc makes warp 1.8 % faster.", "jemalloc", Claimed::About(1.018)),
+        step("Flushing pipelined answers together makes warp 3.8 % faster.", "pipeline-flush", Claimed::About(1.038)),
         step(
-            "tokio's array of wakers, left uninitialised, gives warp 2.8 %: so initialising it costs 2.7 %.",
+            "tokio's array of wakers, left uninitialised, makes warp 2.8 % faster: so initialising it costs 2.7 %.",
             "waker-array",
             Claimed::About(1.0 / 1.028),
         ),
         Box::new(|error| top(results, error)),
-        step("aHash for the names of headers gives nothing.", "header-hash", Claimed::NoGain),
-        step("Fewer readings of the clock for the Date header give nothing.", "clock-reads", Claimed::NoGain),
+        step("aHash for the names of headers gains nothing.", "header-hash", Claimed::NoGain),
+        step("Fewer readings of the clock for the Date header gain nothing.", "clock-reads", Claimed::NoGain),
         step(
             "Building for the processor at hand (target-cpu=native) costs warp 10 %.",
             "target-cpu",
@@ -109,8 +111,8 @@ fn compared_with(results: &Results, subject: &str, below: &str, step: &str) -> O
     results.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.clone())
 }
 
-/// The claim about warp's highest rung and fasthttp, without steps of ours. A rung has all steps if it has all published steps
-/// that can still be set.
+/// The claim about fasthttp and the highest rung of warp without our own steps. The claim is undecided if the rung
+/// lacks a published step that can still be set.
 fn top(results: &Results, error: f64) -> Claim {
     let claimed = Claimed::About(1.037);
     let claim = |holds, figure| {
@@ -135,7 +137,7 @@ fn top(results: &Results, error: f64) -> Claim {
     if lacking.is_empty() {
         return claim(holds, figure);
     }
-    claim(None, format!("{figure}; that is not with all steps, but without {}", lacking.join(", ")))
+    claim(None, format!("{figure}; not all steps: without {}", lacking.join(", ")))
 }
 
 /// The published steps that can still be set and that `settings` do not have.
@@ -177,7 +179,7 @@ fn judged(
     Some((refuted, format!("{figure} ({why}, so a difference may be hidden)")))
 }
 
-/// Why the throughput of one of the two may be limited by more than the server.
+/// Returns why something other than the server may limit a throughput of the pair.
 fn hidden(results: &Results, pair: [&str; 2]) -> Option<String> {
     pair.into_iter().find_map(|name| match (results.client_busy(name), results.server_busy(name)) {
         (Some(client), _) if client >= BUSY => {

@@ -54,7 +54,7 @@ pub const GO: &str = "go-";
 impl LadderSubject {
     /// Returns true if the step can change the subject. The dates of warp are formatted once per second on every rung. The codec
     /// of our servers hashes no names, and it has a clock of its own.
-    fn takes(&self, step: RungStep) -> bool {
+    fn supports(&self, step: RungStep) -> bool {
         let is_warp = self.binary == Binary::Warp;
         match step {
             RungStep::DateCache => !is_warp,
@@ -86,7 +86,7 @@ impl LadderSubject {
     /// The contestants of a rung: one, and the control if it is the lowest.
     fn participants(&self, rung: &Rung, below: Option<&Rung>, program: &Path) -> Result<Vec<Participant>, String> {
         let name = rung.settings.name_for(&self.name);
-        let (program_bytes, program_hash) = print_of(program)?;
+        let (program_bytes, program_hash) = fingerprint_of(program)?;
         let entry = RungEntry {
             name,
             role: RungRole::Rung,
@@ -125,7 +125,7 @@ pub fn rungs(
     stop: &Shutdown,
 ) -> Vec<RungBuild> {
     let ladder = |subject: &LadderSubject| {
-        let steps: Vec<RungStep> = steps.iter().copied().filter(|step| subject.takes(*step)).collect();
+        let steps: Vec<RungStep> = steps.iter().copied().filter(|step| subject.supports(*step)).collect();
         rung::rungs(&steps)
     };
     let ladders: Vec<(&LadderSubject, Vec<Rung>)> = subjects.iter().map(|subject| (subject, ladder(subject))).collect();
@@ -158,7 +158,7 @@ pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>,
         let program = built.iter().find(|(program, _)| *program == server.program).map(|(_, program)| program.clone());
         let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
         let result = program.and_then(|program| {
-            let (program_bytes, program_hash) = print_of(&program)?;
+            let (program_bytes, program_hash) = fingerprint_of(&program)?;
             let entry = RungEntry {
                 name: name.clone(),
                 role: RungRole::Reference,
@@ -184,7 +184,7 @@ pub fn server(name: &str) -> Option<go::GoServer> {
     go::GoServer::named(known).copied()
 }
 
-fn print_of(program: &Path) -> Result<(u64, String), String> {
+fn fingerprint_of(program: &Path) -> Result<(u64, String), String> {
     fingerprint(program).map_err(|error| format!("{} cannot be read: {error}", program.display()))
 }
 
@@ -229,7 +229,7 @@ mod tests {
         let built = super::rungs(&subjects, &QUICK, &LadderSources::new(Some(nowhere)), &stop);
         let names: Vec<&str> = built.iter().map(|build| build.name.as_str()).collect();
         assert_eq!(names, ["warp", "warp+lto", "warp+lto+jemalloc", "warp+lto+jemalloc+pipeline-flush"]);
-        assert!(built.iter().all(|build| build.result.as_ref().unwrap_err().contains("holds no package")));
+        assert!(built.iter().all(|build| build.result.as_ref().unwrap_err().contains("has no Cargo.toml")));
         let built = references(&["go-fasthttp".into()], Some(nowhere), None, &stop);
         assert!(built[0].result.as_ref().unwrap_err().contains("holds no module"), "{built:?}");
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_step_that_cannot_change_a_subject_is_left_out() {
         let steps = |subject: &LadderSubject| -> Vec<&str> {
-            STEPS.iter().filter(|step| !subject.takes(**step)).map(|step| step.name()).collect()
+            STEPS.iter().filter(|step| !subject.supports(**step)).map(|step| step.name()).collect()
         };
         assert_eq!(steps(&subject(Binary::Warp)), ["date-cache"]);
         assert_eq!(steps(&subject(Binary::Serve)), ["header-hash", "clock-reads", "date-each"]);

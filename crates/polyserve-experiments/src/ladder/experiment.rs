@@ -1,6 +1,6 @@
 //! The experiment: every rung of every ladder, the controls and the references, in turn, round by round.
 //!
-//! Invariant: the program of a contestant is the one that was recorded first. Cost: that of the rounds, and the builds.
+//! Invariant: a contestant always runs the program that was recorded first. Cost: the rounds and the builds.
 
 use std::path::PathBuf;
 
@@ -134,7 +134,7 @@ impl Experiment for Ladder {
         self.description.clone()
     }
 
-    /// Builds all contestants, probes each and records it. Then the calling thread stays on the client's cores.
+    /// Builds all contestants, pins the calling thread to the client's cores, then probes and records each contestant.
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         self.build();
         let Instrument { server_cores, client_cores, .. } = &self.instrument;

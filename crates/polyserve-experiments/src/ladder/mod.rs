@@ -43,7 +43,7 @@ pub const NAME: &str = "ladder";
 ///
 /// # Errors
 ///
-/// Returns an error if the request is not valid, which it is.
+/// Returns an error if the request is not valid, which never happens.
 pub fn traffic() -> Result<Traffic, LoadError> {
     let welcome = Exchange::new("GET", probe::TARGET).with(|welcome| welcome.answers = vec![probe::BODY.to_vec()]);
     Traffic::expecting(vec![welcome])

@@ -1,7 +1,7 @@
-//! Rungs in a dependency: the package with an edited copy of one of its dependencies.
+//! Rungs that edit a dependency. Their package is built with an edited copy of the dependency.
 //!
-//! The copy is made at build time from the source that cargo has of the locked version. Invariant: an edit that does not fit
-//! that source is an error, so that no rung is measured without its edit. Cost: `cargo metadata`, and a copy of two
+//! The copy is made at build time, from cargo's source of the locked version. Invariant: an edit that does not fit that
+//! source is an error, so that no rung is measured without its edit. Cost: `cargo metadata`, and a copy of two
 //! directories.
 
 use std::fs;
@@ -135,7 +135,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// Returns why there is no copy: the dependency is not there, or the edit does not fit its source.
+    /// Returns an error if the dependency is missing, the edit does not fit its source, or the copy cannot be written.
     pub fn copy(&self, package: &Path, place: &Path) -> Result<(), String> {
         let own = |error: io::Error| format!("{} cannot be written: {error}", place.display());
         let source = source_of(package, self.dependency)?;

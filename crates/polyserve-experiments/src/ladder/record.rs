@@ -26,7 +26,7 @@ pub enum RungRole {
 /// A contestant, as it is recorded before its first round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RungEntry {
-    /// The name: of a rung, `warp+lto`; of a control, that of the subject with `(again)`; or `go-fasthttp`.
+    /// The name: `warp+lto` of a rung, `warp (again)` of a control, `go-fasthttp` of a reference.
     pub name: String,
     /// The role.
     pub role: RungRole,
@@ -53,7 +53,7 @@ pub struct RungEntry {
 pub struct Key {
     /// The contestant's name.
     pub name: String,
-    /// The round, from 1; 0 stands for what precedes the first round.
+    /// The round, from 1; 0 before the first round.
     pub round: usize,
     /// The number of requests that were sent at once on a connection; 0 is the number in the header.
     #[serde(default)]
@@ -61,7 +61,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of what precedes the first round.
+    /// The key of a contestant before the first round.
     pub(super) fn before_rounds(name: String) -> Self {
         Self { name, round: BEFORE_ROUNDS, pipeline: 0 }
     }
@@ -86,8 +86,8 @@ pub struct Sample {
     /// Bytes of answers per second, in units of 2^20 bytes, as wrk counts.
     #[serde(rename = "transfer_MB_s")]
     pub transfer_mb_s: f64,
-    /// Requests under way, on average, as a share of the connections: by Little's law it is 1. `None` if several are sent at
-    /// once, and in older records.
+    /// The average number of requests under way, as a share of the connections. By Little's law it is 1. `None` if
+    /// several requests are sent at once, and in older records.
     #[serde(default)]
     pub under_way: Option<f64>,
     /// Right answers for each second of the server's CPU time.

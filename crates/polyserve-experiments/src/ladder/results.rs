@@ -42,7 +42,7 @@ pub struct Results {
     pub connections: Option<u64>,
     /// The seed of the resamples.
     seed: u64,
-    /// By contestant, then by round: in order, so that a seed gives one interval.
+    /// The samples by contestant, then by round. The rounds are sorted, so that a seed determines the interval.
     samples: HashMap<String, BTreeMap<usize, Sample>>,
     /// The resamples of each pair that were made by now.
     resampled: RefCell<HashMap<Pair, Option<Rc<Resampled>>>>,
@@ -80,7 +80,7 @@ pub struct Ratio {
 }
 
 impl Results {
-    /// The results of these records, of the samples with this number of requests at once.
+    /// The results of the samples with this number of requests at once.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Results {
             Some(other) => *other = entry,
             None => self.entries.push(entry),
         }
-        // A rung that was built in a later run only has its place before the references too.
+        // A rung that was built only in a later run comes before the references too.
         self.entries.sort_by_key(|entry| entry.role == RungRole::Reference);
     }
 

@@ -35,7 +35,7 @@ pub enum RungStep {
     CodegenUnits,
     /// The `Date` is formatted once per second in place of once per answer.
     DateCache,
-    /// hyper's own `Date` of once per second is not used: one is formatted per answer, tried aside.
+    /// A `Date` is formatted per answer, in place of hyper's own `Date` per second; tried aside.
     DateEach,
     /// All instructions of this processor, tried aside.
     TargetCpu,
@@ -84,7 +84,7 @@ impl RungStep {
         self.patch().is_some() || matches!(self, Self::Mimalloc | Self::DateEach | Self::TargetCpu)
     }
 
-    /// The patch of a dependency that the step is.
+    /// The patch of a dependency; `None` if the step is no patch.
     pub fn patch(self) -> Option<&'static Patch> {
         Patch::of(self.name())
     }
@@ -110,7 +110,7 @@ impl RungStep {
 ///
 /// # Errors
 ///
-/// Returns [`Misuse`] if no step has one of the names.
+/// Returns [`Misuse`] if a name is not the name of a step.
 pub fn steps(names: &[String]) -> Result<Vec<RungStep>, Misuse> {
     if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|step| step.name() == name.as_str())) {
         let all = STEPS.map(RungStep::name).join(", ");

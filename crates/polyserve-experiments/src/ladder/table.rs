@@ -6,7 +6,7 @@ use polyserve_lab::compare::ranking::is_server_full;
 use polyserve_lab::output::rate_text;
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
 use polyserve_report::figures::count;
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_nothing};
 use serde::Serialize;
 
 use super::record::{RungEntry, RungRole};
@@ -17,7 +17,7 @@ use crate::published::{self, LADDER};
 /// The figures of a contestant: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
 #[derive(Clone, Debug, Serialize)]
 pub struct RungRow {
-    /// The contestant's name: that of the published rung, if there is one.
+    /// The contestant's name; the published name if the rung was published.
     pub rung: String,
     /// Requests per second.
     pub requests_per_s: Option<f64>,
@@ -46,7 +46,8 @@ pub struct RungRow {
     pub verdict: Option<Verdict>,
     /// The number of rounds.
     pub rounds: usize,
-    /// Requests under way as a share of the connections, by Little's law 1; `None` if several are sent at once.
+    /// Requests under way as a share of the connections: 1 by Little's law. `None` if several requests are sent at
+    /// once.
     pub under_way: Option<f64>,
     /// The ratio of requests per second to the lowest rung.
     pub cumulative: Option<f64>,
@@ -229,21 +230,22 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
     )
 }
 
-/// The gain of each step, and of all steps up to it. The bar shows the second gain: the largest of a subject has all marks.
+/// The gain of each step, and the gain of all steps up to that step. The bar shows the second gain. The largest gain of
+/// a subject has a full bar.
 pub(super) fn waterfall(rows: &[RungRow]) -> Table {
     const MARKS: f64 = 40.0;
     let max = |subject: &str| {
         let own = rows.iter().filter(|row| row.subject == subject).filter_map(|row| row.cumulative);
         own.fold(1.0, f64::max) - 1.0
     };
-    let mut table = Table::of_texts(&["server", "step", "gain", "all together", ""]);
+    let mut table = Table::of_texts(&["server", "step", "gain", "cumulative gain", ""]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
         let gain = |ratio: Option<f64>| or_nothing(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
         let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / max(&row.subject));
         let marks = if share > 0.0 { (share * MARKS).round() as usize } else { 0 }; // also for NaN
         let step = row.step.clone().unwrap_or_else(|| "(lowest rung)".into());
         let step = if row.aside { format!("{step} (aside)") } else { step };
-        let all = if row.step.is_some() { gain(row.cumulative) } else { NOTHING.to_owned() };
+        let all = if row.step.is_some() { gain(row.cumulative) } else { EMPTY_CELL.to_owned() };
         table.row(vec![row.subject.clone(), step, gain(row.ratio), all, "#".repeat(marks)]);
     }
     table
@@ -286,8 +288,8 @@ pub(super) fn flush(rows: &[FlushRow]) -> Table {
     )
 }
 
-/// The published step that every tokio has had since. Our rung [`RungStep::WakerArray`] takes it back, so it is compared the
-/// other way round.
+/// The published step that is part of tokio today. Our rung [`RungStep::WakerArray`] reverts the step, so the
+/// comparison is reversed.
 const IN_TOKIO: &str = "+tokio-waker-array";
 
 /// A function that returns the published ratio of requests per second of a rung to another one.
@@ -313,15 +315,15 @@ fn published(results: &Results) -> anyhow::Result<Table> {
         "req/s",
         "MiB/s",
         "over the rung below",
-        "here",
+        "over the rung below, here",
         "over fasthttp",
-        "here",
+        "over fasthttp, here",
     ]);
     let rows: Vec<(String, f64, f64)> = published::rows(LADDER)?;
     let ratio = published_ratio()?;
     for (name, requests_per_s, megabytes) in &rows {
         let below = name.rsplit_once('+').map(|(below, _)| below);
-        // Our rung without the step is above the one with it.
+        // Our rung without the step is above our rung with the step.
         let with_it = name.strip_suffix(IN_TOKIO);
         let without_it = with_it.map(|with| format!("{with}+{}", RungStep::WakerArray.name()));
         let own = with_it.unwrap_or(name);

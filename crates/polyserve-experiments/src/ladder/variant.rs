@@ -115,7 +115,7 @@ impl LadderSources {
 
     fn exists(&self) -> Result<(), String> {
         let is_there = self.package.join("Cargo.toml").is_file();
-        if is_there { Ok(()) } else { Err(format!("{} holds no package", self.package.display())) }
+        if is_there { Ok(()) } else { Err(format!("{} has no Cargo.toml", self.package.display())) }
     }
 
     fn variant(&self, variant: &Variant, (number, all): (usize, usize), stop: &Shutdown) -> Result<PathBuf, String> {
@@ -217,17 +217,17 @@ mod tests {
     #[test]
     fn the_settings_are_arguments_of_cargo() {
         let all = rungs(&STEPS);
-        let told = |settings: &BuildSettings| {
+        let arguments = |settings: &BuildSettings| {
             let variant = Variant { binary: Binary::Serve, settings: settings.clone() };
             let command = LadderSources::new(None).cargo(&variant, Path::new("/t"), None);
             let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
             let flags = command.get_envs().find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS").unwrap().1.unwrap();
             (args.join(" "), flags.to_string_lossy().into_owned())
         };
-        let (lowest, flags) = told(&all[0].settings);
+        let (lowest, flags) = arguments(&all[0].settings);
         assert!(lowest.contains("lto=false") && lowest.contains("codegen-units=16"), "{lowest}");
         assert!(!lowest.contains("malloc") && flags.matches("polyserve_without").count() == 2, "{lowest} {flags}");
-        let (highest, flags) = told(&all[STEPS.len()].settings);
+        let (highest, flags) = arguments(&all[STEPS.len()].settings);
         assert!(highest.contains("lto=\"fat\"") && highest.contains("--features jemalloc"), "{highest}");
         assert_eq!(flags, "-Ctarget-cpu=native");
     }
@@ -244,6 +244,6 @@ mod tests {
     fn without_sources_nothing_is_built() {
         let variant = Variant { binary: Binary::Warp, settings: BuildSettings::lowest() };
         let built = LadderSources::new(Some(Path::new("/nonexistent"))).build(&[variant], &Shutdown::new());
-        assert!(matches!(&built[..], [Err(why)] if why.contains("/nonexistent/benches/ladder holds no package")));
+        assert!(matches!(&built[..], [Err(why)] if why.contains("/nonexistent/benches/ladder has no Cargo.toml")));
     }
 }

@@ -41,9 +41,9 @@ const ID: i64 = 1;
 /// The seed of the entity's values.
 const SEED: u64 = 0;
 /// The min number of samples for a maximum.
-const LEAST_SAMPLES: usize = 5;
+const MIN_SAMPLES: usize = 5;
 /// The max requests of a warm-up.
-const LONGEST_WARM_UP: u64 = 5000;
+const MAX_WARM_UP_REQUESTS: u64 = 5000;
 /// The timeout of an answer: with 1000 connections an answer may wait for 999 others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -80,28 +80,29 @@ impl Bench {
 
     fn requests_of(&self, server: (SocketAddr, u32), key: &Key) -> Result<LoadRun, Absence> {
         let data = Data::new(SEED);
-        let [first, update] = [EntityVersion::New, EntityVersion::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
+        let [first, update] =
+            [EntityVersion::New, EntityVersion::FirstUpdate].map(|version| data.row(ID, version).to_json());
         let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
         once(put(&first, 201))?;
         let exchange = match key.method {
             CellMethod::Get => get(&first),
             CellMethod::Put => put(&update, 200),
         };
-        let warm_up = (self.requests / 20).clamp(1, LONGEST_WARM_UP).max(key.connections as u64);
+        let warm_up = (self.requests / 20).clamp(1, MAX_WARM_UP_REQUESTS).max(key.connections as u64);
         let warmed = clean(&self.load(server, exchange.clone(), key.connections, warm_up)?)?;
         let load = self.load(server, exchange, key.connections, self.requests)?;
         let (_, pid) = server;
-        let looks = Mutex::new(Looks::default());
-        lock(&looks).look(None, pid);
-        let report = clean_watched(&load, &mut |progress| lock(&looks).look(progress.server_cpu, pid))?;
-        lock(&looks).look(None, pid);
+        let observations = Mutex::new(Observations::default());
+        lock(&observations).observe(None, pid);
+        let report = clean_watched(&load, &mut |progress| lock(&observations).observe(progress.server_cpu, pid))?;
+        lock(&observations).observe(None, pid);
         let mut answers = 1 + warmed.answered + report.answered;
         if key.method == CellMethod::Put {
             once(get(&update))?; // the store has the new value
             answers += 1;
         }
-        let looks = looks.into_inner().unwrap_or_default();
-        Ok(LoadRun { report, looks, answers })
+        let observations = observations.into_inner().unwrap_or_default();
+        Ok(LoadRun { report, observations, answers })
     }
 
     fn load(
@@ -155,15 +156,15 @@ fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Res
 
 /// The observations of a process under load.
 #[derive(Debug, Default)]
-struct Looks {
-    /// The load generator's time, and the process's CPU time by then.
+struct Observations {
+    /// The load's elapsed time, and the process's CPU time at that moment.
     cpu: Vec<(Duration, Duration)>,
     /// The resident memory.
     resident: Vec<Resident>,
 }
 
-impl Looks {
-    fn look(&mut self, cpu: Option<(Duration, Duration)>, pid: u32) {
+impl Observations {
+    fn observe(&mut self, cpu: Option<(Duration, Duration)>, pid: u32) {
         self.cpu.extend(cpu);
         self.resident.extend(proc::resident(pid).ok());
     }
@@ -176,7 +177,7 @@ impl Looks {
             share.is_finite().then_some(share * 100.0)
         });
         let shares: Vec<f64> = between.collect();
-        (shares.len() >= LEAST_SAMPLES).then(|| shares.into_iter().fold(0.0, f64::max))
+        (shares.len() >= MIN_SAMPLES).then(|| shares.into_iter().fold(0.0, f64::max))
     }
 
     fn mean_resident(&self) -> f64 {
@@ -201,7 +202,7 @@ fn mean(bytes: impl Iterator<Item = u64>) -> Option<f64> {
 #[derive(Debug)]
 struct LoadRun {
     report: Report,
-    looks: Looks,
+    observations: Observations,
     /// All answers that the client received.
     answers: u64,
 }
@@ -209,7 +210,7 @@ struct LoadRun {
 impl LoadRun {
     /// The figures.
     fn sample(&self, origin: &Origin, connections: usize) -> Result<Sample, Failure> {
-        let Self { report, looks, answers } = self;
+        let Self { report, observations, answers } = self;
         let unknown = |what: &str| Failure(format!("{what} is not known"));
         let parts = report.phases.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
         let busy = report.server_busy.ok_or_else(|| unknown("the CPU time of the server"))?;
@@ -217,14 +218,14 @@ impl LoadRun {
         let machine = proc::memory().map_err(|error| unknown(&format!("the machine's memory: {error}")))? as f64;
         let (total_s, requests) = (report.elapsed.as_secs_f64(), report.answered as f64);
         let kib_s = |bytes: u64| bytes as f64 / 1024.0 / total_s;
-        let is_enough = looks.resident.len() >= LEAST_SAMPLES + 2; // one before the load and one after it
-        let (mean, max) = (looks.mean_resident(), looks.max_resident() as f64);
+        let is_enough = observations.resident.len() >= MIN_SAMPLES + 2; // one before the load and one after it
+        let (mean, max) = (observations.mean_resident(), observations.max_resident() as f64);
         let p50_ms = |of| microseconds(of, 0.5) / 1000.0;
         Ok(Sample {
             origin: origin.clone(),
             requests: report.answered,
             avg_cpu_pct: busy * 100.0,
-            max_cpu_pct: looks.max_cpu_pct(),
+            max_cpu_pct: observations.max_cpu_pct(),
             avg_mem_pct: mean / machine * 100.0,
             max_mem_pct: is_enough.then_some(max / machine * 100.0),
             total_s,
@@ -241,8 +242,8 @@ impl LoadRun {
             client_busy_pct: report.client_busy * 100.0,
             avg_resident_kb: mean / 1024.0,
             max_resident_kb: max / 1024.0,
-            avg_anonymous_kb: looks.mean_anonymous().map(|bytes| bytes / 1024.0),
-            samples: looks.resident.len(),
+            avg_anonymous_kb: observations.mean_anonymous().map(|bytes| bytes / 1024.0),
+            samples: observations.resident.len(),
             server_answered: *answers,
         })
     }
@@ -252,25 +253,28 @@ impl LoadRun {
 mod tests {
     use super::*;
 
-    fn looks(cpu_ms: &[u64]) -> Looks {
+    fn observations(cpu_ms: &[u64]) -> Observations {
         let at = |(place, cpu): (usize, &u64)| (Duration::from_millis(place as u64 * 100), Duration::from_millis(*cpu));
         let resident = |now: u64| Resident { now, peak: 9000, anonymous: (now > 1000).then_some(now / 2) };
-        Looks { cpu: cpu_ms.iter().enumerate().map(at).collect(), resident: [1000, 3000, 2000].map(resident).into() }
+        Observations {
+            cpu: cpu_ms.iter().enumerate().map(at).collect(),
+            resident: [1000, 3000, 2000].map(resident).into(),
+        }
     }
 
     #[test]
     fn a_maximum_needs_five_samples() {
-        assert_eq!(looks(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
-        let most = looks(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
+        assert_eq!(observations(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
+        let most = observations(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
         assert!((most - 120.0).abs() < 1e-9, "{most}");
-        assert_eq!(Looks::default().max_cpu_pct(), None);
+        assert_eq!(Observations::default().max_cpu_pct(), None);
     }
 
     #[test]
     fn memory_is_the_mean_and_the_most_of_what_was_seen() {
-        let seen = looks(&[]);
+        let seen = observations(&[]);
         assert_eq!((seen.mean_resident(), seen.max_resident(), seen.mean_anonymous()), (2000.0, 3000, Some(1250.0)));
-        let none = Looks::default();
+        let none = Observations::default();
         assert_eq!((none.mean_resident(), none.max_resident(), none.mean_anonymous()), (0.0, 0, None));
     }
 }

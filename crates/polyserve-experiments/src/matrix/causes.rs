@@ -1,7 +1,8 @@
 //! Causes of the published figures, each switched on and off: pairs of contestants that differ in one thing.
 //!
-//! A pair is compared in every cell that both have, by the CPU time and the time of a request: the median of the ratios, and
-//! the smallest and the largest. The last rows are of the two languages, first as published, then without the causes.
+//! A pair is compared in every cell of both contestants, by the CPU time and the time of a request. The table has the
+//! median, the smallest and the largest ratio. The last rows compare the two languages, first as published, then
+//! without the causes.
 //!
 //! Cost: a pass over the cells for each pair.
 

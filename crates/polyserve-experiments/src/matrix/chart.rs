@@ -30,8 +30,8 @@ pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
         .collect())
 }
 
-/// Two grids for each language that was measured, published and here: medians over rounds. `tables` are the published one and
-/// the measured one.
+/// The heat map of a measure, with two grids for each measured language: as published, and the medians over our rounds.
+/// `tables` has the published table, then the measured table.
 fn heat(tables: &[CellTable; 2], classic: &str, method: CellMethod, measure: Measure) -> Option<(String, Chart)> {
     let [published, measured] = tables;
     let (mut grids, mut names) = (Vec::new(), Vec::new());
@@ -79,7 +79,8 @@ fn grid(table: &CellTable, lang: Lang, method: CellMethod, measure: Measure) -> 
     (!own.is_empty()).then(|| Grid { name: String::new(), columns, rows })
 }
 
-/// Medians over rounds, a line for each contestant and number of connections; the lines of the twin have dashes.
+/// The chart of the CPU time: medians over rounds, with a line for each contestant and number of connections. The
+/// twin's lines are dashed.
 fn cpu(cells: &[Cell], method: CellMethod) -> Option<(String, Chart)> {
     let own: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();
     let mut connections: Vec<usize> = own.iter().map(|cell| cell.key.connections).collect();

@@ -1,6 +1,6 @@
 //! The cells that the claims compare: the classic pool and its twin in Go, measured here or published.
 //!
-//! Invariant: a ratio is of two cells that differ in one setting only. Their round is the same.
+//! Invariant: a ratio compares two cells of the same round that differ in one setting only.
 
 use std::collections::BTreeMap;
 
@@ -161,7 +161,7 @@ impl CellTable {
         growth(self.lang(lang).map(|seen| (of_pools(seen), seen.figure(measure))))
     }
 
-    /// The same for the ratio of one language's figure to the other's.
+    /// The growth of the ratio of two languages' figures, from the smallest pool to the largest.
     pub(super) fn ratio_over_pools(&self, of: Lang, to: Lang, measure: Measure) -> Vec<SeriesGrowth> {
         growth(self.ratios(of, to, measure).iter().map(|(seen, ratio)| (of_pools(seen), *ratio)))
     }
@@ -178,7 +178,7 @@ impl CellTable {
 }
 
 /// The least number of points of a series.
-const LEAST_POINTS: usize = 3;
+const MIN_POINTS: usize = 3;
 
 /// The series of a cell over pool sizes, and the cell's place in it.
 fn of_pools(seen: &ComparedCell) -> ((CellMethod, usize, u32), usize) {
@@ -191,7 +191,7 @@ fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> Vec<Series
     for ((key, over), figure) in points.filter(|(_, figure)| *figure > 0.0) {
         series.entry(key).or_default().push(((over.max(1) as f64).ln(), figure.ln()));
     }
-    let long = series.into_values().filter(|points| points.len() >= LEAST_POINTS);
+    let long = series.into_values().filter(|points| points.len() >= MIN_POINTS);
     long.filter_map(|points| Some(SeriesGrowth::new(factor(&points)?, &points))).collect()
 }
 

@@ -10,8 +10,8 @@ const COLUMNS: &str = "\
     lang,pool_size,requests,connections,avg_cpu_pct,max_cpu_pct,avg_mem_pct,max_mem_pct,total_s,per_request_ms,\
     received_kB_s,sent_kB_s,connect_ms,processing_ms,server,executor,repo,variant";
 
-/// The cells of `method`: contestant by contestant, as published, then by connections, pool size and round. The control is
-/// left out.
+/// The cells of `method` without the control, sorted by contestant, as published, then by connections, pool size and
+/// round.
 pub(super) fn of_method(cells: &[Cell], method: CellMethod) -> anyhow::Result<String> {
     let names = distinct(cells.iter().map(|cell| &cell.key.contestant));
     let place = |cell: &Cell| names.iter().position(|name| **name == cell.key.contestant);

@@ -17,7 +17,7 @@ use super::report::{Report, planned};
 use super::{Bench, CellMethod, Entrant, Key, NAME, Origin, Sample, causes, chart, csv, table};
 use crate::ladder::variant::{Binary, LadderSources};
 
-/// The executor's name of the servers in Go.
+/// The executor column of the servers in Go.
 const EXECUTOR_OF_GO: &str = "goroutines";
 
 /// A contestant before the builds.
@@ -27,7 +27,7 @@ pub enum MatrixCandidate {
     Ready(Entrant),
     /// A server in Go, which must be built.
     Go(&'static go::GoServer),
-    /// A Rust server that must be built without optimisation; its processes are of the program to build.
+    /// A Rust server that must be built without optimisation. The build replaces the program of its processes.
     Debug(Entrant, Binary),
     /// A server that rejects the settings: its name, and why.
     Rejected(String, String),
@@ -86,12 +86,13 @@ impl Matrix {
         }
     }
 
-    fn leave_out(&mut self, name: &str, why: &str) {
+    fn exclude(&mut self, name: &str, why: &str) {
         let excused = !self.named.iter().any(|named| named == name);
         self.absent.push(Absent { key: Key::of_all(name), absence: Absence::not_available(why), excused });
     }
 
-    /// Builds the servers in Go and those without optimisation, and adds the control: the classic pool, or else the first contestant.
+    /// Builds the servers in Go and the servers without optimisation. Adds the control: the classic pool, or else the
+    /// first contestant.
     fn enter(&mut self, dir: Option<&Path>) {
         let candidates = self.candidates.clone();
         let program = |candidate: &MatrixCandidate| match candidate {
@@ -103,13 +104,13 @@ impl Matrix {
         for candidate in candidates {
             match candidate {
                 MatrixCandidate::Ready(entrant) => self.entrants.push(entrant),
-                MatrixCandidate::Rejected(name, why) => self.leave_out(&name, &why),
+                MatrixCandidate::Rejected(name, why) => self.exclude(&name, &why),
                 MatrixCandidate::Debug(mut entrant, binary) => match self.sources.debug(binary, &self.bench.stop) {
                     Ok(program) => {
                         entrant.pools.iter_mut().for_each(|(_, launch)| launch.program.clone_from(&program));
                         self.entrants.push(entrant);
                     }
-                    Err(why) => self.leave_out(&entrant.name, &why),
+                    Err(why) => self.exclude(&entrant.name, &why),
                 },
                 MatrixCandidate::Go(server) => match built.iter().find(|(name, _)| *name == server.program) {
                     Some((_, Ok(program))) => {
@@ -118,7 +119,7 @@ impl Matrix {
                         let (name, origin) = (server.name.to_owned(), origin_of(server));
                         self.entrants.push(Entrant { name, control: false, origin, pools });
                     }
-                    Some((_, Err(why))) => self.leave_out(server.name, why),
+                    Some((_, Err(why))) => self.exclude(server.name, why),
                     None => {}
                 },
             }
@@ -130,7 +131,7 @@ impl Matrix {
     }
 }
 
-/// The twins have the published store or Go's own concurrent map.
+/// The columns of a twin in Go. Its store is the published store, or Go's own concurrent map.
 fn origin_of(server: &go::GoServer) -> Origin {
     let kind = server.name.trim_start_matches(go::PREFIX);
     let (kind, variant) = kind.split_once('-').unwrap_or((kind, kind));
@@ -269,7 +270,7 @@ mod tests {
         assert!(plan.keys().all(|key| key.contestant == "b"));
         let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };
         assert_eq!(absent.key, Key::of_all("debug/a"));
-        assert!(absent.absence.why.contains("/nonexistent/benches/ladder holds no package"), "{absent:?}");
+        assert!(absent.absence.why.contains("/nonexistent/benches/ladder has no Cargo.toml"), "{absent:?}");
     }
 
     #[test]

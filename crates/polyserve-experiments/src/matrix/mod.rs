@@ -1,7 +1,7 @@
 //! The entity server with one connection for each request: the pool's size against the number of connections.
 //!
-//! A cell is one server with one pool size under one number of connections, with GET or PUT of one id. All contestants are
-//! measured in a cell before the next cell begins, so that a machine that slows down does so for all of them. One
+//! A cell is one server with one pool size under one number of connections, with GET or PUT of one id. All contestants
+//! are measured in a cell before the next cell begins, so that a slowdown of the machine affects all of them. One
 //! contestant has a second entry, the control: the two entries differ by noise only, and the claims are judged by it.
 //!
 //! Invariant: every answer of a cell was verified, and the server counted the same number; otherwise the cell has no

@@ -1,18 +1,19 @@
 //! The verdict on a claim that many ratios, each of two cells, are above 1.
 //!
 //! A ratio counts only if it is outside the band: the factor within which 95 % of the control's ratios lie. Two
-//! measurements of the same server differ by as much. The counted ratios go through the exact sign test, at 5 %. The test
-//! assumes only that noise falls on both sides alike. Fewer than six counted ratios never decide.
+//! measurements of the same server differ by that factor. The exact sign test judges the counted ratios, at 5 %. It
+//! assumes only that noise is equally likely on both sides. Fewer than six counted ratios never decide.
 //!
-//! * mostly: confirmed if the test says above, and more than half of all ratios are above. Refuted if the test says below.
-//! * nearly always: confirmed if the test says above and four fifths of all ratios are above. Refuted if the test says
-//!   below, or a fifth of all ratios are below.
-//! * always: confirmed if the test says above, four fifths of all ratios are above, and none is below. Refuted if more
-//!   ratios are below than the band lets through by chance, and at least two.
+//! * mostly: confirmed if the test decides for above, and more than half of all ratios are above. Refuted if it decides
+//!   for below.
+//! * nearly always: confirmed if the test decides for above, and four fifths of all ratios are above. Refuted if it
+//!   decides for below, or a fifth of all ratios are below.
+//! * always: confirmed if the test decides for above, four fifths of all ratios are above, and none is below. Refuted
+//!   if more ratios are below than the band lets through by chance, and at least two.
 //! * A trend: the seasonal test of Mann and Kendall over at least six series, at 5 %, and the median growth must be outside the
 //!   band; see [`trend`].
-//! * Each of these claims is refuted if four fifths of six or more ratios are within a band of a tenth: there is no such
-//!   difference. Module `claims` decides whether the client could have shown a difference.
+//! * Each of these claims is refuted if four fifths of six or more ratios are within a band of a tenth. Then there is
+//!   no such difference. Module `claims` decides whether the client could have shown a difference.
 //!
 //! The claims of one article share one error budget: a verdict that rests on the sign test keeps its p-value, and [`holm`]
 //! returns the verdicts that remain.
@@ -23,7 +24,7 @@
 
 use polyserve_lab::statistics::middle;
 
-/// The factor within which two measurements of the same differ.
+/// The factor by which two measurements of the same cell may differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Band(f64);
 
@@ -45,11 +46,11 @@ pub(super) struct Votes {
 
 /// The level of significance.
 const CHANCE: f64 = 0.05;
-/// Fewer never decide: all on one side, chance puts six so in 3 %.
-pub(super) const LEAST: usize = 6;
+/// The min number of ratios that can decide. Chance puts six ratios on one side in 3 % of all cases.
+pub(super) const MIN_RATIOS: usize = 6;
 /// The max width of the band for the verdict that there is no difference.
 const NARROW: f64 = 1.1;
-const MOST: f64 = 0.8;
+const LARGE_SHARE: f64 = 0.8;
 
 impl Band {
     /// The band of published figures: every difference counts, because there is no control.
@@ -66,7 +67,7 @@ impl Band {
             ratios.iter().copied().filter(is_ratio).map(|ratio| ratio.max(1.0 / ratio)).collect();
         factors.sort_unstable_by(f64::total_cmp);
         let place = (factors.len() as f64 * (1.0 - CHANCE)).ceil() as usize;
-        (factors.len() >= LEAST).then(|| factors.get(place.saturating_sub(1)).copied().map(Self::factor))?
+        (factors.len() >= MIN_RATIOS).then(|| factors.get(place.saturating_sub(1)).copied().map(Self::factor))?
     }
 
     /// The half width, in per cent.
@@ -97,23 +98,23 @@ impl Votes {
     }
 
     /// Whether the claim holds; `None` if the ratios do not decide.
-    pub(super) fn tell(self, how: How, band: Band) -> Decision {
+    pub(super) fn decide(self, how: How, band: Band) -> Decision {
         let Self { above, within, below } = self;
         let share = |count: usize| count as f64 / self.all().max(1) as f64;
         let (side, p) = (sign_test(above, below), p_value(above, below));
-        if side != Some(true) && self.all() >= LEAST && share(within) >= MOST && band.0 <= NARROW {
+        if side != Some(true) && self.all() >= MIN_RATIOS && share(within) >= LARGE_SHARE && band.0 <= NARROW {
             return Decision { holds: Some(false), p: None };
         }
         let is_refuted = match how {
             How::Mostly => side == Some(false),
-            How::NearlyAlways => side == Some(false) || (self.all() >= LEAST && share(below) >= 1.0 - MOST),
-            How::Always => side == Some(false) || (self.all() >= LEAST && below >= 2 && share(below) > CHANCE),
+            How::NearlyAlways => side == Some(false) || (self.all() >= MIN_RATIOS && share(below) >= 1.0 - LARGE_SHARE),
+            How::Always => side == Some(false) || (self.all() >= MIN_RATIOS && below >= 2 && share(below) > CHANCE),
         };
         let is_confirmed = side == Some(true)
             && match how {
                 How::Mostly => share(above) > 0.5,
-                How::NearlyAlways => share(above) >= MOST,
-                How::Always => share(above) >= MOST && below == 0,
+                How::NearlyAlways => share(above) >= LARGE_SHARE,
+                How::Always => share(above) >= LARGE_SHARE && below == 0,
             };
         let holds = if is_refuted { Some(false) } else { is_confirmed.then_some(true) };
         Decision { holds, p: side.is_some().then_some(p) }
@@ -132,8 +133,8 @@ impl Decision {
     /// Nothing was decided.
     pub(super) const UNDECIDED: Self = Self { holds: None, p: None };
 
-    /// Whether both hold. If one does not hold, both are refuted. A claim of two parts has the larger p-value of those that
-    /// decide.
+    /// Combines the two parts of a claim. The claim holds if both parts hold, with the larger p-value. It is refuted if
+    /// one part is refuted.
     pub(super) fn and(self, other: Self) -> Self {
         match (self.holds, other.holds) {
             (Some(false), Some(false)) => Self { holds: Some(false), p: self.p.zip(other.p).map(|(a, b)| a.min(b)) },
@@ -148,8 +149,8 @@ impl Decision {
     }
 }
 
-/// Returns for each decision whether it remains if all of them together may be wrong in 5 % of all articles. Decisions
-/// without a p-value remain, but count as tests.
+/// Returns for each decision whether it remains if all decisions share an error of 5 %. Decisions without a p-value
+/// remain, but count as tests.
 pub(super) fn holm(decisions: &[Decision]) -> Vec<bool> {
     let mut by_p: Vec<(usize, f64)> =
         decisions.iter().enumerate().filter_map(|(place, decision)| Some((place, decision.p?))).collect();
@@ -168,7 +169,7 @@ pub(super) fn holm(decisions: &[Decision]) -> Vec<bool> {
 pub(super) struct SeriesGrowth {
     /// The factor from one end of the series to the other.
     pub(super) factor: f64,
-    /// Kendall's score: the number of pairs that rise, without those that fall.
+    /// Kendall's score: the number of rising pairs minus the number of falling pairs.
     score: f64,
     /// The variance of the score of a series without a trend.
     variance: f64,
@@ -196,7 +197,7 @@ pub(super) fn trend(series: &[SeriesGrowth], Band(band): Band) -> Decision {
     let is_beyond = if is_up { factor > band } else { factor < 1.0 / band };
     // The score changes in steps of 2: half a step is the correction for continuity.
     let p = 2.0 * normal_tail((score.abs() - 1.0).max(0.0) / variance.sqrt());
-    if series.len() < LEAST || !is_beyond || p >= CHANCE {
+    if series.len() < MIN_RATIOS || !is_beyond || p >= CHANCE {
         return Decision::UNDECIDED;
     }
     Decision { holds: Some(is_up), p: Some(p) }
@@ -212,7 +213,7 @@ fn normal_tail(z: f64) -> f64 {
     (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * polynomial
 }
 
-/// The favoured side, if chance alone favours one so clearly in less than 5 % of all cases.
+/// Returns true for above; `None` if chance alone favours a side as clearly in 5 % of all cases or more.
 fn sign_test(above: usize, below: usize) -> Option<bool> {
     (above != below && p_value(above, below) < CHANCE).then_some(above > below)
 }
@@ -242,13 +243,13 @@ mod tests {
             let points: Vec<(f64, f64)> = figures.iter().zip(0..).map(|(figure, x)| (f64::from(x), *figure)).collect();
             SeriesGrowth::new(figures[figures.len() - 1] / figures[0], &points)
         };
-        let told = |series: &[SeriesGrowth], band: f64| trend(series, Band::factor(band)).holds;
+        let decided = |series: &[SeriesGrowth], band: f64| trend(series, Band::factor(band)).holds;
         let (up, down) = (series(&[1.0, 1.1, 1.2, 1.3]), series(&[1.3, 1.2, 1.1, 1.0]));
-        assert_eq!(told(&[up; 6], 1.05), Some(true));
-        assert_eq!(told(&[down; 6], 1.05), Some(false));
-        assert_eq!(told(&[up; 5], 1.05), None, "too few series");
-        assert_eq!(told(&[up; 6], 1.5), None, "within the noise");
-        assert_eq!(told(&[up, down, up, down, up, down], 1.0), None);
+        assert_eq!(decided(&[up; 6], 1.05), Some(true));
+        assert_eq!(decided(&[down; 6], 1.05), Some(false));
+        assert_eq!(decided(&[up; 5], 1.05), None, "too few series");
+        assert_eq!(decided(&[up; 6], 1.5), None, "within the noise");
+        assert_eq!(decided(&[up, down, up, down, up, down], 1.0), None);
         // Six series of six points that all rise: the score is 90, its standard deviation 13.04, z 6.83.
         let p = trend(&[series(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]); 6], Band::NONE).p.unwrap();
         assert!(p < 1e-7, "{p}");
@@ -288,21 +289,21 @@ mod tests {
     #[test]
     fn how_often_it_is_so() {
         let band = Band::factor(1.05);
-        let tell = |above, within, below, how| Votes { above, within, below }.tell(how, band).holds;
-        assert_eq!(tell(30, 0, 6, How::Mostly), Some(true));
-        assert_eq!(tell(30, 0, 6, How::NearlyAlways), Some(true));
-        assert_eq!(tell(30, 0, 6, How::Always), Some(false));
-        assert_eq!(tell(26, 0, 10, How::NearlyAlways), Some(false));
-        assert_eq!(tell(20, 12, 4, How::NearlyAlways), None);
-        assert_eq!(tell(35, 0, 1, How::Always), None, "one is chance, and it is not none");
-        assert_eq!(tell(33, 3, 0, How::Always), Some(true));
-        assert_eq!(tell(3, 33, 0, How::Always), Some(false), "there is no difference");
-        assert_eq!(Votes { above: 3, within: 33, below: 0 }.tell(How::Mostly, Band::factor(1.5)).holds, None);
-        assert_eq!(tell(5, 0, 0, How::Mostly), None);
-        assert_eq!(tell(1, 0, 9, How::Mostly), Some(false));
+        let decide = |above, within, below, how| Votes { above, within, below }.decide(how, band).holds;
+        assert_eq!(decide(30, 0, 6, How::Mostly), Some(true));
+        assert_eq!(decide(30, 0, 6, How::NearlyAlways), Some(true));
+        assert_eq!(decide(30, 0, 6, How::Always), Some(false));
+        assert_eq!(decide(26, 0, 10, How::NearlyAlways), Some(false));
+        assert_eq!(decide(20, 12, 4, How::NearlyAlways), None);
+        assert_eq!(decide(35, 0, 1, How::Always), None, "one is chance, and it is not none");
+        assert_eq!(decide(33, 3, 0, How::Always), Some(true));
+        assert_eq!(decide(3, 33, 0, How::Always), Some(false), "there is no difference");
+        assert_eq!(Votes { above: 3, within: 33, below: 0 }.decide(How::Mostly, Band::factor(1.5)).holds, None);
+        assert_eq!(decide(5, 0, 0, How::Mostly), None);
+        assert_eq!(decide(1, 0, 9, How::Mostly), Some(false));
         // Regression test: 12 of 36 cells confirmed a claim, while 21 were within the noise.
-        assert_eq!(tell(12, 21, 3, How::Mostly), None);
-        assert_eq!(tell(19, 17, 0, How::Mostly), Some(true));
+        assert_eq!(decide(12, 21, 3, How::Mostly), None);
+        assert_eq!(decide(19, 17, 0, How::Mostly), Some(true));
     }
 
     #[test]

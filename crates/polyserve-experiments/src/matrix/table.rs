@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use anyhow::Context as _;
 use polyserve_lab::experiment::distinct;
 use polyserve_lab::launch::go::PRINTING;
-use polyserve_lab::statistics::{Estimate, LEAST_ROUNDS, middle};
+use polyserve_lab::statistics::{Estimate, MIN_ROUNDS, middle};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
@@ -25,7 +25,7 @@ type Figure = (&'static str, fn(&Cell) -> f64);
 /// The title of a figure, the published figure, and the measured one. A cell that took too little time has no maxima.
 type PublishedColumn = (&'static str, fn(&PublishedCell) -> f64, fn(&Cell) -> Option<f64>);
 
-/// The figures of the published tables, and the one that tells contestants apart if the client is full.
+/// The figures of the published tables, and the CPU time of a request, which differs even if the client is full.
 const FIGURES: [Figure; 5] = [
     ("CPU time of a request in us", |cell| cell.sample.server_cpu_us_per_request),
     ("total time in s", |cell| cell.sample.total_s),
@@ -65,7 +65,7 @@ impl<'a> Rounds<'a> {
         if values.len() < 2 {
             return text; // an interval of one round says nothing, and resampling costs time
         }
-        if values.len() < LEAST_ROUNDS {
+        if values.len() < MIN_ROUNDS {
             return text + " [too few rounds]";
         }
         if let Some(Estimate { interval, .. }) = Estimate::of(&values, 0) {
@@ -179,14 +179,14 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
     table
 }
 
-/// The published and the measured figure in one table cell, all columns in the published order; `None` if no cell was
-/// measured.
+/// A table with the published and the measured figure in each cell, and the columns in the published order. `None` if
+/// no cell was measured.
 fn published_and_measured(method: CellMethod, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
     let columns: [PublishedColumn; 10] = [
         ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.sample.avg_cpu_pct)),
-        ("most CPU %", |row| row.max_cpu_pct, |cell| cell.sample.max_cpu_pct),
+        ("max CPU %", |row| row.max_cpu_pct, |cell| cell.sample.max_cpu_pct),
         ("memory %", |row| row.avg_mem_pct, |cell| Some(cell.sample.avg_mem_pct)),
-        ("most memory %", |row| row.max_mem_pct, |cell| cell.sample.max_mem_pct),
+        ("max memory %", |row| row.max_mem_pct, |cell| cell.sample.max_mem_pct),
         ("total s", |row| row.total_s, |cell| Some(cell.sample.total_s)),
         ("request ms", |row| row.per_request_ms, |cell| Some(cell.sample.per_request_ms)),
         ("received KiB/s", |row| row.received_kb_s, |cell| Some(cell.sample.received_kb_s)),

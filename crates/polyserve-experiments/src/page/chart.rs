@@ -6,7 +6,7 @@ use polyserve_report::svg::{Chart, DASHES, GREY, LineChart, Marker, Series, Styl
 use super::published::{self, CONNECTIONS, REQUESTS_PER_WAIT, SETUPS, WAIT};
 use super::record::{PagePart, PageRow, bound};
 
-/// The chart `workers`; none without a sweep.
+/// Returns the chart `workers`; empty without a sweep.
 ///
 /// # Errors
 ///

@@ -5,10 +5,12 @@
 //! `c` connections send at most `c x n / wait` requests a second. The published figures of all four contestants are at
 //! this second bound.
 //!
-//! The run has three parts. In [`PagePart::Published`] the catalog's servers that stand for the four published contestants are
-//! loaded as published, but all waits may be scaled; their page is in memory, or in a file that is read for each request. In
-//! [`PagePart::Twins`] the published listings are loaded in the same way, and servers in other languages, in rounds. In
-//! [`PagePart::Sweep`] every server of a catalog is loaded with pools of every size.
+//! The run has three parts:
+//!
+//! * [`PagePart::Published`]: the catalog's servers that represent the four published contestants, loaded as published.
+//!   All waits may be scaled. The page is in memory, or in a file that is read for each request.
+//! * [`PagePart::Twins`]: the published listings and servers in other languages, loaded in the same way, in rounds.
+//! * [`PagePart::Sweep`]: every server of a catalog, with pools of every size.
 //!
 //! Invariant: a cell has a sample only if every answer was the page, to the byte, and the server's own count of answers
 //! agrees. Cost: a process and `requests / bound` seconds for each cell.
@@ -50,7 +52,7 @@ pub use page_file::PageFile;
 use record::{Bounds, Details, Key, PageFigures, PhaseFigures, Phases, Sample};
 pub use record::{PagePart, PageSource};
 
-/// How servers are loaded.
+/// The load and the cores of a measurement.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// The servers' cores.
@@ -76,7 +78,7 @@ pub struct PageServer {
     pub published_as: Option<String>,
     /// Its name.
     pub name: String,
-    /// Its number of workers; `None` if the server does not let it be chosen.
+    /// Its number of workers; `None` if it cannot be chosen.
     pub workers: Option<usize>,
     /// The max number of deferred answers that its workers wait for at once; `None` if a wait holds no worker.
     pub waiting: Option<usize>,
@@ -143,7 +145,7 @@ impl Conditions {
     fn load(&self, entrant: &PageServer, process: &Process) -> Result<Load, LoadError> {
         let page = Exchange::new("GET", "/").with(|page| page.answers = vec![Page::BODY.to_vec()]);
         let traffic = Traffic::expecting(vec![page])?;
-        // The time that one request of every connection takes, one after the other; three times that is the limit.
+        // The time of one request on every connection, one after the other. The timeout includes three such times.
         let round = self.connections as f64 / self.least_bound(entrant.waiting);
         Ok(Load::new(process.addr(), traffic).with(|load| {
             load.connections = self.connections;

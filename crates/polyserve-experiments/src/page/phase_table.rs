@@ -19,7 +19,7 @@ const BYTE_COLUMNS: &str =
 /// The cell of a figure that a record does not have.
 const NOT_MEASURED: &str = "not measured";
 
-/// The times of a row of the published table; `None` if they were not measured.
+/// The measured times of the phase `name`; `None` if they were not measured.
 fn phase(row: &PageRow, name: &str) -> Option<PhaseFigures> {
     let phases = row.sample.details.phases.as_ref()?;
     match name {

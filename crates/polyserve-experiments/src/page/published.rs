@@ -1,4 +1,4 @@
-//! The published figures: four servers in one set-up, and the catalog's servers that stand for them.
+//! The published figures: four servers in one set-up, and the catalog's servers that represent them.
 //!
 //! Invariant: the figures are those of the published file. Cost: a few lines are read.
 
@@ -37,7 +37,7 @@ pub const SETUPS: [Setup; 4] = [
 ];
 
 impl Setup {
-    /// Returns the server of `catalog` that stands for this contestant.
+    /// Returns the server of `catalog` that represents this contestant.
     pub fn server<'a>(&self, catalog: &'a Catalog) -> Option<&'a ServerEntry> {
         catalog.servers().iter().find(|entry| entry.has(Tag::PublishedTwin(self.published_as)))
     }

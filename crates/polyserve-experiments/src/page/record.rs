@@ -132,7 +132,7 @@ pub struct Details {
 pub struct Phases {
     /// From the start of the connect to the established connection.
     pub connect: PhaseFigures,
-    /// From then to the first byte.
+    /// From the established connection to the first byte.
     pub waiting: PhaseFigures,
     /// From the established connection to the last byte.
     pub processing: PhaseFigures,
@@ -140,7 +140,7 @@ pub struct Phases {
     pub total: PhaseFigures,
 }
 
-/// A published row, in milliseconds.
+/// The times of a phase, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseFigures {
     /// The minimum.
@@ -179,7 +179,7 @@ pub struct Bounds {
 /// A sample and its key.
 pub type PageRow = RecordRow<Key, Sample>;
 
-/// The rows that stand for this published contestant.
+/// The rows that represent this published contestant.
 pub(super) fn measured_as<'a>(rows: &'a [PageRow], published: &str) -> impl Iterator<Item = &'a PageRow> {
     rows.iter().filter(move |row| row.sample.published_as.as_deref() == Some(published))
 }
@@ -199,7 +199,7 @@ pub(super) fn bound(waiting: usize, every: u64, wait_s: f64) -> f64 {
     waiting as f64 * every as f64 / wait_s
 }
 
-/// The CPU time for each request, in microseconds; from the share of a core in earlier records.
+/// The CPU time for each request, in microseconds. In earlier records it is computed from the CPU use.
 pub(super) fn cpu_us(row: &PageRow) -> Option<f64> {
     let derived = || Some(row.sample.bounds.server_busy? / row.sample.figures.requests_per_s * 1e6);
     row.sample.details.cpu_us_per_request.or_else(derived)
@@ -210,7 +210,7 @@ pub(super) fn peak_mib(row: &PageRow) -> Option<f64> {
     row.sample.details.peak_memory_bytes.map(|bytes| bytes as f64 / (1 << 20) as f64)
 }
 
-/// A row for each server, number of workers and page of a part: the medians over the rounds. The order is that of the first
+/// The medians over the rounds of a part: a row for each server, number of workers and page, in the order of the first
 /// rounds.
 pub(super) fn medians(rows: &[PageRow], part: PagePart) -> Vec<PageRow> {
     let of_first_round = |row: &PageRow| Key { round: 1, ..row.key.clone() };
@@ -231,7 +231,8 @@ pub(super) fn medians(rows: &[PageRow], part: PagePart) -> Vec<PageRow> {
     distinct(own.iter().map(|row| of_first_round(row))).into_iter().filter_map(merged).collect()
 }
 
-/// Returns the medians of the numbers in JSON values of one shape. Of other types it has the first value.
+/// Returns the medians of the numbers in JSON values of one shape. Values of other types are copied from the first JSON
+/// value.
 fn median_of(values: &[Value]) -> Value {
     match values.first() {
         Some(Value::Object(fields)) => {

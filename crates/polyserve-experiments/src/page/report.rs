@@ -19,7 +19,7 @@ pub struct Report {
     pub rows: Vec<PageRow>,
     /// The cells without a row, and why.
     pub failed: Vec<Failed<Key>>,
-    /// Whether it was ended early.
+    /// Whether a signal ended the run.
     pub interrupted: bool,
     /// The published claims.
     pub claims: Vec<Claim>,

@@ -132,7 +132,7 @@ fn by_workers(rows: &[PageRow]) -> Table {
         Some(bound(size?, row.sample.bounds.every, row.sample.bounds.wait_s))
     };
     let bounds = sizes.iter().map(|size| or_nothing(size_bound(*size).map(|bound| format!("{bound:.0}"))));
-    table.row(std::iter::once(String::from("bound, if a worker sleeps through the wait")).chain(bounds).collect());
+    table.row(std::iter::once(String::from("bound, if a wait blocks a worker")).chain(bounds).collect());
     for name in distinct(rows.iter().map(|row| row.key.server.as_str())) {
         let of = |size: &Option<usize>| rows.iter().find(|row| row.key.server == name && row.key.workers == *size);
         let cell = |row: &&PageRow| {
@@ -181,7 +181,7 @@ impl fmt::Display for Report {
             let (connections, every, wait_s) =
                 (row.sample.bounds.connections, row.sample.bounds.every, row.sample.bounds.wait_s);
             write!(f, "{}", all(&sweep))?;
-            writeln!(f, "BOUND: workers x {every} / {wait_s} s, if a worker sleeps through the wait")?;
+            writeln!(f, "BOUND: workers x {every} / {wait_s} s, if a wait blocks a worker")?;
             writeln!(
                 f,
                 "{connections} connections ask for at most {connections} x {every} / {wait_s} s = {connections_bound_per_s:.1} a second"
@@ -223,7 +223,7 @@ mod tests {
         assert!(line(&first, 1).starts_with("async-std (published) 2 s 20.19 s 495.4 99.1 %"), "{first}");
         assert!(line(&first, 2).starts_with("smol (here) 2 s"), "{first}");
         assert_eq!(line(&second, 0), "workers 8 128");
-        assert!(line(&second, 1).ends_with("sleeps through the wait 40 640"), "{second}");
+        assert!(line(&second, 1).ends_with("a wait blocks a worker 40 640"), "{second}");
         assert_eq!(line(&second, 2), "pool 39 (98 %) 490 (98 %)");
     }
 }

@@ -1,22 +1,22 @@
 //! The claims about the published listings, judged by the ratios of the twins to the listing of the thread pool: one ratio for
 //! each round.
 //!
-//! * A claim of a size is two-sided: from half of the published difference to one and a half times it. It is confirmed if
-//!   the twin differs beyond noise and the whole interval of its ratio is in the equivalence interval. It is refuted if the
-//!   ratio's interval, with the noise, is wholly outside.
+//! * A claim of a size is two-sided. Its equivalence interval reaches from 0.5 times to 1.5 times the published
+//!   difference. It is confirmed if the twin differs by more than noise, and the interval of the ratio is wholly in the
+//!   equivalence interval. It is refuted if the interval of the ratio, with the noise, is wholly outside.
 //! * "Nothing" is at most [`NOTHING`] to either side.
 //! * "Fewer" is confirmed if both async twins use less beyond noise, and refuted if one of them uses more beyond noise.
 //!
 //! The claims share one error of 5 % with the article's other claims, by the procedure of Holm. The printed intervals are those
 //! of 5 % for each.
 //!
-//! The noise is the interval of the thread pool's second entry. Any other claim is undecided. So is every claim with fewer than
-//! ten rounds, without the second entry, or at shorter waits than the published ones: the time to answer may be a large share
-//! of them.
+//! The noise is the interval of the thread pool's second entry. Any other claim is undecided. So is every claim with
+//! fewer than ten rounds, without the second entry, or at shorter waits than the published ones: the time to answer may
+//! be a large share of a short wait.
 
 use polyserve_lab::experiment::again;
 use polyserve_lab::launch::page_twins::{FUTURES, SMOL, THREAD_POOL, TOKIO};
-use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, Verdict, tie_band};
+use polyserve_lab::statistics::{ERROR, Estimate, Interval, MIN_ROUNDS, Resampled, Verdict, tie_band};
 use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
@@ -85,7 +85,7 @@ struct TwinRatio {
 }
 
 impl Twins<'_> {
-    /// The throughput of `server` is about `ratio` times that of the thread pool.
+    /// The claim that the throughput of `server` is about `ratio` times the throughput of the thread pool.
     fn about(&self, claim: &'static str, server: &'static str, ratio: f64) -> JudgedClaim<'_> {
         let equivalent = Interval::equal_to(ratio);
         let verdict_of = move |found: &TwinRatio| {
@@ -97,7 +97,7 @@ impl Twins<'_> {
         self.claim(claim, vec![(server.to_owned(), found)], move |found| verdict_of(&found[0]), published)
     }
 
-    /// The throughput of the thread pool with more than 100 workers is that with 100.
+    /// The claim that more than 100 workers do not change the throughput of the thread pool.
     fn more_workers(&self) -> JudgedClaim<'_> {
         let claim = "more than 100 workers change nothing for 100 connections";
         let equivalent = Interval { low: 1.0 - NOTHING, high: 1.0 + NOTHING };
@@ -112,7 +112,7 @@ impl Twins<'_> {
         self.claim(claim, vec![(name, found)], move |found| within(&found[0], equivalent), published)
     }
 
-    /// Both async twins have less of `figure` than the thread pool.
+    /// The claim that both async twins have less of `figure` than the thread pool.
     fn fewer(&self, claim: &'static str, figure: FigureOf) -> JudgedClaim<'_> {
         let found = [SMOL, TOKIO].map(|server| (server.to_owned(), self.ratio([server, THREAD_POOL], None, figure)));
         let verdict_of = |found: &[TwinRatio]| {
@@ -155,12 +155,12 @@ impl Twins<'_> {
             let TwinRatio { estimate, .. } = ratio.as_ref()?.at(ERROR);
             Some(format!("{name} {:.4} {}", estimate.ratio, four_digits(&estimate.interval)))
         });
-        let mut figure = said.collect::<Vec<_>>().join("; ");
+        let mut figure = format!("to the thread pool's: {}", said.collect::<Vec<_>>().join("; "));
         let rounds = ratios.iter().map(|ratio| ratio.estimate.rounds).min().unwrap_or(0);
         let shortest = self.0.iter().map(|row| row.sample.bounds.wait_s).fold(f64::INFINITY, f64::min);
         let has_control = ratios.iter().all(|ratio| ratio.band.high.is_finite());
         for (is_so, why) in [
-            (rounds < LEAST_ROUNDS, format!("only {}", counted(rounds as u64, "round"))),
+            (rounds < MIN_ROUNDS, format!("only {}", counted(rounds as u64, "round"))),
             (shortest < WAIT.as_secs_f64(), format!("waits of {shortest} s only")),
             (!has_control, String::from("without the control the noise is not known")),
         ] {
@@ -172,8 +172,8 @@ impl Twins<'_> {
         Claim::new("page", claim, holds, figure)
     }
 
-    /// The ratio of `figure` of the first server to the second one's. `more`: the workers of the first server, if they are not
-    /// the published number.
+    /// The ratio of the first server's `figure` to the second server's. `more` is the first server's number of workers,
+    /// if it is not the published number.
     fn ratio(&self, [own, other]: [&str; 2], more: Option<usize>, figure: FigureOf) -> Option<ResampledRatio> {
         let own = Resampled::of(&self.ratios(own, more, other, figure), SEED)?;
         let same = Resampled::of(&self.ratios(&again(other), None, other, figure), SEED);

@@ -1,10 +1,11 @@
-//! The verdicts on what was published of the stress scenario: 40 000 requests, each on a connection of its own, all at once and
-//! without an error, in Rust and in Go.
+//! The verdicts on the published claims: the stress scenario ends without an error, in Rust and in Go. It has 40 000
+//! requests, each on a connection of its own, all at once.
 //!
-//! Only rounds of the published size and mode are judged, of all servers of a language. A claim is confirmed if no round had
-//! an error, also not in the final state. It is refuted if one had. A round in which a server of bounded queues refused a
-//! request, by a right 503, is counted and decides nothing: the published servers refused none. A wrong round counts although
-//! it was measured again.
+//! Only rounds of the published size and mode are judged, of all servers of a language. A claim is confirmed if no
+//! round had an error, including the final state. It is refuted if a round had an error.
+//!
+//! A round decides nothing if a server with bounded queues rejected a request by a right 503: the published servers
+//! rejected none. Such rounds are counted. A wrong round counts even if it was measured again.
 
 use polyserve_report::Claim;
 use polyserve_report::figures::counted;
@@ -50,7 +51,7 @@ fn claim(rounds: &[&RoundRecord], lang: &str, name: &str) -> Claim {
     };
     let figure = match refusing.len() as u64 {
         0 => figure,
-        all => format!("{figure}; {} more had requests refused by a full queue", counted(all, "round")),
+        all => format!("{figure}; {} more had 503s from a full queue, and decide nothing", counted(all, "round")),
     };
     let holds = (!own.is_empty()).then_some(wrong.is_empty());
     Claim::new(NAME, &format!("the stress scenario ends without an error in {name}"), holds, figure)
@@ -104,7 +105,10 @@ mod tests {
         let alone = records(&[refusing.clone()]);
         assert_eq!(verdicts(&alone)[0], ClaimVerdict::Undecided);
         let claim = judged(&alone).remove(0);
-        assert!(claim.figure.ends_with("answered all; 1 round more had requests refused by a full queue"), "{claim:?}");
+        assert!(
+            claim.figure.ends_with("answered all; 1 round more had 503s from a full queue, and decide nothing"),
+            "{claim:?}"
+        );
         let both = records(&[refusing, line("tokio_tcp", "burst", 40_000, 0)]);
         assert_eq!(verdicts(&both)[0], ClaimVerdict::Confirmed);
         assert!(judged(&both)[0].figure.starts_with("0 errors in 1 round"), "{:?}", judged(&both)[0]);

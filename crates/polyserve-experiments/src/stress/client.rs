@@ -15,7 +15,7 @@ use super::verify::{self, Fate, Ledger};
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum ConnectionPolicy {
     /// A connection for every request.
     Close,
     /// A connection for many requests, until the server closes it.
@@ -26,8 +26,8 @@ pub enum Use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionMode {
     /// The three groups at the same time, with this number of connections each.
-    Groups(Use, usize),
-    /// This number of connections at once, until all requests are sent. The second number is that of the threads.
+    Groups(ConnectionPolicy, usize),
+    /// Bursts of this number of connections, until all requests are sent. The second number is the number of threads.
     Burst(u64, usize),
 }
 
@@ -35,8 +35,8 @@ impl ConnectionMode {
     /// The mode's name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Groups(Use::Close, _) => "close",
-            Self::Groups(Use::KeepAlive, _) => "keep-alive",
+            Self::Groups(ConnectionPolicy::Close, _) => "close",
+            Self::Groups(ConnectionPolicy::KeepAlive, _) => "keep-alive",
             Self::Burst(..) => "burst",
         }
     }
@@ -66,7 +66,7 @@ pub struct RoundShared<'a> {
 pub struct Errors {
     first: Mutex<Vec<String>>,
     count: AtomicU64,
-    hopeless: AtomicBool,
+    too_many: AtomicBool,
     stop: Shutdown,
 }
 
@@ -83,7 +83,7 @@ impl Errors {
     pub fn note(&self, text: impl FnOnce() -> String) {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before + 1 >= Self::TOO_MANY {
-            self.hopeless.store(true, Ordering::Relaxed);
+            self.too_many.store(true, Ordering::Relaxed);
         }
         let mut first = lock(&self.first);
         if first.len() < Self::SHOWN {
@@ -93,7 +93,7 @@ impl Errors {
 
     /// Returns true if the clients must stop: there were too many errors, or the run must end.
     pub fn is_hopeless(&self) -> bool {
-        self.hopeless.load(Ordering::Relaxed) || self.stop.is_begun()
+        self.too_many.load(Ordering::Relaxed) || self.stop.is_begun()
     }
 
     /// Returns the number of errors.
@@ -167,7 +167,7 @@ pub fn run(
     shared: &RoundShared<'_>,
     phase: RequestGroup,
     next: &AtomicU64,
-    connections: Use,
+    connections: ConnectionPolicy,
     start: Instant,
 ) -> ClientTally {
     let (mut tally, mut reused) = (ClientTally::default(), None);
@@ -177,11 +177,11 @@ pub fn run(
             break;
         }
         let planned = shared.scenario.planned(phase, index);
-        let request = shared.scenario.request(&planned, shared.addr, connections == Use::KeepAlive);
+        let request = shared.scenario.request(&planned, shared.addr, connections == ConnectionPolicy::KeepAlive);
         let check = |response: &StressAnswer<'_>| verify::answer(shared.scenario, &planned, response);
         let result = match connections {
-            Use::Close => once(shared.addr, &request, &mut tally, check),
-            Use::KeepAlive => ask(shared.addr, &mut reused, &request, &mut tally, check),
+            ConnectionPolicy::Close => once(shared.addr, &request, &mut tally, check),
+            ConnectionPolicy::KeepAlive => ask(shared.addr, &mut reused, &request, &mut tally, check),
         };
         tally.settle(shared, &planned, result);
         tally.took = start.elapsed();
@@ -211,7 +211,7 @@ fn once<T>(
 ///
 /// # Errors
 ///
-/// Returns what is wrong with the answer, or why there is none.
+/// Returns the reason if the answer is wrong or missing.
 pub fn ask<T>(
     addr: SocketAddr,
     reused: &mut Option<StressConnection>,
@@ -225,7 +225,7 @@ pub fn ask<T>(
             Some(connection) => connection,
             None => open(addr, None, tally)?,
         };
-        let was_idle = connection.proven;
+        let was_idle = connection.has_answered;
         connection.send(request, &mut tally.traffic);
         let (checked, closes) = match connection.receive(&mut tally.traffic) {
             Ok(response) => (check(&response), response.closes()),
@@ -292,7 +292,8 @@ pub fn burst(
 /// The number of source addresses of a burst.
 const SOURCES: u64 = 200;
 
-/// The source address of the `index`-th connection of a burst. Each of consecutive `ports` connections has the same address.
+/// The source address of the `index`-th connection of a burst. Each group of `ports` consecutive connections has one
+/// address.
 fn source(index: u64, ports: u64) -> IpAddr {
     let place = index / ports.max(1) % SOURCES;
     IpAddr::from([127, 0, 0, 1 + place as u8])

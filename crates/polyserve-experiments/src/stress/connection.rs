@@ -50,7 +50,7 @@ pub struct StressConnection {
     filled: usize,
     failed_to_send: Option<io::Error>,
     /// Whether an answer was received on it.
-    pub proven: bool,
+    pub has_answered: bool,
 }
 
 impl StressConnection {
@@ -73,7 +73,7 @@ impl StressConnection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, buffer: Vec::new(), filled: 0, failed_to_send: None, proven: false })
+        Ok(Self { stream, buffer: Vec::new(), filled: 0, failed_to_send: None, has_answered: false })
     }
 
     /// Sends a request. If that fails, [`receive`](Self::receive) returns the error, unless there is an answer.
@@ -105,7 +105,7 @@ impl StressConnection {
         if self.filled > end {
             return Err(Lost::Failed(format!("{} bytes follow the answer", self.filled - end)));
         }
-        self.proven = true;
+        self.has_answered = true;
         StressAnswer::parse(&self.buffer[..head], &self.buffer[head..end]).map_err(Lost::Failed)
     }
 
@@ -204,7 +204,7 @@ impl<'a> StressAnswer<'a> {
         Ok(Self { status, head, body })
     }
 
-    /// The value of the field `name`, in any case.
+    /// The value of the field `name`; the case is ignored.
     ///
     /// # Errors
     ///
@@ -213,7 +213,7 @@ impl<'a> StressAnswer<'a> {
         let fields = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
         let mut values = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
         let value = values.next();
-        if values.next().is_some() { Err(format!("the field {name} is there twice")) } else { Ok(value) }
+        if values.next().is_some() { Err(format!("the header {name} occurs twice")) } else { Ok(value) }
     }
 
     /// Returns true if the answer announces that the server closes the connection.
@@ -223,7 +223,7 @@ impl<'a> StressAnswer<'a> {
 
     fn length(&self) -> Result<usize, String> {
         if let Some(coding) = self.field("transfer-encoding")? {
-            return Err(format!("the answer's body is {coding}, where its length is known"));
+            return Err(format!("the answer has the transfer coding {coding} instead of a Content-Length"));
         }
         let text = self.field("content-length")?.ok_or("the answer has no Content-Length")?;
         let digits = text.bytes().all(|b| b.is_ascii_digit());

@@ -17,7 +17,7 @@ pub struct Stress {
     pub subject: Subject,
     /// The requests.
     pub scenario: Scenario,
-    /// A round for each.
+    /// The modes, with a round for each.
     pub modes: Vec<ConnectionMode>,
     /// The description of the run, for the record's header.
     pub description: Value,
@@ -96,7 +96,8 @@ mod tests {
     use super::*;
     use crate::stress::fixtures::{line, old_records, records};
 
-    /// A record holds several servers. The report is about the last run's, or about the last measured one of an old record.
+    /// A record can hold several servers. The report is about the server of the last run. In an old record, it is about
+    /// the last measured server.
     #[test]
     fn the_report_is_about_the_last_subject() {
         let subject = serde_json::json!({"kind": SUBJECT, "server": "a", "repo": "any"});

@@ -30,7 +30,7 @@ pub mod table;
 mod threads;
 pub mod verify;
 
-pub use client::{ConnectionMode, Use};
+pub use client::{ConnectionMode, ConnectionPolicy};
 pub use experiment::Stress;
 pub use report::Report;
 pub use scenario::Scenario;

@@ -17,12 +17,12 @@ pub struct RoundOutcome {
     /// Idle connections that the server had closed before the next request, which was sent again.
     pub reconnects: u64,
     /// The final state of the store.
-    pub final_state: Final,
+    pub final_state: FinalState,
     /// The number of entities by the store's own count; `None` if the server does not print it.
     pub store_count: Option<u64>,
     /// The server's own counts at its end; `None` if it does not report them.
     pub drain: Option<DrainCounts>,
-    /// Whole answers by the clients' count. The server's count is the same.
+    /// The number of whole answers that the clients counted. The server's count must be the same.
     pub answers: u64,
     /// The number of errors.
     pub error_count: u64,
@@ -55,7 +55,7 @@ pub struct GroupOutcome {
 
 /// The final state of the store, seen over HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Final {
+pub struct FinalState {
     /// The number of ids that were looked up.
     pub checked: u64,
     /// The number of ids that were present.
@@ -64,7 +64,7 @@ pub struct Final {
     pub wrong: u64,
 }
 
-impl Final {
+impl FinalState {
     /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.checked += other.checked;
@@ -89,7 +89,7 @@ impl RoundOutcome {
     pub fn new(
         mode: ConnectionMode,
         groups: [ClientTally; 3],
-        left: Final,
+        left: FinalState,
         store_count: Option<u64>,
         drain: Option<DrainCounts>,
         answers: u64,

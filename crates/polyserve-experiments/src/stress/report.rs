@@ -8,7 +8,7 @@ use polyserve_report::Table;
 use polyserve_report::figures::count;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{DrainCounts, Final, RoundOutcome};
+use super::outcome::{DrainCounts, FinalState, RoundOutcome};
 
 /// The kind of a [`Tested`]: the subject of a run.
 pub(super) const SUBJECT: &str = "subject";
@@ -52,7 +52,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What was measured in a round.
+/// The measurement of a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The server's language: `rust`, `go` or `c`.
@@ -82,7 +82,7 @@ pub struct Report {
     pub rounds: Vec<Round>,
     /// The rounds that could not be measured.
     pub failed: Vec<Failed<Key>>,
-    /// Whether nothing was wrong.
+    /// Whether all rounds were measured without an error.
     pub passed: bool,
     /// Whether a signal ended the run.
     pub interrupted: bool,
@@ -189,7 +189,7 @@ impl fmt::Display for Round {
             ],
         );
         write!(f, "{table}")?;
-        let Final { checked, present, wrong } = final_state;
+        let FinalState { checked, present, wrong } = final_state;
         writeln!(f, "final state: {checked} ids checked, {present} present, {wrong} wrong")?;
         if outcome.store_count.is_none() {
             writeln!(f, "unknown: the number of entities in the store, which the server does not print")?;
@@ -198,11 +198,11 @@ impl fmt::Display for Round {
             Some(DrainCounts { answered, cut, stuck }) => {
                 write!(f, "server: answered {answered}, cut {cut}, stuck {stuck}; ")?;
             }
-            None => write!(f, "server: it does not say what it answered; ")?,
+            None => write!(f, "server: it does not report its counts; ")?,
         }
         writeln!(f, "clients: {answers} whole answers")?;
         outcome.errors.iter().try_for_each(|error| writeln!(f, "error: {error}"))?;
         let more = outcome.error_count - outcome.errors.len() as u64;
-        if more > 0 { writeln!(f, "and {more} errors more") } else { Ok(()) }
+        if more > 0 { writeln!(f, "and {more} more errors") } else { Ok(()) }
     }
 }

@@ -11,12 +11,12 @@ use polyserve::Shutdown;
 use polyserve_lab::limits;
 use polyserve_lab::progress::Progress;
 
-use super::client::{self, ClientTally, ConnectionMode, Errors, RoundShared, Use};
+use super::client::{self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, RoundShared};
 use super::connection::{PATIENCE, StressAnswer, StressConnection};
-use super::outcome::{DrainCounts, Final, RoundOutcome};
+use super::outcome::{DrainCounts, FinalState, RoundOutcome};
 use super::scenario::{RequestGroup, Scenario};
 use super::subject::{Subject, end, fill};
-use super::threads::{LOOKERS, together};
+use super::threads::{CHECK_CONNECTIONS, together};
 use super::verify::Ledger;
 
 /// Runs one round.
@@ -44,7 +44,7 @@ pub fn run(
         errors: &errors,
         progress,
     };
-    let lookers = if may_refuse || subject.is_single { 1 } else { LOOKERS };
+    let lookers = if may_refuse || subject.is_single { 1 } else { CHECK_CONNECTIONS };
     let filled = fill(&shared, lookers)?;
     let groups = match mode {
         ConnectionMode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
@@ -57,7 +57,7 @@ pub fn run(
     }
     let store_count = last_line.and_then(|line| line.entities);
     if let Some(len) = store_count.filter(|len| *len != left.present && left.wrong == 0) {
-        errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present));
+        errors.note(|| format!("the store reports {len} entities, and {} were found", left.present));
     }
     let drain = last_line.map(|line| line.counts);
     let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
@@ -66,14 +66,18 @@ pub fn run(
             errors.note(|| format!("the server counted {answered} answers, the clients {answers}"));
         }
         if (cut, stuck) != (0, 0) {
-            errors.note(|| format!("the server was idle and did not end so: cut {cut}, stuck {stuck}"));
+            errors.note(|| format!("the idle server did not drain cleanly: cut {cut}, stuck {stuck}"));
         }
     }
     Ok(RoundOutcome::new(mode, groups, left, store_count, drain, answers, &errors))
 }
 
 /// Runs the three groups at the same time.
-fn grouped(shared: &RoundShared<'_>, connections: Use, clients: usize) -> anyhow::Result<[ClientTally; 3]> {
+fn grouped(
+    shared: &RoundShared<'_>,
+    connections: ConnectionPolicy,
+    clients: usize,
+) -> anyhow::Result<[ClientTally; 3]> {
     let next = [const { AtomicU64::new(0) }; 3];
     let clients = RequestGroup::ALL.iter().flat_map(|phase| std::iter::repeat_n(*phase, clients));
     let works = clients.map(|phase| {
@@ -115,10 +119,10 @@ fn bursts(shared: &RoundShared<'_>, size: u64, threads: usize) -> anyhow::Result
 }
 
 /// Gets every id, and checks its final state.
-fn look(shared: &RoundShared<'_>, lookers: usize) -> anyhow::Result<(Final, ClientTally)> {
+fn look(shared: &RoundShared<'_>, lookers: usize) -> anyhow::Result<(FinalState, ClientTally)> {
     let (next, ids) = (AtomicU64::new(0), shared.scenario.ids() * 2);
     let one = |_start| {
-        let (mut tally, mut left, mut connection) = (ClientTally::default(), Final::default(), None);
+        let (mut tally, mut left, mut connection) = (ClientTally::default(), FinalState::default(), None);
         loop {
             let id = next.fetch_add(1, Ordering::Relaxed);
             if id >= ids || shared.errors.is_hopeless() {
@@ -135,7 +139,7 @@ fn look(shared: &RoundShared<'_>, lookers: usize) -> anyhow::Result<(Final, Clie
             }
         }
     };
-    let (mut left, mut tally) = (Final::default(), ClientTally::default());
+    let (mut left, mut tally) = (FinalState::default(), ClientTally::default());
     for (seen, counted) in together((0..lookers).map(|_| one))? {
         left.add(&seen);
         tally.add(&counted);
@@ -143,7 +147,7 @@ fn look(shared: &RoundShared<'_>, lookers: usize) -> anyhow::Result<(Final, Clie
     Ok((left, tally))
 }
 
-/// Gets `id`. Returns true if it is present and right. A server that is still full of a burst is asked again.
+/// Gets `id`. Returns true if it is present and right. Retries while the server rejects requests after a burst.
 fn look_at(
     shared: &RoundShared<'_>,
     id: i64,

@@ -40,7 +40,7 @@ pub struct StressRequest {
     /// The id.
     pub id: i64,
     /// The value of a PUT. A GET ignores it.
-    pub draw: EntityVersion,
+    pub version: EntityVersion,
 }
 
 /// The scenario, at a scale.
@@ -80,13 +80,13 @@ impl Scenario {
 
     /// The `index`-th request of `phase`. The two updates of an id follow each other, so that they race.
     pub fn planned(&self, phase: RequestGroup, index: u64) -> StressRequest {
-        let (id, draw) = match phase {
+        let (id, version) = match phase {
             RequestGroup::PutNew => (self.ids + index, EntityVersion::New),
             RequestGroup::Get => (index, EntityVersion::New),
             RequestGroup::PutUpdate if index.is_multiple_of(2) => (index / 2, EntityVersion::FirstUpdate),
             RequestGroup::PutUpdate => (index / 2, EntityVersion::SecondUpdate),
         };
-        StressRequest { phase, id: id.cast_signed(), draw }
+        StressRequest { phase, id: id.cast_signed(), version }
     }
 
     /// The `index`-th request of all, the groups interleaved.
@@ -106,7 +106,7 @@ impl Scenario {
         match planned.phase {
             RequestGroup::Get => format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n{connection}\r\n"),
             RequestGroup::PutNew | RequestGroup::PutUpdate => {
-                let (body, json) = (self.data.row(id, planned.draw).to_json(), "Content-Type: application/json");
+                let (body, json) = (self.data.row(id, planned.version).to_json(), "Content-Type: application/json");
                 let length = body.len();
                 format!(
                     "PUT / HTTP/1.1\r\nHost: {host}\r\n{json}\r\nContent-Length: {length}\r\n{connection}\r\n{body}"
@@ -135,7 +135,7 @@ mod tests {
             let mut seen: HashMap<_, u32> = HashMap::new();
             requests
                 .iter()
-                .for_each(|planned| *seen.entry((planned.phase, planned.id, planned.draw)).or_default() += 1);
+                .for_each(|planned| *seen.entry((planned.phase, planned.id, planned.version)).or_default() += 1);
             assert!(seen.len() == 40 && seen.values().all(|times| *times == 1));
             assert!(seen.keys().all(|(phase, id, _)| (*id >= 10) == (*phase == RequestGroup::PutNew) && *id < 20));
         }

@@ -1,7 +1,7 @@
 //! The server under test, in a process of its own.
 //!
-//! Invariant: the report names what a server does not print at its end: its store's count of entities, or its own counts.
-//! Cost: the store is filled over HTTP, with an exchange for each id.
+//! Invariant: the report states which counts a server does not print at its end: of its store's entities, or of its
+//! answers. Cost: the store is filled over HTTP, with an exchange for each id.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +58,8 @@ pub(super) fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Resu
             if id >= shared.scenario.ids() || shared.errors.is_hopeless() {
                 return tally.answers;
             }
-            let planned = StressRequest { phase: RequestGroup::PutNew, id: id.cast_signed(), draw: EntityVersion::New };
+            let planned =
+                StressRequest { phase: RequestGroup::PutNew, id: id.cast_signed(), version: EntityVersion::New };
             let request = shared.scenario.request(&planned, shared.addr, true);
             let check = |response: &StressAnswer<'_>| verify::answer(shared.scenario, &planned, response);
             if let Err(why) = ask(shared.addr, &mut kept, &request, &mut tally, check) {

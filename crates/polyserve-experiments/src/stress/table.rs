@@ -2,7 +2,7 @@
 
 use polyserve_lab::experiment::{self, with_short_floats};
 use polyserve_report::figures::count;
-use polyserve_report::{NOTHING, Table};
+use polyserve_report::{EMPTY_CELL, Table};
 use serde::Deserialize;
 
 use super::claims::MODE;
@@ -41,7 +41,7 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
         for row in published::rows(STRESS)?.iter().filter(|_| mode == MODE) {
             let PublishedRow { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
             let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
-            table.row(cells(&format!("{lang} (published)"), NOTHING, phase, [*samples, 0], figures));
+            table.row(cells(&format!("{lang} (published)"), EMPTY_CELL, phase, [*samples, 0], figures));
         }
         for RoundRecord { key: Key { tested: Tested { server, repo }, .. }, sample } in of {
             for group in &sample.outcome.groups {
@@ -57,7 +57,7 @@ pub fn tables(rounds: &[RoundRecord]) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(tables)
 }
 
-/// `counts` are the samples, and those that were refused.
+/// The cells of a row. `counts` has the numbers of samples and of rejected requests.
 fn cells(server: &str, repo: &str, phase: &str, counts: [u64; 2], figures: [f64; 4]) -> Vec<String> {
     let [errors, requests, received, sent] = figures;
     let figures = [format!("{errors:.2}"), count(requests), count(received), count(sent)];

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use polyserve::serving::sync::{read, write};
 
 /// The number of connections that check the final state, or fill a store.
-pub(super) const LOOKERS: usize = 8;
+pub(super) const CHECK_CONNECTIONS: usize = 8;
 
 /// The stack of a client's thread, which formats requests and parses answers only.
 const STACK: usize = 256 * 1024;

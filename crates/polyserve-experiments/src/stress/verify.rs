@@ -21,7 +21,7 @@ pub enum Fate {
 ///
 /// # Errors
 ///
-/// Returns what is wrong with the answer.
+/// Returns the reason if the answer is wrong.
 pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAnswer<'_>) -> Result<Fate, String> {
     dated(response)?;
     let (status, id) = (response.status, planned.id);
@@ -80,8 +80,8 @@ fn shown(data: Data, id: i64, allowed: &[EntityVersion], response: &StressAnswer
     }
     let body = || String::from_utf8_lossy(response.body);
     let shown: Shown = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", body()))?;
-    let found = allowed.iter().find(|draw| {
-        let row = data.row(id, **draw).entity;
+    let found = allowed.iter().find(|version| {
+        let row = data.row(id, **version).entity;
         (shown.id, shown.description.as_str(), shown.value.to_bits())
             == (row.id, row.description.as_str(), row.value.to_bits())
     });
@@ -109,7 +109,7 @@ impl Ledger {
     /// Notes the fate of `planned`.
     pub fn note(&self, scenario: &Scenario, planned: &StressRequest, fate: Fate) {
         let id = planned.id as usize;
-        let entry = match (planned.phase, planned.draw) {
+        let entry = match (planned.phase, planned.version) {
             (RequestGroup::Get, _) => return,
             (RequestGroup::PutNew, _) => &self.new[id - scenario.ids() as usize],
             (RequestGroup::PutUpdate, EntityVersion::SecondUpdate) => &self.updates[id * 2 + 1],
@@ -135,7 +135,7 @@ impl Ledger {
             (EntityVersion::FirstUpdate, first != REFUSED),
             (EntityVersion::SecondUpdate, second != REFUSED),
         ];
-        (rows.into_iter().filter(|(_, may)| *may).map(|(draw, _)| draw).collect(), false)
+        (rows.into_iter().filter(|(_, may)| *may).map(|(version, _)| version).collect(), false)
     }
 
     /// Checks the answer to a GET of `id` after the last PUT. Returns true if the id is present.
@@ -171,7 +171,7 @@ mod tests {
         let scenario = Scenario::new(1.0, Data::new(3));
         let planned = scenario.planned(RequestGroup::Get, 5);
         let head = format!("200 OK\r\n{DATE}Content-Type: application/json");
-        let [new, first, second] = ANY.map(|draw| scenario.data.row(5, draw));
+        let [new, first, second] = ANY.map(|version| scenario.data.row(5, version));
         for row in [&new, &first, &second] {
             assert_eq!(said(&planned, &scenario, &head, &row.to_json()), Ok(Fate::Done));
         }

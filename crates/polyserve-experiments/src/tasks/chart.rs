@@ -10,9 +10,9 @@ use super::runner::STD_THREADS;
 /// The contestants of the chart `schedule`: the published two, and a pool.
 const SCHEDULED: [&str; 3] = [STD_THREADS, GO, "mpsc_pool"];
 /// The largest number of tasks of a schedule, so that each task can be seen.
-const MOST_SCHEDULED: usize = 16;
+const MAX_SCHEDULED: usize = 16;
 
-/// The charts `mean`, `total` and `schedule`; none without observations.
+/// Returns the charts `mean`, `total` and `schedule`; empty without observations.
 ///
 /// # Errors
 ///
@@ -67,10 +67,10 @@ fn durations(
     (count > 0).then(|| (name.to_owned(), Chart::Lines(LineChart { title, about, axis, lines })))
 }
 
-/// The schedules of the largest number of tasks that is shown, by the order of their starts.
+/// The schedules at the largest number of tasks up to [`MAX_SCHEDULED`], in the order of the starts.
 fn schedule(measured: &Measured) -> Option<(String, Chart)> {
     let counts = measured.cells.iter().filter(|cell| cell.series == 0 && SCHEDULED.contains(&cell.contestant.as_str()));
-    let tasks = counts.map(|cell| cell.tasks).filter(|tasks| *tasks <= MOST_SCHEDULED).max()?;
+    let tasks = counts.map(|cell| cell.tasks).filter(|tasks| *tasks <= MAX_SCHEDULED).max()?;
     let panel = |name: &str| {
         let mut tasks: Vec<(f64, f64)> = measured
             .cell(name, tasks, 0)?
@@ -130,7 +130,7 @@ mod tests {
         );
         assert!(names.contains(&STD_THREADS), "{names:?}");
         for panel in &chart.panels {
-            assert_eq!(panel.tasks.len(), MOST_SCHEDULED);
+            assert_eq!(panel.tasks.len(), MAX_SCHEDULED);
             assert!(panel.tasks.is_sorted_by(|(one, _), (other, _)| one <= other), "{panel:?}");
             assert!(panel.tasks.iter().all(|(start, end)| start < end), "{panel:?}");
         }

@@ -1,23 +1,27 @@
 //! The published claims on tasks at once, each judged by a rule. The module `rules` has the rules.
 //!
-//! A claim on 8 cores is judged per core: `c` cores can gain a profit of at most `1 - 1/c`. The verdict is undecided if a
-//! task alone took less than [`LEAST_TASK_MS`], worked for less than [`LEAST_WORK_PCT`] of that time, or took
-//! [`MOST_DRIFT_PCT`] more or less at the end than at the start, or if other processes used more than [`MOST_OTHERS_PCT`] of
-//! the cores' time meanwhile. The figure is printed in any case.
+//! A claim on 8 cores is judged per core: `c` cores can gain a profit of at most `1 - 1/c`. The figure of a claim is
+//! always printed. Its verdict is undecided in these cases:
 //!
-//! An observation is a single run, so what is claimed of one number of tasks is judged by the median over its neighbours,
-//! [`LEAST_OBSERVATIONS`] or more; and a figure that is nearly at a threshold decides nothing either.
+//! * A task alone took less than [`MIN_TASK_MS`], or worked for less than [`MIN_WORK_PCT`] of that time.
+//! * A task alone took [`MAX_DRIFT_PCT`] more or less at the end than at the start.
+//! * Other processes used more than [`MAX_OTHERS_PCT`] of the cores' time meanwhile.
+//!
+//! An observation is a single run. So a claim on one number of tasks is judged by the median over at least
+//! [`MIN_OBSERVATIONS`] neighbouring numbers. A figure near a threshold decides nothing.
 
 mod cells;
+mod published_figures;
 mod rules;
 
 use polyserve_report::Claim;
 
-pub use self::cells::LEAST_OBSERVATIONS;
+pub use self::cells::MIN_OBSERVATIONS;
+use self::published_figures::PublishedFigures;
 use self::rules::{Judge, Judged};
-pub use self::rules::{LEAST_TASK_MS, LEAST_WORK_PCT, MOST_DRIFT_PCT, MOST_OTHERS_PCT, NEAR, NEAR_SHARE, SMALLER};
+pub use self::rules::{MAX_DRIFT_PCT, MAX_OTHERS_PCT, MIN_TASK_MS, MIN_WORK_PCT, NEAR, NEAR_SHARE, SMALLER};
 use super::measured::Measured;
-use super::published::{GO, GO_GC_OFF, PublishedFigures};
+use super::published::{GO, GO_GC_OFF};
 use super::runner::STD_THREADS;
 use crate::error_budget::sharing;
 
@@ -35,7 +39,7 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
     };
     let published = PublishedFigures::read()?;
     let nothing_more = String::new;
-    let said = [
+    let judged = [
         (
             "running CPU tasks at once gains a profit of about 80 % on 8 cores in both languages",
             judge.profit(),
@@ -46,24 +50,28 @@ pub fn verdicts(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
             judge.total_of_40()?,
             published.total_of_40,
         ),
-        ("at full load 25 % of the tasks' time is work and 75 % overhead", judge.overhead(), nothing_more()),
-        ("the total duration grows linearly once the cores are used up, without steps", judge.linear(), nothing_more()),
-        ("Rust's mean duration flattens after about 20 tasks", judge.flat(), nothing_more()),
+        ("at full load 25 % of the tasks' time is work and 75 % overhead", judge.overhead(), published.cost),
+        (
+            "the total duration grows linearly once the cores are used up, without steps",
+            judge.linear(),
+            published.totals,
+        ),
+        ("Rust's mean duration flattens after about 20 tasks", judge.flat(), published.rust_means),
         ("Go starts all tasks at once, Rust in order", judge.starts(), nothing_more()),
         ("Go runs 9 to 11 threads on 8 cores, Rust one more than there are tasks", judge.threads(), nothing_more()),
-        ("series of 8 win nothing over all at once", judge.series(), nothing_more()),
+        ("batches of 8 are no faster than all tasks at once", judge.series(), nothing_more()),
         (
             "a task makes 8.3 times as many steps a second in Rust as in Go: 367 million and 44 million",
             judge.steps_per_second(),
             published.steps_per_second,
         ),
-        ("Go's mean duration grows linearly", judge.go_is_linear(), nothing_more()),
+        ("Go's mean duration grows linearly", judge.go_is_linear(), published.go_means),
         ("tasks run in parallel, up to the number of cores", judge.parallel(), nothing_more()),
     ];
     let claim = |(claim, (holds, figure), published): (&str, Judged, String)| {
         Claim::new("tasks", claim, holds, figure).with_published(published)
     };
-    let mut claims: Vec<Claim> = said.map(claim).into();
+    let mut claims: Vec<Claim> = judged.map(claim).into();
     let predictable = [
         (
             "Rust's schedule, without a garbage collector, is more predictable than Go's",

@@ -1,7 +1,7 @@
 //! The lab's side of a contestant: its process, the requests and the answers.
 //!
-//! Invariant: an answer that is returned has every task once, forward in time. Cost: a look at the process's threads
-//! every quarter of a task, every 100 ms at most, about 20 us each.
+//! Invariant: a returned answer has every task once, and no task ends before it begins. Cost: a count of the process's
+//! threads every quarter of a task, or every 100 ms if that is shorter; about 20 us each.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use polyserve_lab::machine::proc::Spent;
 use polyserve_lab::machine::{Cores, proc};
 
 use super::figures::{Scheduled, round};
+use super::protocol::{AnswerLine, Done, RanTask, RunRequest};
 use super::record::CpuScope;
-use super::talk::{AnswerLine, Done, RanTask, RunRequest};
 
 /// A contestant, and its process once it has one.
 #[derive(Debug)]
 pub(super) struct TaskContestant {
     pub(super) name: String,
     launch: Launch,
-    talk: Option<Conversation>,
+    conversation: Option<Conversation>,
 }
 
 /// The answer of a contestant.
@@ -43,19 +43,19 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl TaskContestant {
     pub(super) fn new(name: &str, launch: Launch) -> Self {
-        Self { name: name.to_owned(), launch, talk: None }
+        Self { name: name.to_owned(), launch, conversation: None }
     }
 
     /// Ends its process.
     pub(super) fn end(&mut self) {
-        self.talk = None;
+        self.conversation = None;
     }
 
     /// Runs the tasks of `request`, each of which takes about `task`. Returns `None` if the run was ended meanwhile.
     ///
     /// # Errors
     ///
-    /// Returns why there is no answer: it cannot be started; or, which is wrong, it ended, or did not run all tasks in time.
+    /// Returns an absence: failed if the process cannot be started, wrong if it ended or did not run all tasks in time.
     pub(super) fn ask(
         &mut self,
         request: &RunRequest,
@@ -63,30 +63,30 @@ impl TaskContestant {
         cores: &Cores,
         stop: &Shutdown,
     ) -> Result<Option<TaskAnswer>, Absence> {
-        let talk = match &mut self.talk {
-            Some(talk) => talk,
+        let conversation = match &mut self.conversation {
+            Some(conversation) => conversation,
             none => none.insert(Conversation::start(&self.launch, cores)?),
         };
         let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
         let wrong = |Failure(why)| Absence::wrong(why);
         let (before, begun) = (Spent::on(cores.numbers()), Instant::now());
-        talk.tell(&text).map_err(wrong)?;
+        conversation.tell(&text).map_err(wrong)?;
         // The machine may be busy, and Go's tasks may be slower.
         let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
         let look = (task / 4).clamp(Duration::from_millis(1), LOOK);
         let (mut ran, mut threads) = (Vec::new(), None);
         loop {
-            match talk.next_line(look).map_err(wrong)? {
+            match conversation.next_line(look).map_err(wrong)? {
                 None if stop.is_begun() => {
-                    self.talk = None;
+                    self.conversation = None;
                     return Ok(None);
                 }
                 None if Instant::now() > deadline => {
                     return Err(Absence::wrong(format!("{} tasks have not ended in time", request.starts.len())));
                 }
-                None => threads = threads.max(proc::threads(talk.pid()).ok()),
+                None => threads = threads.max(proc::threads(conversation.pid()).ok()),
                 Some(line) => match serde_json::from_str(&line) {
-                    Ok(AnswerLine::RanTask(one)) => ran.push(one),
+                    Ok(AnswerLine::Ran(one)) => ran.push(one),
                     Ok(AnswerLine::Done(Done { process_cpu_ns })) => {
                         let all_s = begun.elapsed().as_secs_f64() * cores.count() as f64;
                         let idle_s =
@@ -96,7 +96,7 @@ impl TaskContestant {
                         return complete(TaskAnswer { ran, process_cpu_ns, threads, others }, request).map(Some);
                     }
                     Ok(AnswerLine::Failed(failed)) => return Err(Absence::wrong(failed.error)),
-                    Err(error) => return Err(Absence::wrong(format!("it says {line:?}: {error}"))),
+                    Err(error) => return Err(Absence::wrong(format!("unexpected line {line:?}: {error}"))),
                 },
             }
         }
@@ -116,7 +116,7 @@ fn complete(answer: TaskAnswer, request: &RunRequest) -> Result<TaskAnswer, Abse
 }
 
 impl TaskAnswer {
-    /// The tasks' CPU time in milliseconds; the process's if a task can change threads.
+    /// The CPU time in milliseconds: of the tasks, or of the process if a task can change threads.
     pub(super) fn cpu_ms(&self) -> (f64, CpuScope) {
         let of_tasks: Option<i64> = self.ran.iter().map(|ran| ran.cpu_ns).sum();
         match of_tasks {

@@ -2,8 +2,9 @@
 //!
 //! Contestants take turns within every number of tasks (A B C, A B C), so that a change of the machine affects all of them.
 //!
-//! Invariant: while a contestant runs tasks, all others and this process wait, except that its threads are counted now and
-//! then. A contestant that fails is out for the rest of the run; one that did wrong, for every resumed run too.
+//! Invariant: while a contestant runs tasks, all other contestants wait. This process only counts the contestant's
+//! threads now and then. A contestant that fails is excluded from the rest of the run. A contestant that did wrong is
+//! excluded from every resumed run too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,12 +25,12 @@ use serde_json::Value;
 use super::contestant::{TaskAnswer, TaskContestant};
 use super::figures::{TaskFigures, round};
 use super::measured::{Measured, alone};
+use super::protocol::RunRequest;
 use super::record::{
     Calibration, CellTasks, EXPERIMENT, Key, Observation, Sample, Sequence, TaskSettings, When, calibration_of, is_go,
 };
 use super::report::Report;
-use super::sequence::{Terms, look, starts};
-use super::talk::RunRequest;
+use super::sequence::{Terms, compute, starts};
 use super::{chart, table};
 
 /// Single runs of each contestant, before and after the observations.
@@ -75,7 +76,8 @@ impl CpuTasks {
         Self { settings, members, absent, cores, stop, starts }
     }
 
-    /// Finds how many steps take as long as a task is to take, in each language with the first contestant that can run one.
+    /// Finds the number of steps of a task with the wanted duration, in each language with the first contestant that
+    /// can run a task.
     fn calibrate(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         for is_in_go in [false, true] {
             let places = (0..self.members.len()).filter(|place| is_go(&self.members[*place].name) == is_in_go);
@@ -140,7 +142,8 @@ impl CpuTasks {
         Ok(Calibration { steps, measured_ms, contestant })
     }
 
-    /// Computes what every task must answer, and whether its sequence converges. It uses all cores: nothing is measured.
+    /// Computes the right answer of every task, and whether its sequence converges. It uses all cores, because nothing
+    /// is measured.
     fn sequences(&self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         let calibrations: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
         let known: Vec<Sequence> = notebook.records().facts(SEQUENCE)?;
@@ -150,14 +153,14 @@ impl CpuTasks {
         let all = steps.into_iter().flat_map(|steps| (1..=self.starts.len()).map(move |task| (task, steps)));
         let missing: Vec<(usize, u64)> = all.filter(|(task, steps)| !is_known(*task, *steps)).collect();
         let bar = spinner();
-        bar.set_prefix("what the tasks must answer");
+        bar.set_prefix("computing the right answers");
         bar.set_message(format!("{} sequences", missing.len()));
         let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let (starts, order, stop) = (&self.starts, self.settings.order, &self.stop);
         let work = || {
             while let Some((task, steps)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let start = starts[task - 1];
-                let Some(seen) = look(order, start, *steps, stop) else { return };
+                let Some(seen) = compute(order, start, *steps, stop) else { return };
                 lock(&found).push(Sequence::new(*task, *steps, start, seen.last, seen.limit));
             }
         };
@@ -168,7 +171,7 @@ impl CpuTasks {
         found.iter().try_for_each(|sequence| notebook.fact(SEQUENCE, sequence))
     }
 
-    /// Prints how long the cells that are missing take.
+    /// Prints the estimated time of the missing cells.
     fn announce(&self, notebook: &Notebook<'_, Self>) -> anyhow::Result<()> {
         let is_absent = |key: &Key| self.absent.iter().any(|absent| absent.key.contestant == key.contestant);
         let plan = self.plan();
@@ -212,7 +215,7 @@ impl CpuTasks {
         Ok(Sample::Cell(Observation { figures, alone, cpu_of, threads, others, schedule }))
     }
 
-    /// Asks for tasks of this number of steps, and about how many milliseconds each.
+    /// Requests tasks of this number of steps, which take about `task_ms` each.
     fn ask(
         &mut self,
         place: usize,

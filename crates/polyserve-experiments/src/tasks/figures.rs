@@ -5,8 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use polyserve_lab::statistics::LinearFit;
-
 /// A task of an observation; times are from its first task's start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scheduled {
@@ -38,7 +36,7 @@ pub struct Alone {
     pub cpu1_ms: f64,
 }
 
-/// The figures of an observation. Those in percent are of the sum of the durations, but for the profit.
+/// The figures of an observation. Percentages are of the sum of the durations, except the profit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskFigures {
     /// The mean of the durations.
@@ -55,7 +53,7 @@ pub struct TaskFigures {
     pub working_pct: f64,
     /// The share of the durations in which the tasks waited for a core.
     pub waiting_pct: f64,
-    /// By how much the cores worked longer for them than for as many single ones: the overhead.
+    /// The overhead: the additional work of the cores compared with as many single tasks.
     pub overhead_pct: f64,
     /// The CPU time of the tasks.
     pub cpu_ms: f64,

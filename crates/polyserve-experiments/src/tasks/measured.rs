@@ -11,7 +11,7 @@ use super::record::{Calibration, CellTasks, Key, Observation, Sample, Sequence, 
 /// A single run of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SingleRun {
-    /// When.
+    /// Before or after the observations.
     pub when: When,
     /// The number of the run, from 1.
     pub run: usize,
@@ -22,7 +22,7 @@ pub struct SingleRun {
 pub struct Single {
     /// The contestant.
     pub contestant: String,
-    /// When.
+    /// Before or after the observations.
     pub when: When,
     /// The number of the run, from 1.
     pub run: usize,
@@ -179,7 +179,7 @@ impl Measured {
         middle(singles.map(|single| (single.duration_ms, single.cpu_ms)))
     }
 
-    /// By how much a contestant's task took longer at the end than at the start, in percent.
+    /// The growth of the duration of a contestant's task from the start to the end, in percent.
     pub fn drift_pct(&self, contestant: &str) -> Option<f64> {
         let (before, after) = (self.alone(contestant, When::Before)?, self.alone(contestant, When::After)?);
         Some(100.0 * (after.d1_ms / before.d1_ms - 1.0))
@@ -246,7 +246,7 @@ mod tests {
         as_line("failure", &failed).unwrap()
     }
 
-    /// The failures that are read from `more` before a whole record, in which another contestant has failed.
+    /// The failures of a record with the lines `more`, without the failure of another contestant in the record itself.
     fn failed(more: Vec<Value>) -> Vec<MissingFigure> {
         let mut lines = lines(&Made::fair());
         lines.splice(1..1, more);

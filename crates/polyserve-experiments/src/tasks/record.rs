@@ -29,7 +29,7 @@ pub struct TaskSettings {
     pub check: bool,
     /// The numbers of concurrent tasks, in their order.
     pub counts: Vec<usize>,
-    /// The size of batches, at its multiples among the counts; 0 for none.
+    /// The size of the batches; 0 for none. Only larger multiples among the counts are measured in batches.
     pub series: usize,
     /// The starting terms' seed.
     pub seed: u64,
@@ -48,7 +48,7 @@ pub struct TaskSettings {
 pub struct Calibration {
     /// Steps, for every contestant of the language the same.
     pub steps: u64,
-    /// The CPU time of a task in the calibration, in milliseconds.
+    /// The duration of a task in the calibration, in milliseconds.
     pub measured_ms: f64,
     /// The contestant of the calibration.
     pub contestant: String,
@@ -73,11 +73,11 @@ pub struct Sequence {
     /// The number of its steps; 0 in old records, with one calibration.
     #[serde(default)]
     pub steps: u64,
-    /// The starting terms.
+    /// The first starting term.
     pub first: f64,
-    /// The second.
+    /// The second starting term.
     pub second: f64,
-    /// The third.
+    /// The third starting term.
     pub third: f64,
     /// The term that it must answer.
     pub last: f64,
@@ -88,7 +88,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Computes the sequence with these starting terms.
+    /// The sequence of a task with these terms.
     pub fn new(
         task: usize,
         steps: u64,
@@ -140,7 +140,7 @@ pub enum CellTasks {
         /// The number of the run, from 1.
         run: usize,
     },
-    /// Everything: the contestant has no cell at all. Last, because it reads any fields.
+    /// All tasks: the contestant has no cell at all. This variant is last, because any fields match it.
     All {},
 }
 
@@ -157,7 +157,7 @@ impl fmt::Display for Key {
         match self.step {
             CellTasks::Single { when, run } => write!(f, "{name}: {}, {run}", when.shown()),
             CellTasks::Cell { tasks, series: 0 } => write!(f, "{name}: {tasks} at once"),
-            CellTasks::Cell { tasks, series } => write!(f, "{name}: {tasks} by {series}"),
+            CellTasks::Cell { tasks, series } => write!(f, "{name}: {tasks} tasks in batches of {series}"),
             CellTasks::All {} => f.write_str(name),
         }
     }

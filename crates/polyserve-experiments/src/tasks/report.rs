@@ -48,10 +48,16 @@ impl fmt::Display for Report {
             writeln!(f, "{name}\n{table}")?;
         }
         if !measured.cells.is_empty() {
-            writeln!(f, "drift: a task alone, the median of 5 runs, at the end against the start")?;
-            writeln!(f, "cost: 1 - t d1 / sum(d), profit: 1 - total / (t d1), d1: alone")?;
-            writeln!(f, "working, waiting for a core, overhead of a core's time: of the sum of the durations; of the")?;
-            writeln!(f, "tasks' own threads, but of the whole process where goroutines change threads\n")?;
+            writeln!(
+                f,
+                "d1: the duration of a task alone, the median of 5 runs; cost: 1 - t d1 / sum(d); profit: 1 - total / (t d1)"
+            )?;
+            writeln!(f, "drift: the change of d1 from the start of the run to its end")?;
+            writeln!(
+                f,
+                "working, waiting for a core, overhead: shares of the sum of the durations, by the CPU time of the tasks'"
+            )?;
+            writeln!(f, "threads, or of the whole process if goroutines change threads\n")?;
             f.write_str(&shown_claims(claims))?;
         }
         let missing = measured.singles.iter().all(|single| single.when != When::After);

@@ -1,11 +1,11 @@
 //! The contestant's side of the experiment: a process that runs the requested tasks, at once or in batches. It reports when
 //! each task was submitted, began and ended, and its CPU time.
 //!
-//! Every contestant has a process of its own, so that its threads can be counted, one that breaks breaks alone, and ours
-//! are treated as the one in Go is. What runs the tasks is made once, before the first request.
+//! Every contestant has a process of its own. So its threads can be counted, a crash affects one contestant only, and
+//! our contestants run like the contestant in Go. The runner is created once, before the first request.
 //!
-//! Invariant: between the first task's start and the last one's end this process does nothing else; its answer is written
-//! when all have ended. Cost: the clock is read five times a task.
+//! Invariant: between the first task's start and the last task's end this process does nothing else. The answer is
+//! written when all tasks have ended. Cost: the clock is read five times a task.
 
 use std::io::{BufRead, Write};
 use std::ops::Range;
@@ -21,8 +21,8 @@ use polyserve::config::DEFAULT_QUEUE;
 use polyserve::{Executor, Job, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::protocol::{AnswerLine, Done, RanTask, RunError, RunRequest};
 use super::sequence;
-use super::talk::{AnswerLine, Done, RanTask, RunError, RunRequest};
 
 /// A thread for each task, in a scope: the published contestant.
 pub const STD_THREADS: &str = "scoped_threads/std";
@@ -54,7 +54,8 @@ struct Work {
 }
 
 impl Runner {
-    /// The runner of this name, with `workers` workers and a queue of `queue` tasks if it has workers or a queue.
+    /// The runner of this name. `workers` is the number of its workers and `queue` the length of its queue, if it has
+    /// them.
     ///
     /// # Errors
     ///
@@ -72,7 +73,7 @@ impl Runner {
         })
     }
 
-    /// Runs the tasks of `request`. They are in the order of their numbers, whenever they ended.
+    /// Runs the tasks of `request`. Returns them in the order of their numbers.
     ///
     /// # Errors
     ///
@@ -122,7 +123,7 @@ impl Runner {
 }
 
 fn execute(executor: &dyn Executor, work: &Arc<Work>, tasks: Range<usize>) -> anyhow::Result<()> {
-    // Disconnected when every job has ended, however it did.
+    // The channel disconnects when every job has ended, also after a panic.
     let (running, ended) = channel::<()>();
     for task in tasks {
         let (work, running) = (Arc::clone(work), running.clone());
@@ -161,7 +162,7 @@ fn spent(clock: ClockId) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// Answers requests, a line each, until there are no more.
+/// Answers requests, one a line, until the input ends.
 ///
 /// # Errors
 ///
@@ -169,13 +170,13 @@ fn spent(clock: ClockId) -> i64 {
 /// answer has the reason.
 pub fn serve(runner: &Runner, requests: impl BufRead, mut answers: impl Write) -> anyhow::Result<()> {
     for line in requests.lines() {
-        let request = serde_json::from_str(&line?).context("this is no request")?;
+        let request = serde_json::from_str(&line?).context("the line is no request to run tasks")?;
         let spent_before = spent(ClockId::ProcessCPUTime);
         let ran = runner.run(request);
         let process_cpu_ns = spent(ClockId::ProcessCPUTime) - spent_before;
         let lines: Vec<AnswerLine> = match ran {
             Ok(ran) => {
-                ran.into_iter().map(AnswerLine::RanTask).chain([AnswerLine::Done(Done { process_cpu_ns })]).collect()
+                ran.into_iter().map(AnswerLine::Ran).chain([AnswerLine::Done(Done { process_cpu_ns })]).collect()
             }
             Err(error) => vec![AnswerLine::Failed(RunError { error: format!("{error:#}") })],
         };
@@ -247,21 +248,17 @@ mod tests {
         let mut answers = Vec::new();
         serve(&Runner::StdThreads, format!("{request}\n{request}\n").as_bytes(), &mut answers).unwrap();
         let text = String::from_utf8(answers).unwrap();
-        let said: Vec<AnswerLine> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(said.len(), 6);
+        let lines: Vec<AnswerLine> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 6);
         assert!(matches!(
-            said[..3],
-            [
-                AnswerLine::RanTask(RanTask { task: 1, .. }),
-                AnswerLine::RanTask(RanTask { task: 2, .. }),
-                AnswerLine::Done(_)
-            ]
+            lines[..3],
+            [AnswerLine::Ran(RanTask { task: 1, .. }), AnswerLine::Ran(RanTask { task: 2, .. }), AnswerLine::Done(_)]
         ));
         let error = serve(&Runner::StdThreads, &b"what\n"[..], Vec::new()).unwrap_err();
         assert!(error.to_string().contains("no request"), "{error}");
     }
 
-    /// An executor that takes one job and no more.
+    /// An executor that rejects every job.
     #[derive(Debug)]
     struct Full;
 

@@ -1,5 +1,5 @@
-//! The task: a recurrence that keeps one core busy and nothing else, A(n) = A(n-1) + A(n-2) - A(n-3), or the reciprocal
-//! of that where its absolute value is not below 1.
+//! The task: the recurrence A(n) = A(n-1) + A(n-2) - A(n-3), which keeps one core busy and nothing else. A term is
+//! replaced by its reciprocal if its absolute value is 1 or more.
 //!
 //! Invariant: the same order, terms and number of steps give the same last term, bit for bit, in every language that
 //! computes with IEEE 754 and does not fuse operations. Cost: about a nanosecond a step, and no memory. Each term needs
@@ -31,7 +31,8 @@ pub enum TermOrder {
 pub struct SequenceLimit {
     /// The term that it ends at.
     pub limit: f64,
-    /// The first of the three terms in a row that equal their successors; the starting terms are 1, 2 and 3.
+    /// The number of the first of three terms in a row that equal their successors. The starting terms have the numbers
+    /// 1, 2 and 3.
     pub step: u64,
 }
 
@@ -48,7 +49,7 @@ pub struct SequenceEnd {
 const EQUAL: f64 = 1e-15;
 /// The number of terms in a row that equal their successors: they are a limit.
 const IN_A_ROW: u64 = 3;
-/// The number of steps between two checks whether the run is to end: some milliseconds.
+/// The number of steps between two checks of the shutdown: some milliseconds.
 const LOOK: u64 = 1 << 22;
 
 #[inline(always)]
@@ -94,9 +95,9 @@ fn checked<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
     black_box(terms)[2]
 }
 
-/// Computes the same sequence outside the measured time: its limit, and the right answer of the task. Returns `None` if the
-/// run is ended first.
-pub fn look(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
+/// Computes the limit and the right answer of a task's sequence, outside the measured time. Returns `None` if the run
+/// ends first.
+pub fn compute(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
     match order {
         TermOrder::AsDescribed => watch::<false>(start, steps, stop),
         TermOrder::AsPublished => watch::<true>(start, steps, stop),
@@ -130,8 +131,7 @@ fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) ->
     Some(SequenceEnd { last: terms[2], limit })
 }
 
-/// The starting terms of the tasks 1 to `count`, each above 0 and below 1: the first of a longer list are those of a
-/// shorter one.
+/// The starting terms of the tasks 1 to `count`, each above 0 and below 1. A longer list begins with the shorter list.
 pub fn starts(seed: u64, count: usize) -> Vec<Terms> {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn seen(order: TermOrder, start: Terms, steps: u64) -> SequenceEnd {
-        look(order, start, steps, &Shutdown::new()).unwrap()
+        compute(order, start, steps, &Shutdown::new()).unwrap()
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     fn a_look_ends_where_the_run_does() {
         let stop = Shutdown::new();
         stop.begin(std::time::Instant::now());
-        assert_eq!(look(TermOrder::AsDescribed, [0.1, 0.2, 0.3], 10, &stop), None);
+        assert_eq!(compute(TermOrder::AsDescribed, [0.1, 0.2, 0.3], 10, &stop), None);
     }
 
     #[test]

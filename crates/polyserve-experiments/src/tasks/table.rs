@@ -61,7 +61,7 @@ pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
     if cells.is_empty() { Ok(String::new()) } else { experiment::csv(COLUMNS, rows) }
 }
 
-/// The shown numbers of tasks: the number of cores, five times this number, those of the published text, and the max.
+/// The shown numbers of tasks: the number of cores, five times this number, and the max.
 fn some_counts(measured: &Measured) -> Vec<usize> {
     let there: Vec<usize> = measured.cells.iter().filter(|cell| cell.series == 0).map(|cell| cell.tasks).collect();
     let cores = measured.plan.as_ref().map_or(1, |plan| plan.core_count);
@@ -73,7 +73,7 @@ fn some_counts(measured: &Measured) -> Vec<usize> {
     counts
 }
 
-/// The steps per second of each contestant's task alone, and those published for both languages; `None` without single runs.
+/// The measured and the published steps per second of a task alone; `None` without single runs.
 fn speeds(measured: &Measured) -> Option<(String, Table)> {
     let (speeds, plan) = (measured.speeds(), measured.plan.as_ref()?);
     let published = |speed: &Speed| {
@@ -144,11 +144,11 @@ fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
     let [rust, go] = published()?;
     let mut table = Table::of_numbers(&[
         "tasks (published / here)",
-        "RUST'S MEAN MS",
+        "Rust's mean ms",
         "total ms",
         "cost %",
         "profit %",
-        "GO'S MEAN MS",
+        "Go's mean ms",
         "total ms",
         "cost %",
         "profit %",
@@ -164,7 +164,7 @@ fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// The published columns, which are whole milliseconds and per cent, each with ours.
+/// The cells with the published and the measured figures. Published figures are whole milliseconds and per cent.
 fn published_columns(published: &Published, own: Option<TaskFigures>) -> [String; 4] {
     let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
     let pair = |then: f64, now: fn(&TaskFigures) -> f64| {
@@ -218,7 +218,7 @@ mod tests {
         let text = |place: usize| tables[place].1.wide();
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let speeds: Vec<String> = text(0).lines().skip(1).map(words).collect();
-        // 1000 steps in 500 ms, and 125.
+        // Rust: 1000 steps in 500 ms. Go: 125 steps.
         assert_eq!(speeds[..2], ["scoped_threads/std 1,000 2,000 367,000,000", "go/goroutines 125 250 44,000,000"]);
         assert!(text(3).contains("scoped_threads/std") && text(3).contains("go/goroutines"), "{}", text(3));
         assert!(text(4).contains("1.000"), "{}", text(4));

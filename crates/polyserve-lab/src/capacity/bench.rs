@@ -14,12 +14,12 @@ use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::statistics::median;
 
-/// The max share of due requests that were not sent at a rate that is met.
-const MOST_BEHIND: f64 = 0.01;
+/// The max share of due requests that are not sent. Above it, the rate is not met.
+const MAX_BEHIND: f64 = 0.01;
 /// The median of this number of loads is the throughput of the null server.
 const LIMITS: usize = 3;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
-const LEAST_REQUESTS: f64 = 1000.0;
+const MIN_REQUESTS: f64 = 1000.0;
 /// The start of a load that does not count.
 const RAMP: Duration = Duration::from_millis(50);
 
@@ -38,9 +38,9 @@ pub struct CapacityBench {
     pub limit: NamedLaunch,
     /// The requests to the null server.
     pub limit_traffic: Traffic,
-    /// The time of a load; longer for less than a thousand requests.
+    /// The time of a load. It is extended if a thousand requests take longer.
     pub slice: Duration,
-    /// Begun if the run must end now.
+    /// The shutdown that begins when the run must end.
     pub stop: Shutdown,
 }
 
@@ -56,7 +56,7 @@ impl CapacityBench {
         })
     }
 
-    /// Searches for all goals. Returns the number of right answers too.
+    /// Searches for all goals. Returns the samples and the number of right answers.
     fn search_all(
         &self,
         process: &Process,
@@ -75,7 +75,7 @@ impl CapacityBench {
                 part += 1;
                 let paced = load.clone().with(|load| {
                     load.pace = Pace::Rate(rate);
-                    load.length = RunLength::Time(self.slice.max(Duration::from_secs_f64(LEAST_REQUESTS / rate)));
+                    load.length = RunLength::Time(self.slice.max(Duration::from_secs_f64(MIN_REQUESTS / rate)));
                     load.traffic = load.traffic.part(part);
                 });
                 let report = run(&paced)?;
@@ -92,7 +92,7 @@ impl CapacityBench {
 fn judged(report: &LoadReport, rate: f64, goal_us: u64, connections: usize) -> (bool, Sample) {
     let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
     let due = report.latency.len() + report.unsent;
-    let is_overloaded = behind as f64 > MOST_BEHIND * due as f64;
+    let is_overloaded = behind as f64 > MAX_BEHIND * due as f64;
     let p99_us = microseconds(&report.latency, 0.99);
     let cpu_us = report.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64);
     let sample = Sample {

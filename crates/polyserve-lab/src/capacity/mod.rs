@@ -1,9 +1,11 @@
 //! Capacity: the max rate of Poisson arrivals at which the p99 meets a goal.
 //!
-//! Each round starts every server anew. A bisection over the logarithm of the rate finds the capacity: a rate is met if the
-//! p99 from the intended start is at most the goal, and the server sends what is due. The search is between [`LOWEST`] and the
-//! whole throughput of the null server, which is measured before the first round. One goal after the other is searched in the
-//! same process. A rate is missed only if two loads miss it: a stall of the machine decides nothing.
+//! Each round starts every server anew. A bisection over the logarithm of the rate finds the capacity. A rate is met if the
+//! p99 from the intended start is at most the goal, and the requests that are due are sent. A rate is missed only if two loads
+//! miss it, so that a stall of the machine decides nothing.
+//!
+//! The search is between [`LOWEST`] and the whole throughput of the null server, which is measured before the first round. All
+//! goals are searched in the same process, one after the other.
 //!
 //! The figure of a contestant is the median over its rounds, with the 95 % interval of a bootstrap over rounds. The first
 //! contestant takes part twice: the interval of the second entry's ratio to the first is the band of ties.
@@ -174,7 +176,7 @@ pub struct Capacity<I> {
     pub rounds: usize,
     /// The description of the run, for the record's header.
     pub description: Value,
-    /// Searches.
+    /// The instrument that searches for capacities.
     pub instrument: I,
 }
 

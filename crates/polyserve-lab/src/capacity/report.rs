@@ -8,11 +8,11 @@ use polyserve_report::{Table, or_nothing};
 use serde::Serialize;
 
 use super::{Capacity, CapacityInstrument, Key, LIMIT, Limit, Sample, SearchEnd};
-use crate::compare::ranking::MOST_LATE;
+use crate::compare::ranking::MAX_LATE;
 use crate::experiment::{Failed, Records, again, distinct};
-use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, middle, tie_band};
 
-/// The share of the client's time from which on the client may be the limit.
+/// The min share of the client's time at which the client may be the limit.
 const CLIENT_FULL: f64 = 0.95;
 
 /// The capacity of a contestant for a goal.
@@ -119,14 +119,14 @@ fn rows(samples: &[(&Key, &Sample)], goal_us: u64, planned: &[String], seed: u64
         Some(CapacityRow {
             name: name.clone(),
             per_s,
-            interval: (rounds >= LEAST_ROUNDS).then_some(interval),
+            interval: (rounds >= MIN_ROUNDS).then_some(interval),
             rounds,
             verdict: ratio.filter(|_| *name != control).map(|ratio| ratio.verdict(&band)),
             ratio,
             cpu_us: middle(own.iter().filter_map(|sample| sample.cpu_us)),
             end: ends.into_iter().find(|end| most(&|sample| sample.end == *end)),
             client_full: most(&|sample| sample.client_busy >= CLIENT_FULL),
-            client_late: most(&|sample| sample.lateness_p99_us > MOST_LATE * goal_us as f64),
+            client_late: most(&|sample| sample.lateness_p99_us > MAX_LATE * goal_us as f64),
         })
     };
     let mut rows: Vec<CapacityRow> = planned.iter().filter_map(row).collect();
@@ -230,7 +230,7 @@ impl fmt::Display for Report {
             writeln!(f, "client late: the client's own lateness (p99) was above a tenth of the goal")?;
         }
         if rows().any(|row| row.interval.is_none()) {
-            writeln!(f, "too few rounds for a verdict: {LEAST_ROUNDS} are needed")?;
+            writeln!(f, "too few rounds for a verdict: {MIN_ROUNDS} are needed")?;
         }
         self.failed.iter().try_for_each(|failed| writeln!(f, "no figures: {}: {}", failed.key, failed.why))
     }

@@ -1,11 +1,11 @@
 //! Histories of servers and repos, recorded and checked for linearizability.
 //!
-//! A server of ours runs in a process of its own over an empty repo; concurrent clients put, get and remove few keys over
-//! HTTP, with and without conditions, and what they saw must have an order: see [`polyserve_conformance::history`]. A repo
-//! can be asked in this process too.
+//! A server of this project runs in its own process over an empty repo. Concurrent clients put, get and remove few keys over
+//! HTTP, with and without conditions. The answers must have a sequential order: see [`polyserve_conformance::history`]. A repo
+//! can also be tested in this process.
 //!
-//! Invariant: a run that was ended early is checked as far as it went; an answer that cannot be fails it at once. Cost: a
-//! thread a client, and 48 bytes an operation.
+//! Invariant: the recorded part of an interrupted run is checked. An impossible answer fails the run at once. Cost: a thread
+//! for each client, and 48 bytes for each operation.
 //!
 //! # Layout
 //!

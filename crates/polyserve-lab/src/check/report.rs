@@ -142,7 +142,7 @@ impl fmt::Display for CheckReport {
             Self { interrupted: true, runs, .. }
                 if runs.iter().all(|run| run.verdict == RecordingVerdict::Linearizable) =>
             {
-                "\nUNDECIDED: not all that was asked for was recorded\n"
+                "\nUNDECIDED: fewer operations were recorded than planned\n"
             }
             Self { .. } => "\nFAILED\n",
         })

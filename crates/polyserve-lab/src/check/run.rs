@@ -20,12 +20,12 @@ use super::report::{CheckRun, RecordingVerdict};
 use super::subject::{CheckSubject, CheckTarget, Stage};
 use crate::progress::Progress;
 
-/// The recording of each subject.
+/// The settings of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckPlan {
     /// Operations of all clients together.
     pub operations: u64,
-    /// Clients, at least 1; more than 100 of one key can be too much to check.
+    /// The number of clients, at least 1. A history of more than 100 clients on one key can be too large to check.
     pub clients: u32,
     /// Keys, at least 1.
     pub keys: u64,
@@ -79,7 +79,7 @@ pub fn run(
         Err(error) => return Ok(run.ended(RecordingVerdict::Failed, format!("{error:#}"))),
     };
     run.recorded_s = recording.took.as_secs_f64();
-    // A removal before the recording that lost its answer belongs to no client.
+    // A removal before the recording belongs to no client. It is in the history if its answer was lost.
     let done = recording.operations.iter().filter(|operation| operation.process < plan.clients).count();
     run.interrupted = (done as u64) < plan.operations && recording.wrong.is_empty();
     let history = match History::new(recording.operations) {
@@ -130,8 +130,7 @@ fn watched(
     })
 }
 
-/// The verdict on a history. One rule holds for recordings in this process, over HTTP and from a file: a history that is
-/// linearizable but shows nothing about races is undecided.
+/// Checks a history, and adds the verdict to `run`. A history that is linearizable but shows nothing about races is undecided.
 fn checked(mut run: CheckRun, history: &History) -> CheckRun {
     let start = Instant::now();
     let verdict = check(history);

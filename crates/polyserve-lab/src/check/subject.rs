@@ -20,7 +20,7 @@ pub enum CheckSubject {
         server: String,
         /// The repo's name.
         repo: String,
-        /// How the process is started. Its entities need tags.
+        /// The launch of the process. The server must send entity tags.
         launch: Launch,
     },
     /// A repo, in this process.

@@ -1,7 +1,7 @@
 //! The calibrations: measurements of the limit and the baseline before the first round.
 //!
-//! Invariant: once a round is recorded, the calibrations that it rests on are not repeated. Cost: at most [`ATTEMPTS`]
-//! measurements for each of the two.
+//! Invariant: once a round is recorded, its calibrations are not repeated. Cost: at most [`ATTEMPTS`] measurements of the
+//! limit, and of the baseline.
 
 use anyhow::bail;
 use polyserve_load::Arrivals;
@@ -17,13 +17,13 @@ use crate::statistics::middle;
 const RATE: f64 = 0.5;
 /// The median of this number of calibrations counts.
 const CALIBRATIONS: usize = 3;
-/// The max number of calibrations. One in which the machine had no time for the server does not count.
+/// The max number of attempts. A calibration in which the machine had no time for the server does not count.
 const ATTEMPTS: usize = 5;
 /// The flag of `polyserve serve` that wastes CPU time.
 const SPIN: &str = "--spin=";
 
-/// Returns the places of the contestants that are calibrated: the first limit for the rate, or else the baseline; the
-/// baseline also if a contestant is slowed.
+/// Returns the places of the contestants to calibrate. The rate needs the first limit, or the baseline if there is no limit.
+/// A slowed contestant needs the baseline.
 fn places(roles: &[Role], latency: bool) -> Vec<usize> {
     let first = |wanted: fn(Role) -> bool| roles.iter().position(|role| wanted(*role));
     let baseline = first(|role| role == Role::Baseline);
@@ -50,7 +50,7 @@ fn counted<'a>(records: &'a Records<Comparison>, name: &'a str) -> impl Iterator
 ///
 /// # Errors
 ///
-/// Returns an error if the baseline failed, in this run or wrongly in an earlier one.
+/// Returns an error if the baseline failed in this run, or did wrong in an earlier run.
 pub(super) fn calibrate(comparison: &mut Comparison, notebook: &mut Notebook<'_, Comparison>) -> anyhow::Result<()> {
     let baseline = comparison.state.contestants.iter().find(|one| one.role == Role::Baseline);
     if let Some(Contestant { name, .. }) = baseline

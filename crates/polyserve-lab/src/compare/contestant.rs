@@ -19,13 +19,13 @@ pub struct Contestant {
     pub launch: Launch,
     /// The foreign server, if it must be built first.
     pub peer: Option<Foreign>,
-    /// Whether its contract is checked first. The ranking names the rules that it breaks.
+    /// Whether the contestant is checked against the contract first. The ranking names the rules that it breaks.
     pub checks_contract: bool,
-    /// Whether it stores entities. A reference answers every request alike.
+    /// Whether the contestant stores entities. A reference stores none.
     pub keeps_entities: bool,
     /// Its shape; `None` if it is not known.
     pub shape: Option<Connections>,
-    /// The bound on how long a connection waits for others, if its shape has one. It replaces the latency.
+    /// The bound on a connection's wait for other connections, if the shape has a bound. It replaces the latency.
     pub bound: Option<String>,
     /// The min duration of each of its answers. Slices are long compared with it.
     pub wait: Duration,
@@ -35,13 +35,13 @@ pub struct Contestant {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The others are compared with it.
+    /// The contestant that all others are compared with.
     Baseline,
     /// The baseline once more: the difference of the two is noise.
     Same,
-    /// It is ranked.
+    /// A ranked contestant.
     Ranked,
-    /// The baseline, made to waste this percentage of its CPU time per request in addition.
+    /// The baseline with this percentage of additional CPU time per request.
     Slowed(f64),
     /// A null server: the limit of what a server can reach.
     Limit,
@@ -72,8 +72,8 @@ impl Contestant {
     }
 }
 
-/// Returns the longest wait of a new connection behind idle ones: the head's timeout for each earlier connection. Returns
-/// `None` if an idle connection delays no other, or if all connections are served at once.
+/// Returns the longest wait of a new connection behind idle connections: the head timeout for each connection before it.
+/// Returns `None` if all connections are served at once.
 pub fn bound(server: &dyn Server, config: &ServerConfig, connections: usize) -> Option<String> {
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));
     bound_of(server.max_concurrent()?, timeout, connections)

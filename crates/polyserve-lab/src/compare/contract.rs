@@ -1,5 +1,5 @@
-//! The rules of the contract that a foreign contestant keeps. A server that does less is faster for it, so the ranking names
-//! the rules that it breaks.
+//! The check of a foreign contestant against the contract. A server that does less work is faster, so the ranking names the
+//! rules that it breaks.
 //!
 //! Cost: one process for each contestant before the first round, and at most 15 s.
 
@@ -18,7 +18,7 @@ use crate::machine::cores::Cores;
 pub struct Contract {
     /// The contestant's name.
     pub name: String,
-    /// Whether it keeps the RFC's rules of framing.
+    /// Whether the contestant keeps the framing rules of the RFC.
     pub keeps_framing: bool,
     /// All rules.
     #[serde(flatten)]
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
     let process = Process::start(&contestant.launch, cores)?;
     let report = address::check(process.addr(), PATIENCE);
-    // If the process has died, the rules that it did not answer have failed already.
+    // If the process has died, the checks without an answer have failed already.
     let _ = process.end();
     Ok(Contract { name: contestant.name.clone(), keeps_framing: report.keeps_framing(), report })
 }

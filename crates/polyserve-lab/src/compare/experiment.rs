@@ -4,7 +4,7 @@
 //! determine the rate of the latencies, and how much CPU time a slowed contestant wastes.
 //!
 //! Invariants: the samples of one round were measured together; a contestant that failed is excluded from all rounds, and a
-//! later run measures them again as a whole unless the contestant did wrong. Cost: that of the cells.
+//! later run measures all its rounds again unless the contestant did wrong. Cost: the measurements of the cells.
 
 use anyhow::bail;
 use polyserve_load::Usage;
@@ -158,7 +158,7 @@ impl Experiment for Comparison {
         self.notes.iter().for_each(|note| notebook.progress.say(note));
         let super::Instrument { server_cores, client_cores, .. } = &self.instrument;
         if server_cores.share_one_with(client_cores) {
-            notebook.progress.say("client and server share a core: what one takes the other has not");
+            notebook.progress.say("client and server share a core, and compete for its time");
         }
         self.state.cores = Some(Cores::available()?);
         client_cores.pin()?;
@@ -237,7 +237,7 @@ mod tests {
     const RECORDED: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../polyserve-cli/tests/fixtures/records/compare.jsonl");
 
-    /// The ranking that an old record ends with is its report. A new record has no such line: its samples give the same.
+    /// An old record ends with its ranking. A new record has no such line, and the ranking is computed from its samples.
     #[test]
     fn the_samples_of_an_old_record_give_its_ranking() {
         let mut lines = read(Path::new(RECORDED)).unwrap();

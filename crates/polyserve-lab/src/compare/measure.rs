@@ -23,7 +23,7 @@ use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Spent};
 
-/// How contestants are measured: all alike.
+/// The settings of a measurement, the same for all contestants.
 #[derive(Clone, Debug)]
 pub struct Instrument {
     /// The cores of the servers.
@@ -48,7 +48,7 @@ pub struct Instrument {
     pub slice: Duration,
     /// The duration of the part at a fixed rate.
     pub latency_slice: Duration,
-    /// Begun if the run is to end now.
+    /// The shutdown that begins when the run must end.
     pub stop: Shutdown,
 }
 
@@ -61,11 +61,11 @@ const SHORTEST_SLICE: Duration = Duration::from_millis(50);
 const SLICE_PER_REQUEST: Duration = Duration::from_micros(10);
 const LONG_SLICE: Duration = Duration::from_secs(1);
 
-/// The start of a slice that does not count, with the first requests of new connections. A tenth of a longer slice.
+/// The min start of a slice that does not count, with the first requests of new connections. Of a longer slice it is a tenth.
 const RAMP: Duration = Duration::from_millis(5);
 
-/// If every answer waits, a slice has at least this number of waits. Its start of one and a half waits does not count, so
-/// that its end lies between two answers.
+/// The min number of waits in a slice, if every answer waits. The first one and a half waits do not count, so that the slice
+/// ends between two answers.
 const WAITS: u32 = 5;
 const RAMP_WAITS: f64 = 1.5;
 
@@ -98,7 +98,7 @@ struct LoadCounts {
     reconnects: u64,
 }
 
-/// The bits of a part's number that hold the number of a round's load: a round has fewer than a million slices.
+/// The number of low bits in a part's number for the load within the round: a round has fewer than a million slices.
 const PART_BITS: u32 = 20;
 
 impl ContestantSession<'_> {
@@ -144,12 +144,12 @@ impl Instrument {
         cores
     }
 
-    /// Starts a session of round `round`: the process, the entities that it must store, and the load that verifies it and warms it up.
+    /// Starts a session of round `round`: starts the process, stores its entities, and runs the load that verifies and warms up.
     ///
     /// # Errors
     ///
-    /// Returns why the contestant has no figures. Once [`stop`](Self::stop) has begun, the error means nothing; this holds for
-    /// all functions here.
+    /// Returns why the contestant has no figures. Errors of this type's functions mean nothing once [`stop`](Self::stop) has
+    /// begun.
     pub fn start<'a>(&self, contestant: &'a Contestant, round: usize) -> Result<ContestantSession<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
@@ -295,8 +295,8 @@ impl Instrument {
         })
     }
 
-    /// Returns the number of requests that were due in a slice and for which no connection was free by its end. A request that
-    /// was sent is not behind; at most [`concurrent_requests`](Self::concurrent_requests) are sent and not answered.
+    /// Returns the number of requests that were due in a slice, and not sent by its end because no connection was free. At most
+    /// [`concurrent_requests`](Self::concurrent_requests) of the late answers are of requests that were sent in time.
     fn behind(&self, report: &Report) -> u64 {
         let sent = self.concurrent_requests() as u64;
         report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
@@ -318,7 +318,7 @@ impl Instrument {
                 && wait(0.9)
                 && let Some((after, second)) = at()
             {
-                // The switches of an ended thread are not in the sum. The sum means nothing then.
+                // The sum excludes the switches of ended threads. It can be smaller than before, and then means nothing.
                 probes.0 = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
                 probes.1 = proc::resident(pid).ok().map(|resident| resident.now);
             }
@@ -352,8 +352,8 @@ pub(crate) fn run(load: &Load) -> Result<Report, Absence> {
 /// [`run`]; calls `watch` about ten times a second.
 pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&LoadProgress)) -> Result<Report, Absence> {
     let report = Absence::unless_right(polyserve_load::run(load, watch)?)?;
-    // A slice without an answer is no failure: the machine may have had no time. A server that does not answer is detected by
-    // the client's patience, or by its unfinished requests.
+    // A slice without an answer is no failure: the machine may have had no time. The client's timeout, or unfinished requests,
+    // detect a server that does not answer.
     if report.unfinished > 0 && !load.stop.is_begun() {
         return Err(Absence::wrong(format!("{} requests were never answered", report.unfinished)));
     }

@@ -2,20 +2,22 @@
 //! every ratio.
 //!
 //! Every contestant has a new process in each round, because the speed of a process depends on its memory layout. The
-//! processes of a round run at once and are measured in slices of about 50 ms in turn, so a longer disturbance by the machine
-//! affects all of them alike. A process that is not measured has no connections and rests. The baseline takes part twice; a
-//! difference is real only if it is larger than the difference of these two. The limits (null servers) take part in every
-//! round too.
+//! processes of a round run at once and are measured in turn, in slices of about 50 ms. So a longer disturbance by the machine
+//! affects all contestants alike. A process that is not being measured is idle, without connections.
 //!
-//! Invariant: a contestant with one wrong answer has no place in the ranking. Cost: rounds x contestants x about half a
-//! second; the memory of all contestants at once.
+//! The baseline takes part twice. A difference is real only if it is larger than the difference between the baseline's two
+//! entries. The limits (null servers) take part in every round too.
+//!
+//! Invariant: a contestant with one wrong answer is not ranked. Cost: rounds x contestants x about half a second; the memory
+//! of all contestants at once.
 //!
 //! # Layout
 //!
 //! * [`contestant`]: contestants and their roles. [`contract`]: the rules that foreign contestants keep.
 //! * [`measure`]: measures one contestant in a round; [`round`]: all contestants of a round; `calibration`: what precedes the
 //!   first round. [`sample`]: the figures.
-//! * [`experiment`]: the experiment in the framework; `lines`: the lines of its record. [`ranking`]: the result; [`table`]: for people.
+//! * [`experiment`]: the experiment in the framework; `lines`: the lines of its record. [`ranking`]: the result; [`table`]: for
+//!   people.
 
 mod calibration;
 pub mod contestant;
@@ -49,7 +51,7 @@ pub struct Comparison {
     pub contestants: Vec<Contestant>,
     /// How a contestant is measured.
     pub instrument: Instrument,
-    /// The number of rounds, at most if the comparison stops when it is sure.
+    /// The number of rounds; the max number if the comparison stops when it is sure.
     pub rounds: usize,
     /// Whether the comparison ends as soon as each ranked contestant differs from the baseline.
     pub stops_when_sure: bool,
@@ -59,7 +61,7 @@ pub struct Comparison {
     pub rate: Option<f64>,
     /// The contestants that cannot take part.
     pub absent: Vec<Absent<Key>>,
-    /// What is shown before the run, for example why these contestants were chosen.
+    /// The lines to print before the run, for example the reasons for these contestants.
     pub notes: Vec<String>,
     /// Further fields of the description.
     pub details: Vec<(&'static str, Value)>,

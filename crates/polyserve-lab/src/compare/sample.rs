@@ -1,6 +1,6 @@
 //! The figures of a contestant in one round.
 //!
-//! Invariant: a figure is of the measured slices alone, unless its description names the whole measurement. Cost: a
+//! Invariant: a figure covers only the measured slices, unless its description names the whole measurement. Cost: a
 //! histogram of about 100 KB for each measurement with a latency.
 
 use hdrhistogram::Histogram;
@@ -93,7 +93,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Where the rate is from: `half of null_epoll's throughput`.
+    /// The origin of the rate: `as given`, or `half of null_epoll's throughput`.
     pub fn origin(&self) -> String {
         self.half_of.as_ref().map_or_else(|| String::from("as given"), |name| format!("half of {name}'s throughput"))
     }

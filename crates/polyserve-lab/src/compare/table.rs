@@ -3,12 +3,12 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{NOTHING, Table, Tone, WIDTH, or_nothing, wrapped};
+use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_nothing, wrapped};
 
 use super::contestant::Role;
-use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, RankingRow, Share, Side, Void};
+use super::ranking::{BUSY, Compared, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
 use crate::output::{INDENT, LITTLE, rate_text};
-use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
+use crate::statistics::{Interval, MIN_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,11 +49,11 @@ impl Ranking {
         let broken: Vec<String> = broken.map(|(name, share)| format!("{name} {share:.2}")).collect();
         if !broken.is_empty() {
             let named = broken.join(", ");
-            writeln!(f, "Little's law: rate x mean latency is not the number of connections, but this share: {named}")?;
+            writeln!(f, "Little's law: rate x mean latency is this share of the connections: {named}")?;
             writeln!(f, "   (a wait exceeded a slice, or connections were replaced)")?;
         }
-        if *rounds < LEAST_ROUNDS {
-            writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
+        if *rounds < MIN_ROUNDS {
+            writeln!(f, "too few rounds for a verdict: {rounds} of {MIN_ROUNDS}")?;
         }
         if let Some(others) = self.others.filter(|others| *others > MANY_OTHERS) {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
@@ -132,7 +132,7 @@ fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     }
     let limit = rows.first().and_then(|row| row.shares.first());
     let of_limit = limit.map_or_else(String::new, |share| format!("of limit: share of {}'s throughput; ", share.of));
-    writeln!(f, "{of_limit}CPU us/req: server's CPU time; ~ if it is no cost (--wide: why).")?;
+    writeln!(f, "{of_limit}CPU us/req: server's CPU time; ~: it does not count (--wide: why).")?;
     match rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
         Some(rate) => {
             let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
@@ -221,7 +221,7 @@ fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
 
 /// The ratio, its interval and its verdict. A limit is not ranked, and the baseline's ratio is 1.
 fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, less]: [&str; 2]) -> [String; 3] {
-    let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
+    let Some(Compared { estimate, verdict }) = compared else { return [EMPTY_CELL, "", ""].map(String::from) };
     let ratio = format!("{:.digits$}", estimate.ratio);
     let verdict = match (row.role, verdict) {
         (Role::Baseline, _) => return [ratio, String::new(), String::from("baseline")],
@@ -236,7 +236,7 @@ fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, 
 fn latencies(row: &RankingRow) -> [String; 3] {
     match (&row.bound, row.latency) {
         (Some(bound), _) => [format!("<= {bound}"), String::new(), String::new()],
-        (None, None) => [NOTHING; 3].map(String::from),
+        (None, None) => [EMPTY_CELL; 3].map(String::from),
         (None, Some(latency)) if latency.overloaded => ["overloaded", "", ""].map(String::from),
         (None, Some(latency)) => {
             let doubt = if latency.is_client_late() { "~" } else { "" };
@@ -304,7 +304,7 @@ fn void_notes(f: &mut String, rows: &[RankingRow]) -> fmt::Result {
         writeln!(
             f,
             "~: a cost that does not count: a server was less than {busy:.0} % busy, or the cheaper server may have less than \
-             {LEAST_THROUGHPUT} of the other server's throughput, or its p99 may be above {MOST_LATENCY} of the other server's"
+             {MIN_THROUGHPUT} of the other server's throughput, or its p99 may be above {MAX_LATENCY} of the other server's"
         )?;
     }
     if voids().any(|void| matches!(void, Void::ClientSaturated { .. })) {

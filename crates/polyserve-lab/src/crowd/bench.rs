@@ -40,7 +40,7 @@ pub struct CrowdBench {
     pub slice: Duration,
     /// The time in which a server is verified and warmed up.
     pub warm_up: Duration,
-    /// The number of rounds with an idle crowd, and of seconds without a request.
+    /// The number of rounds with an idle crowd, and the number of idle windows of a second each.
     pub rounds: usize,
     /// The good client's requests a second with a slow crowd.
     pub rate: f64,
@@ -52,7 +52,7 @@ pub struct CrowdBench {
     pub seed: u64,
     /// The max number of a crowd's connections from one address.
     pub ports: usize,
-    /// Begun when the run must end.
+    /// The shutdown that begins when the run must end.
     pub stop: Shutdown,
 }
 
@@ -78,8 +78,8 @@ const RAMP: Duration = Duration::from_millis(5);
 
 /// The time after the crowd was opened that does not count as idle.
 const SETTLE: Duration = Duration::from_secs(1);
-/// A window of the time without a request. There are as many as rounds: the median is without the work of a moment, and a
-/// window has the work of each second.
+/// The length of a window without a request. A window contains all work that the server does every second. The median over
+/// the windows excludes rarer work.
 const IDLE_WINDOW: Duration = Duration::from_secs(1);
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
@@ -138,7 +138,7 @@ impl CrowdBench {
                 let (instance, place) = (&mut instances[place], CrowdProcess::ALL[place]);
                 match self.slice(instance) {
                     Ok(slice) => slices.push(Slice::new(round, place, &slice, self.connections)),
-                    // That a full server does not serve the good client is a result.
+                    // If a full server does not serve the good client, that is a result.
                     Err(absence) if place == CrowdProcess::With => {
                         unserved = Some(absence.why);
                         break 'rounds;

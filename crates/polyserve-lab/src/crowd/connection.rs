@@ -56,7 +56,7 @@ pub(super) enum ConnectionEnd {
 /// The max number of bytes that are kept of the answers.
 const KEPT: usize = 512;
 
-/// The bytes that a slow reader reads at a turn, and its receive buffer. The system may choose a larger buffer.
+/// The max bytes that a slow reader reads in a turn, and the size of its receive buffer. The system may use a larger buffer.
 const READ_SIZE: usize = 16;
 const WINDOW: usize = 4096;
 

@@ -54,7 +54,7 @@ pub struct CrowdCounts {
     pub connections: usize,
     /// Connections that were opened, with those that were opened again.
     pub opened: u64,
-    /// Connections that are open now and have sent their first bytes; idle connections: that have had their answer.
+    /// Open connections that have begun: they have sent their first bytes; idle connections have received their answer.
     pub held: u64,
     /// Connections that have had a right answer and stayed idle.
     pub answered: u64,
@@ -164,7 +164,7 @@ struct ConnectionOpener {
     epoll: OwnedFd,
     _sleeping: PipeReader,
     slots: Vec<Slot>,
-    /// By slot: the number of times it was opened. It tells the events of an earlier socket apart.
+    /// The number of openings, by slot. It identifies events of earlier sockets.
     generations: Vec<u32>,
     waiting: VecDeque<usize>,
     /// The number of open connections that have not begun.

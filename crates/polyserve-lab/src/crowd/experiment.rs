@@ -1,6 +1,6 @@
 //! The experiment in the framework: one cell for each server and kind of crowd.
 //!
-//! Cost: that of the cells.
+//! Cost: the measurements of the cells.
 
 use polyserve_report::Summary;
 use serde_json::Value;
@@ -74,7 +74,7 @@ impl Experiment for Crowds {
         self.bench.measure(contestant, *crowd, &mut say)
     }
 
-    /// Records of format 2 have a row in a field of its own, and a failure as a row.
+    /// Records of format 2 have the row of a sample in a separate field, and failures as rows.
     fn upgrade(mut line: Value) -> Value {
         if line["kind"] != Self::SAMPLE || !line["row"].is_object() {
             return line;

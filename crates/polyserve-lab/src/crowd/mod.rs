@@ -3,9 +3,9 @@
 //! The other connections are the crowd. An idle crowd behaves like browsers; a slow crowd behaves like attackers. Measured are
 //! the good client's figures, and what an idle connection costs the server.
 //!
-//! Invariant: a figure is taken only of a server that has answered rightly. It is compared with the same figure without the
-//! crowd, from the same process or from slices in turn. Cost: a descriptor and a port for each connection; a crowd has one
-//! thread, which sleeps while the crowd is idle.
+//! Invariant: only a server with right answers has figures. Each figure is compared with the same figure without the crowd,
+//! from the same process or from slices in turn. Cost: a descriptor and a port for each connection; a crowd has one thread,
+//! which sleeps while the crowd is idle.
 //!
 //! # Layout
 //!

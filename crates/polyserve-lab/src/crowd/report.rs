@@ -177,7 +177,7 @@ pub struct Idle {
     /// Older records lack it.
     #[serde(default)]
     pub idle_cpu_ms_per_s: Option<f64>,
-    /// The same of each window. Older records have one window, and not here.
+    /// The CPU time of each window. Older records lack it: they have one window, the median.
     #[serde(default)]
     pub idle_cpu_windows: Vec<f64>,
     /// The state of the crowd at its end.
@@ -357,7 +357,8 @@ pub struct PacedFigures {
     pub server_busy: Option<f64>,
     /// The server's resident memory at the end, in bytes.
     pub resident_bytes: Option<u64>,
-    /// The server's open descriptors at the end: the connections it still holds of a crowd that cannot notice a close.
+    /// The server's open descriptors at the end. They count connections that the server holds while the crowd cannot notice a
+    /// close.
     pub descriptors: Option<u64>,
     /// Whether there are no errors and the p99 is below 10 ms.
     pub is_bearable: bool,

@@ -14,9 +14,9 @@ pub(super) struct ConnectionSteps {
 /// The step of a connection at its turn.
 #[derive(Clone, Debug)]
 pub(super) enum Then {
-    /// No turns: the connection waits for an answer of status 200 with this end, and stays idle.
+    /// No turns. The connection waits for an answer with status 200 that ends with these bytes, and stays idle.
     Idle(Vec<u8>),
-    /// Sends one byte of this text, and its last byte from then on.
+    /// Sends the next byte of this text at each turn. After the end of the text, sends its last byte again.
     Write(Vec<u8>),
     /// Reads a few bytes.
     Read,

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_nothing};
 
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
@@ -53,7 +53,7 @@ fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
         "cut",
         "memory before",
         "memory with",
-        "of a connection",
+        "per connection",
         "idle CPU (ms/s)",
         "req/s",
         "ratio",
@@ -95,15 +95,15 @@ fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
 
 fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow], server_cores: usize) -> fmt::Result {
     write!(f, "{}", idle_table(rows, server_cores))?;
-    writeln!(f, "of a connection: growth of the process for each connection held, without the kernel's sockets")?;
+    writeln!(f, "per connection: growth of the process for each connection held, without the kernel's sockets")?;
     writeln!(f, "idle CPU: the server's CPU time with the crowd and without a request, the median of its seconds")?;
     writeln!(f, "ratio: requests a second, and for each second of the server's CPU time, with to without the crowd;")?;
-    writeln!(f, "~ if a server's cores were not full: then it is no cost")?;
+    writeln!(f, "~: the cost cannot be compared, because a server's cores were not full")?;
     bounds(f, rows)
 }
 
 fn ratio(compared: Option<Compared>, doubt: &str) -> [String; 3] {
-    let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
+    let Some(Compared { estimate, verdict }) = compared else { return [EMPTY_CELL, "", ""].map(String::from) };
     [
         format!("{doubt}{:.3}", estimate.ratio),
         estimate.interval.to_string(),
@@ -150,18 +150,21 @@ impl Report {
             let Some(CrowdOutcome::Slow(slow)) = row.outcome() else { continue };
             let CrowdCounts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
             let ends = format!(
-                "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} left, {unreachable} not connected"
+                "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} closed by the client, {unreachable} not connected"
             );
-            writeln!(f, "{}: of its crowd {opened} were opened, {held} held at the end, {ends}", row.name)?;
+            writeln!(f, "{}: crowd: {opened} opened, {held} held at the end, {ends}", row.name)?;
         }
         let Self { rate, connections, .. } = self;
-        writeln!(f, "the good client: {rate} requests/s over {connections} connections; from when a request was due")?;
+        writeln!(
+            f,
+            "the good client: {rate} requests/s over {connections} connections; latency from the intended start"
+        )?;
         writeln!(
             f,
             "CPU, memory, descriptors: the server's, the last two at the end; client late: the good client's lateness, 99 %"
         )?;
         if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Slow(slow)) if !slow.before.is_bearable)) {
-            writeln!(f, "no, nor before: the machine had no p99 below 10 ms to give, so nothing is said of the crowd")?;
+            writeln!(f, "no, nor before: the p99 was above 10 ms without a crowd too, so the crowd has no verdict")?;
         }
         bounds(f, rows)
     }
@@ -169,7 +172,7 @@ impl Report {
 
 fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
     if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Bound { .. }))) {
-        writeln!(f, "<= TIME x N: not measured but a bound, the head's timeout for each connection ahead")?;
+        writeln!(f, "<= TIME x N: an upper bound, not measured: the head timeout for each connection before it")?;
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ pub enum Reason {
 }
 
 impl Absence {
-    /// An absence by a contestant's doing, or by the machine's.
+    /// An absence: [`Wrong`](Reason::Wrong) if `wrong`, otherwise [`Failed`](Reason::Failed).
     pub fn new(why: impl Into<String>, wrong: bool) -> Self {
         let reason = if wrong { Reason::Wrong } else { Reason::Failed };
         Self { reason, why: why.into() }
@@ -57,7 +57,7 @@ impl Absence {
         Self { reason: Reason::TimedOut, why: why.into() }
     }
 
-    /// Returns the report of a load without a wrong answer.
+    /// Returns `report` if all answers were right.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl From<Failure> for Absence {
     }
 }
 
-/// Only what the server did is wrong; every other error is the client's.
+/// An error that the server caused is wrong; every other error is a failure of the client.
 impl From<LoadError> for Absence {
     fn from(error: LoadError) -> Self {
         let reason = if matches!(error, LoadError::Server(_)) { Reason::Wrong } else { Reason::Failed };

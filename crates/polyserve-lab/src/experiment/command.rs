@@ -36,7 +36,7 @@ pub struct Execution<'a> {
     pub name: &'a str,
     /// Whether JSON is printed.
     pub json: bool,
-    /// Begun by the first signal.
+    /// The shutdown that the first signal begins.
     pub stop: &'a Shutdown,
 }
 

@@ -1,4 +1,4 @@
-//! Experiments without their types: what a report of recorded files needs.
+//! Experiments with an erased type, for reports of recorded files.
 
 use polyserve_report::Summary;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub struct Recorded {
     pub summary: Summary,
     /// The report, as the command prints it as JSON.
     pub report: Value,
-    /// Why the record is not complete; `None` if it is, or if its format does not say.
+    /// Why the record is not complete; `None` if it is complete, or if its format is too old to record this.
     pub incomplete: Option<String>,
 }
 

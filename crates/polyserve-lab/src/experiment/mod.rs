@@ -11,8 +11,9 @@
 //! The framework owns resume, Ctrl-C, progress, the order of contestants, the A/A control's name, disqualification, exit
 //! codes, JSON, the record and completeness (planned cells minus recorded cells).
 //!
-//! Invariants: a cell is recorded once it is whole, and never measured again; a wrong answer is never measured again
-//! either, in this run or a later one; every other absence is measured again by the next run. Cost: one line of JSON a cell.
+//! Invariants: a cell is recorded once it is complete, and never measured again. A contestant that did wrong or timed out is
+//! not measured again, in this run or a later one. Every other absence is measured again by the next run. Cost: one line of
+//! JSON for each cell.
 //!
 //! # Layout
 //!
@@ -70,8 +71,8 @@ pub trait Experiment: Sized {
     /// The description of the measurement, for the record's header. A record is resumed only under an equal description.
     fn describe(&self) -> Value;
 
-    /// Does what must precede the plan: builds contestants, calibrates. The results that a resumed run needs again are
-    /// [facts](Notebook::fact) of the record. By default nothing.
+    /// Prepares the plan: builds contestants, calibrates. Results that a resumed run needs again are
+    /// [facts](Notebook::fact) of the record. By default, does nothing.
     ///
     /// # Errors
     ///
@@ -96,8 +97,8 @@ pub trait Experiment: Sized {
         result.unwrap_or_else(|| Err(Absence::failed(format!("{key} was not measured"))))
     }
 
-    /// Measures the cells of a [`Batch::together`]; one result for each key, in the order of the keys. By default one after
-    /// the other. An absence of a cell that another absence [excludes](Self::excludes) already is not recorded.
+    /// Measures the cells of a [`Batch::together`]. Returns one result for each key, in the order of the keys. By default,
+    /// measures one cell after the other. An absence is not recorded if an earlier absence [excludes](Self::excludes) its cell.
     fn measure_together(
         &mut self,
         keys: &[Self::Key],
@@ -106,7 +107,7 @@ pub trait Experiment: Sized {
         keys.iter().map(|key| self.measure(key, notebook)).collect()
     }
 
-    /// Does what follows the last cell: facts about the whole run. By default nothing.
+    /// Runs after the last cell, to record facts about the whole run. By default, does nothing.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ pub trait Experiment: Sized {
         line
     }
 
-    /// The result of what is recorded.
+    /// Computes the result of the records.
     ///
     /// # Errors
     ///
@@ -167,8 +168,7 @@ pub trait Experiment: Sized {
     /// Returns an error if a table cannot be written.
     fn summarize(records: &Records<Self>, report: &Self::Report) -> anyhow::Result<Summary>;
 
-    /// Returns false if the command must fail although no absence makes it fail. The report can be of an interrupted run.
-    /// By default true.
+    /// Returns false if the result itself makes the command fail. The report can be of an interrupted run. By default true.
     fn is_passed(report: &Self::Report) -> bool {
         let _ = report;
         true

@@ -71,9 +71,9 @@ impl<K> Batch<K> {
 
 /// The order of contestants in a pass: a Williams design, every other row backwards.
 ///
-/// Over `2 * count` passes each contestant follows each other one equally often, because a slice affects the next slice
-/// (scheduler debts, warm caches). Over any two passes all contestants have the same mean place, so a steady drift has the
-/// same effect on all of them.
+/// A slice affects the next slice (scheduler debts, warm caches), so each contestant follows each other contestant equally
+/// often over `2 * count` passes. Over any two passes all contestants have the same mean place, so a steady drift has the
+/// same effect on all contestants.
 pub fn order(pass: usize, count: usize) -> Vec<usize> {
     let first = if count == 0 { 0 } else { pass / 2 % count };
     // 0, 1, -1, 2, -2 ...: all steps between neighbours differ.

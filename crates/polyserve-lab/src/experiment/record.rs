@@ -29,7 +29,7 @@ pub const END: &str = "end";
 const OLD_ABSENCES: [(&str, Reason); 3] =
     [("not_run", Reason::NotAvailable), ("refusal", Reason::NotAvailable), ("unfinished", Reason::TimedOut)];
 
-/// The prefix that the reason of such an absence can have. Tables print it for every absence.
+/// The prefix that a reason can have in these records. Tables print it for every absence.
 const OLD_PREFIX: &str = "not run: ";
 
 /// How a run ended.

@@ -99,7 +99,7 @@ pub fn run<E: Experiment>(
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// Returns the errors of [`run`].
 pub fn run_with<E: Experiment>(
     experiment: &mut E,
     header: &Header,
@@ -186,7 +186,7 @@ fn measure_series<E: Experiment>(
     Ok(())
 }
 
-/// Measures the cells of a batch by one call, unless all of them are there. A cell that is excluded is left out.
+/// Measures the cells of a batch by one call, unless all cells are recorded. Excluded cells are not measured.
 fn measure_together<E: Experiment>(
     experiment: &mut E,
     batch: &Batch<E::Key>,

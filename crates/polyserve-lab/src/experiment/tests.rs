@@ -44,7 +44,7 @@ struct Fake {
     fails: HashMap<Key, Absence>,
     absent: Vec<Absent<Key>>,
     together: bool,
-    /// The batches, if they are others than those of three rounds.
+    /// The batches; if empty, the batches of three rounds.
     batches: Vec<Batch<Key>>,
     weight: usize,
     /// The part of the weight by which a measurement advances the progress bar.
@@ -145,7 +145,7 @@ fn header() -> Header {
     fixtures::header("fake", json!({"rounds": 3}))
 }
 
-/// Runs it with its record in `dir`; everything recorded, and the cells that were asked.
+/// Runs `fake` with its record in `dir`. Returns the records, and the measured keys.
 fn run_in(dir: &Path, mut fake: Fake) -> anyhow::Result<(Records<Fake>, Vec<Key>)> {
     let (header, stop, asked) = (header(), fake.stop.clone(), fake.asked.clone());
     let mut journal = Journal::open(Some(dir), &header)?;
@@ -183,7 +183,7 @@ fn a_later_run_measures_what_is_missing() {
     assert_eq!(asked, []);
 }
 
-/// What was decided is complete: nothing is missing, and a later run measures nothing more.
+/// A decided experiment is complete: no cell is missing, and a later run measures nothing more.
 #[test]
 fn a_run_ends_once_it_is_decided() {
     let dir = TestDir::new("experiment-decided");
@@ -355,7 +355,7 @@ fn an_incomplete_record_says_what_is_missing() {
     assert_eq!(read().incomplete, None);
 }
 
-/// An experiment can print its report as its flags say; the caller can bring its own progress bar.
+/// An experiment can print its report in its own format. The caller can pass a progress bar.
 #[test]
 fn a_run_with_a_hidden_bar_is_printed_by_the_experiment() {
     let (header, stop) = (header(), Shutdown::new());

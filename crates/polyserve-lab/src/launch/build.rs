@@ -53,7 +53,7 @@ pub(super) fn is_installed(program: &str, argument: &str) -> Result<(), String> 
     let mut command = Command::new(program);
     match command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{program} cannot say its version: {status}")),
+        Ok(status) => Err(format!("{program} does not print its version: {status}")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!("{program} is not installed")),
         Err(error) => Err(format!("{program} cannot be started: {error}")),
     }
@@ -128,7 +128,7 @@ fn reason(said: &VecDeque<String>) -> String {
     match (error, cause) {
         (Some(error), Some(cause)) if cause != error => format!("{error}: {cause}"),
         (Some(error), _) => error.to_owned(),
-        (None, _) => String::from("it failed and did not say why"),
+        (None, _) => String::from("it failed without an error message"),
     }
 }
 
@@ -141,6 +141,6 @@ mod tests {
         let said = |text: &str| text.lines().map(str::to_owned).collect::<VecDeque<_>>();
         let net = "   Updating index\nerror: failed to get `x`\n\nCaused by:\n  a\n\nCaused by:\n  no network\n";
         assert_eq!(reason(&said(net)), "error: failed to get `x`: no network");
-        assert_eq!(reason(&said("")), "it failed and did not say why");
+        assert_eq!(reason(&said("")), "it failed without an error message");
     }
 }

@@ -1,4 +1,4 @@
-//! Checks how a server of this project ended: no connection was cut, and its count of answers matches the client's.
+//! The check of a server's end: no request was cut, and the server's count of answers matches the client's.
 //!
 //! Cost: none.
 
@@ -25,7 +25,9 @@ pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
         Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
         Some(Ok(Drained { answered, cut, stuck })) => {
             let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
-            Err(Absence::wrong(format!("it ended with {ended} where the client has {answers} answers or more")))
+            Err(Absence::wrong(format!(
+                "its last line reports {ended}, and the client received at least {answers} answers"
+            )))
         }
         Some(Err(_)) | None => Err(Absence::wrong(format!("it did not say how it ended, but {said:?}"))),
     }
@@ -39,7 +41,7 @@ pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
 pub fn check_count(said: Option<&str>, answers: u64) -> Result<(), Absence> {
     match check_drain(said, answers)? {
         given if given == answers => Ok(()),
-        given => Err(Absence::wrong(format!("it says that it gave {given} answers, and the client has had {answers}"))),
+        given => Err(Absence::wrong(format!("it reports {given} answers, and the client received {answers}"))),
     }
 }
 
@@ -58,7 +60,7 @@ pub fn check_answered(said: Option<&str>, answers: u64) -> Result<(), Absence> {
     match said.map(serde_json::from_str) {
         Some(Ok(Answered { answered })) if answered == answers => Ok(()),
         Some(Ok(Answered { answered })) => {
-            Err(Absence::wrong(format!("it says that it gave {answered} answers, and the client has had {answers}")))
+            Err(Absence::wrong(format!("it reports {answered} answers, and the client received {answers}")))
         }
         Some(Err(_)) | None => Err(Absence::wrong(format!("it did not print the number of its answers, but {said:?}"))),
     }
@@ -72,7 +74,7 @@ mod tests {
     fn an_end_is_good_where_nothing_was_cut_and_all_is_counted() {
         assert_eq!(check_drain(Some(r#"{"answered":10,"cut":0,"stuck":0}"#), 9), Ok(10));
         for (said, why) in [
-            (Some(r#"{"answered":8,"cut":0,"stuck":0}"#), "9 answers or more"),
+            (Some(r#"{"answered":8,"cut":0,"stuck":0}"#), "at least 9 answers"),
             (Some(r#"{"answered":10,"cut":1,"stuck":0}"#), "cut 1"),
             (Some(r#"{"answered":10,"cut":0,"stuck":1}"#), "stuck 1"),
             (Some("bye"), "bye"),
@@ -89,7 +91,7 @@ mod tests {
     fn a_count_is_the_clients_own() {
         let said = Some(r#"{"answered":10,"cut":0,"stuck":0}"#);
         assert_eq!(check_count(said, 10), Ok(()));
-        for (answers, why) in [(9, "gave 10 answers, and the client has had 9"), (11, "11 answers or more")] {
+        for (answers, why) in [(9, "10 answers, and the client received 9"), (11, "at least 11 answers")] {
             let absence = check_count(said, answers).unwrap_err();
             assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
         }
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn a_twin_has_only_a_count() {
         assert_eq!(check_answered(Some(r#"{"answered":10}"#), 10), Ok(()));
-        for (said, why) in [(Some(r#"{"answered":9}"#), "gave 9 answers"), (Some("bye"), "bye"), (None, "None")] {
+        for (said, why) in [(Some(r#"{"answered":9}"#), "reports 9 answers"), (Some("bye"), "bye"), (None, "None")] {
             let absence = check_answered(said, 10).unwrap_err();
             assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
         }

@@ -34,7 +34,7 @@ const TWIN: &str = "twin";
 pub struct GoServer {
     /// The name in tables and flags: `go/twin-rwmutex`.
     pub name: &'static str,
-    /// The program in the module: `twin` is `cmd/twin`, and `twin+nogreenteagc` the same built with `GOEXPERIMENT`.
+    /// The program in the module: `twin` is `cmd/twin`. `twin+nogreenteagc` is the same program, built with this `GOEXPERIMENT`.
     pub program: &'static str,
     args: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],
@@ -122,7 +122,7 @@ impl Module {
 
     fn go(&self, programs: &[&str], stop: &Shutdown) -> Result<(), String> {
         std::fs::create_dir_all(&self.target)
-            .map_err(|error| format!("{} cannot be made: {error}", self.target.display()))?;
+            .map_err(|error| format!("{} cannot be created: {error}", self.target.display()))?;
         let (usual, others): (Vec<&str>, Vec<&str>) = programs.iter().partition(|program| !program.contains('+'));
         if !usual.is_empty() {
             let mut command = self.command(&self.target.join("")); // a directory, also for one program

@@ -62,7 +62,7 @@ impl Launch {
             AddressFrom::Fixed(addr) => return Some(Ok(*addr)),
         };
         let addr = said.strip_prefix("http://").unwrap_or(&said).trim_end_matches('/');
-        Some(addr.parse().map_err(|_| format!("it says that it listens on {said:?}, which is no address")))
+        Some(addr.parse().map_err(|_| format!("it reports that it listens on {said:?}, which is not an address")))
     }
 }
 

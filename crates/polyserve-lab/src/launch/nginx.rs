@@ -1,5 +1,5 @@
-//! nginx with one fixed answer, if it is installed. It shows what a well-known server does with a request, without
-//! storing entities.
+//! nginx with one fixed answer, if it is installed. It shows the cost of a request in a well-known server that stores no
+//! entities.
 //!
 //! nginx runs as one process (`master_process off`), so the CPU time of that process is complete, and a kill leaves no
 //! process behind.
@@ -24,7 +24,7 @@ use crate::reference::BODY;
 /// The name in tables and flags.
 pub const NAME: &str = "nginx";
 
-/// The usual install locations, because few users have them in `PATH`.
+/// The usual locations of nginx. The last three are rarely in a user's `PATH`.
 const PLACES: [&str; 4] = ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/local/nginx/sbin/nginx"];
 
 /// Returns the path of the program.

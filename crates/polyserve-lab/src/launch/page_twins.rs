@@ -1,8 +1,8 @@
 //! The twins of the published servers of a page that sometimes waits: the published listings in Rust, and servers in Go, Node,
 //! Deno and Java, which the published series announced.
 //!
-//! A twin opens no seam of this project. It reads its file for each request and lets one request in a number wait, counted over
-//! the whole server. Its last line is the number of its answers as JSON.
+//! A twin uses no seam of this project. It reads its file for each request. One request in a fixed number waits, counted over
+//! the whole server. The last line of output is the number of answers as JSON.
 //!
 //! Invariant: a twin that cannot run is listed with the reason. It does not prevent the others from taking part.
 //!
@@ -30,7 +30,7 @@ pub struct PageTwin {
     program: Program,
 }
 
-/// What a twin is made of.
+/// The program of a twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// A binary of the package of the peers.
@@ -43,7 +43,7 @@ enum Program {
     Npm { program: &'static str, args: &'static [&'static str], directory: &'static str, file: &'static str },
 }
 
-/// The published pools have as many workers.
+/// The number of workers of the published pools.
 const PUBLISHED_POOL: usize = 100;
 
 /// The first published listing. The other twins are compared with it.
@@ -102,7 +102,7 @@ pub const TWINS: [PageTwin; 8] = [
 pub struct TwinPage {
     /// The file, which must exist.
     pub file: PathBuf,
-    /// One request in this number waits.
+    /// The number of requests of which one waits.
     pub every: u64,
     /// The length of a wait. It is rounded up to whole milliseconds.
     pub wait: Duration,

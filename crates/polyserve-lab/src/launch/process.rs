@@ -113,7 +113,7 @@ impl Process {
         }
     }
 
-    /// Returns the reason of a failed exchange with the process: its death, if it has died, and `failure`.
+    /// Returns the reason of a failed exchange with the process: `failure`, with the exit of the process if it has ended.
     pub fn explain(&mut self, failure: Failure) -> Failure {
         match self.wait(Duration::from_millis(200)) {
             Some(status) => Failure(format!("{}; {failure}", self.died(status))),

@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct Cores(Vec<usize>);
 
 impl Cores {
-    /// The cores that this thread may use, up to the max number of [`CpuSet`].
+    /// Returns the cores that this thread may use. Cores beyond the capacity of [`CpuSet`] are not among them.
     ///
     /// # Errors
     ///
@@ -24,22 +24,22 @@ impl Cores {
         Ok(Self((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()))
     }
 
-    /// Their numbers.
+    /// The numbers of the cores.
     pub fn numbers(&self) -> &[usize] {
         &self.0
     }
 
-    /// Their number.
+    /// The number of cores.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether a core is in both.
+    /// Returns true if at least one core is in both sets.
     pub fn share_one_with(&self, other: &Self) -> bool {
         self.0.iter().any(|core| other.0.contains(core))
     }
 
-    /// The first that is not among `available`.
+    /// Returns the first core that is not in `available`.
     pub fn missing_in(&self, available: &Self) -> Option<usize> {
         self.0.iter().copied().find(|core| !available.0.contains(core))
     }

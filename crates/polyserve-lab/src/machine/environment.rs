@@ -43,7 +43,7 @@ pub struct Environment {
     pub seed: u64,
     /// The command line.
     pub command: Vec<String>,
-    /// When it began, in UTC.
+    /// The start of the measurement, in UTC.
     pub date: String,
 }
 
@@ -56,7 +56,7 @@ pub struct Build {
     pub rustc: Option<&'static str>,
     /// The cargo profile.
     pub profile: Option<&'static str>,
-    /// The commit, with `+` if there were other changes.
+    /// The commit, followed by `+` if there were uncommitted changes.
     pub commit: Option<&'static str>,
 }
 
@@ -70,7 +70,7 @@ impl Build {
 }
 
 impl Environment {
-    /// This one, with the cores of the servers and of the client. Only the program knows its `allocator`.
+    /// The environment of this process, with the cores of the servers and of the client. Only the program knows its `allocator`.
     pub fn of(available: &Cores, [server, client]: [&Cores; 2], seed: u64, allocator: &str) -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -95,7 +95,7 @@ impl Environment {
 }
 
 impl Environment {
-    /// This one, with the versions of the installed toolchains. It starts each of them; together they have five seconds.
+    /// Adds the versions of the installed toolchains. Starts all toolchains, and waits at most five seconds for their output.
     #[must_use]
     pub fn with_toolchains(mut self) -> Self {
         let (sender, receiver) = mpsc::channel();

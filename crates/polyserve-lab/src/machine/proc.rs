@@ -124,7 +124,8 @@ impl Spent {
             idle += waiting;
             busy += ticks.iter().sum::<u64>() - waiting;
         }
-        // What follows the name, which may hold anything, is state ppid ...; user and system are the 12th, twice.
+        // The name in parentheses may hold any character. Of the fields after it, the 12th to the 15th are the CPU times of the
+        // process (user, system) and of its children (user, system).
         let (_, fields) = process.rsplit_once(')')?;
         let own = fields.split_whitespace().skip(11).take(4).map_while(|ticks| ticks.parse::<u64>().ok()).sum();
         Some(Self { busy, idle, own })

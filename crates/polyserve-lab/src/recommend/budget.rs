@@ -1,12 +1,12 @@
 //! How the time of a recommendation is spent: the number of rounds, and the durations in each.
 //!
-//! Invariant: at least the rounds that a verdict needs, or none. The estimate is conservative; if it is too low, the deadline
-//! ends the run.
+//! Invariant: a budget has enough rounds for a verdict, unless the number of rounds is given. The estimate is conservative; if
+//! it is too low, the deadline ends the run.
 
 use std::time::Duration;
 
 use super::workload::Workload;
-use crate::statistics::LEAST_ROUNDS;
+use crate::statistics::MIN_ROUNDS;
 
 /// The number of rounds, and the durations of a contestant's parts in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,11 +51,11 @@ const LATENCY_WAITS: u32 = 4;
 const EDGE_WAITS: u32 = 5;
 
 impl Budget {
-    /// Divides `time` among this number of contestants, in this number of rounds if it is given.
+    /// Divides `time` among `contestants`, in `rounds` rounds if the number is given.
     ///
     /// # Errors
     ///
-    /// Returns the time that would be enough if `time` is not.
+    /// Returns the time that is enough, if `time` is too short.
     pub fn of(
         time: Duration,
         contestants: usize,
@@ -72,17 +72,17 @@ impl Budget {
         let longest = LONGEST.max(shortest);
         let duration = |slice: Duration| fixed + slice + latency(slice);
         let measurements = |rounds: usize| (rounds * contestants + CALIBRATIONS) as f64;
-        let least_rounds = rounds.unwrap_or(LEAST_ROUNDS);
+        let least_rounds = rounds.unwrap_or(MIN_ROUNDS);
         let (planned, least) =
             (time.as_secs_f64() * PLANNED, duration(shortest).as_secs_f64() * measurements(least_rounds));
         if planned < least {
             return Err(Duration::from_secs_f64((least / PLANNED).ceil()));
         }
         // Longer slices first, then more rounds.
-        let each = planned / measurements(rounds.unwrap_or(LEAST_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
+        let each = planned / measurements(rounds.unwrap_or(MIN_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
         let slice = Duration::from_secs_f64((each / 1.5).max(0.0)).clamp(shortest, longest);
         let fit = (planned / duration(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
-        let rounds = rounds.unwrap_or((fit as usize).clamp(LEAST_ROUNDS, MAX_ROUNDS));
+        let rounds = rounds.unwrap_or((fit as usize).clamp(MIN_ROUNDS, MAX_ROUNDS));
         Ok(Self { rounds, warm_up, slice, latency_slice: latency(slice) })
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         for (contestants, wait_ms) in [(9, 0.0), (5, 0.0), (5, 5.0), (5, 40.0), (2, 100.0), (3, 0.1)] {
             let workload = Workload { wait_ms, ..workload() };
             let budget = Budget::of(MINUTE, contestants, &workload, None).unwrap();
-            assert!((LEAST_ROUNDS..=MAX_ROUNDS).contains(&budget.rounds), "{budget:?}");
+            assert!((MIN_ROUNDS..=MAX_ROUNDS).contains(&budget.rounds), "{budget:?}");
             let wait = workload.wait();
             assert!(budget.slice >= wait * SLICE_WAITS && budget.latency_slice >= wait * LATENCY_WAITS, "{budget:?}");
             let each = budget.warm_up + budget.slice + budget.latency_slice;

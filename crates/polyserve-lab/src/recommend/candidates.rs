@@ -63,8 +63,8 @@ impl Candidate {
 }
 
 impl CandidateSet {
-    /// Returns the candidates for `workload`, or of the named servers and repos. A program's own servers and repos are always
-    /// among them.
+    /// Returns the candidates for `workload`. Named servers and repos replace the choice. Without names, the program's own
+    /// servers and repos are always among the candidates.
     ///
     /// # Errors
     ///
@@ -172,8 +172,8 @@ impl CandidateSet {
         Ok(())
     }
 
-    /// Returns the number of workers, if they wait: one for each concurrent request. A request that blocks holds a worker of
-    /// any server.
+    /// Returns the number of workers if workers wait: one for each concurrent request. Otherwise `None`. A request that blocks
+    /// holds a worker of any server.
     fn workers(&mut self, entry: &ServerEntry, workload: &Workload) -> anyhow::Result<Option<usize>> {
         let holds = workload.wait_ms > 0.0 && entry.promises(Promise::LaterHoldsWorker);
         let blocks = workload.blocking_wait_ms > 0.0 && (entry.make)(&ServerConfig::default().workers(1)).is_ok();

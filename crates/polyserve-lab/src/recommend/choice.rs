@@ -1,7 +1,8 @@
 //! The result: a ranked choice, its margin, its ties, and whether the latency goal was met.
 //!
-//! The winner has the highest throughput among the candidates that meet the goal. If no candidate meets it, the winner has the
-//! lowest p99. A p99 is the median of the rounds' p99s, so a round in which another process took the machine decides nothing.
+//! The winner has the highest throughput among the candidates that meet the goal. If no candidate meets the goal, the winner
+//! has the lowest p99. A p99 is the median of the rounds' p99s, so a single disturbed round decides nothing.
+//!
 //! A candidate is a tie if the interval of its ratio to the winner overlaps the band of ties: the interval of the first
 //! candidate's ratio to itself. The margin is the winner's ratio to the first candidate that is no tie.
 //!
@@ -20,7 +21,7 @@ use crate::capacity::{Sample, SearchEnd};
 use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
 use crate::compare::{Key, Role};
 use crate::experiment::{Failed, distinct};
-use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, middle, tie_band};
 
 /// The recommendation, and all that it is based on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,12 +53,12 @@ pub struct Recommendation {
     /// The winner's capacity for each goal; none if it was not searched.
     #[serde(default)]
     pub capacity: Vec<CapacityFigure>,
-    /// What was predicted before the measurement; `None` if the null server failed, and in older records.
+    /// The predictions before the measurement; `None` if the null server failed, and in older records.
     #[serde(default)]
     pub predicted: Option<Predictions>,
-    /// Whether a candidate meets the latency goal; `None` without a goal, and if it is too near to tell.
+    /// Whether a candidate meets the latency goal; `None` without a goal, and if the p99 is too near to the goal.
     pub goal_met: Option<bool>,
-    /// Whether the client had no time left with the winner: then the servers may be able to do more.
+    /// Whether the client was busy while it measured the winner. The servers may then be faster than measured.
     #[serde(default)]
     pub client_full: bool,
     /// The candidates without figures, and why.
@@ -85,7 +86,7 @@ pub struct Ranked {
     pub of_winner: Option<Estimate>,
     /// The verdict on that; `None` for the winner, and without a ratio.
     pub verdict: Option<Verdict>,
-    /// Whether it meets the latency goal; `None` without a goal, and if it is too near to tell.
+    /// Whether the candidate meets the latency goal; `None` without a goal, and if the p99 is too near to the goal.
     pub meets_goal: Option<bool>,
     /// The 95 % interval of its p99 in microseconds; `None` with too few rounds.
     #[serde(default)]
@@ -113,7 +114,7 @@ pub struct Choice {
     pub candidate: Candidate,
     /// The candidates with a difference to the choice that is within the noise.
     pub ties: Vec<String>,
-    /// Its ratio to the first candidate that is no tie and meets the goal as well.
+    /// The ratio to the first candidate that is slower, and no tie, and meets the goal as well.
     pub margin: Option<Margin>,
     /// How to use it.
     pub lines: Lines,
@@ -220,7 +221,7 @@ impl Recommendation {
             Some(_) if !has_one(None) => Some(false),
             _ => None,
         };
-        // The rows are in the order of their throughput, and the sort is stable. One that is too near to tell is in the middle.
+        // The rows are in the order of their throughput, and the sort is stable. Undecided candidates are in the middle.
         match goal_met {
             Some(false) => rows.sort_by(|a, b| p99(a.latency).total_cmp(&p99(b.latency))),
             _ => rows.sort_by_key(|one| match one.meets_goal {
@@ -245,7 +246,7 @@ impl Recommendation {
             server_cores: basis.cores[0].clone(),
             client_cores: basis.cores[1].clone(),
             rounds,
-            decided: rounds >= LEAST_ROUNDS,
+            decided: rounds >= MIN_ROUNDS,
             rate: ranking.rate.clone(),
             tie_band: band,
             ranked,
@@ -257,7 +258,7 @@ impl Recommendation {
             failed: ranking.failed.clone(),
             others: ranking.others,
             time_was_up: basis.time_up.is_some(),
-            enough_s: basis.time_up.filter(|_| rounds < LEAST_ROUNDS).map(|time| enough(time, rounds)),
+            enough_s: basis.time_up.filter(|_| rounds < MIN_ROUNDS).map(|time| enough(time, rounds)),
             interrupted: ranking.interrupted && basis.time_up.is_none(),
         }
     }
@@ -276,11 +277,11 @@ impl Recommendation {
     }
 }
 
-/// Returns the seconds that are enough for a verdict, if `time` was enough for this number of rounds. At least one counts, with a
-/// part of the next one.
+/// Returns the seconds that are enough for a verdict, if `time` was enough for `rounds` rounds. At least one round counts, and
+/// one more is added for the round that was cut short.
 fn enough(time: Duration, rounds: usize) -> u64 {
     let each = time.as_secs_f64() / rounds.max(1) as f64;
-    (each * (LEAST_ROUNDS + 1) as f64 / 60.0).ceil() as u64 * 60
+    (each * (MIN_ROUNDS + 1) as f64 / 60.0).ceil() as u64 * 60
 }
 
 /// A candidate with its figures.
@@ -297,8 +298,8 @@ struct Standing<'a> {
 /// The busy side of a contestant, if only the client had no time left.
 const CLIENT: &str = "client";
 
-/// Returns the ranks of `rows`; the first row is the winner's. If no candidate meets the goal, latency decides and throughput makes
-/// no ties.
+/// Returns `rows` with their ranks; the first row is the winner's. If no candidate meets the goal, latency decides, and
+/// there are no ties.
 fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: u64) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = Vec::new();
     for Standing { candidate, row, entry, latency, p99_interval, settings, meets_goal } in rows {
@@ -329,7 +330,7 @@ fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: 
     ranked
 }
 
-/// Returns the band for the ratio of any two candidates: the baseline's noise has no direction.
+/// Returns the band of ties for the ratio of any two candidates: it also contains the inverse ratios.
 fn either_way(Interval { low, high }: Interval) -> Interval {
     Interval { low: low.min(high.recip()), high: high.max(low.recip()) }
 }
@@ -342,7 +343,7 @@ fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
     is_slower.then(|| Margin { over: other.candidate.name(), ratio: ratio.recip(), interval })
 }
 
-/// Returns whether the p99 is within the goal. `None` if its interval has the goal in it: then it is too near to tell.
+/// Returns whether the p99 is within the goal. `None` if the interval of the p99 contains the goal: the p99 is too near to it.
 fn meets(latency: Option<Latencies>, interval: Option<Interval>, goal_ms: f64) -> Option<bool> {
     let goal_us = goal_ms * 1000.0;
     let Some(latency) = latency.filter(|latency| !latency.overloaded) else { return Some(false) };
@@ -358,7 +359,7 @@ fn meets(latency: Option<Latencies>, interval: Option<Interval>, goal_ms: f64) -
 fn p99_interval(entry: &RankingEntry<'_>, seed: u64) -> Option<Interval> {
     let rounds = entry.rounds.iter().flatten().filter_map(|round| round.latency.as_ref());
     let p99s: Vec<f64> = rounds.map(|latency| latency.p99_us).collect();
-    Estimate::of(&p99s, seed).filter(|estimate| estimate.rounds >= LEAST_ROUNDS).map(|estimate| estimate.interval)
+    Estimate::of(&p99s, seed).filter(|estimate| estimate.rounds >= MIN_ROUNDS).map(|estimate| estimate.interval)
 }
 
 /// Returns the p99 in microseconds; infinity if the candidate was overloaded.

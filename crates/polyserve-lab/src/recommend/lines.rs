@@ -1,8 +1,8 @@
 //! The two lines of Rust that use a server over a repo.
 //!
-//! Invariant: the printed lines are compiled lines. The catalog makes the code of a strategy from the tokens of its constructor.
-//! A macro here makes a text of the tokens of the other code, and in tests a function with only the crate's prelude in
-//! its scope. A strategy without code in the catalog is built by its name.
+//! Invariant: the printed lines compile. The catalog makes the code of a strategy from the tokens of its constructor. A macro
+//! here makes a text from the tokens of the other code. In tests it also makes a function from these tokens, with only the
+//! crate's prelude in its scope. A strategy without code in the catalog is built by its name.
 
 use polyserve::catalog::{BuildCode, Catalog};
 use serde::{Deserialize, Serialize};

@@ -8,8 +8,8 @@
 //!
 //! # Layout
 //!
-//! * [`workload`]: the workload. [`candidates`]: the candidates, and why these. [`budget`]: how the time is spent.
-//! * [`prediction`]: what records let expect. [`choice`]: the result. [`lines`]: how to use it. [`table`]: for people.
+//! * [`workload`]: the workload. [`candidates`]: the candidates, with reasons. [`budget`]: the division of the time.
+//! * [`prediction`]: predictions from records. [`choice`]: the result. [`lines`]: the code for it. [`table`]: tables for people.
 
 pub mod budget;
 pub mod candidates;

@@ -11,7 +11,8 @@
 //! A load is the rate divided by the throughput. The repo in memory, the payload, and the mix of reads and writes have no effect
 //! in the model: the null server gets the same mix. So the prediction is a first guess, and the recommendation prints its error.
 //!
-//! Invariant: a server without a record has no prediction, nor has one over a store on a disk or an engine. Cost: nothing is measured here but the null server, by the caller.
+//! Invariant: a server has no prediction if it has no record, or if its store is on a disk or in an engine. Cost: the caller
+//! measures the null server.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,9 +27,9 @@ use crate::compare::{self, Comparison, Role};
 use crate::experiment::Records;
 use crate::journal::{first_header, read};
 
-/// The null server of kept connections, and of connections for one request.
+/// The null servers for kept connections, and for connections of one request each.
 pub const LIMITS: [&str; 2] = ["null_epoll", "null_accept"];
-/// At a higher load the p99 depends on the length of the measurement.
+/// The max load with a prediction of the p99. At a higher load, the p99 depends on the length of the measurement.
 const MAX_LOAD: f64 = 0.95;
 /// The curves that were recorded for the docs.
 const EMBEDDED: &str = include_str!("curves.csv");
@@ -60,7 +61,7 @@ pub struct Curves {
     pub curves: Vec<Curve>,
 }
 
-/// What a candidate was predicted to do, and what it did.
+/// The predicted and the measured figures of a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The candidate.
@@ -99,7 +100,7 @@ impl Curves {
         Ok(Self { curves: curves.collect::<anyhow::Result<_>>()? })
     }
 
-    /// The curves of recorded comparisons over one connection or more, without pipelining.
+    /// The curves of recorded comparisons without pipelining.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl Curves {
         let mut text = format!("{COLUMNS}\n");
         for Curve { server, keep_alive, share, p99_us, rate_per_s, limit_per_s, record } in &self.curves {
             let p99_us = p99_us.map_or_else(String::new, |p99_us| format!("{p99_us:.1}"));
-            // A string takes all.
+            // Writing to a string does not fail.
             let _ =
                 writeln!(text, "{server},{keep_alive},{share:.4},{p99_us},{rate_per_s:.0},{limit_per_s:.0},{record}");
         }
@@ -212,7 +213,7 @@ fn curve(line: &str) -> anyhow::Result<Curve> {
     })
 }
 
-/// The servers of a recorded comparison. If it has several repos, the fastest counts.
+/// The curves of a recorded comparison. If a server has several repos, the fastest counts.
 fn of_record(path: &Path, name: &str) -> anyhow::Result<Vec<Curve>> {
     let lines = read(path)?;
     if lines.first().is_none_or(|line| line["experiment"] != compare::NAME) {
@@ -221,7 +222,7 @@ fn of_record(path: &Path, name: &str) -> anyhow::Result<Vec<Curve>> {
     let header = first_header(&lines)?;
     let pipeline = &header.plan["pipeline"];
     if !pipeline.is_null() && *pipeline != 1 {
-        bail!("several requests at once tell nothing about one at a time");
+        bail!("the record has pipelined requests; a prediction needs a record without pipelining");
     }
     let keep_alive = !pipeline.is_null();
     let limit = LIMITS[usize::from(!keep_alive)];
@@ -292,7 +293,7 @@ mod tests {
         near(fast.requests_per_s, 40_000.0);
         near(fast.p99_us, 800.0);
         near(slow.requests_per_s, 20_000.0);
-        // Half of the first one's throughput is all that it can do.
+        // The rate, half of the first server's throughput, is the whole throughput of this server.
         assert_eq!(slow.p99_us, None);
         assert_eq!((unknown.requests_per_s, unknown.p99_us), (None, None));
         assert_eq!((predictions.limit.as_str(), predictions.records), ("null_epoll", vec![String::from("test")]));
@@ -316,7 +317,7 @@ mod tests {
         near(curves().predict(&candidates[..1], &busy, 100_000.0).candidates[0].requests_per_s, 1e6 / 512.5);
     }
 
-    /// What is written is read back, and a record gives what it is known to have.
+    /// Curves are read back as they were written. A record has the known curves.
     #[test]
     fn curves_of_a_record() {
         let curves = Curves::of_records(&[RECORDED]).unwrap();

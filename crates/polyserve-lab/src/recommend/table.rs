@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{MAX_NAME, NOTHING, Table, or_nothing, shortened};
+use polyserve_report::{EMPTY_CELL, MAX_NAME, Table, or_nothing, shortened};
 use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
@@ -12,7 +12,7 @@ use super::prediction::Predictions;
 use crate::capacity::SearchEnd;
 use crate::experiment::distinct;
 use crate::journal::of_kind;
-use crate::statistics::{Interval, LEAST_ROUNDS};
+use crate::statistics::{Interval, MIN_ROUNDS};
 
 /// Returns the last recommendation of a record as a table.
 ///
@@ -50,7 +50,7 @@ fn cells(one: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     cells.extend(has_workers.then(|| or_nothing(one.candidate.workers.map(|workers| workers.to_string()))));
     cells.extend([count(one.requests_per_s), or_nothing(ratio), verdict.to_owned()]);
     cells.extend(match one.latency {
-        None => [NOTHING; 2].map(String::from),
+        None => [EMPTY_CELL; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
         Some(latency) => {
             let interval = one.p99_interval.filter(|_| has_goal);
@@ -70,8 +70,8 @@ fn cells(one: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     cells
 }
 
-/// What is predicted; with the measured figures and the errors once they are known. The error is the measured figure relative to
-/// the predicted one.
+/// Writes the predictions, with the measured figures and the errors once they are known. An error is the measured figure
+/// relative to the predicted figure.
 impl fmt::Display for Predictions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, limit_per_s, records, candidates } = self;
@@ -181,14 +181,10 @@ impl Recommendation {
         }
         if let Some(seconds) = self.enough_s {
             let time = humantime::format_duration(Duration::from_secs(seconds));
-            writeln!(
-                f,
-                "a verdict needs {LEAST_ROUNDS} rounds: --time {} is enough",
-                time.to_string().replace(' ', "")
-            )?;
+            writeln!(f, "a verdict needs {MIN_ROUNDS} rounds: --time {} is enough", time.to_string().replace(' ', ""))?;
         }
-        if self.rounds < LEAST_ROUNDS {
-            writeln!(f, "too few rounds for a verdict: {} of {LEAST_ROUNDS}", self.rounds)?;
+        if self.rounds < MIN_ROUNDS {
+            writeln!(f, "too few rounds for a verdict: {} of {MIN_ROUNDS}", self.rounds)?;
         }
         match &self.choice {
             Some(choice) => self.answer(f, choice),
@@ -201,7 +197,7 @@ impl Recommendation {
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
         let name = candidate.name();
         let is_decided = self.decided && !self.client_full;
-        let name = if is_decided { format!("use {name}") } else { format!("undecided; first so far is {name}") };
+        let name = if is_decided { format!("use {name}") } else { format!("undecided; the best so far is {name}") };
         match (self.goal_met, goal) {
             (None, Some(goal)) => {
                 writeln!(f, "\n{name}: it is too near to tell whether it keeps 99 % of the requests within {goal:?}")?;

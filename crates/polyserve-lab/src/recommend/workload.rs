@@ -70,14 +70,14 @@ impl Workload {
         Duration::from_secs_f64(self.wait_ms / 1000.0)
     }
 
-    /// Returns the longest time of a request: it waits, and the other requests take the cores before it. A server has a worker
-    /// for each request that blocks.
+    /// Returns the longest time of a request: its wait, and the CPU time of the requests before it. A server has a worker for
+    /// each request that blocks.
     pub fn longest_request(&self) -> Duration {
         let cpu_ms = self.cpu_ms * (self.connections as f64 / self.cores.max(1) as f64).max(1.0);
         Duration::from_secs_f64((self.wait_ms + self.blocking_wait_ms + cpu_ms) / 1000.0)
     }
 
-    /// Returns what the choice of repos depends on.
+    /// Returns the criteria for the choice of repos.
     pub fn criteria(&self) -> RepoCriteria {
         RepoCriteria {
             reads_pct: self.reads_pct,
@@ -120,7 +120,7 @@ impl fmt::Display for Workload {
             write!(f, "each request blocks its thread for {} ms; ", self.blocking_wait_ms)?;
         }
         if self.cpu_ms > 0.0 {
-            write!(f, "each request takes {} ms of CPU time more; ", self.cpu_ms)?;
+            write!(f, "each request takes {} ms of additional CPU time; ", self.cpu_ms)?;
         }
         if let Some(rate) = self.rate_per_s {
             write!(f, "{} requests per second; ", count(rate))?;
@@ -175,7 +175,7 @@ pub(super) mod tests {
         let held = Workload { blocking_wait_ms: 1.0, cpu_ms: 0.5, rate_per_s: Some(2000.0), ..waiting };
         let text = held.to_string();
         let wanted =
-            "blocks its thread for 1 ms; each request takes 0.5 ms of CPU time more; 2,000 requests per second; ";
+            "blocks its thread for 1 ms; each request takes 0.5 ms of additional CPU time; 2,000 requests per second; ";
         assert!(text.contains(wanted), "{text}");
         assert_eq!(held.longest_request(), Duration::from_micros(2500 + 1000 + 32 * 500));
     }

@@ -1,4 +1,4 @@
-//! The answer of the null servers, in as many copies as requests wait for it, and the second in its `Date` field.
+//! The answer of the null servers: copies for all waiting requests, with the present second in the `Date` field.
 //!
 //! Invariant: all copies have the same length and the same second. Cost: a load and a comparison for each send. A thread
 //! wakes once a second and reads the clock, so that no request reads the clock. The next send writes the new second into
@@ -109,7 +109,7 @@ impl Answers {
         self.second = second;
     }
 
-    /// Waits until the clock's thread has ended; the shutdown has begun.
+    /// Waits until the clock's thread has ended. The shutdown must have begun.
     pub(super) fn end(self) {
         let _ = self.clock.thread.join(); // its panic is on standard error, and harms no request
     }

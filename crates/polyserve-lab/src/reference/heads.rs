@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// The number of bytes of a head's end that a connection has received last, 0 to 3.
+/// The state of a connection: the number of bytes of a head's end that it has received last, 0 to 3.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heads {
     seen: usize,

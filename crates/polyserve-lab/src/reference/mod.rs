@@ -13,8 +13,8 @@
 //! * [`NullAccept`]: blocking `accept`, `recv`, `send`, `close`, for a connection a request.
 //! * `answer`: the one answer, with a current `Date`; `heads`: how requests are counted.
 //!
-//! Invariant: per request no allocation and no reading of the clock, and the system calls that each module names;
-//! `tests/cli/reference/calls.rs` of the command counts them. Linux only; elsewhere there is no reference.
+//! Invariant: a request makes only the system calls that its module names, allocates no memory, and reads no clock.
+//! `tests/cli/reference/calls.rs` of the command counts the calls. Linux only; elsewhere there is no reference.
 
 mod answer;
 mod heads;
@@ -30,7 +30,7 @@ pub use null_epoll::NullEpoll;
 /// The body of every answer: entity 1, as the entity service writes it.
 pub const BODY: &str = r#"{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}"#;
 
-/// `catalog` with the references of this crate. One of the same name that is there already stays.
+/// Adds the references of this crate to `catalog`. An entry of the same name stays as it is.
 #[must_use]
 pub fn with_references(catalog: Catalog) -> Catalog {
     entries().into_iter().fold(catalog, |catalog, entry| match catalog.reference(&entry.name) {
@@ -56,7 +56,8 @@ fn entries() -> [ServerEntry; 2] {
     ]
 }
 
-/// Checks what every reference refuses: more than one thread, and a number of requests that it would have to count.
+/// Rejects the settings that no reference supports: a queue, more than one thread, and a number of requests that it must
+/// count.
 fn validate(name: &str, config: &ServerConfig) -> Result<(), ConfigError> {
     config.validate()?;
     config.refuse_queue(name)?;
@@ -65,6 +66,6 @@ fn validate(name: &str, config: &ServerConfig) -> Result<(), ConfigError> {
     }
     match config.requests_per_connection {
         None | Some(1) => Ok(()),
-        Some(many) => Err(ConfigError::new("requests_per_connection", many, format!("1 or left out for {name}"))),
+        Some(many) => Err(ConfigError::new("requests_per_connection", many, format!("1 or unset for {name}"))),
     }
 }

@@ -2,11 +2,12 @@
 //! each request.
 //!
 //! The bytes of the first `recv` count as one request, whatever they are; the answer has `Connection: close`. There is no
-//! check for readiness. `workers` must be 1; `requests_per_connection` must be 1 or `None`, and means 1. The timeouts and limits
-//! are ignored, so a silent client delays the others until it sends something or closes. A shutdown ends this wait: it
-//! closes the reading side of the open connection, so that a request that has arrived is still answered.
+//! check for readiness. `workers` must be 1; `requests_per_connection` must be 1 or `None`, and both mean 1.
 //!
-//! Cost: `accept4`, `recvfrom`, `sendto`, `close`, each once for a connection, and a lock that is not contended before the
+//! The timeouts and limits are ignored, so a silent client delays other clients until it sends bytes or closes. A shutdown
+//! ends this wait: it closes the reading side of the open connection, so that a request that has arrived is still answered.
+//!
+//! Cost: one `accept4`, `recvfrom`, `sendto` and `close` for each connection, and a lock that is not contended before the
 //! shutdown.
 //!
 //! *Wins when* its rate is the limit that a comparison needs. *Loses when* a connection is kept.
@@ -37,7 +38,8 @@ impl NullAccept {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError`] if `config` is invalid, if `workers` is not 1, or if `requests_per_connection` is above 1.
+    /// Returns [`ConfigError`] if `config` is invalid or has a queue, if `workers` is not 1, or if `requests_per_connection` is
+    /// above 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         validate("null_accept", &config)?;
         Ok(Self { config })

@@ -7,9 +7,9 @@
 //!
 //! A shutdown closes all connections after the present round of events; answers that a client has not received are cut.
 //!
-//! Cost: `epoll_wait` for a round of ready sockets, `recvfrom` and `sendto` for each; `accept4`, one `epoll_ctl` and `close`
-//! for a connection, and one more `accept4` for each burst of connections. A client that does not read its answers at once
-//! costs more: the server keeps the answers, and reads nothing from this client, until the client has read them.
+//! Cost: one `epoll_wait` for each round of ready sockets; one `recvfrom` and `sendto` for each ready socket; one `accept4`,
+//! `epoll_ctl` and `close` for each connection, and one more `accept4` for each burst of connections. A client that does not
+//! read its answers at once costs more: the server keeps the answers, and reads nothing from this client until they are sent.
 //!
 //! *Wins when* its rate is the limit that a comparison needs. *Loses when* an answer depends on its request.
 
@@ -38,11 +38,12 @@ pub struct NullEpoll {
 }
 
 impl NullEpoll {
-    /// A server with the network settings of `config`, its `max_connections`, and 1 or no limit for `requests_per_connection`.
+    /// A server with the network settings and the `max_connections` of `config`. `requests_per_connection` must be 1 or `None`.
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError`] if `config` is invalid, if `workers` is not 1, or if `requests_per_connection` is above 1.
+    /// Returns [`ConfigError`] if `config` is invalid or has a queue, if `workers` is not 1, or if `requests_per_connection` is
+    /// above 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         validate("null_epoll", &config)?;
         Ok(Self { config })
@@ -111,7 +112,7 @@ struct Loop {
 struct EpollConnection {
     socket: OwnedFd,
     heads: Heads,
-    /// Answers that the client has not received yet. It is empty, without memory, if the client keeps up.
+    /// The bytes of answers that are not sent yet. If the client reads its answers at once, this is empty, without memory.
     unsent: Vec<u8>,
 }
 

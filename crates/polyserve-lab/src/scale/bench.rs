@@ -1,8 +1,8 @@
 //! The measurement of a point of a server: its own process, under load in closed loop, then at a fixed rate. A point of the axis
 //! of rates has the fixed rate alone.
 //!
-//! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers at the end, if it has one,
-//! differs from the client's. Cost: the times below, 50 us more for each connection, and the time to store the entities.
+//! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers contradicts the client's. Cost:
+//! the times below, 50 us more for each connection, and the time to store the entities.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -43,9 +43,9 @@ pub struct ScaleBench {
     pub usage: Usage,
     /// The seed of the data.
     pub seed: u64,
-    /// The null server. Its throughput is the whole of the axis of rates.
+    /// The null server. Its throughput is 100 % on the axis of rates.
     pub limit: ScaleLimit,
-    /// Begun if the run must end now.
+    /// The shutdown that begins when the run must end.
     pub stop: Shutdown,
     traffics: HashMap<(u64, usize), Traffic>,
 }
@@ -69,7 +69,7 @@ const PER_CONNECTION: Duration = Duration::from_micros(50);
 /// The start of the time at a fixed rate, which does not count.
 const RAMP: Duration = Duration::from_millis(50);
 /// The max share of due requests that were not sent. Above it, the server could not keep the rate.
-const MOST_BEHIND: f64 = 0.01;
+const MAX_BEHIND: f64 = 0.01;
 
 impl ScaleBench {
     /// The settings with these cores, the servers' first, and these times: warm-up, closed loop, fixed rate.
@@ -185,7 +185,7 @@ impl ScaleFigures {
         let due = report.latency.len() + report.unsent;
         self.paced_cpu_us = cpu_us(report);
         self.rate_per_s = Some(rate);
-        self.overloaded = behind as f64 > MOST_BEHIND * due as f64;
+        self.overloaded = behind as f64 > MAX_BEHIND * due as f64;
         self.p50_us = Some(microseconds(&report.latency, 0.5));
         self.p99_us = Some(microseconds(&report.latency, 0.99));
         self.lateness_p99_us = report.lateness.as_ref().map(|late| microseconds(late, 0.99));

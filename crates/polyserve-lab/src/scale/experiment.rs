@@ -3,7 +3,7 @@
 //! Before the first round the ends of each axis are measured without latencies. Half of the slowest end's throughput is the
 //! rate at which the latencies of that axis are taken.
 //!
-//! Invariant: a point that failed is not measured again in the same run. Cost: that of the points.
+//! Invariant: a point that failed is not measured again in the same run. Cost: the measurements of the points.
 
 use anyhow::Context as _;
 use polyserve_report::Summary;
@@ -190,7 +190,7 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
         of.is_at(key)
     }
 
-    /// Records of format 2 name a contestant that is left out of an axis without a point and a round.
+    /// Records of format 2 have no point and no round for a contestant that is not measured on an axis.
     fn upgrade(mut line: Value) -> Value {
         if line["kind"] == "not_run" {
             line["round"] = 0.into();
@@ -224,10 +224,10 @@ mod tests {
     use crate::fixtures::{self, TestDir};
     use crate::journal::Journal;
 
-    /// The points that were asked for, with the rate.
+    /// The measured points, with their rates.
     type Asked = Vec<(u64, Option<f64>)>;
 
-    /// Notes what it is asked. One point fails in the calibration or in the rounds.
+    /// An instrument that stores its calls. A point can fail in the calibration or in the rounds.
     struct Fake {
         asked: Asked,
         fails: Option<Fails>,
@@ -283,7 +283,8 @@ mod tests {
         (records, scale.instrument.asked)
     }
 
-    /// Calibrates at both ends once, takes latencies at half of the slowest, tries what failed again on a rerun only.
+    /// A run calibrates both ends once, and measures latencies at half of the slowest throughput. Only a rerun repeats failed
+    /// points.
     #[test]
     fn a_rerun_measures_what_is_missing() {
         let dir = TestDir::new("scale");
@@ -323,7 +324,7 @@ mod tests {
         assert!(text.contains("rate: per cent of null_epoll's 5,000 requests/s, Poisson arrivals"), "{text}");
     }
 
-    /// A contestant that is asked often enough may be lucky: a rerun that would go well does not ask one that did wrong.
+    /// A contestant that did wrong is not measured again, because a repetition may succeed by chance.
     #[test]
     fn a_wrong_point_stays_out() {
         for (at, calibrating, round) in [(10, false, 1), (100, true, 0)] {

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use polyserve_report::NOTHING;
+use polyserve_report::EMPTY_CELL;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Draws, Interval, LinearFit, median};
@@ -45,7 +45,7 @@ pub struct Fit {
 impl Fit {
     /// R² for a table. A curve always fits two points.
     pub fn r2_text(&self) -> String {
-        if self.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", self.r2) }
+        if self.points < 3 { EMPTY_CELL.to_owned() } else { format!("{:.2}", self.r2) }
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
         assert!(near(fit.a, 5_000_000.0) && near(fit.b, 1024.0), "{fit:?}");
     }
 
-    /// Rounds that differ widen the interval, and one that is far off moves the median little.
+    /// Different rounds widen the interval. A round that is far off moves the median little.
     #[test]
     fn the_interval_is_that_of_the_rounds() {
         let tilt = |round: usize| 0.1 + [0.0, 0.02, -0.02, 0.01, -0.01, 0.0, 3.0][round - 1];

@@ -5,7 +5,8 @@
 //! loop measures throughput, CPU time and memory; a fixed rate measures latency from the intended start.
 //!
 //! An axis has one rate: half of the throughput of the slowest contestant at the ends of the axis, measured before the first
-//! round. So latencies compare along the axis and across contestants; a faster server gets a smaller share of its maximum.
+//! round. So latencies can be compared along the axis and across contestants. For a faster server, the rate is a smaller share
+//! of its throughput.
 //!
 //! On the axis [`Rate`](Axis::Rate) the rate itself grows, as a share of the null server's throughput, and there is no closed
 //! loop: the figures are the cost and the latency below saturation.

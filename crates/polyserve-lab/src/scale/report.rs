@@ -14,7 +14,7 @@ use crate::statistics::middle;
 
 /// The kind of a [`AxisRate`] in a record.
 pub const RATE: &str = "rate";
-/// The value of a key that stands for every point of the axis.
+/// The point of a key that means every point of the axis.
 pub(super) const EVERY_POINT: u64 = 0;
 
 /// A contestant at a point of an axis, in a round.
@@ -82,7 +82,7 @@ pub struct ScaleFigures {
     pub server_busy_pct: Option<f64>,
     /// The client's CPU time as a share of its threads' time.
     pub client_busy_pct: Option<f64>,
-    /// `cpu_us` at the rate of the latencies: without the batches of a saturated server.
+    /// `cpu_us` at the rate of the latencies. It excludes the batching of a saturated server.
     pub paced_cpu_us: Option<f64>,
     /// The fixed rate of the latencies, in requests a second.
     pub rate_per_s: Option<f64>,
@@ -90,7 +90,7 @@ pub struct ScaleFigures {
     pub p50_us: Option<f64>,
     /// 99 %.
     pub p99_us: Option<f64>,
-    /// The lateness of the load generator itself, 99 %.
+    /// The p99 of the load generator's own lateness, in microseconds.
     pub lateness_p99_us: Option<f64>,
     /// Whether the server could not keep the rate: more than 1 % of the requests were not sent. The latencies then depend
     /// on the length of the slice.
@@ -108,7 +108,7 @@ pub struct ScaleFigures {
 pub struct PointNotRun {
     /// The axis.
     pub axis: Axis,
-    /// The point; `None` stands for all points.
+    /// The point; `None` means all points.
     pub x: Option<u64>,
     /// The contestant.
     pub name: String,
@@ -189,15 +189,15 @@ pub struct Point {
     pub per_s: f64,
     /// Requests under way as a share of the connections: see [`ScaleFigures::under_way`].
     pub under_way: Option<f64>,
-    /// CPU time for each, in microseconds.
+    /// CPU time for each answer, in microseconds.
     pub cpu_us: Option<f64>,
-    /// The same at the axis' rate.
+    /// CPU time for each answer at the rate of the latencies, in microseconds.
     pub paced_cpu_us: Option<f64>,
     /// Latency, median, in microseconds.
     pub p50_us: Option<f64>,
     /// 99 %.
     pub p99_us: Option<f64>,
-    /// The lateness of the load generator itself, 99 %, in microseconds.
+    /// The p99 of the load generator's own lateness, in microseconds.
     pub lateness_p99_us: Option<f64>,
     /// Whether most rounds were overloaded.
     pub overloaded: bool,
@@ -302,7 +302,7 @@ fn not_run((Key { axis, x, name, .. }, Absence { why, .. }): (&Key, &Absence)) -
     PointNotRun { axis: *axis, x: (*x != EVERY_POINT).then_some(*x), name: name.clone(), why: why.clone() }
 }
 
-/// Adds a contestant that is left out. One that is left out at several points for one reason is named once.
+/// Adds a contestant that is not measured. If it is not measured at several points for one reason, it is listed once.
 fn gathered(mut all: Vec<PointNotRun>, one: PointNotRun) -> Vec<PointNotRun> {
     let is_same = |other: &&mut PointNotRun| (other.axis, &other.name, &other.why) == (one.axis, &one.name, &one.why);
     match all.iter_mut().find(is_same) {

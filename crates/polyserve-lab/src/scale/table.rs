@@ -3,16 +3,16 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_nothing};
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
-use crate::compare::ranking::{MOST_LATE, is_server_full};
+use crate::compare::ranking::{MAX_LATE, is_server_full};
 use crate::experiment::{Experiment, Records, csv, distinct, with_short_floats};
 use crate::output::rate_text;
-use crate::statistics::{Interval, LEAST_ROUNDS};
+use crate::statistics::{Interval, MIN_ROUNDS};
 
-/// A curve with an R² below this explains little.
+/// The min R² of a curve that explains the points.
 const LITTLE: f64 = 0.5;
 
 impl fmt::Display for Report {
@@ -59,15 +59,15 @@ impl fmt::Display for Report {
                 f.write_char('\n')?;
             }
         }
-        if self.rounds < LEAST_ROUNDS && !self.growth.is_empty() {
-            let why = format!("intervals of fewer than {LEAST_ROUNDS} rounds are narrower than they should be");
+        if self.rounds < MIN_ROUNDS && !self.growth.is_empty() {
+            let why = format!("intervals of fewer than {MIN_ROUNDS} rounds are narrower than they should be");
             writeln!(f, "too few rounds: {why}")?;
         }
         Ok(())
     }
 }
 
-/// Memory that grows by a constant number of bytes for each unit is not a power, although a power can be fitted.
+/// Returns true for a power curve of memory that grows by a constant number of bytes for each unit. Its line is printed instead.
 fn is_part_of_a_sum(growth: &Growth) -> bool {
     growth.metric == Metric::Memory && growth.law == Law::Power && matches!(growth.axis, Axis::Connections | Axis::Keys)
 }
@@ -126,9 +126,9 @@ fn shown(metric: Metric, value: f64) -> String {
 fn points_table(axis: Axis, points: &[&Point]) -> Table {
     let latency = |point: &Point, latency: Option<f64>| match (point.overloaded, latency) {
         (true, _) => String::new(),
-        (false, None) => NOTHING.into(),
+        (false, None) => EMPTY_CELL.into(),
         (false, Some(us)) => {
-            let is_late = point.lateness_p99_us.is_some_and(|late| late > MOST_LATE * us);
+            let is_late = point.lateness_p99_us.is_some_and(|late| late > MAX_LATE * us);
             format!("{}{}", if is_late { "~" } else { "" }, time_us(us))
         }
     };
@@ -189,7 +189,7 @@ fn growth_table(growth: &[&Growth]) -> Table {
     };
     let interval = |Growth { law, curve, .. }: &Growth| {
         let digits = if *law == Law::Power { 2 } else { 0 };
-        let few = if curve.rounds < LEAST_ROUNDS { " (too few rounds)" } else { "" };
+        let few = if curve.rounds < MIN_ROUNDS { " (too few rounds)" } else { "" };
         format!("[{:.digits$}, {:.digits$}]{few}", curve.interval.low, curve.interval.high)
     };
     Table::of_columns(
@@ -314,8 +314,8 @@ mod tests {
             let growth = growth(Metric::Cpu, Law::Power, [0.08, 0.05, 0.11, 0.97], [4, rounds]);
             growth_table(&[&growth]).rows()[1][3].clone()
         };
-        assert_eq!(interval(LEAST_ROUNDS), "[0.05, 0.11]");
-        assert_eq!(interval(LEAST_ROUNDS - 1), "[0.05, 0.11] (too few rounds)");
+        assert_eq!(interval(MIN_ROUNDS), "[0.05, 0.11]");
+        assert_eq!(interval(MIN_ROUNDS - 1), "[0.05, 0.11] (too few rounds)");
     }
 
     #[test]

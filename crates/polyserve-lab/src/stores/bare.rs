@@ -1,11 +1,11 @@
-//! Bare maps: the maps inside the repos, called directly, without the repo trait. All but one hash with the
-//! repos' own [`IdState`]; that one takes std's default, to show the hasher's share.
+//! Bare maps: the maps inside the repos, called directly, without the repo trait. They hash with the repos' own [`IdState`].
+//! One map uses std's default instead, to show the hasher's share.
 //!
-//! And repos through the seam, but of a type that the compiler knows, as `EntityService<Dashmap>` calls them: what the seam
-//! costs without a table of functions.
+//! Typed repos are called through the seam as a type that the compiler knows, as `EntityService<Dashmap>` calls them. They show
+//! the cost of the seam without dynamic calls.
 //!
-//! `bare/hash_map` is for one thread: the floor. It lies in a `RefCell`, because the loops share what they measure, and that
-//! costs a comparison and two stores.
+//! `bare/hash_map` is for one thread: the lower limit of all costs. It is in a `RefCell`, because the loops share the store;
+//! this costs a comparison and two writes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

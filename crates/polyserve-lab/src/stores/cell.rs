@@ -3,10 +3,12 @@
 //!
 //! The warm-up of a workload checks every entity whole. The workload is then measured for throughput, and again for the
 //! latency of one operation in [`BATCH`](super::phase::BATCH). A repo with deferred answers is measured once more with
-//! [`WINDOW`](super::window::WINDOW) operations outstanding. Filling and emptying use that window too. After the workloads that read and replace,
-//! the stored entities are checked whole; after churn and insertion, their number.
+//! [`WINDOW`](super::window::WINDOW) operations outstanding. Filling and emptying use that window too.
 //!
-//! Invariant: a step that took longer than the limit is in the reply. Cost: the slices; the filling; a check of up to a
+//! After the workloads that read and replace, the stored entities are checked whole. After churn and insertion, the number of
+//! entities is checked.
+//!
+//! Invariant: the reply names a step that took longer than the limit. Cost: the slices, the filling, and a check of at most a
 //! million entities.
 
 use std::time::Duration;
@@ -23,7 +25,7 @@ use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfini
 use super::workload::{BUDGET, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
 use crate::machine::proc;
 
-/// The order to a process, as JSON.
+/// The request to a process, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreRun {
     /// The store: a repo, or a bare map.
@@ -38,7 +40,7 @@ pub struct StoreRun {
     pub loads: Vec<StoreLoad>,
     /// The seed of the draws.
     pub seed: u64,
-    /// The round, from 1. Each has draws of its own.
+    /// The round, from 1. Each round has its own random ids.
     #[serde(default)]
     pub round: usize,
     /// The time of a workload's warm-up.
@@ -152,8 +154,8 @@ impl StoreRun {
         Unfinished { what: what.into(), done, limit_s: self.limit_s }
     }
 
-    /// Warms up and measures one workload: each phase is one call of `run`. Many operations are outstanding in the last
-    /// phase, which only a store with deferred answers (`later`) has.
+    /// Warms up and measures one workload. Each phase is one call of `run`. A store with deferred answers (`later`) has one more
+    /// phase, with many operations outstanding.
     fn measure(
         &self,
         run: &mut dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>,
@@ -239,12 +241,13 @@ fn resident() -> Option<u64> {
     proc::resident(std::process::id()).ok().map(|resident| resident.now)
 }
 
-/// Returns an estimate of the memory that any store needs at this point, in bytes: each entity and its description, as the
-/// allocator rounds it; a table, twice while it grows; and the operations that are made ahead.
+/// Returns an upper estimate of a store's memory at this point, in bytes: the entities with descriptions as the allocator
+/// rounds them, the table with its old copy while it grows, and the operations that are made ahead.
 pub fn needs(place: &StoreSettings) -> u64 {
     let description = (place.payload_bytes as u64 + 8).next_multiple_of(16).max(32);
     place.keys * (description + TABLE) + (place.threads * BUDGET * 2) as u64
 }
 
-/// An entity of 40 bytes and its table entry. At most half of the table is empty, and the old table lives while it grows.
+/// The bytes of the table for an entity of 40 bytes. At most half of the table is empty, and the old table lives while the
+/// table grows.
 const TABLE: u64 = 160;

@@ -1,12 +1,11 @@
 //! The charts of a run: operations a second along an axis under a workload, medians over rounds, a line for each store.
 //!
-//! A repo has its colour in all charts of a record. The bare map that it is made of has the same colour, with dashes and
-//! empty marks.
+//! A repo has the same colour in all charts of a record. Its bare map has that colour too, with dashes and empty marks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use polyserve_report::figures::counted;
-use polyserve_report::svg::{Chart, DASHES, GREY, LineChart, Series, Style, count};
+use polyserve_report::svg::{Chart, DASHES, GREY, LineChart, Series, Style, tick_label};
 
 use super::bare::PREFIX;
 use super::report::{AGAIN, StorePoint};
@@ -35,7 +34,7 @@ fn rounds(points: &[&StorePoint]) -> String {
     counted(points.iter().map(|point| point.rounds).max().unwrap_or(0) as u64, "round")
 }
 
-/// What an axis counts, of a store without a server.
+/// The unit of an axis, for a store without a server.
 fn unit(axis: Axis) -> &'static str {
     match axis {
         Axis::Connections => "connections",
@@ -46,7 +45,7 @@ fn unit(axis: Axis) -> &'static str {
     }
 }
 
-/// The drawn lines, and the names with the most and the least at the end.
+/// The description of a chart: its lines, and the fastest and the slowest store at the last point.
 fn about(points: &[&StorePoint], first: &StorePoint) -> String {
     let names: BTreeSet<&str> = points.iter().map(|point| point.name.as_str()).collect();
     let last = points.iter().map(|point| point.x).max().unwrap_or(first.x);
@@ -56,10 +55,10 @@ fn about(points: &[&StorePoint], first: &StorePoint) -> String {
     let least = there().min_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
     let said = |point: &StorePoint| format!("{} ({})", point.name, rate(point.per_s));
     let (stores, load, unit, rounds) = (names.len(), &first.load, unit(first.axis), rounds(points));
-    let (from, to, most, least) = (count(from), count(last), said(most), said(least));
+    let (from, to, most, least) = (tick_label(from), tick_label(last), said(most), said(least));
     format!(
         "Chart: operations a second of {stores} stores, {load}, at {from} to {to} {unit}, medians of {rounds}; \
-         at {to} the most by {most}, the least by {least}"
+         at {to} the fastest is {most}, the slowest {least}"
     )
 }
 
@@ -135,7 +134,7 @@ mod tests {
         let charts = charts(&points());
         let names: Vec<&str> = charts.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["workers read uniform", "workers churn"]);
-        let svg = charts[0].1.drawn();
+        let svg = charts[0].1.to_svg();
         assert_eq!(svg.matches("<polyline ").count(), 5, "{svg}");
         for name in [">a</text>", ">b&lt;c&gt;</text>", ">bare/a</text>", ">bare/a+x (at 1)</text>", ">threads</text>"]
         {
@@ -143,9 +142,9 @@ mod tests {
         }
         assert!(!svg.contains("again"), "{svg}");
         let said = "Chart: operations a second of 5 stores, read uniform, at 1 to 2 threads, medians of 1 round; \
-                    at 2 the most by b<c> (5.00 M), the least by a (2.00 M)";
+                    at 2 the fastest is b<c> (5.00 M), the slowest a (2.00 M)";
         assert_eq!(charts[0].1.about(), said);
-        assert!(charts[1].1.drawn().contains(">a</text>"));
+        assert!(charts[1].1.to_svg().contains(">a</text>"));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub fn entity(id: i64, version: u64, payload_bytes: usize) -> Entity {
 /// The check of an entity that a get shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// The last version that may have been put, as the value that it is stored as.
+    /// The last version that may have been put, as an entity's value.
     last: f64,
     /// Bytes of a description.
     payload_bytes: usize,
@@ -41,7 +41,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// The check if versions up to `last` have been put.
+    /// A check for entities of versions up to `last`.
     pub fn new(last: u64, payload_bytes: usize, whole: bool) -> Self {
         Self { last: last as f64, payload_bytes, whole }
     }
@@ -67,14 +67,14 @@ fn is_whole(id: i64, found: EntityRef<'_>) -> bool {
     version as f64 == found.value && pieces.all(|piece| *piece == block[..piece.len()])
 }
 
-/// The id in this place of `keys`: all of them once, and no neighbours one after the other, so that no store is given the
-/// ids in an order that suits it.
+/// The id at this place in an order of all `keys`. Each id occurs once, and consecutive ids are not neighbours, so that the
+/// order suits no store.
 pub fn spread(place: u64, keys: u64) -> i64 {
     let step = step(keys);
     ((u128::from(place) * u128::from(step)) % u128::from(keys.max(1))) as i64
 }
 
-/// Near the golden section of `keys`, and without a factor in common with it.
+/// The distance between consecutive ids: near the golden section of `keys`, and coprime to `keys`.
 fn step(keys: u64) -> u64 {
     let near = (keys as f64 * 0.618_033_988_749_895) as u64;
     (near..).find(|step| *step > 0 && shares_no_factor(*step, keys)).unwrap_or(1)

@@ -88,11 +88,11 @@ pub trait ErasedStore {
     /// Returns an error if the store fails or has another number of entities.
     fn expect_len(&self, wanted: u64) -> anyhow::Result<()>;
 
-    /// Puts or removes all keys. Returns true too if an answer was deferred.
+    /// Puts or removes all keys. The flag in the result is true if an answer was deferred.
     ///
     /// # Errors
     ///
-    /// Returns an error if the store fails or gives a wrong answer.
+    /// Returns an error if the store fails or an answer is wrong.
     fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(FillEnd, bool)>;
 
     /// Runs a phase.
@@ -109,7 +109,7 @@ pub trait ErasedStore {
     /// Returns an error if the store fails, or if an entity is not one that was put.
     fn check_stored(&self, ids: &mut dyn Iterator<Item = i64>, check: &Check) -> anyhow::Result<()>;
 
-    /// Gets these ids, one list in each thread. Returns the time from the first thread's start to the last thread's end.
+    /// Gets these ids, with a thread for each list. Returns the time from the first thread's start to the last thread's end.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
     fn expect_len(&self, wanted: u64) -> anyhow::Result<()> {
         match self.0.len()? {
             count if count == wanted => Ok(()),
-            count => Err(anyhow!("it counts {count} entities of {wanted}")),
+            count => Err(anyhow!("it has {count} entities, expected {wanted}")),
         }
     }
 
@@ -163,7 +163,7 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
             let mut right = false;
             self.0.get(id, &mut |found| right = check.is_right(id, found))?;
             if !right {
-                bail!("in the end what is stored of {id} is nothing that was put there");
+                bail!("the stored entity {id} was never put (final check)");
             }
         }
         Ok(())
@@ -216,15 +216,15 @@ fn span(lanes: Vec<LookupLane>) -> anyhow::Result<Duration> {
     span.map(|[first, last]| last - first).ok_or_else(|| anyhow!("there was no thread"))
 }
 
-/// Returns the number of gets that showed the right entity. No get waits for another: a core begins the next gets while it
-/// waits for the memory of the first.
+/// Returns the number of gets that showed the right entity. No get waits for an earlier get: a core begins the next gets while
+/// it waits for memory.
 #[inline(never)] // so that each store's loop is a function of its own, which a profile can name
 fn independent<S: MeasuredStore>(
     store: &S,
     ids: &[u32],
     check: impl Fn(i64, EntityRef<'_>) -> bool,
 ) -> Result<u64, RepoError> {
-    // Made once, so that no measured get makes it.
+    // The callback is made once, outside the measured gets.
     let seen = (Cell::new(0), Cell::new(0));
     let (asked, right) = &seen;
     let mut see = |found: EntityRef<'_>| right.set(right.get() + u64::from(check(asked.get(), found)));

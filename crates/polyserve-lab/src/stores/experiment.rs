@@ -29,7 +29,7 @@ pub struct StoreJob {
     pub name: String,
     /// The point on all axes.
     pub place: StoreSettings,
-    /// The order to the process, without its round.
+    /// The request to the process, without the round.
     pub run: StoreRun,
 }
 
@@ -45,7 +45,7 @@ impl StoreJob {
 
 /// Executes a store run.
 pub trait StoreInstrument {
-    /// Measures all workloads of a job in round `round`, from 1. The draws of each round differ.
+    /// Measures all workloads of a job in round `round`, from 1. Each round has its own random ids.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ pub trait StoreInstrument {
 pub struct StoreProcesses {
     /// Runs processes.
     pub processes: Processes,
-    /// Returns the process that executes an order.
+    /// Returns the process that executes a store run.
     pub launch: fn(&StoreRun) -> serde_json::Result<Launch>,
 }
 
@@ -145,8 +145,8 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
         of == key || (absence.reason != Reason::NotAvailable && of.point() == key.point())
     }
 
-    /// Records of format 2 have memory in lines of a kind of its own, no round in the lines of stores that are left out, and
-    /// no sentence in the lines of stores that ran out of time.
+    /// Records of format 2 differ: memory has lines of another kind, lines of excluded stores have no round, and lines of stores
+    /// that ran out of time have no sentence.
     fn upgrade(mut line: Value) -> Value {
         match line["kind"].as_str() {
             Some("memory") => {
@@ -178,7 +178,7 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
 }
 
 impl StoreReply {
-    /// The figures under a workload, if the process got to it.
+    /// The figures of a workload; `None` if the process ended before it.
     fn figures(&self, load: &StoreLoad) -> Option<StoreFigures> {
         if load.workload == StoreWorkload::Memory {
             return self.memory.map(StoreFigures::Memory);

@@ -5,9 +5,11 @@
 //! round to round.
 //!
 //! Keys and operations are made outside the measured time. The warm-up checks every entity that it reads whole. The
-//! measurement checks every answer, with the id, the version and the length of an entity, which reads no memory that a lookup
-//! has not touched. After the workloads that read and replace, the stored entities are checked whole again; after churn, their
-//! number is checked. Ratios are taken within rounds to a named baseline, which is entered twice.
+//! measurement checks every answer, and of an entity the id, the version and the length: this reads only memory that the lookup
+//! has already touched. After the workloads that read and replace, the stored entities are checked whole again. After churn,
+//! their number is checked.
+//!
+//! A ratio compares two figures of the same round. The baseline is named, and entered twice.
 //!
 //! A repo with deferred answers is measured with one operation outstanding, and again with many. The report has both.
 //!
@@ -17,12 +19,12 @@
 //! # Layout
 //!
 //! * [`entities`]: the stored entities and their checks. [`workload`]: operations, as chunks that are made ahead.
-//! * [`store`]: a store as the loops see it; [`bare`]: maps without the seam; [`erased`]: stores of any type. [`window`]: many
-//!   operations outstanding.
+//! * [`store`]: the operations that the loops measure; [`bare`]: maps without the seam; [`erased`]: stores of any type.
+//!   [`window`]: many operations outstanding.
 //! * [`phase`](mod@phase): threads at one store, leg by leg. [`cell`]: a store run, in its own process.
-//! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`], [`table`], `chart`:
-//!   the result.
-//! * [`seam`]: what the seam costs: bare maps and repos alternating in one process. [`twins`]: its turns.
+//! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`],
+//!   [`table`], `chart`: the result.
+//! * [`seam`]: the cost of the seam: bare maps and repos take turns in one process. [`twins`]: the turns.
 
 pub mod bare;
 pub mod cell;

@@ -1,5 +1,6 @@
-//! Threads that use one store, leg by leg. Each thread makes a chunk of operations, and all threads start together. The leg
-//! ends for all threads if one thread has done its chunk or the time is up. So all threads work during the measured time.
+//! A phase: threads that use one store, leg by leg. Before a leg, each thread makes a chunk of operations; then all threads
+//! start together. A leg ends for all threads if one thread has done its chunk or the time is up. So all threads work during
+//! the measured time.
 //!
 //! Invariant: every answer is checked; a wrong answer or a panic ends the phase for all threads. Cost: a read of a flag for
 //! each [`BATCH`] operations, and a read of the clock in one thread. If latencies are measured, two more reads of the clock
@@ -25,7 +26,7 @@ use super::workload::{Maker, OperationChunk, OperationKind, OperationPlan};
 /// The number of operations between two reads of the clock. The latency of one operation in each batch is measured.
 pub const BATCH: u64 = 64;
 
-/// The state of one thread. It outlives a phase: operations that were made and not done are done in the next phase.
+/// The state of one thread. It outlives a phase: the next phase does the operations that are left.
 #[derive(Debug)]
 pub struct Lane {
     number: usize,
@@ -146,7 +147,7 @@ impl Lanes {
         self.passed(how, legs)
     }
 
-    /// The lanes at the begin of a phase, and its state.
+    /// Begins a phase. Returns its lanes and its shared state.
     fn begin(&mut self, how: PhaseSettings) -> (&mut [Lane], PhaseState<'_>) {
         for lane in &mut self.lanes {
             (lane.operations, lane.cpu) = (0, Duration::ZERO);
@@ -187,7 +188,7 @@ impl Lanes {
     }
 }
 
-/// From a nanosecond to a minute, three digits.
+/// An empty histogram of latencies: from a nanosecond to a minute, with three digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap_or_else(|_| unreachable!("these bounds are in order"))
 }
@@ -222,8 +223,8 @@ impl PhaseState<'_> {
         self.legs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The legs of one thread. It reaches every barrier, also after a panic, because the other threads wait there. `leg` does
-    /// the operations of a leg.
+    /// Runs the legs of one thread. `leg` does the operations of a leg. The thread reaches every barrier, even after a panic,
+    /// because the other threads wait there.
     fn lane(&self, lane: &mut Lane, leg: &mut dyn FnMut(&mut Lane, Option<Instant>) -> anyhow::Result<u64>) {
         loop {
             if lane.chunk.codes.len() == 0 {
@@ -405,7 +406,8 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The part of a measured latency that the clock takes: the median of 10 000 consecutive reads, in nanoseconds.
+/// Returns the cost of reading the clock, which every latency includes: the median of 10 000 consecutive reads, in
+/// nanoseconds.
 pub fn clock_cost() -> u64 {
     let mut costs = histogram();
     for _ in 0..10_000 {

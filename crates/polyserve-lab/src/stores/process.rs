@@ -18,7 +18,7 @@ use crate::launch::Launch;
 /// The settings of the processes.
 #[derive(Debug)]
 pub struct Processes {
-    /// Begun by the first signal: a process is then killed.
+    /// The shutdown that the first signal begins. A running process is then killed.
     pub stop: Shutdown,
     /// The time limit of a process, which includes storing the entities.
     pub patience: Duration,
@@ -62,7 +62,7 @@ impl Processes {
             let (why, wrong) = match ended.recv_timeout(STOP_CHECK) {
                 Ok(read) => return read,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Absence::failed("it is not known how it ended"));
+                    return Err(Absence::failed("its exit status is unknown"));
                 }
                 Err(RecvTimeoutError::Timeout) if self.stop.is_begun() => ("the run is over", false),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => ("it took too long", true),

@@ -18,9 +18,9 @@ pub struct Key {
     pub x: u64,
     /// The store: `two_level`, `bare/dashmap`; a baseline's second entry is `NAME (again)`.
     pub name: String,
-    /// The round, from 1; 0 stands for all rounds.
+    /// The round, from 1; 0 means all rounds.
     pub round: usize,
-    /// The workload; `None` stands for all workloads of a store run.
+    /// The workload; `None` means all workloads of a store run.
     #[serde(flatten)]
     pub load: Option<StoreLoad>,
 }
@@ -91,7 +91,7 @@ pub struct Throughput {
     pub per_s: f64,
     /// CPU time of the measuring threads for each operation, in microseconds.
     pub cpu_us: Option<f64>,
-    /// Operations a second with many outstanding, of a store with deferred answers.
+    /// Operations a second with many operations outstanding; `None` for a store without deferred answers.
     pub windowed_per_s: Option<f64>,
     /// Latencies of single operations.
     #[serde(flatten)]
@@ -122,32 +122,33 @@ pub struct StoreMemory {
     pub start_bytes: Option<u64>,
     /// With all entities.
     pub filled_bytes: Option<u64>,
-    /// Storing them, one thread.
+    /// Storing all entities, with one thread.
     pub fill_s: f64,
     /// With all of them removed.
     pub emptied_bytes: Option<u64>,
-    /// Removing them.
+    /// Removing all entities.
     pub empty_s: Option<f64>,
     /// With all of them stored again.
     pub refilled_bytes: Option<u64>,
-    /// Storing them again.
+    /// Storing all entities again.
     pub refill_s: Option<f64>,
 }
 
 impl StoreMemory {
-    /// The memory of one of `keys` entities, in bytes: with all stored, with all removed, and with all stored again. `None` if
-    /// there are fewer than [`LEAST_KEYS`].
+    /// Returns the memory for each of `keys` entities, in bytes: with all stored, with all removed, and with all stored again.
+    /// `None` if `keys` is below [`MIN_KEYS`].
     pub fn per_entity(&self, keys: u64) -> [Option<f64>; 3] {
         let each = |bytes: Option<u64>| {
-            let (bytes, start) = bytes.zip(self.start_bytes).filter(|_| keys >= LEAST_KEYS)?;
+            let (bytes, start) = bytes.zip(self.start_bytes).filter(|_| keys >= MIN_KEYS)?;
             Some((bytes as f64 - start as f64) / keys as f64)
         };
         [self.filled_bytes, self.emptied_bytes, self.refilled_bytes].map(each)
     }
 }
 
-/// The kernel counts resident memory in steps of some hundred KiB a core.
-pub const LEAST_KEYS: u64 = 50_000;
+/// The min number of entities for a figure per entity: the kernel counts resident memory in steps of some hundred KiB per
+/// core.
+pub const MIN_KEYS: u64 = 50_000;
 
 /// A step that did not end within its time limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

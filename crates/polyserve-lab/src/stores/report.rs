@@ -73,7 +73,7 @@ pub struct MemoryPoint {
     pub refilled: Option<f64>,
     /// `filled` divided by the plain map's.
     pub of_plain: Option<f64>,
-    /// Seconds of storing them, one thread.
+    /// The time to store all entities with one thread, in seconds.
     pub fill_s: f64,
 }
 

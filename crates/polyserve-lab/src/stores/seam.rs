@@ -1,12 +1,12 @@
-//! The cost of the seam: a bare map, the same map behind `Arc<dyn EntityRepo>`, and the same map as a repo of a known type take
-//! turns in one process.
+//! The cost of the seam. Three stores take turns in one process: a bare map, the same map behind `Arc<dyn EntityRepo>`, and
+//! the same map as a repo of a known type.
 //!
-//! A store set has the baseline twice and each other store once. A round is one turn of each, in an order that balances which
-//! store follows which. After each [`BLOCK`] rounds all stores are made again in a new process, with other hash secrets and
-//! other draws.
+//! A store set has the baseline twice and each other store once. A round is one turn of each store. The order of the turns is
+//! balanced: each store follows each other store equally often. After each [`BLOCK`] rounds all stores are made again in a new
+//! process, with other hash secrets and other random ids.
 //!
-//! A filling has one ratio: a store's time in all its rounds divided by the baseline's. Rounds of one filling share the same
-//! luck with hash secrets and memory, so they are not independent, and the intervals are resampled over fillings.
+//! A filling has one ratio: a store's time in all its rounds divided by the baseline's. Rounds of one filling share hash
+//! secrets and memory layout, so they are not independent. The intervals are therefore resampled over fillings.
 //!
 //! A batch is one seam run: the rounds of one filling. The first seam run that fails ends the command with an error.
 //!
@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 
 use super::twins::{Ground, Lookups, StoreSet};
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
-use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, MIN_ROUNDS, Verdict, middle, tie_band};
 
-/// The experiment's name, its command's and its file's.
+/// The name of the experiment, of its command and of its record.
 pub const NAME: &str = "seam";
 /// Rounds of a filling.
 pub const BLOCK: usize = 2;
@@ -49,7 +49,7 @@ pub struct SeamSetup {
     pub groups: Vec<SeamGroup>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
-    /// Whether a get waits for the previous get: one or both kinds, each in every round.
+    /// Whether a get waits for the previous get. Both kinds can be given; every round then has both.
     pub lookups: Vec<Lookups>,
     /// Rounds.
     pub rounds: usize,
@@ -218,15 +218,15 @@ struct StoreSetPlan {
 }
 
 impl StoreSetPlan {
-    /// The stores and the names of their entries. The baseline's second entry is the second.
+    /// The stores and the names of their entries: the baseline, its second entry, and the other stores.
     fn stores(&self) -> Vec<(&str, String)> {
         let (baseline, others) = (&*self.group.baseline, self.group.stores.iter().map(|name| (&**name, name.clone())));
         [(baseline, baseline.to_owned()), (baseline, again(baseline))].into_iter().chain(others).collect()
     }
 }
 
-/// Some rounds on one filling, in a process of their own. The history of a heap decides where entities lie in memory, and that
-/// is up to a fifth of a lookup's time.
+/// The rounds of one filling, in a process of their own. The places of entities in memory depend on the history of the heap.
+/// They change the time of a lookup by up to a fifth.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeamRun {
     field: StoreSetPlan,
@@ -398,8 +398,8 @@ fn table(rows: &[SeamRow]) -> Table {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", table(&self.rows))?;
-        if self.rows.iter().any(|row| row.time.rounds < LEAST_ROUNDS) {
-            writeln!(f, "too few fillings for a verdict: {LEAST_ROUNDS} are needed, {} rounds", LEAST_ROUNDS * BLOCK)?;
+        if self.rows.iter().any(|row| row.time.rounds < MIN_ROUNDS) {
+            writeln!(f, "too few fillings for a verdict: {MIN_ROUNDS} are needed, {} rounds", MIN_ROUNDS * BLOCK)?;
         }
         if let Some(most) = self.at_most {
             for row in self.above() {

@@ -1,8 +1,9 @@
-//! A store as the loops see it: a repo behind the seam, or a bare map. Loops are compiled for each, so that a bare map is
-//! called as its own users call it, and a repo as a service calls it, with a visit: one of the catalog as
-//! `Arc<dyn EntityRepo>`, one that a program names as its own type.
+//! The interface of a measured store: a repo behind the seam, or a bare map.
 //!
-//! Cost: only the store's own. The wait for a deferred answer parks the thread.
+//! Loops are compiled for each type of store. So a bare map is called as its users call it, and a repo as a service calls it,
+//! with a visit. A repo of the catalog is an `Arc<dyn EntityRepo>`; a typed repo has its own type.
+//!
+//! Cost: none in addition to the store's. The wait for a deferred answer parks the thread.
 
 use std::fmt;
 use std::thread;
@@ -27,21 +28,21 @@ pub trait MeasuredStore {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     fn put(&self, entity: Entity) -> Result<Put, RepoError>;
 
     /// Removes `id`.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     fn remove(&self, id: i64) -> Result<Removed, RepoError>;
 
     /// Returns the number of entities.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     fn len(&self) -> Result<u64, RepoError>;
 
     /// The repo; `None` for a bare map. A repo may defer answers, and then many operations can be outstanding.
@@ -109,8 +110,8 @@ fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(Entit
 impl<R: EntityRepo> MeasuredStore for RepoStore<R> {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
-        // As a service does, match the answer in place. A move of the whole answer would read more bytes than were just
-        // written. For such a read a core waits until all earlier loads have completed, so no two cache misses overlap.
+        // Match the answer in place, like a service. A move of the whole answer would read more bytes than were just written.
+        // Before such a read, a core waits for all earlier loads, so that no two cache misses overlap.
         match self.0.get(&id, see) {
             Answer::Now(Ok(Lookup::Visited | Lookup::Absent)) => Ok(()),
             later => fetched(later, see),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use polyserve_report::figures::{count, counted};
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_nothing};
 
 use super::bare::PREFIX;
 use super::record::{Key, Sample, StoreFigures};
@@ -13,12 +13,12 @@ use super::workload::StoreLoad;
 use crate::experiment::{Experiment, Records, csv};
 use crate::scale::Axis;
 use crate::scale::growth::Fit;
-use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict};
+use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict};
 
 /// A time in microseconds.
 fn time(us: Option<f64>) -> String {
     match us {
-        None => NOTHING.into(),
+        None => EMPTY_CELL.into(),
         Some(us) if us < 10.0 => format!("{:.0} ns", us * 1000.0),
         Some(us) if us < 10_000.0 => format!("{us:.0} us"),
         Some(us) => format!("{:.0} ms", us / 1000.0),
@@ -58,7 +58,7 @@ fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
             row.push(or_nothing(point.windowed_per_s.map(rate)));
         }
         let said =
-            if point.name != baseline && point.verdict.is_none() { NOTHING.into() } else { verdict(point.verdict) };
+            if point.name != baseline && point.verdict.is_none() { EMPTY_CELL.into() } else { verdict(point.verdict) };
         row.extend([ratio(point.beside.as_ref()), said]);
         if bare {
             row.push(ratio(point.beside_bare.as_ref()));
@@ -77,11 +77,11 @@ fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
         &[
             ("store", &|point| point.name.clone()),
             (axis.name(), &|point| count(point.x as f64)),
-            ("bytes each", &|point| bytes(point.filled)),
+            ("bytes/entity", &|point| bytes(point.filled)),
             ("of bare/hash_map", &|point| or_nothing(point.of_plain.map(|part| format!("{part:.3}")))),
-            ("all removed", &|point| bytes(point.emptied)),
-            ("stored again", &|point| bytes(point.refilled)),
-            ("stored/s", &|point| or_nothing(point.stored_per_s().map(rate))),
+            ("after removal", &|point| bytes(point.emptied)),
+            ("after refill", &|point| bytes(point.refilled)),
+            ("entities stored/s", &|point| or_nothing(point.stored_per_s().map(rate))),
         ],
     )
 }
@@ -110,8 +110,8 @@ fn growth_table(growth: &[&ThroughputGrowth]) -> Table {
     )
 }
 
-/// The fastest repo at each point, and its share of the fastest bare map's throughput, by medians. Two stores cross where the
-/// name changes along a row.
+/// The fastest repo at each point, by medians, and its throughput relative to the fastest bare map's. If the name changes along
+/// a row, the curves of two stores cross.
 fn fastest_table(points: &[&StorePoint]) -> Table {
     let places: BTreeSet<u64> = points.iter().map(|point| point.x).collect();
     let loads: BTreeSet<&StoreLoad> = points.iter().map(|point| &point.load).collect();
@@ -200,8 +200,8 @@ impl fmt::Display for Report {
             writeln!(f, "{title}; medians of {}\n{table}", counted(self.rounds as u64, "round"))?;
         }
         if let Some(clock_ns) = self.clock_ns {
-            writeln!(f, "OPERATIONS/S, P50 to MAX: each answer is waited for before the next operation")?;
-            writeln!(f, "P50 to MAX: of one operation in 64, with a look at the clock in it: {clock_ns:.0} ns")?;
+            writeln!(f, "OPERATIONS/S, P50 to MAX: one operation at a time")?;
+            writeln!(f, "P50 to MAX: of one operation in 64, with one reading of the clock: {clock_ns:.0} ns")?;
         }
         for timed_out in &self.unfinished {
             writeln!(f, "{}", timed_out.why)?;
@@ -209,8 +209,8 @@ impl fmt::Display for Report {
         for [name, at, why] in missing(self).iter().skip(self.unfinished.len()) {
             writeln!(f, "{name}, {at}: {why}")?;
         }
-        if self.rounds < LEAST_ROUNDS && !self.points.is_empty() {
-            writeln!(f, "too few rounds: a verdict needs {LEAST_ROUNDS}")?;
+        if self.rounds < MIN_ROUNDS && !self.points.is_empty() {
+            writeln!(f, "too few rounds: a verdict needs {MIN_ROUNDS}")?;
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
     }
     let missing = missing(report);
     if !missing.is_empty() {
-        let mut table = Table::of_texts(&["store", "where", "why"]);
+        let mut table = Table::of_texts(&["store", "point", "reason"]);
         missing.into_iter().for_each(|row| table.row(row.into()));
         tables.push(("without figures".into(), table));
     }

@@ -1,4 +1,4 @@
-//! Stores that are right, stores that are wrong, and runs that go on: with a few operations each.
+//! Stores without and with faults, and resumed runs: with a few operations each.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn every_store_gives_every_workload_right_answers() {
             let store_run = store_run(&store, threads, payload_bytes);
             let reply =
                 store_run.run(&Catalog::builtin()).unwrap_or_else(|error| panic!("{store}, {threads}: {error:#}"));
-            // Three workloads under three laws, two without one; memory has figures of its own.
+            // Three workloads with three distributions each, and two without; memory has its own figures.
             assert_eq!((reply.throughput.len(), reply.unfinished), (11, None), "{store}");
             assert!(reply.memory.is_some_and(|memory| memory.emptied_bytes > Some(0) && memory.refill_s.is_some()));
             for (load, shown) in &reply.throughput {
@@ -169,15 +169,15 @@ fn what_is_wrong_is_found() {
     for (number, change) in changes.into_iter().enumerate() {
         for later in [false, true] {
             let error = said(Fault::Shows(change), later, StoreWorkload::Half);
-            assert!(error.contains("is nothing that was put there"), "{number}: {error}");
+            assert!(error.contains("was never put"), "{number}: {error}");
         }
     }
     for (fault, workload, why) in [
-        (Fault::ForgetsPuts, StoreWorkload::Half, "only Replaced would be right"),
-        (Fault::ForgetsPuts, StoreWorkload::Insert, "it counts"),
-        (Fault::KeepsWhatIsRemoved, StoreWorkload::Memory, "it counts 50 entities of 0"),
-        (Fault::KeepsWhatIsRemoved, StoreWorkload::Churn, "it counts"),
-        (Fault::CountsOneMore, StoreWorkload::Read, "it counts 51 entities of 50"),
+        (Fault::ForgetsPuts, StoreWorkload::Half, "expected Replaced"),
+        (Fault::ForgetsPuts, StoreWorkload::Insert, "it has"),
+        (Fault::KeepsWhatIsRemoved, StoreWorkload::Memory, "it has 50 entities, expected 0"),
+        (Fault::KeepsWhatIsRemoved, StoreWorkload::Churn, "it has"),
+        (Fault::CountsOneMore, StoreWorkload::Read, "it has 51 entities, expected 50"),
         (Fault::Panics, StoreWorkload::Read, "panicked"),
     ] {
         let error = said(fault, false, workload);
@@ -185,7 +185,7 @@ fn what_is_wrong_is_found() {
     }
 }
 
-/// WaitOutcome for one by one, and with many outstanding.
+/// Deferred answers are waited for one by one, and with many operations outstanding.
 #[test]
 fn a_repo_that_answers_later_is_measured_both_ways() {
     let told = store_run("faulty", 2, 15).run(&catalog(None, true)).unwrap();
@@ -319,7 +319,7 @@ fn a_report_has_ratios_memory_and_growth() {
         "keys: read uniform",
         "keys: the fastest repo",
         "keys: memory",
-        "bytes each",
+        "bytes/entity",
         "of slow",
         "2.000 [2.000, 2.000]",
         "faster",
@@ -393,7 +393,7 @@ fn seam(stores: &[&str], rounds: usize, catalog: Catalog) -> Seam {
     Seam { setup, at_most: Some(1e9), measure: Box::new(measure) }
 }
 
-/// Every store takes its turn in every round; a rerun takes none; the baseline's second entry is the band.
+/// Every store takes its turn in every round. A rerun measures nothing. The baseline's second entry has a ratio in every row.
 #[test]
 fn stores_take_turns() {
     let dir = TestDir::new("stores-seam");
@@ -420,7 +420,7 @@ fn stores_take_turns() {
     assert!(Seam::is_passed(&seam::Report { interrupted: true, ..report }), "an interrupted run decides nothing");
 }
 
-/// A rerun does not measure the field again, and reports the failure.
+/// A rerun does not measure the store set again, and reports the failure.
 #[test]
 fn a_turn_that_shows_something_else_ends_the_run() {
     let dir = TestDir::new("stores-seam-wrong");

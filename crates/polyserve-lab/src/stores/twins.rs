@@ -3,9 +3,8 @@
 //! `Arc<dyn EntityRepo>` or as its own type. Both show a borrowed entity to the same closure, which reads the id, the value
 //! and the length of the description.
 //!
-//! Invariant: all stores of a set were filled together, entity by entity, so that no store has the better part of the heap;
-//! a get that shows a wrong entity ends the run. Cost: the entities of all stores at once; one dynamic call for each turn of
-//! a thread.
+//! Invariant: all stores of a set are filled together, entity by entity, so that no store has a better part of the heap. A get
+//! that shows a wrong entity ends the run. Cost: the entities of all stores at once; one dynamic call for each turn.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +51,7 @@ pub struct Ground {
 }
 
 impl StoreSet {
-    /// The stores of these names, made and filled together. The order of the stores and the ids of the gets depend on `block`.
+    /// Makes and fills the stores of these names together. The order of filling and the ids of the gets depend on `block`.
     ///
     /// # Errors
     ///

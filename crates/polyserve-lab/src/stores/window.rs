@@ -1,5 +1,4 @@
-//! Many outstanding operations on a repo with deferred answers, at most the size of the window. The oldest answer is waited
-//! for first.
+//! A window of outstanding operations on a repo with deferred answers. If the window is full, it waits for the oldest answer.
 //!
 //! Invariant: every answer is checked when it arrives. Cost: an entry in a queue for each deferred answer.
 
@@ -118,7 +117,7 @@ fn looked_up(id: i64, found: &Lookup, seen: bool, check: &Check) -> anyhow::Resu
 /// The error of a get that showed a wrong entity.
 #[cold]
 pub(super) fn wrong(id: i64) -> anyhow::Error {
-    anyhow::anyhow!("what was shown of {id} is nothing that was put there")
+    anyhow::anyhow!("the get of {id} returned an entity that was never put")
 }
 
 /// Checks that an answer is the right one.
@@ -129,5 +128,5 @@ pub(super) fn expect<T: Copy + PartialEq + std::fmt::Debug>(id: i64, said: T, wa
 
 #[cold]
 fn unexpected(id: i64, said: &str, wanted: &str) -> anyhow::Error {
-    anyhow::anyhow!("the answer for {id} is {said}, and only {wanted} would be right")
+    anyhow::anyhow!("the answer for {id} is {said}, expected {wanted}")
 }

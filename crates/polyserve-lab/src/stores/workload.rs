@@ -1,14 +1,14 @@
 //! The operations on a store, in chunks that are made before the clock starts.
 //!
-//! | workload | an operation | answers that are right |
+//! | workload | operations | right answers |
 //! |---|---|---|
-//! | `read` | get of a known id | the entity |
-//! | `95/5`, `50/50` | get, or put of a known id, by chance | the entity; replaced |
-//! | `insert` | put of a new id, from an empty store to all keys | created |
-//! | `churn` | in turn: remove an id; put one in its place that never was there | removed; created |
-//! | `memory` | none: what entities take, and what is left when all are removed | |
+//! | `read` | gets of stored ids | the entity |
+//! | `95/5`, `50/50` | gets and puts of stored ids, at random | the entity; replaced |
+//! | `insert` | puts of new ids, until an empty store has all keys | created |
+//! | `churn` | in turn: the removal of an id, the put of a new id | removed; created |
+//! | `memory` | none: the memory with all entities, and after their removal | |
 //!
-//! The first three draw their ids uniformly, by Zipf's law, or take one hot key for all; the others use every id once.
+//! The first three workloads draw their ids uniformly, by Zipf's law, or use one hot key. The others use every id once.
 //!
 //! Invariant: the operations of a lane are a function of the seed and its number. Two lanes never insert or remove the
 //! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`BUDGET`] a chunk.
@@ -47,7 +47,7 @@ pub enum StoreWorkload {
 }
 
 impl StoreWorkload {
-    /// All of them, in the order in which a store meets them: what changes which ids there are comes last.
+    /// All workloads, in the order of measurement: the workloads that change the set of stored ids are last.
     pub const ALL: [Self; 6] = [Self::Memory, Self::Read, Self::MostlyRead, Self::Half, Self::Churn, Self::Insert];
 
     /// Its name on command lines and in records.
@@ -180,12 +180,13 @@ pub struct OperationChunk {
 
 /// The approximate number of bytes of the entities in a chunk.
 pub const BUDGET: usize = 8 << 20;
-/// Operations of a lane's first chunk; the next is twice as large, up to [`MOST`]. So a short phase makes few operations.
+/// The number of operations in a lane's first chunk. Each chunk is twice as large as the previous one, up to [`MOST`], so that
+/// a short phase makes few operations.
 const FIRST: u64 = 1 << 10;
 /// The max number of operations of a chunk. It is even, so that a chunk has whole pairs of churn.
 const MOST: u64 = 1 << 18;
 /// The min number of puts of a chunk, for any size of entities.
-const LEAST_PUTS: u64 = 256;
+const MIN_PUTS: u64 = 256;
 
 /// The settings from which the operations of a workload are made.
 #[derive(Clone, Debug)]
@@ -214,7 +215,7 @@ impl OperationPlan {
     /// The max number of operations of a chunk.
     fn chunk(&self) -> u64 {
         let each = self.payload_bytes + 100;
-        let puts = ((BUDGET / each) as u64).clamp(LEAST_PUTS, MOST);
+        let puts = ((BUDGET / each) as u64).clamp(MIN_PUTS, MOST);
         (puts * 100).checked_div(self.workload.puts()).unwrap_or(MOST).min(MOST) & !1
     }
 }
@@ -299,7 +300,7 @@ impl Maker {
         entities.push(id);
     }
 
-    /// After all its ids, a lane continues with their successors.
+    /// Makes a removal and a put. After all its ids, a lane continues with the ids that it has put.
     fn churn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
         let (own, keys) = (self.own(), self.plan.keys.cast_signed());
         let (place, generation) = (self.used % own, (self.used / own).cast_signed());

@@ -43,11 +43,11 @@ const COLUMNS: f64 = 30.0;
 /// The colours of the smallest and of the largest figure.
 const LIGHT: [f64; 3] = [247.0, 251.0, 255.0];
 const DARK: [f64; 3] = [8.0, 81.0, 156.0];
-/// The least ratio of the largest figure to the smallest that has the whole range of colours. Noise alone stays pale.
-const LEAST_SPAN: f64 = 2.0;
+/// The min ratio of the largest to the smallest figure that uses all colours. So noise alone stays pale.
+const MIN_SPAN: f64 = 2.0;
 
 /// The chart as a file.
-pub(super) fn drawn(chart: &HeatMap) -> String {
+pub(super) fn to_svg(chart: &HeatMap) -> String {
     let HeatMap { title, about, axis, grids } = chart;
     let names = grids.iter().flat_map(|grid| &grid.rows).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let left = names as f64 * LETTER + 8.0;
@@ -71,7 +71,7 @@ pub(super) fn drawn(chart: &HeatMap) -> String {
 fn drawn_grid(grid: &Grid, (x, y): (f64, f64), left: f64) -> String {
     let figures = || grid.rows.iter().flat_map(|(_, figures)| figures).flatten().copied();
     let low = figures().fold(f64::INFINITY, f64::min);
-    let span = (figures().fold(0.0, f64::max) / low).max(LEAST_SPAN).ln();
+    let span = (figures().fold(0.0, f64::max) / low).max(MIN_SPAN).ln();
     let (inner, top) = (x + left, y + NAME);
     let mut svg = format!(
         "<text x=\"{inner:.1}\" y=\"{:.1}\" font-weight=\"600\">{}</text>\n",
@@ -132,7 +132,7 @@ mod tests {
         let columns = (0..=figures.len()).map(|column| format!("c{column}")).collect();
         let grid = Grid { name: "a&b".into(), columns, rows };
         let (title, about, axis) = ("T".into(), "about".into(), "size".into());
-        drawn(&HeatMap { title, about, axis, grids: vec![grid.clone(), grid] })
+        to_svg(&HeatMap { title, about, axis, grids: vec![grid.clone(), grid] })
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn nothing_to_draw_is_no_reason_to_panic() {
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(drawn(&HeatMap { title, about, axis, grids: Vec::new() }).ends_with("</svg>\n"));
+        assert!(to_svg(&HeatMap { title, about, axis, grids: Vec::new() }).ends_with("</svg>\n"));
         assert!(map(&[]).ends_with("</svg>\n"));
     }
 }

@@ -47,7 +47,7 @@ const BELOW: f64 = 54.0;
 const GAP: f64 = 12.0;
 
 /// The chart as a file.
-pub(super) fn drawn(chart: &IntervalChart) -> String {
+pub(super) fn to_svg(chart: &IntervalChart) -> String {
     let IntervalChart { title, about, axis, rows } = chart;
     let texts: Vec<String> =
         rows.iter().map(|row| format!("{:.3} [{:.3}, {:.3}]", row.ratio, row.low, row.high)).collect();
@@ -93,7 +93,8 @@ pub(super) fn drawn(chart: &IntervalChart) -> String {
     svg
 }
 
-/// The figures of the axis within its ends, with their texts. Ratios that differ little have more than the powers of 1, 2 and 5.
+/// The ticks of the axis, with their texts. Over a small range, they are multiples of a step instead of 1, 2 and 5
+/// times powers of ten.
 fn axis_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
     if high / low < 3.0 {
         return ticks(low, high);
@@ -114,7 +115,7 @@ mod tests {
     fn a_row_has_its_interval_and_its_text() {
         let rows = vec![row("a + lto", 1.05, 1.02, 1.09), row("b<c>", 4.0, 3.5, 4.5)];
         let (title, about, axis) = ("T".into(), "about".into(), "ratio".into());
-        let svg = drawn(&IntervalChart { title, about, axis, rows });
+        let svg = to_svg(&IntervalChart { title, about, axis, rows });
         assert_eq!(svg.matches("<circle ").count(), 2, "{svg}");
         for text in [">a + lto</text>", ">b&lt;c&gt;</text>", ">1.050 [1.020, 1.090]</text>", ">1</text>", ">2</text>"]
         {
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn an_axis_of_small_differences_has_several_figures() {
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        let svg = drawn(&IntervalChart { title, about, axis, rows: vec![row("a", 1.05, 1.02, 1.09)] });
+        let svg = to_svg(&IntervalChart { title, about, axis, rows: vec![row("a", 1.05, 1.02, 1.09)] });
         assert!(svg.contains(">1.00</text>") && svg.contains(">1.10</text>"), "{svg}");
         assert_eq!(svg.matches(r##"stroke="#555""##).count(), 1, "the line at 1: {svg}");
     }
@@ -138,7 +139,7 @@ mod tests {
     fn a_published_ratio_has_a_mark() {
         let rows = vec![IntervalRow { published: Some(8.0), ..row("a", 1.1, 1.0, 1.2) }, row("b", 1.1, 1.0, 1.2)];
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        let svg = drawn(&IntervalChart { title, about, axis, rows });
+        let svg = to_svg(&IntervalChart { title, about, axis, rows });
         assert_eq!(svg.matches("l6 6l-6 6l-6 -6z").count(), 1, "{svg}");
         assert!(svg.contains(">5</text>"), "{svg}");
     }
@@ -146,6 +147,6 @@ mod tests {
     #[test]
     fn no_rows_are_no_reason_to_panic() {
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(drawn(&IntervalChart { title, about, axis, rows: Vec::new() }).ends_with("</svg>\n"));
+        assert!(to_svg(&IntervalChart { title, about, axis, rows: Vec::new() }).ends_with("</svg>\n"));
     }
 }

@@ -1,24 +1,24 @@
-//! Lines over an axis, both logarithmic, drawn as SVG: for pages that run no scripts and may be shown bright or dark.
+//! Lines over an axis, as SVG. Both axes are logarithmic.
 //!
-//! Lengths are pixels. Sixteen colours are hard to tell apart in a legend, so each line's name stands at its right end. A
-//! name that would lie on another name is moved up or down, and a leader joins it to its line.
+//! Lengths are in pixels. Sixteen colours are hard to tell apart in a legend, so each line's name is at its right end.
+//! A name that would overlap another name is moved up or down, and a leader joins it to its line.
 //!
-//! Invariant: the same chart gives the same text, to the byte; whatever a name says, it is text; no two names lie on each
-//! other. Cost: some hundred bytes a point.
+//! Invariant: the same chart makes the same text, to the byte. A name may contain any characters. No two names overlap.
+//! Cost: some hundred bytes a point.
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, axis_name, count, escaped, head, round, short};
+use super::scale::{LETTER, axis_name, escaped, head, round, short, tick_label};
 use super::style::{Marker, Style};
 
 /// Lines over an axis. All figures are above 0, and every line has a point.
 #[derive(Clone, Debug)]
 pub struct LineChart {
-    /// Stands above it.
+    /// The title.
     pub title: String,
     /// A description for screen readers.
     pub about: String,
-    /// Stands below the axis.
+    /// The name of the axis.
     pub axis: String,
     /// The lines.
     pub lines: Vec<Series>,
@@ -27,7 +27,7 @@ pub struct LineChart {
 /// A line.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Stands at its end.
+    /// The name, at the end of the line.
     pub name: String,
     /// The style of the line.
     pub style: Style,
@@ -35,7 +35,7 @@ pub struct Series {
     pub points: Vec<(u64, f64)>,
 }
 
-/// A chart without many or long names; one with more of them is larger.
+/// The min size of a chart. Many or long names make it larger.
 const SIZE: (f64, f64) = (860.0, 480.0);
 /// The margins of the plot: left, above and below.
 const LEFT: f64 = 62.0;
@@ -47,11 +47,11 @@ const INSET: f64 = 14.0;
 const LEADER: f64 = 26.0;
 const SAMPLE: f64 = 24.0;
 /// The narrowest plot.
-const LEAST_PLOT: f64 = 400.0;
+const MIN_PLOT: f64 = 400.0;
 /// The distance between two names.
 const GAP: f64 = 15.0;
 /// The chart as a file.
-pub(super) fn drawn(chart: &LineChart) -> String {
+pub(super) fn to_svg(chart: &LineChart) -> String {
     let frame = Frame::around(&chart.lines);
     let mut svg = head((frame.width, frame.height), &chart.about, &chart.title, LEFT);
     svg.push_str(&axis_name(((LEFT + frame.right) / 2.0, frame.height - 12.0), &chart.axis));
@@ -86,7 +86,7 @@ impl Frame {
         let last = places.last().copied().unwrap_or(0);
         let letters = lines.iter().map(|line| label_of(line, last).chars().count()).max().unwrap_or(0);
         let margin = LEADER + SAMPLE + 4.0 + letters as f64 * LETTER;
-        let width = SIZE.0.max(LEFT + LEAST_PLOT + margin);
+        let width = SIZE.0.max(LEFT + MIN_PLOT + margin);
         let height = SIZE.1.max(ABOVE + BELOW + lines.len() as f64 * GAP);
         let low = points().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
         let high = points().map(|(_, y)| *y).fold(0.0, f64::max);
@@ -122,7 +122,7 @@ impl Frame {
         let (end, sample, text) = (self.right - INSET, self.right + LEADER, self.right + LEADER + SAMPLE + 4.0);
         let name = escaped(&label_of(line, self.last()));
         let mut svg = format!("<g fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.6\">\n");
-        // A string takes all.
+        // A write to a string does not fail.
         let _ = writeln!(svg, r#"<polyline points="{points}" fill="none"{dashes}/>"#);
         let leader = format!("M{x:.1} {y:.1}H{end:.1}L{sample:.1} {label:.1}");
         let _ = writeln!(svg, r#"<path d="{leader}" fill="none" stroke-width="1" stroke-dasharray="2 2"/>"#);
@@ -143,7 +143,7 @@ fn label_of(line: &Series, last: u64) -> String {
     match line.points.last() {
         Some((end, _)) if *end < last => {
             let how = if line.points.len() > 1 { "to" } else { "at" };
-            format!("{} ({how} {})", line.name, count(*end))
+            format!("{} ({how} {})", line.name, tick_label(*end))
         }
         _ => line.name.clone(),
     }
@@ -178,7 +178,7 @@ fn upwards(frame: &Frame) -> String {
     for place in &frame.places {
         let (x, bottom, below) = (frame.x(*place), frame.bottom, frame.bottom + 18.0);
         let _ = writeln!(svg, r##"<path d="M{x:.1} {ABOVE:.1}V{bottom:.1}" stroke="#eee"/>"##);
-        let name = count(*place);
+        let name = tick_label(*place);
         let half = name.len() as f64 * LETTER / 2.0;
         if x - half > taken {
             taken = x + half;
@@ -202,9 +202,10 @@ fn labels(lines: &[Series], frame: &Frame) -> Vec<f64> {
     heights
 }
 
-/// The heights nearest to the wished heights, which go downwards. They are [`GAP`] apart and, if there is room, between
-/// `top` and `bottom`. Nearest by the sum of squares: without the gaps it is a regression to a sequence that
-/// never falls, which pools each height that would come before the height above it.
+/// The heights that are nearest to the sorted `wished` heights, by the sum of squares. They are at least [`GAP`] apart
+/// and, if there is room, between `top` and `bottom`.
+///
+/// Without the gaps this is an isotonic regression: it replaces neighbours in the wrong order by their mean.
 fn spread(wished: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut pools: Vec<(f64, usize)> = Vec::new();
     for (place, wish) in wished.iter().enumerate() {

@@ -16,7 +16,7 @@ mod style;
 pub use heat_map::{Grid, HeatMap};
 pub use intervals::{IntervalChart, IntervalRow};
 pub use lines::{LineChart, Series};
-pub use scale::count;
+pub use scale::tick_label;
 pub use schedule::{Panel, ScheduleChart};
 pub use style::{COLOURS, DASHES, GREY, Marker, Style};
 
@@ -45,12 +45,12 @@ impl Chart {
     }
 
     /// The chart as a file.
-    pub fn drawn(&self) -> String {
+    pub fn to_svg(&self) -> String {
         match self {
-            Self::Lines(chart) => lines::drawn(chart),
-            Self::Intervals(chart) => intervals::drawn(chart),
-            Self::HeatMap(chart) => heat_map::drawn(chart),
-            Self::Schedule(chart) => schedule::drawn(chart),
+            Self::Lines(chart) => lines::to_svg(chart),
+            Self::Intervals(chart) => intervals::to_svg(chart),
+            Self::HeatMap(chart) => heat_map::to_svg(chart),
+            Self::Schedule(chart) => schedule::to_svg(chart),
         }
     }
 }

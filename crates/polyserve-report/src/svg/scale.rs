@@ -1,10 +1,10 @@
 //! Figures, texts and the start of charts.
 
-/// A letter's width, rather more than less.
+/// An upper estimate of a letter's width.
 pub(super) const LETTER: f64 = 7.6;
 
-/// Ones, twos and fives (ones alone over many powers of ten) from the last that is not above `low` to the first that is not
-/// below `high`; at least two of them.
+/// Returns at least two round figures: 1, 2 and 5 times powers of ten, or only the powers of ten over a wide range. The
+/// first figure is at most `low`, and the last is at least `high`.
 pub(super) fn round(low: f64, high: f64) -> Vec<f64> {
     if !(low > 0.0 && low <= high && high.is_finite()) {
         return vec![1.0, 10.0];
@@ -35,7 +35,7 @@ pub(super) fn axis_name((middle, y): (f64, f64), name: &str) -> String {
     format!("<text x=\"{middle:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>\n", escaped(name))
 }
 
-/// Upright rules from `above` to `bottom`, with their names below: where each stands, its name and its colour.
+/// Vertical rules from `above` to `bottom`, with names below. Each rule is a position, a name and a colour.
 pub(super) fn rules(rules: impl IntoIterator<Item = (f64, String, &'static str)>, above: f64, bottom: f64) -> String {
     let below = bottom + 18.0;
     let drawn = rules.into_iter().map(|(at, name, colour)| {
@@ -60,7 +60,7 @@ pub(super) fn ticks(low: f64, high: f64) -> Vec<(f64, String)> {
     multiples.map(|multiple| multiple as f64 * step).map(|figure| (figure, format!("{figure:.digits$}"))).collect()
 }
 
-/// A round figure.
+/// Formats a round figure, with the prefix k, M or G.
 pub(super) fn short(figure: f64) -> String {
     match figure {
         figure if figure >= 1e9 => format!("{} G", figure / 1e9),
@@ -70,8 +70,8 @@ pub(super) fn short(figure: f64) -> String {
     }
 }
 
-/// A place, to the last digit.
-pub fn count(place: u64) -> String {
+/// Formats a position on an axis exactly: `9000`, `10 k`, `2 M`.
+pub fn tick_label(place: u64) -> String {
     match place {
         place if place >= 1_000_000 && place.is_multiple_of(1_000_000) => format!("{} M", place / 1_000_000),
         place if place >= 10_000 && place.is_multiple_of(1000) => format!("{} k", place / 1000),
@@ -79,7 +79,7 @@ pub fn count(place: u64) -> String {
     }
 }
 
-/// A text that stands for itself in XML, which has no control characters at all.
+/// Escapes a text for XML. Control characters are replaced: XML allows none.
 pub(super) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {

@@ -43,7 +43,7 @@ const ABOVE: f64 = 36.0;
 const BELOW: f64 = 54.0;
 
 /// The chart as a file.
-pub(super) fn drawn(chart: &ScheduleChart) -> String {
+pub(super) fn to_svg(chart: &ScheduleChart) -> String {
     let ScheduleChart { title, about, axis, panels } = chart;
     let end = panels.iter().flat_map(|panel| &panel.tasks).map(|(_, end)| *end).fold(0.0, f64::max);
     let last = if end > 0.0 { end * 1.02 } else { 1.0 };
@@ -84,7 +84,7 @@ mod tests {
         let panel = |name: &str, tasks: &[(f64, f64)]| Panel { name: name.into(), tasks: tasks.to_vec() };
         let panels = vec![panel("a<b>", &[(0.0, 300.0), (300.0, 600.0)]), panel("c", &[(0.0, 600.0)])];
         let (title, about, axis) = ("T".into(), "about".into(), "ms".into());
-        let svg = drawn(&ScheduleChart { title, about, axis, panels });
+        let svg = to_svg(&ScheduleChart { title, about, axis, panels });
         assert_eq!(svg.matches("<rect x=").count(), 3, "{svg}");
         for bar in [r#"x="30.0" y="60.0" width="372.5""#, r#"x="402.5" y="69.0" width="372.5""#, r#"width="745.1""#] {
             assert!(svg.contains(bar), "{bar}: {svg}");
@@ -95,6 +95,6 @@ mod tests {
     #[test]
     fn nothing_to_draw_is_no_reason_to_panic() {
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(drawn(&ScheduleChart { title, about, axis, panels: Vec::new() }).ends_with("</svg>\n"));
+        assert!(to_svg(&ScheduleChart { title, about, axis, panels: Vec::new() }).ends_with("</svg>\n"));
     }
 }

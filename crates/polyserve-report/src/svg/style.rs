@@ -14,22 +14,22 @@ pub const DASHES: [&str; 2] = ["7 4", "2 3"];
 pub struct Style {
     /// The colour in SVG.
     pub colour: &'static str,
-    /// Lengths of dashes and of gaps; nothing is a whole line.
+    /// Lengths of dashes and of gaps; `None` is a solid line.
     pub dashes: Option<&'static str>,
     /// The marker of a point.
     pub mark: Marker,
-    /// Whether marks are empty within.
+    /// Whether marks are hollow.
     pub is_hollow: bool,
 }
 
 impl Style {
-    /// The style of the line at this place of a chart: colours first, then also markers differ.
+    /// The style of the line with this index in a chart. When the colours repeat, the markers differ.
     pub fn nth(place: usize) -> Self {
         let mark = Marker::ALL[(place + place / COLOURS.len()) % Marker::ALL.len()];
         Self { colour: COLOURS[place % COLOURS.len()], dashes: None, mark, is_hollow: false }
     }
 
-    /// The same with dashes and empty marks.
+    /// The same style with dashes and hollow marks.
     pub fn dashed(self) -> Self {
         Self { dashes: Some(DASHES[0]), is_hollow: true, ..self }
     }

@@ -96,7 +96,7 @@ fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
     let WorkloadArgs { mix, keys, dist, .. } = &args.workload;
     if mix.is_none() && keys.is_none() {
         if dist.is_some() {
-            return Err(Misuse("--dist says which of --keys are asked for".into()).into());
+            return Err(Misuse("--dist needs --keys: it is the distribution of the keys".into()).into());
         }
         let traffic = match &args.put {
             None => Traffic::one("GET", args.url.path(), None, None),
@@ -109,7 +109,9 @@ fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
     }
     if args.url.path() != "/" {
         let path = args.url.path();
-        return Err(Misuse(format!("--keys and --mix ask for entities, at /{{id}}: the path {path} has no use")).into());
+        return Err(
+            Misuse(format!("--keys and --mix request entities at /{{id}}: the path must be /, not {path}")).into()
+        );
     }
     args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)
 }

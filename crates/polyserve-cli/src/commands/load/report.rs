@@ -115,7 +115,7 @@ impl<'a> LoadSummary<'a> {
             writeln!(f, "warning: the client was late by {} for one request in a hundred", time(late))?;
         }
         if report.unsent > 0 {
-            writeln!(f, "warning: {} requests were due and never found a free connection", report.unsent)?;
+            writeln!(f, "warning: {} requests were due but not sent: no connection was free", report.unsent)?;
         }
         if report.unfinished > 0 {
             writeln!(f, "warning: {} requests had no answer when the load was stopped", report.unfinished)?;

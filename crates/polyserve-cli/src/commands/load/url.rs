@@ -17,25 +17,25 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let no = |why: &str| format!("{why}: what is taken is http://HOST:PORT/PATH");
+        let no = |why: &str| format!("{why}: the URL must be http://HOST:PORT/PATH");
         let (scheme, rest) = text.split_once("://").ok_or_else(|| no("this is no URL"))?;
         match scheme.to_ascii_lowercase().as_str() {
             "http" => {}
-            "https" => return Err(no("https is not spoken here")),
+            "https" => return Err(no("https is not supported")),
             _ => return Err(no("this is not http")),
         }
         let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, path) = rest.split_at(end);
         if host.contains('@') {
-            return Err(no("a user has no use here"));
+            return Err(no("a user name is not supported"));
         }
         let (name, port) = match host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
             Some((name, port)) => (name, Some(port)),
             None => (host, None),
         };
         if port.is_some_and(|port| !is_port(port)) {
-            return Err(no("the port is none"));
+            return Err(no("the port is not a number from 1 to 65535"));
         }
         let is_name =
             |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
@@ -44,7 +44,7 @@ impl FromStr for Url {
             inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
         };
         if !is_name(name) && !is_v6(name) {
-            return Err(no("the host is none"));
+            return Err(no("the host is not a name or an IP address"));
         }
         if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(no("the path has blanks or letters that must be percent-encoded"));

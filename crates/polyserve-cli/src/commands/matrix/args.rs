@@ -12,11 +12,10 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("workers", |arg| arg.hide(true)))]
 pub(crate) struct MatrixArgs {
-    /// The servers, separated by commas; also go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp. A built-in
-    /// server with the prefix debug/ is built without optimisation and prints a line for each request, as published, and one with
-    /// the prefix unoptimised/ prints nothing;
-    /// go/twin-rwmutex-printing prints too, go/twin-rwmutex-gc-off has no garbage collector, and go/twin-rwmutex-old-gc the
-    /// one of before Go 1.26. [default: all of the catalog, both twins, debug/pool_classic/mpsc_pool and
+    /// The servers, separated by commas; also go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp. The prefix
+    /// unoptimised/ builds a built-in server without optimisation; the prefix debug/ also prints a line for each request, as
+    /// published. Variants of the Go server: go/twin-rwmutex-printing prints these lines, go/twin-rwmutex-gc-off has no
+    /// garbage collector, and go/twin-rwmutex-old-gc has the garbage collector of Go 1.25. [default: all of the catalog, both twins, debug/pool_classic/mpsc_pool and
     /// go/twin-rwmutex-printing; quick: five]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,

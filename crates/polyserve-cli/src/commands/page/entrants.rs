@@ -35,8 +35,8 @@ pub(super) struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// The published four, or those of them that were asked for, each with the page from these sources; and the servers that
-    /// cannot be measured.
+    /// Returns the four published servers, each with the page from these sources, and the servers that cannot be
+    /// measured. If servers were asked for by name, only these are returned.
     pub(super) fn published(&self, pages: &[PageSource]) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
         let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
@@ -49,7 +49,7 @@ impl Selection<'_> {
             }
             for page in pages {
                 let entered = twin
-                    .with_context(|| format!("the catalog has no server that stands for {published_as}"))
+                    .with_context(|| format!("the catalog has no counterpart of {published_as}"))
                     .and_then(|entry| self.entrant(entry, workers, *page, |_| published::REQUESTS));
                 match entered {
                     Ok((_, entrant)) => {
@@ -67,9 +67,12 @@ impl Selection<'_> {
         Ok((entrants, absent))
     }
 
-    /// Every server with every number of workers; and the servers that reject the settings, or that have no pool. If a
-    /// server that was asked for by name rejects the settings, that is an error; if it rejects a number of workers, it is
-    /// measured once, with its own number. The servers of one size follow each other.
+    /// Returns every server with every number of workers, and the servers that reject the settings or have no pool. A
+    /// server that rejects all numbers of workers is measured once. The result is sorted by the number of workers.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a server that was asked for by name is unknown or rejects the settings.
     pub(super) fn sweep(
         &self,
         workers: &[usize],
@@ -133,8 +136,8 @@ impl Selection<'_> {
         names.iter().map(|name| Ok(self.catalog.server(name)?)).collect()
     }
 
-    /// A server with a number of workers, and with settings under which no wait is too long. `requests` returns its number
-    /// of requests for the max number of answers that wait at once.
+    /// Returns a server with a number of workers, and its shape. The settings allow the wait of the page. `requests`
+    /// returns the number of requests for a max number of concurrent waits.
     fn entrant(
         &self,
         entry: &ServerEntry,

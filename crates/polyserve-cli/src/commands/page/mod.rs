@@ -13,7 +13,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::page_twins::{self, TwinPage};
 use polyserve_lab::limits;
-use polyserve_lab::statistics::LEAST_ROUNDS;
+use polyserve_lab::statistics::MIN_ROUNDS;
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;
@@ -34,7 +34,7 @@ pub(crate) struct PageArgs {
     /// other languages, and the sweep of pool sizes. [default: all, quick: published,sweep]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum)]
     parts: Vec<PagePart>,
-    /// Where the page of the published part is: in memory, or in a file that is read for each request.
+    /// The source of the page in the published part: memory, or a file that is read for each request.
     #[arg(long, value_name = "PAGE,...", value_delimiter = ',', value_enum, default_values = ["memory", "file"])]
     pages: Vec<PageSource>,
     /// The number of rounds of the twins. A claim about ratios needs 10. [default: 10, quick: 1]
@@ -64,8 +64,8 @@ pub(crate) struct PageArgs {
 }
 
 /// The help of `--workers`.
-const WORKERS: &str = "The sweep's numbers of workers, separated by commas. A server that does not let them be chosen takes \
-    part once [default: 1,2,4,8,16,32,64,128; quick: 1,8,32,128]";
+const WORKERS: &str = "The sweep's numbers of workers, separated by commas. A server without this setting takes part \
+    once [default: 1,2,4,8,16,32,64,128; quick: 1,8,32,128]";
 /// The wait of a quick run.
 const QUICK_WAIT: Duration = Duration::from_millis(200);
 
@@ -129,7 +129,7 @@ impl PageArgs {
 
     /// The number of rounds of the twins.
     fn rounds(&self) -> usize {
-        let usual = if self.quick { 1 } else { LEAST_ROUNDS };
+        let usual = if self.quick { 1 } else { MIN_ROUNDS };
         self.rounds.map_or(usual, |rounds| rounds as usize)
     }
 
@@ -138,7 +138,7 @@ impl PageArgs {
         let wait = self.page_wait.unwrap_or(usual);
         within("--page-wait", wait, WAITS)?;
         if self.connections == 0 {
-            return Err(Misuse("--connections 0 asks for nothing".into()).into());
+            return Err(Misuse("--connections must be at least 1".into()).into());
         }
         let [server_cores, client_cores] = self.cores.of(&session.available)?;
         let (connections, every, stop) = (self.connections, self.page_every, session.stop.clone());

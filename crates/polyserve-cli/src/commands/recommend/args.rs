@@ -62,7 +62,7 @@ pub(crate) struct RecommendArgs {
     /// The repos, separated by commas. [default: one to three that suit the workload]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
-    /// Records of polyserve compare to predict from, separated by commas. [default: those of this program's docs]
+    /// Records of polyserve compare to predict from, separated by commas. [default: the records in this program's docs]
     #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
     pub(super) curves: Vec<PathBuf>,
     #[command(flatten)]

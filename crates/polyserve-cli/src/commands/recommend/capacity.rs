@@ -1,4 +1,5 @@
-//! The capacity of the recommended candidate: the max rate at which it keeps the goal for the p99, searched after the comparison.
+//! The capacity of the recommended candidate: the max rate at which it keeps the p99 goal. It is searched after the
+//! comparison.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ const SLICE: Duration = Duration::from_millis(100);
 /// The time of a search for one goal, and the time before the first of a round.
 const SEARCH: Duration = Duration::from_millis(2200);
 const BEFORE: Duration = Duration::from_millis(800);
-/// Requests that take longer need more time than there is.
+/// The max time of a request. A search with longer requests takes too long.
 const LONGEST_REQUEST: Duration = Duration::from_millis(5);
 
 /// The goals of the searches; none if the workload is not searched.

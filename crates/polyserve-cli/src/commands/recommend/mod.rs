@@ -101,7 +101,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     }
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
-    // A run that was ended early fails only if a candidate did wrong: a rerun measures the others again.
+    // A run that was ended early fails only after a wrong answer: a rerun measures the other candidates again.
     let is_bad = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -110,7 +110,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
 struct DurableDirectory;
 
 impl DurableDirectory {
-    /// Returns it if a candidate needs it and it is not there.
+    /// Returns the directory if a candidate needs it and it does not exist.
     fn for_run(set: &CandidateSet) -> Option<Self> {
         let is_needed = set.candidates.iter().any(|candidate| candidate.repo.ends_with(DURABLE_DIRECTORY));
         (is_needed && !Path::new(DURABLE_DIRECTORY).exists()).then_some(Self)
@@ -119,18 +119,18 @@ impl DurableDirectory {
 
 impl Drop for DurableDirectory {
     fn drop(&mut self) {
-        // It is empty: each server has removed its store. If not, it stays.
+        // Each server has removed its store. If not, the directory stays.
         let _ = fs::remove_dir(DURABLE_DIRECTORY);
     }
 }
 
-/// Rejects what no server can do, and what this machine cannot do.
+/// Rejects workloads that no server can serve, or that this machine cannot measure.
 fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
     let Workload { connections, cores, p99_goal_ms, .. } = *workload;
     let (wait, all) = (workload.wait(), available.count());
     let misuse = |why: String| Err(Misuse(why).into());
     if connections == 0 {
-        return misuse("--connections 0 asks for nothing".into());
+        return misuse("--connections must be at least 1".into());
     }
     limits::enough(connections, limits::connections(0))?;
     if cores == 0 || cores > all {
@@ -160,7 +160,7 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
 }
 
 impl RecommendArgs {
-    /// The comparison, of which the budget is `time`.
+    /// The comparison, with the budget `time`.
     fn comparison(
         &self,
         session: &MeasurementSession<'_>,

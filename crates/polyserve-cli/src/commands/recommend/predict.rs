@@ -1,4 +1,4 @@
-//! What the candidates are predicted to do, before they are measured.
+//! The predictions for the candidates, made before the measurement.
 
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::{Contestant, Instrument, Role, round};

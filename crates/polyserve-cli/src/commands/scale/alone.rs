@@ -29,7 +29,7 @@ use super::args::ScaleArgs;
 const BASELINE: &str = "bare/dashmap";
 const FILE: &str = "scale-in-process";
 const QUICK_WORKLOADS: [StoreWorkload; 3] = [StoreWorkload::Read, StoreWorkload::Half, StoreWorkload::Memory];
-/// Stored entities on the other axes: far beyond a core's own caches.
+/// The number of stored entities on the other axes. They do not fit in a core's own caches.
 const KEYS: u64 = 100_000;
 /// The share of the machine's memory that stores may need, by estimate.
 const OF_MEMORY: f64 = 0.8;
@@ -64,8 +64,8 @@ pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
 
 /// Measures one cell. The process was started for it.
 pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
-    let visit: StoreRun =
-        serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
+    let visit: StoreRun = serde_json::from_str(cell)
+        .map_err(|error| Misuse(format!("--cell {cell:?} is not a point in JSON: {error}")))?;
     print_json(&visit.run(catalog)?)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -93,8 +93,8 @@ fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
     Ok(catalog.repo(name)?.name.clone())
 }
 
-/// Returns the needed memory and the memory for it, both in GB, if there is not enough. The need is an estimate in bytes, the
-/// same for all stores.
+/// Returns the needed and the available memory in GB, if there is not enough. `needs` is an estimate in bytes, the same
+/// for all stores.
 pub(in crate::commands) fn memory_shortage(needs: f64) -> Option<(f64, f64)> {
     let room = proc::memory().ok()? as f64 * OF_MEMORY;
     (needs > room).then_some((needs / 1e9, room / 1e9))

@@ -27,7 +27,7 @@ pub(crate) struct ScaleArgs {
     /// The axes, separated by commas. [default: all; in process all but connections]
     #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
     pub(super) axis: Vec<Axis>,
-    /// The points, separated by commas, if there is only one axis.
+    /// The points of the axis, separated by commas. Needs exactly one --axis.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) points: Vec<u64>,
     /// The servers, separated by commas, or all. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
@@ -75,8 +75,8 @@ pub(crate) struct ScaleArgs {
     /// The number of rounds. The intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: Option<u32>,
-    /// The time of a point in closed loop; the fixed rate takes half as long again. In process, the time of each workload;
-    /// latencies take half as long again. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
+    /// The time of a point in closed loop; the fixed rate takes 1.5 times that. In process, the time of each workload;
+    /// latencies take 1.5 times that. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) slice: Option<Duration>,
     /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
@@ -100,20 +100,20 @@ impl ScaleArgs {
         self.rounds.unwrap_or(if self.quick { 5 } else { 10 }) as usize
     }
 
-    /// The slice; by default this number of milliseconds, in a quick run the first.
+    /// Returns the slice. The default is `full` milliseconds, or `quick` in a quick run.
     pub(super) fn slice_or(&self, quick: u64, full: u64) -> Result<Duration, Misuse> {
         let usual = Duration::from_millis(if self.quick { quick } else { full });
         let slice = self.slice.unwrap_or(usual);
         within("--slice", slice, SLICES).map(|()| slice)
     }
 
-    /// The axes, each once, with their points: those of the flags, or `all` and the `usual` points.
+    /// Returns the axes, each once, with their points. The defaults are `all` axes and the `usual` points.
     pub(super) fn axes(&self, all: &[Axis], usual: impl Fn(Axis) -> Vec<u64>) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
         let mut axes = if self.axis.is_empty() { all.to_vec() } else { self.axis.clone() };
         axes.sort_unstable();
         axes.dedup();
         if !self.points.is_empty() && axes.len() != 1 {
-            return Err(Misuse("--points needs one --axis: they are of that".into()));
+            return Err(Misuse("--points needs exactly one --axis".into()));
         }
         let with_points = |axis| {
             let mut points = if self.points.is_empty() { usual(axis) } else { self.points.clone() };

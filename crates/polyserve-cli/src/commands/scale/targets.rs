@@ -40,7 +40,7 @@ impl ServerTargets<'_> {
         if let Some((flag, _)) = of_rates.iter().find(|(_, is_given)| *is_given)
             && axes.iter().any(|(axis, _)| *axis != Axis::Rate)
         {
-            return Err(Misuse(format!("{flag} is for --axis rate alone")));
+            return Err(Misuse(format!("{flag} needs --axis rate, without another axis")));
         }
         for (axis, points) in &mut axes {
             let most = (self.settings.config.max_body / OF_BODY) as u64;
@@ -72,7 +72,7 @@ impl ServerTargets<'_> {
             Axis::Keys if quick => vec![1000, 10_000, 100_000],
             Axis::Keys => vec![1000, 10_000, 100_000, 1_000_000],
             Axis::Workers => {
-                // Twice the cores, and one step beyond.
+                // Powers of two, to at least four times the cores.
                 let most = self.cores.max(1).next_power_of_two() as u64 * 4;
                 (0..).map(|power| 1 << power).take_while(|workers| *workers <= most).collect()
             }

@@ -1,5 +1,5 @@
-//! What a request costs in system calls, counted by `strace` on the real command. A process may trace its own child
-//! without privileges; where that is refused, or `strace` is missing, the counts are reported as not run.
+//! The system calls of a request, counted by `strace` on the real command. A process may trace its own child without
+//! privileges. If that is not allowed, or `strace` is missing, the tests print that they are not run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,7 @@ fn null_epoll_accepts_and_closes_once_for_each_connection() {
         assert_eq!(calls.good(name), REQUESTS, "{name}: {calls:?}");
     }
     assert_eq!(calls.good("close"), REQUESTS - 1, "the last comes after what was counted: {calls:?}");
-    // One finds no more for every burst of connections, and here each is one. Each is a wake-up, its request another.
+    // After each connection, an `accept4` finds no other. The connection is one wake-up, its request another.
     assert_eq!((calls.refused("accept4"), calls.good("epoll_pwait")), (REQUESTS, 2 * REQUESTS), "{calls:?}");
     calls.nothing_else(&["epoll_pwait", "recvfrom", "sendto", "accept4", "epoll_ctl", "close"]);
 }
@@ -100,8 +100,8 @@ impl Calls {
     }
 }
 
-/// What the thread of reference `name` called from its first wait to `load`'s last answer; `None`, with a
-/// printed note, if it cannot be traced.
+/// Returns the system calls of the thread of reference `name`, from its first wait to `load`'s last answer. Prints a
+/// note and returns `None` if it cannot be traced.
 fn traced(name: &str, args: &[&str], load: impl FnOnce(SocketAddr)) -> Option<Calls> {
     let test = std::thread::current().name().unwrap_or("calls").to_owned();
     if let Err(why) = tracing_works() {
@@ -142,8 +142,7 @@ fn process(logs: &Dir) -> Pid {
     Pid::from_raw(pid.parse().unwrap()).unwrap()
 }
 
-/// The thread that accepts: what it called from its first wait to its last answer. The shutdown that comes after that is not
-/// counted.
+/// The system calls of the thread that accepts, from its first wait to its last answer. The shutdown is not counted.
 fn thread(logs: &Dir) -> Calls {
     let logs = each(logs);
     let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");

@@ -30,7 +30,7 @@ fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The length of one answer; nothing may come after it.
+/// Reads one answer, and returns its length. Nothing may follow the answer.
 fn exchange(stream: &mut TcpStream, request: &str) -> usize {
     stream.write_all(request.as_bytes()).unwrap();
     let (mut bytes, mut filled) = ([0; 4096], 0);
@@ -43,14 +43,14 @@ fn exchange(stream: &mut TcpStream, request: &str) -> usize {
     filled
 }
 
-/// Reads to the end, which must be one.
+/// Reads until the server closes the connection.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// How many answers those bytes are, and nothing else.
+/// The number of answers in `bytes`, which must contain nothing else.
 fn answers(bytes: &[u8]) -> usize {
     let text = std::str::from_utf8(bytes).unwrap();
     let mut count = 0;

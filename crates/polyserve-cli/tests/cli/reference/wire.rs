@@ -30,7 +30,7 @@ fn the_answer_is_entity_1_with_a_current_date() {
         assert_eq!(field("Content-Type"), "application/json");
         assert_eq!(field("Connection"), "close");
         let date = httpdate::parse_http_date(&field("Date")).unwrap();
-        // Wide, for this machine may be busy; a date that stands still is caught by the clock's own test.
+        // A wide range, because this machine may be busy. The clock's own test detects a date that does not advance.
         assert!(date <= SystemTime::now() && date > SystemTime::now() - Duration::from_secs(60), "{name}: {text}");
         let entity: Value = serde_json::from_str(BODY).unwrap();
         assert_eq!(entity, json!({ "id": 1, "description": "a1B2c3D4e5F6g7H", "value": 60.750_847 }));
@@ -142,7 +142,7 @@ fn what_it_cannot_do_it_refuses() {
         assert_eq!(make(|config| config.workers = Some(1)), None);
         assert_eq!(make(|config| config.workers = Some(2)).unwrap(), format!("workers must be 1 for {name}, not 2"));
         let error = make(|config| config.requests_per_connection = Some(2)).unwrap();
-        assert_eq!(error, format!("requests_per_connection must be 1 or left out for {name}, not 2"));
+        assert_eq!(error, format!("requests_per_connection must be 1 or unset for {name}, not 2"));
         assert!(make(|config| config.max_head = 1).unwrap().starts_with("max_head"));
     }
 }

@@ -84,7 +84,7 @@ fn what_is_measured_otherwise_is_refuted() {
     assert_eq!(about(&slower, "fasthttp").verdict, ClaimVerdict::Refuted);
 }
 
-/// Regression test: any gain above the published one confirmed it, such as 243 % for 3.8 %.
+/// Regression test: any gain above the published gain confirmed a claim, such as 243 % for 3.8 %.
 #[test]
 fn a_difference_that_is_too_large_is_refuted() {
     for (factors, word) in [

@@ -58,7 +58,7 @@ fn the_published_ladder_has_our_ratios() {
     let tables = tables(&rows(&results), &results).unwrap();
     let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
     assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
-    assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %       {}\n", "#".repeat(40))), "{waterfall}");
+    assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %          {}\n", "#".repeat(40))), "{waterfall}");
     let published = published.wide();
     let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
@@ -67,7 +67,7 @@ fn the_published_ladder_has_our_ratios() {
     assert_eq!(published.lines().count(), 7);
 }
 
-/// tokio has the last published step today, and our rung takes it back.
+/// tokio has the last published step today, and our rung reverts the step.
 #[test]
 fn the_step_that_tokio_has_is_compared_the_other_way_round() {
     let with = "warp+lto+jemalloc+pipeline-flush";

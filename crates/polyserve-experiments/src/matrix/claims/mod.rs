@@ -1,11 +1,13 @@
-//! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and [`TWIN`]. In
-//! records without the classic pool, [`OLD_CLASSIC`] stands for it.
+//! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and
+//! [`TWIN`]. In records without the classic pool, [`OLD_CLASSIC`] replaces it.
 //!
-//! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is in per
-//! cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use cannot differ, and
-//! the CPU time of a request replaces it. If the client was full in a fifth of the cells, `FullClient` limits the verdicts on times
-//! and bytes. The published tables are judged in the same way: `Claim::published` begins with that verdict. They have no
-//! control, so every difference in them counts.
+//! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is
+//! in per cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use
+//! cannot differ, and the CPU time of a request replaces it. If the client was full in a fifth of the cells,
+//! `FullClient` limits the verdicts on times and bytes.
+//!
+//! The published tables are judged in the same way: `Claim::published` has that verdict. They have no control, so every
+//! difference in them counts.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +17,12 @@ use polyserve_lab::statistics::middle;
 use polyserve_report::Claim;
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, How, LEAST, SeriesGrowth, Votes, holm, trend};
+use super::ratio_test::{Band, Decision, How, MIN_RATIOS, SeriesGrowth, Votes, holm, trend};
 use super::{Cell, CellMethod, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
 pub const CLASSIC: &str = "pool_classic/mpsc_pool";
-/// The contestant that stands for it in records without it.
+/// The strategy that replaces [`CLASSIC`] in records without it.
 pub const OLD_CLASSIC: &str = "pool_server/mpsc_pool";
 /// The published store.
 pub const REPO: &str = "two_level";
@@ -42,23 +44,23 @@ type ClaimRule = fn(&CellTable) -> Judgement;
 /// The effect of a full client on a claim: a full client makes all servers look alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FullClient {
-    /// None: the figure is the server's own.
-    Aside,
-    /// It hides differences, so the claim is not refuted: for cells with at least this number of connections.
+    /// No effect: the figure depends only on the server.
+    NoEffect,
+    /// It hides differences, so the claim is not refuted. Only cells with at least this number of connections count.
     Hides(usize),
-    /// The client's own time grows with the connections, so there is no verdict: for cells with the two largest numbers of
-    /// connections.
+    /// The client's own time grows with the connections, so there is no verdict. Only cells with the two largest
+    /// numbers of connections count.
     Grows,
 }
 
 /// Every claim, its judgement, and the effect of a full client.
 const CLAIMS: [(&str, ClaimRule, FullClient); 11] = [
-    ("CPU grows with the pool", cpu_grows, FullClient::Aside),
-    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, FullClient::Aside),
-    ("CPU falls as connections grow", cpu_falls, FullClient::Aside),
-    ("Memory grows with the pool", memory_grows, FullClient::Aside),
-    ("Memory grows with the pool more steeply in Rust", memory_steeper, FullClient::Aside),
-    ("Rust always uses less memory", memory_less, FullClient::Aside),
+    ("CPU grows with the pool", cpu_grows, FullClient::NoEffect),
+    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, FullClient::NoEffect),
+    ("CPU falls as connections grow", cpu_falls, FullClient::NoEffect),
+    ("Memory grows with the pool", memory_grows, FullClient::NoEffect),
+    ("Memory grows with the pool more steeply in Rust", memory_steeper, FullClient::NoEffect),
+    ("Rust always uses less memory", memory_less, FullClient::NoEffect),
     ("Rust answers faster", faster, FullClient::Hides(0)),
     ("Rust nearly always transfers more", transfers, FullClient::Hides(0)),
     ("At 1000 connections latency jumps", jumps, FullClient::Grows),
@@ -67,10 +69,10 @@ const CLAIMS: [(&str, ClaimRule, FullClient); 11] = [
         apart,
         FullClient::Hides(MANY),
     ),
-    ("PUT costs more than GET", put_costs, FullClient::Aside),
+    ("PUT costs more than GET", put_costs, FullClient::NoEffect),
 ];
 
-/// The verdict on each claim, by measured cells and the server's cores, such as `0,1`.
+/// The verdict on each claim, from the measured cells. `server_cores` lists the server's cores, such as `0,1`.
 ///
 /// # Errors
 ///
@@ -82,13 +84,13 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let both = [classic.as_str(), TWIN];
     let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
     let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
-    let own: Vec<Judgement> = CLAIMS.iter().map(|(_, ask, full)| full.leaves(ask(&ours), &client)).collect();
-    let published: Vec<Judgement> = CLAIMS.iter().map(|(_, ask, _)| ask(&published)).collect();
+    let own: Vec<Judgement> = CLAIMS.iter().map(|(_, rule, full)| full.apply(rule(&ours), &client)).collect();
+    let published: Vec<Judgement> = CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect();
     let judged = together(own).into_iter().zip(together(published));
     let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, FullClient), (Judgement, Judgement))| {
         let (Judgement(own, figure), Judgement(published, then)) = (own, published);
         let Claim { verdict, figure: then, .. } = Claim::new(NAME, claim, published.holds, then);
-        Claim::new(NAME, claim, own.holds, figure).with_published(format!("{verdict}: {then}"))
+        Claim::new(NAME, claim, own.holds, figure).with_published(format!("our test of its tables: {verdict}. {then}"))
     };
     Ok(CLAIMS.iter().zip(judged).map(claim).collect())
 }
@@ -100,7 +102,7 @@ fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
     let left = |(Judgement(decision, figure), remains): (Judgement, bool)| match (remains, decision.p) {
         (false, Some(p)) if decision.holds.is_some() => {
             let claims = decisions.len();
-            let why = format!("p = {p:.3} decides nothing among {claims} claims (Holm)");
+            let why = format!("p = {p:.3} is too large for {claims} claims (Holm)");
             Judgement(Decision::UNDECIDED, format!("{figure}; {why}"))
         }
         _ => Judgement(decision, figure),
@@ -108,7 +110,7 @@ fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
     judgements.into_iter().zip(remain).map(left).collect()
 }
 
-/// The contestant of these cells that stands for the published server.
+/// The contestant of these cells that represents the published server.
 pub(super) fn classic_of(cells: &[Cell]) -> String {
     let has = |strategy: &str| cells.iter().any(|cell| cell.key.contestant.starts_with(strategy));
     let strategy = if has(OLD_CLASSIC) && !has(CLASSIC) { OLD_CLASSIC } else { CLASSIC };
@@ -118,9 +120,9 @@ pub(super) fn classic_of(cells: &[Cell]) -> String {
 impl FullClient {
     /// The judgement with the effect of a full client; `busy` is the number of connections of each cell, and the client's CPU
     /// use in per cent.
-    fn leaves(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
+    fn apply(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
         let (least, left) = match self {
-            Self::Aside => return Judgement(holds, figure),
+            Self::NoEffect => return Judgement(holds, figure),
             Self::Hides(least) => (least, if holds.holds == Some(true) { holds } else { Decision::UNDECIDED }),
             Self::Grows => {
                 let two = most_two(busy.iter().map(|(connections, _)| *connections));
@@ -152,10 +154,10 @@ impl CellTable {
     }
 
     /// Judges ratios that are claimed to be above 1.
-    fn ask(&self, ratios: &[(ComparedCell, f64)], measure: Measure, how: How) -> Judgement {
+    fn judgement(&self, ratios: &[(ComparedCell, f64)], measure: Measure, how: How) -> Judgement {
         let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return nothing(ratios.len()) };
         let votes = Votes::of(ratios.iter().map(|(_, ratio)| *ratio), band);
-        Judgement(votes.tell(how, band), self.counted(ratios, band))
+        Judgement(votes.decide(how, band), self.counted(ratios, band))
     }
 
     /// The numbers of cells with a ratio above 1 and below 1, beyond noise.
@@ -209,7 +211,7 @@ fn of_finite(ratios: &[(ComparedCell, f64)]) -> Option<f64> {
 fn nothing(cells: usize) -> Judgement {
     Judgement(
         Decision::UNDECIDED,
-        format!("{cells} pairs of cells, or too few of the control: {LEAST} of each are needed"),
+        format!("{cells} pairs of cells, or too few of the control: {MIN_RATIOS} of each are needed"),
     )
 }
 
@@ -225,13 +227,14 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
         let all = table.ratios(of, to, measure).into_iter();
         let those: Vec<_> = all.filter(|(seen, _)| is_part(seen.pool, table.cores)).collect();
         match those.is_empty() {
-            true => Judgement(Decision::UNDECIDED, "no such pool".into()),
-            false => table.ask(&those, measure, How::Mostly),
+            true => Judgement(Decision::UNDECIDED, "there is no such pool".into()),
+            false => table.judgement(&those, measure, How::Mostly),
         }
     };
     let Judgement(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
     let Judgement(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
-    let text = format!("{name}, Go to Rust, up to {} workers: {first}; Rust to Go, with more: {second}", table.cores);
+    let text =
+        format!("{name}, Go to Rust, pools of at most {}: {first}; Rust to Go, larger pools: {second}", table.cores);
     Judgement(small.and(large), text)
 }
 
@@ -259,21 +262,22 @@ fn memory_steeper(table: &CellTable) -> Judgement {
 
 fn memory_less(table: &CellTable) -> Judgement {
     let Judgement(holds, text) =
-        table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
+        table.judgement(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
     let of_no_file = of_finite(&table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous));
-    let anonymous = of_no_file.map_or_else(String::new, |ratio| format!("; median of anonymous memory {ratio:.3}"));
+    let anonymous =
+        of_no_file.map_or_else(String::new, |ratio| format!("; anonymous memory, Go to Rust: median {ratio:.3}"));
     Judgement(holds, format!("resident memory, Go to Rust: {text}{anonymous}"))
 }
 
 fn faster(table: &CellTable) -> Judgement {
     let ratios = table.ratios(Lang::Go, Lang::Rust, Measure::PerRequest);
-    let Judgement(holds, text) = table.ask(&ratios, Measure::PerRequest, How::Mostly);
+    let Judgement(holds, text) = table.judgement(&ratios, Measure::PerRequest, How::Mostly);
     Judgement(holds, format!("time of a request, Go to Rust: {text}"))
 }
 
 fn transfers(table: &CellTable) -> Judgement {
     let ratios = table.ratios(Lang::Rust, Lang::Go, Measure::Received);
-    let Judgement(holds, text) = table.ask(&ratios, Measure::Received, How::NearlyAlways);
+    let Judgement(holds, text) = table.judgement(&ratios, Measure::Received, How::NearlyAlways);
     Judgement(holds, format!("KiB received a second, Rust to Go: {text}"))
 }
 
@@ -284,10 +288,12 @@ fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
     Some([downwards.next()?, most])
 }
 
-/// The time of a request with the max connections, if at least [`MANY`], to the time with the next smaller number, beyond the
-/// ratio of the two numbers. A client with c concurrent requests sees each take c / throughput (Little's law), so ten times
-/// the connections take ten times as long at the same throughput: that is a queue and not a jump. A ratio is a jump if it is
-/// above that by more than noise, and the opposite if it is below.
+/// Compares the time of a request at the max number of connections, if at least [`MANY`], with the time at the next
+/// smaller number.
+///
+/// Each of c concurrent requests takes c / throughput (Little's law). At the same throughput, ten times the connections
+/// take ten times as long: a queue, and not a jump. So the ratio of the times is divided by the ratio of the numbers.
+/// The result is a jump if it is above 1 by more than noise, and the opposite if it is below.
 fn jumps(table: &CellTable) -> Judgement {
     let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
         return Judgement(Decision::UNDECIDED, "one number of connections".into());
@@ -310,7 +316,7 @@ fn jumps(table: &CellTable) -> Judgement {
     let times = most as f64 / fewer as f64;
     let beyond: Vec<(ComparedCell, f64)> =
         ratios(Measure::PerRequest).into_iter().map(|(seen, ratio)| (seen, ratio / times)).collect();
-    let Judgement(holds, text) = table.ask(&beyond, Measure::PerRequest, How::Mostly);
+    let Judgement(holds, text) = table.judgement(&beyond, Measure::PerRequest, How::Mostly);
     let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
     let text = format!(
         "time of a request at {most} connections to that at {fewer}, divided by {times:.0} (the ratio of their numbers): \
@@ -325,7 +331,7 @@ fn apart(table: &CellTable) -> Judgement {
         let those: Vec<_> = all.filter(|(seen, _)| seen.connections >= MANY).collect();
         match those.is_empty() {
             true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {MANY} connections")),
-            false => table.ask(&those, measure, How::Mostly),
+            false => table.judgement(&those, measure, How::Mostly),
         }
     };
     let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
@@ -335,7 +341,7 @@ fn apart(table: &CellTable) -> Judgement {
 
 fn put_costs(table: &CellTable) -> Judgement {
     let ratios = table.put_to_get(Measure::CpuPerRequest);
-    let Judgement(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
+    let Judgement(holds, text) = table.judgement(&ratios, Measure::CpuPerRequest, How::Mostly);
     let time = middle(table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio)).unwrap_or(0.0);
     Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; median of its time {time:.3}"))
 }

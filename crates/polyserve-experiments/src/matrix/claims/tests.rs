@@ -105,8 +105,7 @@ fn what_is_so_is_confirmed() {
     assert_eq!(claims.len(), 11);
     for claim in claims {
         assert_eq!((claim.experiment.as_str(), claim.verdict), (NAME, Confirmed), "{claim:?}");
-        let judged = ["confirmed: ", "refuted: ", "undecided: "];
-        assert!(judged.iter().any(|verdict| claim.published.starts_with(verdict)), "{claim:?}");
+        assert!(claim.published.starts_with("our test of its tables: "), "{claim:?}");
     }
 }
 
@@ -136,7 +135,8 @@ fn what_is_the_other_way_round_is_refuted() {
     for claim in claims(&lines).unwrap() {
         let steeper = claim.claim.contains("steeply");
         let of_both = claim.claim.contains("until the pool exceeds");
-        // Falling less steeply is steeper; and turned upside down, less is less on the other side of the cores.
+        // These two claims are not refuted. A less steep fall counts as steeper, and the order of the languages is
+        // reversed twice.
         let wanted = if steeper || of_both { claim.verdict } else { Refuted };
         assert_eq!(claim.verdict, wanted, "{claim:?}");
     }
@@ -244,7 +244,7 @@ fn a_full_client_refutes_nothing() {
             assert_eq!(claim.verdict, with_room, "{claim:?}");
         }
     }
-    // A difference that is seen all the same is there; but a client has more to do with more connections, too.
+    // A difference is real if a full client does not hide it. But the client's own time grows with the connections too.
     let different = with_full_client(record(as_claimed), &[2, 4]);
     for (name, verdict) in concerned.into_iter().zip([Confirmed, Confirmed, Undecided, Confirmed]) {
         assert_eq!(judged(&different, name).verdict, verdict, "{name}");

@@ -1,4 +1,4 @@
-//! Figures of cells, and what they decide together.
+//! Figures of cells, and combinations of their decisions.
 
 use std::ops::RangeBounds;
 
@@ -7,8 +7,8 @@ use polyserve_lab::statistics::median;
 use super::super::figures::Scheduled;
 use super::super::measured::MeasuredCell;
 
-/// A median of fewer observations is one of them.
-pub const LEAST_OBSERVATIONS: usize = 3;
+/// The min number of observations of a median.
+pub const MIN_OBSERVATIONS: usize = 3;
 
 /// The standard deviation of the starts, as a share of the total duration.
 pub(super) fn spread_of_starts(cell: &MeasuredCell) -> f64 {
@@ -28,31 +28,27 @@ pub(super) fn within<'a>(cells: &[&'a MeasuredCell], tasks: impl RangeBounds<usi
     cells.iter().copied().filter(|cell| tasks.contains(&cell.tasks)).collect()
 }
 
-/// The median of a figure; `None` of fewer than [`LEAST_OBSERVATIONS`].
+/// The median of a figure; `None` if there are fewer than [`MIN_OBSERVATIONS`].
 pub(super) fn median_of(cells: &[&MeasuredCell], figure: impl Fn(&MeasuredCell) -> f64) -> Option<f64> {
     let mut values: Vec<f64> = cells.iter().map(|cell| figure(cell)).collect();
-    (values.len() >= LEAST_OBSERVATIONS).then(|| median(&mut values))
+    (values.len() >= MIN_OBSERVATIONS).then(|| median(&mut values))
 }
 
-/// Whether `value` is above a threshold; `None` if it is at the threshold, or nearer than `near`.
+/// Whether `value` is above a threshold; `None` if it is within `near` of the threshold.
 pub(super) fn above(value: f64, threshold: f64, near: f64) -> Option<bool> {
     let by = value - threshold;
     (by.abs() > near).then_some(by > 0.0)
 }
 
-/// Whether all hold; one that does not refutes them all.
-pub(super) fn all<const COUNT: usize>(said: [Option<bool>; COUNT]) -> Option<bool> {
-    match said.contains(&Some(false)) {
+/// Whether all hold: false if one is refuted, otherwise `None` if one is undecided.
+pub(super) fn all<const COUNT: usize>(verdicts: [Option<bool>; COUNT]) -> Option<bool> {
+    match verdicts.contains(&Some(false)) {
         true => Some(false),
-        false => said.iter().all(|one| *one == Some(true)).then_some(true),
+        false => verdicts.iter().all(|one| *one == Some(true)).then_some(true),
     }
 }
 
-pub(super) fn percent(value: Option<f64>) -> String {
-    value.map_or_else(|| "an unknown profit".into(), |value| format!("{value:.1} %"))
-}
-
-/// Spearman's rank correlation of tasks' numbers and starts: 1 where they start in order, 0 where in any.
+/// Spearman's rank correlation of tasks' numbers and starts: 1 if the tasks start in order, 0 if in any order.
 pub(super) fn in_order(schedule: &[Scheduled]) -> f64 {
     let mut by_start: Vec<&Scheduled> = schedule.iter().collect();
     by_start.sort_by(|one, other| one.started_ms.total_cmp(&other.started_ms));

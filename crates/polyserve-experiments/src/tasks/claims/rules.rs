@@ -1,26 +1,25 @@
-//! The rule of each claim, which its function states, and the thresholds of the rules.
+//! The rules of the claims, and the thresholds of the rules. Each function states its rule.
 
-use polyserve_lab::statistics::{ERROR, Estimate, Interval, LEAST_ROUNDS, Resampled, median, middle};
+use polyserve_lab::statistics::{ERROR, Estimate, Interval, MIN_ROUNDS, Resampled, median, middle};
 
-use super::super::figures::{LinearFit, TaskFigures};
+use super::super::figures::TaskFigures;
+use super::super::growth::{MIDDLE, MeanGrowth, TotalGrowth};
 use super::super::measured::{Measured, MeasuredCell};
-use super::super::published::{
-    GO, GO_GC_OFF, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, published_profit_share, published_speed_ratios,
-    published_totals_to_ideal,
-};
+use super::super::published::{GO, GO_GC_OFF};
 use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
-use super::cells::{
-    LEAST_OBSERVATIONS, above, all, in_order, median_of, percent, spread_of_durations, spread_of_starts, within,
+use super::cells::{MIN_OBSERVATIONS, above, all, in_order, median_of, spread_of_durations, spread_of_starts, within};
+use super::published_figures::{
+    NEARBY, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, profit_share, speed_ratios, totals_to_ideal,
 };
 
-/// A shorter task is only a few time slices of the scheduler, so it does not show how they are divided.
-pub const LEAST_TASK_MS: f64 = 100.0;
-/// A task that is alone but works for a smaller share of its time shares its core with other programs.
-pub const LEAST_WORK_PCT: f64 = 90.0;
-/// A machine that changed by more in between has measured itself.
-pub const MOST_DRIFT_PCT: f64 = 10.0;
-/// Durations on cores that other processes use more are theirs too.
-pub const MOST_OTHERS_PCT: f64 = 10.0;
+/// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
+pub const MIN_TASK_MS: f64 = 100.0;
+/// The min share of its time that a task alone works. Below this share, other programs use its core.
+pub const MIN_WORK_PCT: f64 = 90.0;
+/// The max drift of a task alone. A larger drift measures changes of the machine.
+pub const MAX_DRIFT_PCT: f64 = 10.0;
+/// The max share of the cores' time for other processes. A larger share changes the durations.
+pub const MAX_OTHERS_PCT: f64 = 10.0;
 /// The undecided margin on both sides of a threshold, as a share of the capacity of the cores.
 pub const NEAR: f64 = 0.025;
 /// The undecided margin as a share of the possible gain of the cores.
@@ -35,7 +34,7 @@ pub(super) type Judged = (Option<bool>, String);
 pub(super) struct Judge<'a> {
     pub(super) measured: &'a Measured,
     pub(super) cores: usize,
-    /// All at once on scoped threads, by the number of tasks.
+    /// The observations of scoped threads without batches, by the number of tasks.
     pub(super) rust: Vec<&'a MeasuredCell>,
     pub(super) go: Vec<&'a MeasuredCell>,
 }
@@ -49,18 +48,18 @@ impl Judge<'_> {
             let others_pct = 100.0 * self.measured.others(name).unwrap_or(0.0);
             let why = match (cells.first(), drift) {
                 (None, _) => format!("{name} has no figures"),
-                (Some(cell), _) if cell.observed.alone.d1_ms < LEAST_TASK_MS => {
+                (Some(cell), _) if cell.observed.alone.d1_ms < MIN_TASK_MS => {
                     format!("a task of {:.0} ms is too short to tell", cell.observed.alone.d1_ms)
                 }
-                (Some(cell), _) if 100.0 * cell.observed.alone.cpu1_ms < LEAST_WORK_PCT * cell.observed.alone.d1_ms => {
+                (Some(cell), _) if 100.0 * cell.observed.alone.cpu1_ms < MIN_WORK_PCT * cell.observed.alone.d1_ms => {
                     let work = 100.0 * cell.observed.alone.cpu1_ms / cell.observed.alone.d1_ms;
-                    format!("others were at work: a task alone worked for {work:.0} % of its time")
+                    format!("other processes used the cores: a task alone worked for {work:.0} % of its time")
                 }
-                _ if others_pct > MOST_OTHERS_PCT => {
-                    format!("others were at work: they used {others_pct:.0} % of the cores' time while {name} ran")
+                _ if others_pct > MAX_OTHERS_PCT => {
+                    format!("other processes used {others_pct:.0} % of the cores' time while {name} ran")
                 }
                 (_, None) => format!("the drift of {name} is not known"),
-                (_, Some(drift)) if drift.abs() > MOST_DRIFT_PCT => format!("{name} drifted by {drift:+.1} %"),
+                (_, Some(drift)) if drift.abs() > MAX_DRIFT_PCT => format!("{name} drifted by {drift:+.1} %"),
                 _ => continue,
             };
             figure = if figure.is_empty() { why } else { format!("{figure}; {why}") };
@@ -84,12 +83,17 @@ impl Judge<'_> {
             profit.filter(|_| self.cores > 1)
         };
         let (rust, go) = (gained(&self.rust), gained(&self.go));
-        let as_said = |profit: f64| above(PROFIT_MARGIN, (profit / ideal - published_profit_share()).abs(), NEAR_SHARE);
-        let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust), as_said(go)]));
+        let is_equal_to_published =
+            |profit: f64| above(PROFIT_MARGIN, (profit / ideal - profit_share()).abs(), NEAR_SHARE);
+        let holds = rust.zip(go).and_then(|(rust, go)| all([is_equal_to_published(rust), is_equal_to_published(go)]));
+        let share = |profit: Option<f64>| match profit {
+            Some(profit) => format!("{profit:.1} % (a share of {:.3})", profit / ideal),
+            None => String::from("an unknown profit"),
+        };
         let figure = format!(
-            "{} in Rust and {} in Go of at most {ideal:.1} % on {} cores",
-            percent(rust),
-            percent(go),
+            "{} in Rust and {} in Go of the possible {ideal:.1} % on {} cores",
+            share(rust),
+            share(go),
             self.cores
         );
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
@@ -100,20 +104,21 @@ impl Judge<'_> {
     /// Rust. The equivalence interval is [`TOTAL_MARGIN`] to each side. Confirmed if both languages are within it by more than [`NEAR`],
     /// refuted if one is outside by more, else undecided.
     pub(super) fn total_of_40(&self) -> anyhow::Result<Judged> {
-        const FEWER: usize = 36;
         let to_ideal = |cells: &[&MeasuredCell]| {
-            median_of(&within(cells, FEWER..=TASKS), |cell| {
+            median_of(&within(cells, NEARBY..=TASKS), |cell| {
                 cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms * self.cores as f64
                     / cell.tasks as f64
             })
         };
         let (rust, go) = (to_ideal(&self.rust), to_ideal(&self.go));
-        let [published_rust, published_go] = published_totals_to_ideal()?;
-        let as_said = |own: f64, published: f64| above(TOTAL_MARGIN, (own - published).abs(), NEAR);
-        let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust, published_rust), as_said(go, published_go)]));
+        let [published_rust, published_go] = totals_to_ideal()?;
+        let is_equal_to_published = |own: f64, published: f64| above(TOTAL_MARGIN, (own - published).abs(), NEAR);
+        let holds = rust.zip(go).and_then(|(rust, go)| {
+            all([is_equal_to_published(rust, published_rust), is_equal_to_published(go, published_go)])
+        });
         let times = |own: Option<f64>| own.map_or_else(|| "not known".into(), |times| format!("{times:.2}"));
         let figure = format!(
-            "total to the ideal of {} cores, the medians of {FEWER} to {TASKS} tasks: {} in Go and {} in Rust",
+            "total to the ideal of {} cores, the medians of {NEARBY} to {TASKS} tasks: {} in Go and {} in Rust",
             self.cores,
             times(go),
             times(rust)
@@ -121,9 +126,9 @@ impl Judge<'_> {
         Ok(self.unless_noisy(&[STD_THREADS, GO], holds, figure))
     }
 
-    /// At about five tasks a core, as 40 on 8 are: the medians of four to six. Refuted if waiting is at least half of the
-    /// cost and the cores' extra work is less than a quarter of the cost. Confirmed if the extra work is at least half of the
-    /// cost. Else undecided.
+    /// Judges the medians of four to six tasks a core: the published 40 tasks on 8 cores are five. Refuted if waiting
+    /// is at least half of the cost and the cores' extra work is less than a quarter of the cost. Confirmed if the
+    /// extra work is at least half of the cost. Else undecided.
     pub(super) fn overhead(&self) -> Judged {
         let (least, most) = (4 * self.cores, 6 * self.cores);
         let cells = within(&self.rust, least..=most);
@@ -144,63 +149,39 @@ impl Judge<'_> {
             cost if waiting >= cost / 2.0 && overhead < cost / 4.0 => Some(false),
             _ => None,
         };
+        let overhead = (10.0 * overhead).round() / 10.0 + 0.0; // no negative zero
         let figure = format!(
-            "of the duration of {least} to {most} tasks on {} cores {working:.0} % is work and {waiting:.0} % waiting for a \
-             core; the cores worked {overhead:.1} % of that duration longer than for as many single tasks; the published reading calls \
-             {cost:.0} % cost",
+            "{least} to {most} tasks on {} cores: {working:.0} % of the duration is work, {waiting:.0} % waiting for a core, and \
+             {overhead:.1} % work beyond that of as many single tasks; {cost:.0} % is cost as published",
             self.cores
         );
         self.unless_noisy(&[STD_THREADS], holds, figure)
     }
 
-    /// From as many tasks as cores on, a line through the totals against one that rises only with every further round of
-    /// the cores. Confirmed where both languages' totals follow the line (it explains at least 0.98 of their scatter, and
-    /// misses them by less than the steps do); refuted where for one of them the steps are nearer; else undecided. Needs
-    /// eight numbers of tasks, four of them no multiple of the cores.
+    /// Compares two fits of the totals, from as many tasks as cores on: a line, and steps that rise with every further
+    /// round of the cores. Confirmed if the line fits both languages better than the steps, and explains at least 0.98
+    /// of their scatter. Refuted if the steps fit one language better. Otherwise undecided. Needs eight numbers of
+    /// tasks, of which four are no multiple of the cores.
     pub(super) fn linear(&self) -> Judged {
-        let fit = |cells: &[&MeasuredCell]| {
-            let full: Vec<&&MeasuredCell> = cells.iter().filter(|cell| cell.tasks >= self.cores).collect();
-            let odd = full.iter().filter(|cell| cell.tasks % self.cores != 0).count();
-            if full.len() < 8 || odd < 4 {
-                return None;
-            }
-            let through = |x: fn(usize, usize) -> usize| {
-                let points: Vec<_> = (full.iter())
-                    .map(|cell| (x(cell.tasks, self.cores) as f64, cell.observed.figures.total_duration_ms))
-                    .collect();
-                LinearFit::through(&points)
-            };
-            through(|tasks, _| tasks).zip(through(usize::div_ceil))
+        let growth = |cells: &[&MeasuredCell]| {
+            let total = |cell: &&MeasuredCell| (cell.tasks, cell.observed.figures.total_duration_ms);
+            TotalGrowth::of(&cells.iter().map(total).collect::<Vec<_>>(), self.cores)
         };
-        let (rust, go) = (fit(&self.rust), fit(&self.go));
-        let holds = rust.zip(go).and_then(|fits| {
-            let fits = [fits.0, fits.1];
-            if fits.iter().any(|(line, steps)| steps.missed < line.missed) {
-                return Some(false);
-            }
-            fits.iter().all(|(line, _)| line.explained >= 0.98).then_some(true)
+        let (rust, go) = (growth(&self.rust), growth(&self.go));
+        let holds = rust.as_ref().zip(go.as_ref()).and_then(|(rust, go)| match [rust, go] {
+            both if both.iter().any(|growth| growth.is_in_steps()) => Some(false),
+            both => both.iter().all(|growth| growth.line.explained >= 0.98).then_some(true),
         });
-        let said = |fit: Option<(LinearFit, LinearFit)>| {
-            fit.map_or_else(
-                || String::from("too few observations"),
-                |(line, steps)| {
-                    format!(
-                        "{:.1} ms a task, a line explains {:.4}, steps {:.4}",
-                        line.slope, line.explained, steps.explained
-                    )
-                },
-            )
-        };
-        let figure = format!("Rust: {}; Go: {}; {}", said(rust), said(go), self.in_steps(fit));
+        let [rust, go] = [rust, go]
+            .map(|growth| growth.map_or_else(|| String::from("too few observations"), |growth| growth.to_string()));
+        let figure = format!("Rust: {rust}; Go: {go}; {}", self.in_steps(growth));
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
     /// The contestants that grow in steps: a pool with one worker for each core does.
-    fn in_steps(&self, fit: impl Fn(&[&MeasuredCell]) -> Option<(LinearFit, LinearFit)>) -> String {
-        let grows_in_steps = |name: &&str| {
-            let fit = fit(&self.measured.all_at_once(name));
-            fit.is_some_and(|(line, steps)| steps.missed < line.missed)
-        };
+    fn in_steps(&self, growth: impl Fn(&[&MeasuredCell]) -> Option<TotalGrowth>) -> String {
+        let grows_in_steps =
+            |name: &&str| growth(&self.measured.all_at_once(name)).is_some_and(|growth| growth.is_in_steps());
         let names: Vec<&str> = self.measured.contestants().into_iter().filter(grows_in_steps).collect();
         if names.is_empty() {
             String::from("no contestant grows in steps")
@@ -214,34 +195,30 @@ impl Judge<'_> {
     /// undecided. Also undecided if it does not grow up to 20 tasks, or a line explains less than 0.9 of its scatter: then
     /// there is nothing to compare with. Needs four numbers of tasks on each side.
     pub(super) fn flat(&self) -> Judged {
-        const FLAT: usize = 20;
-        let line = |from: usize, to: usize| {
-            let cells = within(&self.rust, from..=to);
-            let points: Vec<_> =
-                cells.iter().map(|cell| (cell.tasks as f64, cell.observed.figures.mean_duration_ms)).collect();
-            LinearFit::through(&points).filter(|_| points.len() >= 4)
-        };
-        let Some((before, after)) = line(self.cores, FLAT).zip(line(FLAT, usize::MAX)) else {
-            return (None, String::from("too few observations on one side of 20 tasks"));
-        };
-        let slopes = format!("{:.1} ms a task up to 20, {:.1} ms a task from there on", before.slope, after.slope);
+        let Some(growth) = self.mean_growth(&self.rust) else { return (None, too_few_on_one_side()) };
+        let MeanGrowth { before, .. } = &growth;
         if before.slope <= 0.0 || before.explained < 0.9 {
-            let why = format!("up to 20 it does not grow along a line, which explains {:.2}", before.explained);
-            return self.unless_noisy(&[STD_THREADS], None, format!("{slopes}; {why}"));
+            let why = format!("up to {MIDDLE} it does not grow along a line, which explains {:.2}", before.explained);
+            return self.unless_noisy(&[STD_THREADS], None, format!("{growth}; {why}"));
         }
-        let ratio = after.slope / before.slope;
-        let holds = match ratio {
+        let holds = match growth.ratio() {
             ratio if ratio < 0.5 => Some(true),
             ratio if ratio >= 0.8 => Some(false),
             _ => None,
         };
-        self.unless_noisy(&[STD_THREADS], holds, format!("{slopes}: ratio {ratio:.2}"))
+        self.unless_noisy(&[STD_THREADS], holds, growth.to_string())
     }
 
-    /// The medians over all numbers of tasks from four times the cores on. Confirmed if Go's starts lie within 5 % of its
-    /// total duration, and Rust's are later one by one: its tasks' numbers and starts have a rank correlation of 0.9, and
-    /// are spread wider than Go's. Refuted if a condition fails; undecided if a figure is near its threshold: within a point
-    /// of the 5 %, within 0.02 of the 0.9, within a fifth of Go's spread.
+    /// The growth of the mean duration of these cells.
+    fn mean_growth(&self, cells: &[&MeasuredCell]) -> Option<MeanGrowth> {
+        let mean = |cell: &&MeasuredCell| (cell.tasks, cell.observed.figures.mean_duration_ms);
+        MeanGrowth::of(&cells.iter().map(mean).collect::<Vec<_>>(), self.cores)
+    }
+
+    /// The medians over all numbers of tasks from four times the cores on. Confirmed if Go's starts lie within 5 % of
+    /// its total duration, and Rust's tasks start one by one: their numbers and starts have a rank correlation of 0.9,
+    /// and the starts are spread wider than Go's. Refuted if a condition fails. Undecided if a figure is near its
+    /// threshold: within a point of the 5 %, 0.02 of the 0.9, or a fifth of Go's spread.
     pub(super) fn starts(&self) -> Judged {
         let least = 4 * self.cores;
         let spread = |cell: &MeasuredCell| {
@@ -263,9 +240,10 @@ impl Judge<'_> {
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
-    /// Go: one to three more than cores, the median over all observations from as many tasks as cores on. Rust: exactly one
-    /// more than tasks, in nine of ten observations of both scoped threads. Confirmed where both are so, else refuted.
-    /// Neither the length of a task nor drift matters here; without a count of both it is undecided.
+    /// Go must have one to three threads more than cores, in the median over all observations from as many tasks as
+    /// cores on. Rust must have exactly one thread more than tasks, in nine of ten observations of both kinds of scoped
+    /// threads. Confirmed if both hold, otherwise refuted; undecided without counts of both languages. The length of a
+    /// task and the drift do not matter.
     pub(super) fn threads(&self) -> Judged {
         let counts = |cells: &[&MeasuredCell]| -> Vec<(usize, u64)> {
             cells.iter().filter_map(|cell| Some((cell.tasks, cell.observed.threads?))).collect()
@@ -291,8 +269,9 @@ impl Judge<'_> {
         (Some(holds), figure)
     }
 
-    /// The ratios of totals, in batches to all at once, of Go and scoped threads. Confirmed if their median is at least 0.98;
-    /// refuted if it is below 0.95; else undecided. Needs four, and batches of eight.
+    /// The ratio of the total in batches to the total without batches, for Go and scoped threads. Confirmed if the
+    /// median is at least 0.98, refuted if it is below 0.95, otherwise undecided. Needs four ratios, with batches of
+    /// eight.
     pub(super) fn series(&self) -> Judged {
         const BATCH: usize = 8;
         let named = [STD_THREADS, CROSSBEAM_THREADS, GO];
@@ -318,14 +297,14 @@ impl Judge<'_> {
     }
 
     /// The ratio of the steps per second of a single task in Rust to those in Go. Confirmed if the ratio is within
-    /// [`published_speed_ratios`] by more than [`NEAR`], refuted if it is outside by more.
+    /// [`speed_ratios`] by more than [`NEAR`], refuted if it is outside by more.
     pub(super) fn steps_per_second(&self) -> Judged {
         let [Some(rust), Some(go)] = [STD_THREADS, GO].map(|name| self.measured.speed(name)) else {
             return (None, String::from("there are no single runs of both languages"));
         };
         let (rust, go) = (rust.steps_per_s, go.steps_per_s);
         let ratio = rust / go;
-        let Interval { low, high } = published_speed_ratios();
+        let Interval { low, high } = speed_ratios();
         let within = all([above(ratio, low, NEAR), above(high, ratio, NEAR)]);
         let check = match self.measured.plan.as_ref().is_some_and(|plan| plan.check) {
             true => "with the check for convergence in each step",
@@ -336,39 +315,27 @@ impl Judge<'_> {
         self.unless_noisy(&[STD_THREADS, GO], within, figure)
     }
 
-    /// A line through Go's mean durations from the number of cores on, and its slope from 20 tasks on as a share of its slope
-    /// up to 20. Confirmed if the line explains 0.98 of their scatter and the slopes differ by less than a quarter. Refuted if
-    /// one slope is twice the other or more, or if the mean duration does not grow. Needs four numbers of tasks on each side.
+    /// Fits a line to Go's mean durations from the number of cores on, and compares its slopes up to 20 tasks and from
+    /// there on. Confirmed if the line explains 0.98 of their scatter and the slopes differ by less than a quarter.
+    /// Refuted if one slope is twice the other or more, or if the mean duration does not grow. Needs four numbers of
+    /// tasks on each side.
     pub(super) fn go_is_linear(&self) -> Judged {
-        const MIDDLE: usize = 20;
-        let line = |from: usize, to: usize| {
-            let cells = within(&self.go, from..=to);
-            let points: Vec<_> =
-                cells.iter().map(|cell| (cell.tasks as f64, cell.observed.figures.mean_duration_ms)).collect();
-            LinearFit::through(&points).filter(|_| points.len() >= 4)
-        };
-        let lines = [line(self.cores, MIDDLE), line(MIDDLE, usize::MAX), line(self.cores, usize::MAX)];
-        let [Some(before), Some(after), Some(whole)] = lines else {
-            return (None, String::from("too few observations on one side of 20 tasks"));
-        };
-        let ratio = after.slope / before.slope;
-        let holds = match (whole.explained, ratio) {
+        let Some(growth) = self.mean_growth(&self.go) else { return (None, too_few_on_one_side()) };
+        let holds = match (growth.all.explained, growth.ratio()) {
             (explained, ratio) if explained >= 0.98 && (0.8..=1.25).contains(&ratio) => Some(true),
             (_, ratio) if !(0.5..2.0).contains(&ratio) => Some(false),
             _ => None,
         };
-        let figure = format!(
-            "a line explains {:.3}; {:.1} ms a task up to {MIDDLE}, {:.1} ms a task from there on",
-            whole.explained, before.slope, after.slope
-        );
-        self.unless_noisy(&[GO], holds, figure)
+        self.unless_noisy(&[GO], holds, growth.to_string())
     }
 
-    /// The spreads of starts and of durations of `name` as shares of those of `other`. They are standard deviations, relative to
-    /// the total and to the mean duration. A share is the median of the ratios at each number of tasks from twice the cores on,
-    /// with its 95 % interval. Confirmed if both intervals are below [`SMALLER`], refuted if both are above it. Else undecided,
-    /// and with fewer than [`LEAST_ROUNDS`] ratios. The intervals that decide are those of the error that Holm's procedure leaves
-    /// among the claims of the article. (Starts one after the other, as claimed of Rust, are spread too.)
+    /// Compares the spreads of starts and of durations of `name` with the spreads of `other`. A spread is a standard
+    /// deviation: of starts relative to the total, of durations relative to the mean duration. The share is the median
+    /// of the ratios at each number of tasks from twice the cores on, with its 95 % interval.
+    ///
+    /// Confirmed if both intervals are below [`SMALLER`], refuted if both are above. Otherwise undecided, also with
+    /// fewer than [`MIN_ROUNDS`] ratios. The deciding intervals have the error that Holm's procedure leaves among the
+    /// claims of the article. (Starts one after the other, as claimed of Rust, are spread too.)
     pub(super) fn more_predictable<'a>(
         &'a self,
         name: &'static str,
@@ -380,7 +347,7 @@ impl Judge<'_> {
             cells.filter_map(|cell| Some(spread(cell) / spread(self.measured.cell(other, cell.tasks, 0)?))).collect()
         };
         let resampled = |spread| {
-            Resampled::of(&ratios(spread), 0).filter(|resampled| resampled.estimate(ERROR).rounds >= LEAST_ROUNDS)
+            Resampled::of(&ratios(spread), 0).filter(|resampled| resampled.estimate(ERROR).rounds >= MIN_ROUNDS)
         };
         let Some((starts, durations)) = resampled(spread_of_starts).zip(resampled(spread_of_durations)) else {
             let least = 2 * self.cores;
@@ -417,7 +384,7 @@ impl Judge<'_> {
         };
         let mut rust = [to_single(&self.rust), to_single(&crossbeam)].concat();
         let mut go = [to_single(&self.go), to_single(&self.measured.all_at_once(GO_GC_OFF))].concat();
-        if rust.len() + go.len() < LEAST_OBSERVATIONS || rust.is_empty() || go.is_empty() {
+        if rust.len() + go.len() < MIN_OBSERVATIONS || rust.is_empty() || go.is_empty() {
             return (None, format!("too few observations of 2 to {} tasks", self.cores));
         }
         let (rust, go) = (median(&mut rust), median(&mut go));
@@ -430,4 +397,8 @@ impl Judge<'_> {
         let figure = format!("{tasks} at once take {rust:.2} single tasks in Rust and {go:.2} in Go, the medians");
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
+}
+
+fn too_few_on_one_side() -> String {
+    format!("too few observations on one side of {MIDDLE} tasks")
 }

@@ -46,8 +46,8 @@ pub(in crate::tasks) struct Made {
 }
 
 impl Made {
-    /// Everything is as it is claimed but three: what is called overhead is waiting; 40 tasks take less than 1.55 times the
-    /// ideal, because with as much nothing is gained on two cores; and starts in order, as in Rust, are spread.
+    /// All claims hold except three. The overhead is in fact waiting. 40 tasks take less than 1.55 times the ideal: at
+    /// 1.55 times, two cores gain nothing. And starts in order, as in Rust, are spread.
     pub(in crate::tasks) fn fair() -> Vec<Self> {
         let rust = Self {
             name: STD_THREADS,
@@ -197,7 +197,7 @@ fn a_record_where_nothing_is_as_claimed() {
     assert_eq!(all[8..], [Refuted, Refuted, Undecided, Refuted, Refuted]);
 }
 
-/// Only how many threads there are does not depend on time.
+/// Only the number of threads does not depend on time.
 #[test]
 fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     let mut but_threads = [Undecided; 13];
@@ -243,7 +243,7 @@ fn between_the_bounds_nothing_is_decided() {
     made[0].extra = 1.5;
     let of_bounds = verdicts(&made);
     assert_eq!((of_bounds[2], of_bounds[7]), (Undecided, Undecided));
-    // Of what two cores can gain these are 0.89, 0.86, 0.80, 0.97 and 1; published is 0.91.
+    // The shares of the possible gain of two cores are 0.89, 0.86, 0.80, 0.97 and 1. The published share is 0.91.
     for (per_core, profit) in
         [(0.9, Confirmed), (0.877, Undecided), (0.833, Refuted), (0.97, Undecided), (1.0, Refuted)]
     {
@@ -337,7 +337,7 @@ fn changed(made: &[Made], change: impl Fn(&str, u64, &mut Value)) -> Vec<Value> 
     lines
 }
 
-/// One run that was disturbed is outvoted by its neighbours; and one alone says nothing.
+/// The neighbours of a disturbed run outvote it. A single run decides nothing.
 #[test]
 fn one_observation_decides_nothing() {
     let mut made = Made::fair();

@@ -29,7 +29,7 @@ fn measured(contestants: &[TaskEntrant], stop: &Shutdown) -> anyhow::Result<Meas
     Ok(recorded(contestants, None, stop)?.0)
 }
 
-/// Runs it with its record in `dir`; everything measured, and whether the command fails.
+/// Runs the experiment with its record in `dir`. Returns everything measured, and whether the command fails.
 fn recorded(contestants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<(Measured, bool)> {
     let cores = Cores::available().unwrap();
     let settings = TaskSettings {
@@ -78,7 +78,7 @@ fn a_contestant_that_fails_has_a_reason_and_no_figure() {
         ("lazy", "it ran 0 of 1 tasks"),
         ("backwards", "ended before it began"),
         ("refusing", "too tired"),
-        ("stranger", "it says \"hello\""),
+        ("stranger", "unexpected line \"hello\""),
         ("missing", "it is not there"),
     ] {
         let of = |failed: &&MissingFigure| failed.contestant == name;
@@ -89,8 +89,8 @@ fn a_contestant_that_fails_has_a_reason_and_no_figure() {
     }
 }
 
-/// A rerun must not measure a wrong contestant again until an answer happens to be right. A contestant that was not available
-/// is tried again.
+/// A rerun must not retry a wrong contestant: an answer could be right by chance. It retries a contestant that was not
+/// available.
 #[test]
 fn a_wrong_contestant_stays_out_of_a_rerun() {
     let dir = TestDir::new("tasks");

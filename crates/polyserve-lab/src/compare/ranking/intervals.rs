@@ -1,8 +1,8 @@
 //! The intervals of a ranking: for a fixed number of rounds, or valid after each round.
 //!
 //! If a comparison ends as soon as it is sure, the baseline of a ratio is the geometric mean of the baseline's two entries. A
-//! difference needs an interval without 1, while the interval of the second entry contains 1: the noise of both entries is in
-//! the ratio itself, so there is no band in addition. See `docs/decisions/029-stop-when-sure.md`.
+//! difference needs an interval without 1, and an interval of the second entry that contains 1. There is no further band,
+//! because the ratio contains the noise of both entries. See `docs/decisions/029-stop-when-sure.md`.
 
 use super::{Figure, RankingEntry, Role, ratios, throughput};
 use crate::compare::Measurement;
@@ -50,7 +50,7 @@ impl Intervals {
         match self {
             Self::FixedRounds { .. } => tie_band(Some(same)),
             Self::AnyRounds if same.interval.contains(1.0) => Interval { low: 1.0, high: 1.0 },
-            // The baseline differs from itself, so nothing can be said.
+            // The baseline differs from itself, so every ratio is a tie.
             Self::AnyRounds => Interval { low: 0.0, high: LARGEST },
         }
     }

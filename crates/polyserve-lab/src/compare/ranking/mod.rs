@@ -1,8 +1,8 @@
 //! The result of a comparison: a row for every contestant, with a verdict on its throughput and, if it counts, one on its cost.
 //!
 //! A cost (requests per second of the server's CPU time) counts only if it is not low because the server waited: see
-//! [`void`](Void). A cost that does not count is kept, with the reason. A row also has the contestant's shares of what each
-//! limit reaches, of both figures.
+//! [`void`](Void). A cost that does not count is kept, with the reason. A row also has the contestant's shares of each limit's
+//! throughput and cost.
 //!
 //! A server is busy if it used all the time that other processes left of its cores: on a shared machine, a server can be
 //! busy with half a core.
@@ -28,13 +28,13 @@ mod void;
 
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
-pub(crate) use row::MOST_LATE;
+pub(crate) use row::MAX_LATE;
 pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void, is_server_full};
 use void::Pair;
-pub use void::{LEAST_THROUGHPUT, MOST_LATENCY};
+pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
 /// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
-const MOST_BEHIND: f64 = 0.01;
+const MAX_BEHIND: f64 = 0.01;
 /// The field of the description of a run that may end after any round.
 pub(crate) const STOPS_WHEN_SURE: &str = "stops_when_sure";
 /// The `kind` of a ranking's line in records of format 2 and earlier.
@@ -146,7 +146,7 @@ pub fn entries(records: &Records<Comparison>) -> anyhow::Result<Vec<RankingEntry
 }
 
 impl Ranking {
-    /// The result of what is recorded.
+    /// Computes the ranking of the records.
     ///
     /// # Errors
     ///
@@ -246,12 +246,12 @@ fn throughput(one: &Measurement) -> Option<f64> {
     Some(one.requests_per_s)
 }
 
-/// Without an answer, the CPU time was for nothing.
+/// The requests per CPU second; 0 if CPU time was used without an answer.
 fn cost(one: &Measurement) -> Option<f64> {
     one.requests_per_cpu_s.or_else(|| (one.answered == 0 && one.server_cpu_s.is_some()).then_some(0.0))
 }
 
-/// Without an answer, the latency is infinite.
+/// The p99; infinite without an answer.
 fn p99(one: &Measurement) -> Option<f64> {
     one.latency.as_ref().map(|latency| if latency.histogram.is_empty() { f64::INFINITY } else { latency.p99_us })
 }
@@ -346,7 +346,7 @@ fn saturated(server: f64, client: f64) -> &'static str {
 fn is_overloaded(all: &[&Measurement]) -> bool {
     let latencies = || all.iter().filter_map(|one| one.latency.as_ref());
     let due = |latency: &Latency| latency.histogram.len() + latency.behind;
-    let too_high = latencies().filter(|latency| latency.behind as f64 > MOST_BEHIND * due(latency) as f64);
+    let too_high = latencies().filter(|latency| latency.behind as f64 > MAX_BEHIND * due(latency) as f64);
     too_high.count() * 2 > latencies().count()
 }
 

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::compare::contestant::Role;
 use crate::statistics::{Estimate, Verdict};
 
-/// A server or client is busy from this share of its time on.
+/// The min share of its time at which a server or client is busy.
 pub const BUSY: f64 = 0.95;
 
-/// Whether the server's cores were full and the client's were not: the costs of other loads cannot be compared. The two are
+/// Returns true if the server's cores were full and the client's were not: other costs cannot be compared. The arguments are
 /// shares of the cores' time, if they are known.
 pub fn is_server_full(server_busy: Option<f64>, client_busy: Option<f64>) -> bool {
     server_busy.is_some_and(|busy| busy >= BUSY) && client_busy.is_some_and(|busy| busy < BUSY)
@@ -49,8 +49,8 @@ pub struct Latencies {
     /// The lateness of the load generator itself, 99 %, in microseconds: the median of the rounds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lateness_p99_us: f64,
-    /// Whether the server could not keep the rate in most rounds. The latencies then depend on the length of a slice. In a
-    /// single round, another process may be the cause.
+    /// Whether the server could not keep the rate in most rounds; in a single round, another process may be the cause. The
+    /// latencies of an overloaded server depend on the length of a slice.
     pub overloaded: bool,
 }
 
@@ -59,13 +59,13 @@ fn is_zero(figure: &f64) -> bool {
     *figure == 0.0
 }
 
-/// The share of a latency, or of a goal for it, from which on the load generator's own lateness is marked.
-pub(crate) const MOST_LATE: f64 = 0.1;
+/// The max lateness of the load generator without a mark, as a share of a latency or of the goal for a latency.
+pub(crate) const MAX_LATE: f64 = 0.1;
 
 impl Latencies {
     /// Whether the load generator's own lateness is a large part of the p99.
     pub fn is_client_late(&self) -> bool {
-        self.lateness_p99_us > MOST_LATE * self.p99_us
+        self.lateness_p99_us > MAX_LATE * self.p99_us
     }
 }
 

@@ -201,7 +201,7 @@ fn a_p99_with_an_interval_that_reaches_too_high_is_undecided() {
     let rows = Ranking::new(&entries, Some(64), FIXED).rows;
     let row = rows.iter().find(|row| row.name == "own").unwrap();
     let p99 = row.p99.unwrap();
-    assert!(p99.ratio > MOST_LATENCY && p99.interval.low < MOST_LATENCY, "{p99:?}");
+    assert!(p99.ratio > MAX_LATENCY && p99.interval.low < MAX_LATENCY, "{p99:?}");
     let undecided = Some(Void::LatencyUndecided { side: Side::Own, high: p99.interval.high });
     assert_eq!(row.cost_void, undecided);
     let early = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 115 } else { 105 }));

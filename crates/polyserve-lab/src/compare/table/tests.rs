@@ -149,7 +149,7 @@ fn a_narrow_table_ranks_in_120_columns() {
     assert_eq!(text.lines().skip_while(|line| !line.starts_with("ratio")).count(), 3, "{text}");
     let mut broken = rows();
     broken[0].under_way = Some(0.94);
-    let note = "Little's law: rate x mean latency is not the number of connections, but this share: fast 0.94";
+    let note = "Little's law: rate x mean latency is this share of the connections: fast 0.94";
     for wide in [false, true] {
         let text = ranking(broken.clone()).text(wide, false);
         assert_eq!(text.lines().filter(|line| *line == note).count(), 1, "{text}");

@@ -127,7 +127,7 @@ fn too_few_rounds_are_no_verdict() {
     let recommended = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
     assert_eq!((recommended.decided, recommended.ranked[1].verdict), (false, Some(Verdict::TooFewRounds)));
     assert_eq!(recommended.rounds, 9);
-    assert!(recommended.to_string().contains("\nundecided; first so far is b/two_level\n"), "{recommended}");
+    assert!(recommended.to_string().contains("\nundecided; the best so far is b/two_level\n"), "{recommended}");
     let choice = recommended.choice.unwrap();
     assert!(choice.ties.is_empty() && choice.margin.is_none());
 }

@@ -21,7 +21,7 @@ fn values<'a>(svg: &'a str, element: &str, attribute: &str) -> Vec<&'a str> {
 fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
     let mut dashed = line("b", &[(1, 2e6), (2, 3e6), (4, 1e6)]);
     dashed.style.dashes = Some("7 4");
-    let svg = drawn(&chart(vec![line("a", &[(1, 1e6), (2, 1e6), (4, 5e6)]), dashed]));
+    let svg = to_svg(&chart(vec![line("a", &[(1, 1e6), (2, 1e6), (4, 5e6)]), dashed]));
     let polylines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline ")).collect();
     assert_eq!(polylines.len(), 2, "{svg}");
     assert!(!polylines[0].contains("dasharray") && polylines[1].contains("stroke-dasharray=\"7 4\""), "{svg}");
@@ -34,7 +34,7 @@ fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
     }
     assert!(svg.contains("width=\"860\" height=\"480\"") && svg.contains("fill=\"#fff\"/>"), "{svg}");
     assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
-    // Both axes are logarithmic, so that twice as much is as far everywhere.
+    // Both axes are logarithmic, so a factor of two has the same length everywhere.
     let frame = Frame::around(&[line("a", &[(1, 1e6), (2, 1e6), (4, 4e6)])]);
     assert!((frame.x(2) - frame.x(1) - (frame.x(4) - frame.x(2))).abs() < 1e-6);
     assert!((frame.y(2e6) - frame.y(1e6) - (frame.y(4e6) - frame.y(2e6))).abs() < 1e-6);
@@ -44,7 +44,7 @@ fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
 fn names_do_not_lie_on_each_other() {
     // All end at about the same place.
     let lines: Vec<Series> = (0..16).map(|n| line(&format!("s{n}"), &[(1, 1e6), (8, 1e6 + f64::from(n))])).collect();
-    let svg = drawn(&chart(lines));
+    let svg = to_svg(&chart(lines));
     let is_name = |text: &&str| text.contains("stroke=\"none\">s");
     let names: Vec<&str> = svg.lines().filter(is_name).collect();
     let mut heights: Vec<f64> = names.iter().map(|text| values(text, "text", "y")[0].parse().unwrap()).collect();
@@ -73,22 +73,22 @@ fn names_stand_as_near_as_they_can() {
 
 #[test]
 fn names_are_text() {
-    let svg = drawn(&chart(vec![line("<script>&\"\u{1b}", &[(1, 1.0)])]));
+    let svg = to_svg(&chart(vec![line("<script>&\"\u{1b}", &[(1, 1.0)])]));
     assert!(svg.contains(">&lt;script&gt;&amp;&quot;\u{fffd}</text>"), "{svg}");
     assert!(!svg.contains("<script"), "{svg}");
 }
 
-/// A map for one thread among other maps, and a size of zero.
+/// A line may end early, such as a map for one thread. A size may be zero.
 #[test]
 fn lines_may_end_early_and_places_be_zero() {
-    let svg = drawn(&chart(vec![
+    let svg = to_svg(&chart(vec![
         line("a", &[(0, 1.0), (2, 3.0), (4, 2.0)]),
         line("b", &[(0, 9.0)]),
         line("c", &[(0, 5.0), (2, 5.0)]),
     ]));
     assert!(svg.contains(">a</text>") && svg.contains(">b (at 0)</text>") && svg.contains(">c (to 2)</text>"), "{svg}");
-    let alone = drawn(&chart(vec![line("a", &[(1, 7.0)])]));
-    for svg in [svg, alone, drawn(&chart(Vec::new()))] {
+    let alone = to_svg(&chart(vec![line("a", &[(1, 7.0)])]));
+    for svg in [svg, alone, to_svg(&chart(Vec::new()))] {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 }
@@ -101,7 +101,7 @@ fn figures_at_the_side_are_round() {
     assert_eq!(round(f64::INFINITY, 0.0), [1.0, 10.0]);
     assert_eq!([5.0, 2e3, 5e6, 1e9].map(short), ["5", "2 k", "5 M", "1 G"]);
     assert_eq!(
-        [0, 1024, 9000, 10_000, 1_500_000, 2_000_000].map(count),
+        [0, 1024, 9000, 10_000, 1_500_000, 2_000_000].map(tick_label),
         ["0", "1024", "9000", "10 k", "1500 k", "2 M"]
     );
 }

@@ -1,5 +1,5 @@
-//! The protocol between the lab and a contestant: a line of JSON that requests tasks, a line for each finished task,
-//! and one that ends the answer. Ours and the program in Go speak it alike.
+//! The protocol between the lab and a contestant, in lines of JSON: a request, a line for each finished task, and a
+//! line that ends the answer. Our contestants and the program in Go use the same protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use super::sequence::{TermOrder, Terms};
 /// A request to run tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRequest {
-    /// The starting terms, a task each.
+    /// The starting terms of each task.
     pub starts: Vec<Terms>,
-    /// Steps of each.
+    /// The number of steps of each task.
     pub steps: u64,
     /// The order of the operands in the recurrence.
     pub order: TermOrder,
@@ -26,10 +26,10 @@ pub struct RunRequest {
 #[serde(untagged)]
 pub enum AnswerLine {
     /// A task that was run.
-    RanTask(RanTask),
-    /// All were.
+    Ran(RanTask),
+    /// The end of the answer: all tasks were run.
     Done(Done),
-    /// They could not be.
+    /// The tasks could not be run.
     Failed(RunError),
 }
 
@@ -40,9 +40,9 @@ pub struct RanTask {
     pub task: usize,
     /// When it was handed over.
     pub submitted_ns: i64,
-    /// When it began, taken inside it.
+    /// When the task began, read inside the task.
     pub started_ns: i64,
-    /// When it was done, taken inside it.
+    /// When the task ended, read inside the task.
     pub finished_ns: i64,
     /// The CPU time of the task's thread; `None` if it is not known for a thread.
     pub cpu_ns: Option<i64>,
@@ -72,12 +72,12 @@ mod tests {
     fn the_lines_are_told_apart() {
         let ran =
             r#"{"task":1,"submitted_ns":1,"started_ns":2,"finished_ns":3,"cpu_ns":null,"bits":18446744073709551615}"#;
-        let said: AnswerLine = serde_json::from_str(ran).unwrap();
-        assert!(matches!(said, AnswerLine::RanTask(RanTask { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{said:?}");
-        let said: AnswerLine = serde_json::from_str(r#"{"process_cpu_ns":5}"#).unwrap();
-        assert_eq!(said, AnswerLine::Done(Done { process_cpu_ns: 5 }));
-        let said: AnswerLine = serde_json::from_str(r#"{"error":"no"}"#).unwrap();
-        assert_eq!(said, AnswerLine::Failed(RunError { error: "no".into() }));
+        let line: AnswerLine = serde_json::from_str(ran).unwrap();
+        assert!(matches!(line, AnswerLine::Ran(RanTask { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{line:?}");
+        let line: AnswerLine = serde_json::from_str(r#"{"process_cpu_ns":5}"#).unwrap();
+        assert_eq!(line, AnswerLine::Done(Done { process_cpu_ns: 5 }));
+        let line: AnswerLine = serde_json::from_str(r#"{"error":"no"}"#).unwrap();
+        assert_eq!(line, AnswerLine::Failed(RunError { error: "no".into() }));
         assert!(serde_json::from_str::<AnswerLine>(r#"{"task":1}"#).is_err());
         // The program in Go reads these names.
         let request =

@@ -1,0 +1,87 @@
+//! Growth with the number of tasks at once, of measured and of published durations.
+//!
+//! Points are `(tasks, milliseconds)`. Cost: a few passes over the points.
+
+use std::fmt;
+
+use polyserve_lab::statistics::LinearFit;
+
+/// The number of tasks that divides the lower half of the published numbers from the upper half.
+pub(super) const MIDDLE: usize = 20;
+
+/// The growth of a mean duration.
+pub(super) struct MeanGrowth {
+    /// A line from the number of cores to [`MIDDLE`] tasks.
+    pub(super) before: LinearFit,
+    /// A line from [`MIDDLE`] tasks on.
+    pub(super) after: LinearFit,
+    /// A line from the number of cores on.
+    pub(super) all: LinearFit,
+}
+
+impl MeanGrowth {
+    /// Returns the lines through `points`, or `None` if one side has fewer than four points.
+    pub(super) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
+        let line = |from: usize, to: usize| {
+            let own = points.iter().filter(|(tasks, _)| (from..=to).contains(tasks));
+            let own: Vec<_> = own.map(|(tasks, ms)| (*tasks as f64, *ms)).collect();
+            LinearFit::through(&own).filter(|_| own.len() >= 4)
+        };
+        let (before, after) = (line(cores, MIDDLE)?, line(MIDDLE, usize::MAX)?);
+        Some(Self { before, after, all: line(cores, usize::MAX)? })
+    }
+
+    /// The slope from [`MIDDLE`] tasks on, as a share of the slope up to it.
+    pub(super) fn ratio(&self) -> f64 {
+        self.after.slope / self.before.slope
+    }
+}
+
+impl fmt::Display for MeanGrowth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, after) = (self.before.slope, self.after.slope);
+        write!(
+            f,
+            "{before:.1} ms a task up to {MIDDLE}, {after:.1} ms a task from there on, ratio {:.2}; ",
+            self.ratio()
+        )?;
+        write!(f, "R² of one line {:.3}", self.all.explained)
+    }
+}
+
+/// The growth of a total duration, from as many tasks as cores on.
+pub(super) struct TotalGrowth {
+    /// A line.
+    pub(super) line: LinearFit,
+    /// A staircase: it rises by the duration of a task with each further round of the cores.
+    pub(super) steps: LinearFit,
+}
+
+impl TotalGrowth {
+    /// Returns both fits to `points`, or `None` with fewer than eight points, or fewer than four that are no multiple of
+    /// `cores`.
+    pub(super) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
+        let full: Vec<_> = points.iter().filter(|(tasks, _)| *tasks >= cores).collect();
+        let odd = full.iter().filter(|(tasks, _)| tasks % cores != 0).count();
+        if full.len() < 8 || odd < 4 {
+            return None;
+        }
+        let through = |x: fn(usize, usize) -> usize| {
+            let points: Vec<_> = full.iter().map(|(tasks, ms)| (x(*tasks, cores) as f64, *ms)).collect();
+            LinearFit::through(&points)
+        };
+        Some(Self { line: through(|tasks, _| tasks)?, steps: through(usize::div_ceil)? })
+    }
+
+    /// Whether the staircase is nearer to the points than the line.
+    pub(super) fn is_in_steps(&self) -> bool {
+        self.steps.missed < self.line.missed
+    }
+}
+
+impl fmt::Display for TotalGrowth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, steps } = self;
+        write!(f, "{:.1} ms a task, R² of a line {:.4}, of steps {:.4}", line.slope, line.explained, steps.explained)
+    }
+}
