@@ -67,7 +67,7 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     assert_eq!((&others["kind"], others["share"].is_f64()), (&"other_processes".into(), true));
     assert_eq!((&end["kind"], &end["interrupted"], &end["missing"]), (&"end".into(), &false.into(), &0.into()));
     // A record stays: with another plan it is not resumed; with the same plan nothing is measured again.
-    has(&misused(&pair), &["not written over"]);
+    has(&misused(&pair), &["not overwritten"]);
     let recorded = dir.read(RECORD);
     assert_eq!(printed(&slowed), printed_first, "the ranking of the same samples");
     let ranking = json(&slowed);

@@ -50,7 +50,7 @@ fn an_idle_crowd_is_held_and_every_slice_recorded() {
             assert_eq!(slices.iter().filter(|slice| slice["place"] == place).count(), 2, "{row}");
         }
     }
-    has(&misused(&format!("crowd --out={dir}")), &["not written over"]);
+    has(&misused(&format!("crowd --out={dir}")), &["not overwritten"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn for_people_it_is_a_table_for_each_kind() {
     );
     has(&said, &["p99 < 10 ms", "before", "with"]);
     // A server of one connection at a time is not measured: every other waits for it.
-    has(&said, &["<= 10s x 8", "a bound, the head's timeout"]);
+    has(&said, &["<= 10s x 8", "an upper bound, not measured"]);
 }
 
 #[test]

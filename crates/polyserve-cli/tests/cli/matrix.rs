@@ -48,7 +48,7 @@ fn every_cell_is_measured_once_and_recorded() {
         let alone = csv.lines().nth(5).unwrap();
         assert!(alone.starts_with("rust,,60,3,") && alone.contains(",leader_followers,,two_level,"), "{csv}");
     }
-    has(&misused(&format!("{TINY} --servers=pool_server --out={dir}")), &["not written over"]);
+    has(&misused(&format!("{TINY} --servers=pool_server --out={dir}")), &["not overwritten"]);
 }
 
 /// An interrupted run succeeds, but not if a contestant has done wrong by then.

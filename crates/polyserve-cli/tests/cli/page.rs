@@ -50,7 +50,7 @@ fn servers_of_one_size_are_measured_next_to_each_other() {
     assert_eq!(order(&cells), [pair("smol", 1), pair("tokio_tcp", 1), pair("smol", 2), pair("tokio_tcp", 2)]);
     let rows = order(array(&first["rows"]));
     assert_eq!(rows, [pair("smol", 1), pair("smol", 2), pair("tokio_tcp", 1), pair("tokio_tcp", 2)]);
-    has(&misused(&format!("{TINY} --servers=smol --workers=3 --out={dir}")), &["not written over"]);
+    has(&misused(&format!("{TINY} --servers=smol --workers=3 --out={dir}")), &["not overwritten"]);
     assert_eq!(dir.recorded(RECORD, "cell"), cells);
 }
 

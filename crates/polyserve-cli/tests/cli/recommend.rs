@@ -45,7 +45,7 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert_eq!(json(&line)["ranked"], said["ranked"]);
     assert_eq!(dir.recorded(TURNS, "turn"), turns);
     assert_eq!(dir.recorded(RECORD, "recommendation").len(), 2);
-    has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not written over"]);
+    has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not overwritten"]);
 }
 
 /// The prediction comes before the measurement, and its error after it. A server without a record has none.

@@ -62,7 +62,7 @@ fn points_are_recorded() {
 
     let same = json(&line);
     assert_eq!((&same["points"], &same["growth"]), (&report["points"], &report["growth"]));
-    has(&misused(&format!("{line} --seed=9")), &["not written over"]);
+    has(&misused(&format!("{line} --seed=9")), &["not overwritten"]);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn workloads_are_recorded_and_a_rerun_goes_on() {
     assert!(of("two_level")["of_plain"].as_f64() > Some(0.0), "{memory:?}");
     assert!(memory.iter().filter(|point| point["x"] == 10).all(|point| point["filled"].is_null()), "too few to tell");
     assert_eq!(dir.recorded(RECORD, "cell").len(), 60 + 16, "nothing is measured again");
-    has(&misused(&format!("{line} --seed=9")), &["not written over"]);
+    has(&misused(&format!("{line} --seed=9")), &["not overwritten"]);
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn rounds_are_recorded_and_not_run_again() {
     let published = polyserve_experiments::published::STRESS.lines().next().unwrap();
     assert!(csv.starts_with(published) && csv.lines().count() == 1 + 3 * 4, "{csv}");
     has(&csv, &["rust,put-new,20,0,"]);
-    has(&misused(&format!("stress --scale=0.003 --connections=3 --out={dir}")), &["not written over"]);
+    has(&misused(&format!("stress --scale=0.003 --connections=3 --out={dir}")), &["not overwritten"]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn case(name: &str) -> (Arc<dyn EntityRepo>, ServerConfig) {
         "was lost" => (Arc::new(Forgets::default()), config),
         "is not a possible value" => (Arc::new(LossyValue::default()), config),
         "in place of 200" => (Arc::new(ReplacedSaysCreated::default()), config),
-        "the repo counts" => (Arc::new(MiscountedLen::default()), config),
+        "the store reports" => (Arc::new(MiscountedLen::default()), config),
         _ => panic!("no case {name}"),
     }
 }
@@ -160,7 +160,7 @@ fn a_refusal_is_an_error_outside_a_burst() {
 /// Each broken store fails the scenario.
 #[test]
 fn broken_repos_are_found_out() {
-    for said in ["was lost", "is not a possible value", "in place of 200", "the repo counts"] {
+    for said in ["was lost", "is not a possible value", "in place of 200", "the store reports"] {
         let report = stressed(said, ConnectionMode::Groups(ConnectionPolicy::Close, 4));
         assert!(!report.passed, "{said}: {report}");
         assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{said}: {report}");
