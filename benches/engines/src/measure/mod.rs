@@ -23,7 +23,7 @@ use polyserve_memory::Sharded;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::batched::Batched;
-use self::engine::{StoreEngine, NAMES, Ours, Redb, open};
+use self::engine::{NAMES, Ours, Redb, StoreEngine, open};
 use self::slow_disk::{SlowBackend, SlowDisk};
 use crate::{Failure, figures};
 

@@ -11,7 +11,7 @@ use polyserve_core::{Entity, EntityRepo as _};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
-use super::engine::{StoreEngine, Ours, open};
+use super::engine::{Ours, StoreEngine, open};
 use super::{median, resident};
 use crate::Failure;
 

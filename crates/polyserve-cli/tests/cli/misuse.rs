@@ -58,7 +58,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("compare --repos=two_levels", "did you mean \"two_level\"?"),
     ("compare --baseline=pool_server/nope", "no repo \"nope\""),
     ("compare --baseline=nope", "nor a reference such as null_epoll"),
-    ("compare --baseline=null_epoll --slowed=5", "--slowed needs a server as the baseline: null_epoll has no service to "),
+    ("compare --baseline=null_epoll --slowed=5", "null_epoll has no service to slow down"),
     ("compare --server-cores=1000", "there is no core 1000"),
     ("compare --client-cores=x", "no list of cores"),
     ("compare --servers=sequential --workers=2", "workers must be 1"),

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use polyserve_engines::{RunningEngine, EngineKind};
+use polyserve_engines::{EngineKind, RunningEngine};
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for, run};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
