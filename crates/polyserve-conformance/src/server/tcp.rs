@@ -64,10 +64,11 @@ pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
 /// Connections that are opened and closed without a byte do not affect other clients.
 pub fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    for _ in 0..100 {
-        drop(live.client());
+    // A server may accept the next connection before it has noticed that the empty ones are closed, so it is asked repeatedly.
+    for _ in 0..10 {
+        (0..10).for_each(|_| drop(live.client()));
+        live.ask(&get("/"), 200);
     }
-    live.ask(&get("/"), 200);
     Outcome::Held
 }
 
