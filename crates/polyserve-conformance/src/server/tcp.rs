@@ -66,7 +66,7 @@ pub fn connections_without_a_request_do_not_affect_others(subject: &ServerSubjec
     let live = echo(subject);
     // A server may accept the next connection before it has noticed that the empty ones are closed, so it is asked repeatedly.
     for _ in 0..10 {
-        (0..10).for_each(|_| drop(live.client()));
+        (0..100).for_each(|_| drop(live.client()));
         live.ask(&get("/"), 200);
     }
     Outcome::Held
