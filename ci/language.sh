@@ -10,9 +10,7 @@ exec perl - "$@" <<'PERL'
 use strict;
 use warnings;
 
-my @crates = qw(polyserve polyserve-core polyserve-sys polyserve-memory polyserve-durable polyserve-cluster polyserve-threadpool polyserve-async
-    polyserve-conformance polyserve-engines polyserve-load polyserve-lab polyserve-experiments polyserve-report polyserve-cli examples
-    benches);
+my @crates = ((map { s{^crates/}{}r } glob 'crates/*'), qw(examples benches));
 my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 
 # Names that were replaced. A type of that name is an old name in every crate.
