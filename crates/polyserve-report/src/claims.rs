@@ -13,8 +13,8 @@ pub struct Claim {
     pub experiment: String,
     /// The claim, in one sentence.
     pub claim: String,
-    /// The published figures, with units; empty if nothing more than the claim was published.
-    pub published: String,
+    /// The published figures, with units; `None` if nothing more than the claim was published.
+    pub published: Option<String>,
     /// Whether it holds here.
     pub verdict: ClaimVerdict,
     /// The figures that decide it, with units; or why there are none.
@@ -51,13 +51,13 @@ impl Claim {
             Some(false) => ClaimVerdict::Refuted,
             None => ClaimVerdict::Undecided,
         };
-        Self { experiment: experiment.to_owned(), claim: claim.to_owned(), published: String::new(), verdict, figure }
+        Self { experiment: experiment.to_owned(), claim: claim.to_owned(), published: None, verdict, figure }
     }
 
     /// The claim with its published figures.
     #[must_use]
     pub fn with_published(self, published: impl Into<String>) -> Self {
-        Self { published: published.into(), ..self }
+        Self { published: Some(published.into()), ..self }
     }
 }
 
@@ -65,7 +65,8 @@ impl Claim {
 /// line for each.
 pub fn shown_claims(claims: &[Claim]) -> String {
     let shown = claims.iter().map(|Claim { claim, published, verdict, figure, .. }| {
-        let published = if published.is_empty() { String::new() } else { format!("    published: {published}\n") };
+        let published =
+            published.as_ref().map_or_else(String::new, |published| format!("    published: {published}\n"));
         format!("{verdict}: {claim}\n    here: {figure}\n{published}")
     });
     shown.collect()

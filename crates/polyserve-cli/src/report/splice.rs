@@ -324,8 +324,7 @@ pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
         }
         for claim in claims {
             let Claim { claim, published, verdict, figure, .. } = claim.clone();
-            let published = or_nothing(Some(published).filter(|published| !published.is_empty()));
-            table.row(vec![claim, published, figure, verdict.to_string()]);
+            table.row(vec![claim, or_nothing(published), figure, verdict.to_string()]);
         }
     }
     Ok(table)

@@ -131,15 +131,14 @@ impl Twins<'_> {
         verdict_of: impl Fn(&[TwinRatio]) -> Option<bool> + 'a,
         published: String,
     ) -> JudgedClaim<'a> {
-        if found.iter().any(|(_, ratio)| ratio.is_none()) {
-            return Box::new(move |_| {
-                Claim::new("page", claim, None, String::from("not measured")).with_published(published.clone())
-            });
-        }
         Box::new(move |error| {
-            let ratios: Vec<TwinRatio> =
-                found.iter().filter_map(|(_, ratio)| ratio.as_ref()).map(|ratio| ratio.at(error)).collect();
-            self.judged(claim, &found, &ratios, verdict_of(&ratios)).with_published(published.clone())
+            let ratios: Option<Vec<TwinRatio>> =
+                found.iter().map(|(_, ratio)| ratio.as_ref().map(|ratio| ratio.at(error))).collect();
+            let judged = match ratios {
+                Some(ratios) => self.judged(claim, &found, &ratios, verdict_of(&ratios)),
+                None => Claim::new("page", claim, None, String::from("not measured")),
+            };
+            judged.with_published(published.clone())
         })
     }
 

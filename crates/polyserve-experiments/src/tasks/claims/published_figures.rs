@@ -20,21 +20,6 @@ pub(super) fn profit_share() -> f64 {
     0.8 / (1.0 - 1.0 / PUBLISHED_CORES as f64)
 }
 
-/// The published total of [`TASKS`] tasks as a share of the ideal total, in Rust and in Go.
-///
-/// # Errors
-///
-/// Returns an error if a published file cannot be read.
-pub(super) fn totals_to_ideal() -> anyhow::Result<[f64; 2]> {
-    Ok(published()?.map(|rows| total_to_ideal(&rows, TASKS).unwrap_or(f64::NAN)))
-}
-
-/// The published total of this number of tasks as a share of the ideal total.
-fn total_to_ideal(rows: &[Published], tasks: usize) -> Option<f64> {
-    let total = |tasks: usize| row(rows, tasks).map(|row| row.total_duration_ms);
-    Some(total(tasks)? / total(1)? * PUBLISHED_CORES as f64 / tasks as f64)
-}
-
 /// The ratios of the steps per second in Rust to those in Go that count as equal to the published ratio.
 pub(super) fn speed_ratios() -> Interval {
     let [rust, go] = STEPS_PER_S;
@@ -43,6 +28,8 @@ pub(super) fn speed_ratios() -> Interval {
 
 /// The published figures of the claims, as text. The claims without a field have theirs in their own text.
 pub(super) struct PublishedFigures {
+    /// The total of [`TASKS`] tasks as a share of the ideal total, in Rust and in Go.
+    pub(super) totals_to_ideal: [f64; 2],
     pub(super) profit: String,
     pub(super) total_of_40: String,
     pub(super) cost: String,
@@ -59,53 +46,69 @@ impl PublishedFigures {
     ///
     /// Returns an error if a published file cannot be read.
     pub(super) fn read() -> anyhow::Result<Self> {
+        let [rust, go] = published()?.map(|rows| LanguageFigures::of(&rows));
         let share = profit_share();
-        let [rust, go] = totals_to_ideal()?;
         let [rust_steps, go_steps] = STEPS_PER_S;
         let Interval { low, high } = speed_ratios();
-        let rows = published()?;
-        let points = |rows: &[Published], of: fn(&Published) -> f64| -> Vec<(usize, f64)> {
-            rows.iter().map(|row| (row.tasks, of(row))).collect()
-        };
-        let [rust_total, go_total] = rows.each_ref().map(|rows| {
-            let total = TotalGrowth::of(&points(rows, |row| row.total_duration_ms), PUBLISHED_CORES);
-            total.map_or_else(String::new, |total| total.to_string())
-        });
-        let [rust_means, go_means] = rows.each_ref().map(|rows| {
-            let mean = MeanGrowth::of(&points(rows, |row| row.mean_duration_ms), PUBLISHED_CORES);
-            mean.map_or_else(String::new, |mean| mean.to_string())
-        });
-        let [rust_profit, go_profit] = rows.each_ref().map(|rows| {
-            let profits = rows.iter().filter(|row| row.tasks >= 2 * PUBLISHED_CORES).map(|row| row.profit_pct);
-            middle(profits).unwrap_or(f64::NAN)
-        });
-        let [rust_nearby, go_nearby] = rows.each_ref().map(|rows| {
-            let ratios = (NEARBY..=TASKS).filter_map(|tasks| total_to_ideal(rows, tasks));
-            middle(ratios).unwrap_or(f64::NAN)
-        });
-        let [rust_cost, go_cost] = rows.each_ref().map(|rows| row(rows, TASKS).map_or(f64::NAN, |row| row.cost_pct));
         Ok(Self {
+            totals_to_ideal: [rust.to_ideal, go.to_ideal],
             profit: format!(
                 "80 % of the possible {:.1} % on {PUBLISHED_CORES} cores, a share of {share:.3}; equal within {PROFIT_MARGIN}; \
-                 its tables: {rust_profit:.0} % in Rust and {go_profit:.0} % in Go",
-                80.0 / share
+                 its tables: {:.0} % in Rust and {:.0} % in Go",
+                80.0 / share,
+                rust.profit_pct,
+                go.profit_pct
             ),
             total_of_40: format!(
-                "total to the ideal of {PUBLISHED_CORES} cores: {go:.2} in Go and {rust:.2} in Rust; equal within \
-                 {TOTAL_MARGIN}; its medians of {NEARBY} to {TASKS} tasks: {go_nearby:.2} and {rust_nearby:.2}"
+                "total to the ideal of {PUBLISHED_CORES} cores: {:.2} in Go and {:.2} in Rust; equal within {TOTAL_MARGIN}; its \
+                 medians of {NEARBY} to {TASKS} tasks: {:.2} and {:.2}",
+                go.to_ideal, rust.to_ideal, go.nearby_to_ideal, rust.nearby_to_ideal
             ),
-            cost: format!("at {TASKS} tasks {rust_cost:.0} % cost in Rust and {go_cost:.0} % in Go"),
-            totals: format!("Rust: {rust_total}; Go: {go_total}"),
-            rust_means,
-            go_means,
+            cost: format!("at {TASKS} tasks {:.0} % cost in Rust and {:.0} % in Go", rust.cost_pct, go.cost_pct),
+            totals: format!("Rust: {}; Go: {}", rust.totals, go.totals),
+            rust_means: rust.means,
+            go_means: go.means,
             steps_per_second: format!("ratio {:.2}; equal from {low:.2} to {high:.2}", rust_steps / go_steps),
         })
     }
 }
 
-/// The row of this number of tasks.
-fn row(rows: &[Published], tasks: usize) -> Option<&Published> {
-    rows.iter().find(|row| row.tasks == tasks)
+/// The published figures of a language. A figure is NaN, and a text empty, if its rows are missing.
+struct LanguageFigures {
+    /// The total of [`TASKS`] tasks as a share of the ideal total.
+    to_ideal: f64,
+    /// The median of these shares from [`NEARBY`] to [`TASKS`] tasks.
+    nearby_to_ideal: f64,
+    /// The cost of [`TASKS`] tasks, in per cent.
+    cost_pct: f64,
+    /// The median profit from twice as many tasks as cores on, in per cent.
+    profit_pct: f64,
+    /// The growth of the total.
+    totals: String,
+    /// The growth of the mean duration.
+    means: String,
+}
+
+impl LanguageFigures {
+    fn of(rows: &[Published]) -> Self {
+        let row = |tasks: usize| rows.iter().find(|row| row.tasks == tasks);
+        let to_ideal = |tasks: usize| {
+            let times = row(tasks)?.total_duration_ms / row(1)?.total_duration_ms;
+            Some(times * PUBLISHED_CORES as f64 / tasks as f64)
+        };
+        let profits = rows.iter().filter(|row| row.tasks >= 2 * PUBLISHED_CORES).map(|row| row.profit_pct);
+        let points = |of: fn(&Published) -> f64| rows.iter().map(|row| (row.tasks, of(row))).collect::<Vec<_>>();
+        let total = TotalGrowth::of(&points(|row| row.total_duration_ms), PUBLISHED_CORES);
+        let mean = MeanGrowth::of(&points(|row| row.mean_duration_ms), PUBLISHED_CORES);
+        Self {
+            to_ideal: to_ideal(TASKS).unwrap_or(f64::NAN),
+            nearby_to_ideal: middle((NEARBY..=TASKS).filter_map(to_ideal)).unwrap_or(f64::NAN),
+            cost_pct: row(TASKS).map_or(f64::NAN, |row| row.cost_pct),
+            profit_pct: middle(profits).unwrap_or(f64::NAN),
+            totals: total.map_or_else(String::new, |total| total.to_string()),
+            means: mean.map_or_else(String::new, |mean| mean.to_string()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,9 +118,9 @@ mod tests {
     /// The published figures of the article, computed from its tables.
     #[test]
     fn the_article_is_read_as_it_was_published() {
-        let [rust, go] = totals_to_ideal().unwrap();
-        assert!((rust - 1.55).abs() < 0.005 && (go - 1.16).abs() < 0.005, "{rust} {go}");
         let figures = PublishedFigures::read().unwrap();
+        let [rust, go] = figures.totals_to_ideal;
+        assert!((rust - 1.55).abs() < 0.005 && (go - 1.16).abs() < 0.005, "{rust} {go}");
         assert!(figures.profit.ends_with("its tables: 81 % in Rust and 87 % in Go"), "{}", figures.profit);
         assert!(
             figures.total_of_40.ends_with("its medians of 36 to 40 tasks: 1.05 and 1.54"),

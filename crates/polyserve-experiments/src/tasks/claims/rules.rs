@@ -8,9 +8,7 @@ use super::super::measured::{Measured, MeasuredCell};
 use super::super::published::{GO, GO_GC_OFF};
 use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 use super::cells::{MIN_OBSERVATIONS, above, all, in_order, median_of, spread_of_durations, spread_of_starts, within};
-use super::published_figures::{
-    NEARBY, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, profit_share, speed_ratios, totals_to_ideal,
-};
+use super::published_figures::{NEARBY, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, profit_share, speed_ratios};
 
 /// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
 pub const MIN_TASK_MS: f64 = 100.0;
@@ -103,7 +101,7 @@ impl Judge<'_> {
     /// number of cores. So the figure is the ratio to the ideal, the median of 36 to 40 tasks; published are 1.16 in Go and 1.55 in
     /// Rust. The equivalence interval is [`TOTAL_MARGIN`] to each side. Confirmed if both languages are within it by more than [`NEAR`],
     /// refuted if one is outside by more, else undecided.
-    pub(super) fn total_of_40(&self) -> anyhow::Result<Judged> {
+    pub(super) fn total_of_40(&self, [published_rust, published_go]: [f64; 2]) -> Judged {
         let to_ideal = |cells: &[&MeasuredCell]| {
             median_of(&within(cells, NEARBY..=TASKS), |cell| {
                 cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms * self.cores as f64
@@ -111,7 +109,6 @@ impl Judge<'_> {
             })
         };
         let (rust, go) = (to_ideal(&self.rust), to_ideal(&self.go));
-        let [published_rust, published_go] = totals_to_ideal()?;
         let is_equal_to_published = |own: f64, published: f64| above(TOTAL_MARGIN, (own - published).abs(), NEAR);
         let holds = rust.zip(go).and_then(|(rust, go)| {
             all([is_equal_to_published(rust, published_rust), is_equal_to_published(go, published_go)])
@@ -123,7 +120,7 @@ impl Judge<'_> {
             times(go),
             times(rust)
         );
-        Ok(self.unless_noisy(&[STD_THREADS, GO], holds, figure))
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
     /// Judges the medians of four to six tasks a core: the published 40 tasks on 8 cores are five. Refuted if waiting
