@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Form: formatting, lints, docs, features, and the arrows between crates.
+# Static checks: formatting, lints, docs, features, and the dependencies between crates.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -11,11 +11,11 @@ scripts_parse() {
 }
 step scripts_parse
 step cargo fmt --all --check
-# The rest of that package takes minutes: ci/peers.sh.
+# The other checks of that package take minutes: ci/peers.sh.
 step cargo fmt --check --manifest-path benches/peers/rust/Cargo.toml
 step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
 step cargo fmt --check --manifest-path benches/engines/Cargo.toml
-# These packages are built with --locked: a dependency that is new in the workspace must be in their lock files too.
+# These packages are built with --locked: a new dependency of the workspace must be in their lock files too.
 locked() { cargo metadata --locked --format-version 1 --manifest-path "$1/Cargo.toml" >/dev/null; }
 step locked benches/peers/rust
 step locked benches/ladder
@@ -24,7 +24,7 @@ step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
 step ci/msrv.sh
-# 15 seconds. That each package builds alone takes minutes: ci/deep.sh package.
+# 15 seconds. ci/deep.sh package also builds each package alone, which takes minutes.
 step cargo package --workspace --no-verify --allow-dirty -q
 
 for features in "" threadpool memory dashmap papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
@@ -37,12 +37,17 @@ done
 for features in "" etcd redis postgres; do
     step cargo clippy -q -p polyserve-cluster --all-targets --no-default-features --features "$features" -- -D warnings
 done
-# With all features jemalloc is taken.
+# With all features, jemalloc is used.
 step cargo check -q -p polyserve-cli --features mimalloc
 
-# depends CRATE: every crate that it is built from, one a line.
+# profile FILE: prints the settings of its release profile.
+profile() { awk '/^\[/ { inside = $0 == "[profile.release]"; next } inside && NF' "$1" | grep -v '^#'; }
+echo; echo "== peers are built with the profile of the command"
+diff <(profile Cargo.toml) <(profile benches/peers/rust/Cargo.toml) || exit 1
+
+# depends CRATE: prints every crate that CRATE is built from, one per line.
 depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
-# never CRATE PATTERN [ARGS]: fails where CRATE is built from one that matches.
+# never CRATE PATTERN [ARGS]: fails if CRATE is built from a crate that matches.
 never() {
     local crate=$1 pattern=$2 found
     shift 2
@@ -52,11 +57,11 @@ never() {
 
 echo; echo "== the arrows between crates point one way"
 never polyserve-sys 'polyserve.*'
-never polyserve-core 'polyserve-(memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
-never polyserve-memory 'polyserve-(cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
-never polyserve-durable 'polyserve-(memory|cluster|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
-never polyserve-threadpool 'polyserve-(memory|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
-never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
+never polyserve-core 'polyserve-(memory|cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
+never polyserve-memory 'polyserve-(cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-durable 'polyserve-(memory|cluster|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-threadpool 'polyserve-(memory|cluster|durable|engines|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
+never polyserve-async 'polyserve-(memory|cluster|durable|engines|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
 never polyserve-async 'hyper|async-io|async-executor|futures-executor' --no-default-features --features tokio
 never polyserve-async 'async-io|async-executor|futures-executor' --no-default-features --features http2
@@ -72,7 +77,7 @@ never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experi
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
 never polyserve 'polyserve-(async|memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
-# What the README's first command builds.
+# The build of the first command in the README.
 never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
 never polyserve 'polyserve-(conformance|engines|lab|load|report|experiments|cli)|clap|criterion' --all-features
 never polyserve-report 'polyserve.*'
@@ -92,5 +97,5 @@ grep -qF "Minimum Rust: $version." README.md || { echo "README.md does not name 
 
 echo; echo "== names and phrases"
 ci/language.sh
-# The crates that only the command uses: their type names may be those of other crates.
+# Only the command uses these crates, so their type names may also be in other crates.
 for crate in polyserve-experiments polyserve-report polyserve-cli; do ci/language.sh "$crate"; done
