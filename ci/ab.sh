@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The published load, unchanged, against every server: 0 failed, 0 non-2xx. ci/ab.sh [REQUESTS], 10000 by default.
+# Runs the published load on every server, unchanged. There must be 0 failed and 0 non-2xx answers.
+# ci/ab.sh [REQUESTS]   10000 by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -16,7 +17,7 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 printf '{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}' >"$tmp/body.json"
 
-# load NAME ARGS...: one run of ab; prints its rate, fails on any failure.
+# load NAME ARGS...: runs ab once and prints the counts. Fails if a request failed.
 load() {
     local name=$1
     shift
@@ -29,7 +30,7 @@ load() {
 }
 
 for server_name in $("$polyserve" list --json | grep -oE '"servers":\[[^]]*\]' | grep -oE '"name":"[^"]*"' | cut -d'"' -f4); do
-    : >"$tmp/serve" # or the last server's line would be found
+    : >"$tmp/serve" # the loop below must not find the line of the last server
     "$polyserve" serve --server "$server_name" --repo two_level --listen 127.0.0.1:0 >"$tmp/serve" &
     server=$!
     until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done
@@ -37,7 +38,7 @@ for server_name in $("$polyserve" list --json | grep -oE '"servers":\[[^]]*\]' |
     ab -q -n 1 -T application/json -u "$tmp/body.json" "$url/" >/dev/null
     load put -n "$requests" -c 100 -T application/json -u "$tmp/body.json" "$url/"
     load get -n "$requests" -c 100 "$url/1"
-    # One connection at a time: the hundred kept ones would wait for each other.
+    # It serves one connection at a time, so the hundred kept-alive connections would wait for each other.
     [ "$server_name" = sequential ] || load get-k -n "$requests" -c 100 -k "$url/1"
     kill -INT "$server"
     wait "$server"

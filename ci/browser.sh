@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The report's page, opened as people open it: from a file, in a browser, on a desk and on a phone, light and dark. The page
-# tests itself where its address ends with #self-test (assets/report/selftest.js): all charts have marks, all tables sort
-# by every column both ways, nothing is wider than the window, nothing went wrong. Here that is asked for and judged, and
-# that the charts of the tests' records are all there; and pages that were broken on purpose are judged too, for a test that
-# cannot fail shows nothing.
-# ci/browser.sh [RECORDS...]: of these directories; by default the recorded runs of the command's tests.
+# Opens the page of a report in a browser, as users do: from a file, on a desktop and on a phone, light and dark.
+#
+# The page tests itself if its address ends with #self-test (assets/report/selftest.js): every chart has marks, every
+# table sorts by every column in both directions, nothing is wider than the window, and there are no errors. This script
+# checks the results, and that all charts of the test records are drawn. It also checks pages that were broken on
+# purpose, because a test that cannot fail shows nothing.
+# ci/browser.sh [RECORDS...]   the directories of the records; by default the recorded runs of the command's tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -21,19 +22,19 @@ records=("$@")
 [ $# -gt 0 ] || records=(crates/polyserve-cli/tests/fixtures/records)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-# Names are their users' to choose, and another program's experiment may be any.
+# Users choose the names, and a record may come from an experiment of another program.
 mkdir "$tmp/odd"
 name='<\/script><img src=x onerror=nobody()><script>nobody()<\/script>|\u2028'
 sed -e "s#\"server\":\"tokio_tcp\"#\"server\":\"$name\"#" crates/polyserve-cli/tests/fixtures/records/page.jsonl >"$tmp/odd/page.jsonl"
 printf '%s\n' "{\"kind\":\"environment\",\"experiment\":\"$name\",\"command\":[\"$name\"]}" "{\"kind\":\"$name\",\"$name\":1}" >"$tmp/odd/another.jsonl"
 grep -qF onerror "$tmp/odd/page.jsonl"
 
-cargo build -q --release --examples --bins # as ci/test.sh does, so that nothing is built anew
+cargo build -q --release --examples --bins # the same build as in ci/test.sh, so that nothing is rebuilt
 target/release/polyserve report "${records[@]}" "$tmp/odd" --html "$tmp/report.html" --json >"$tmp/said.json"
 count=$(grep -o '"file":' "$tmp/said.json" | wc -l)
 
-# look SCHEME WIDTH:PAGE...: what each page says of itself in a frame so wide, a line each, into $tmp/said. A window of a
-# browser without a screen is never narrower than 500, so a phone's is a frame.
+# look SCHEME WIDTH:PAGE...: opens each page in a frame of this width, and writes the result of its self-test into
+# $tmp/said, one line per page. The window of a headless browser is at least 500 wide, so the phone is a frame.
 look() {
     local scheme=$1 place=0 one
     shift
@@ -56,11 +57,11 @@ look() {
 }
 
 failed=
-# has PATTERN: whether $said has it. number NAME: a figure of it.
+# has PATTERN: whether $said contains the text. number NAME: prints a figure from $said.
 has() { grep -qF -- "$1" <<<"$said"; }
 number() { grep -oE "\"$1\":[0-9]+" <<<"$said" | head -n 1 | cut -d: -f2; }
 
-# What the recorded runs of the command's tests are drawn as: the experiment, the chart, and parts that it must not lose.
+# The charts of the recorded runs of the command's tests: the experiment, the chart, and its required parts.
 charts=$(cat <<'END'
 capacity: The max rate for a latency
 compare: CPU and memory
@@ -112,11 +113,12 @@ tasks: Threads
 tasks: Working and waiting
 END
 )
-# drawn: what $said was drawn. lost: how that differs from the list; other records have charts of their own.
+# drawn: prints the charts that $said lists. lost: prints the difference from the list above. Other records have other
+# charts.
 drawn() { grep -oE '"drawn":\[[^]]*\]' <<<"$said" | sed 's/^"drawn"://' | grep -oE '"[^"]+"' | tr -d '"' | LC_ALL=C sort; }
 lost() { [ "$given" -gt 0 ] || diff <(LC_ALL=C sort <<<"$charts") <(drawn) || true; }
 
-# good LINE WIDTH SCHEME: the page must have passed, with as many records and charts as there are.
+# good LINE WIDTH SCHEME: the page must have passed, with all records and charts.
 good() {
     local dark=false
     [ "$3" = light ] || dark=true
@@ -131,7 +133,8 @@ good() {
     fi
 }
 
-# Pages with a mistake: what it is, how it is made, and what must be said of it; or with "- " what they do not draw.
+# Pages with a mistake: its description, the edit that makes it, and the expected message. "- " means that the text
+# after it must not be in the list of drawn charts.
 mistakes=(
     'a chart without marks|s/Plot\.barX)(filled,/Plot.barX)([],/|has no marks'
     'a table that does not sort|s/return descending ? -by : by;/return 0;/|is not ascending'
@@ -144,7 +147,7 @@ mistakes=(
     'a chart that is gone|s/^  gantt(section, cells);$//|- tasks: Schedule'
     'a curve that is gone|s/^    under: \[Plot\.line(formula, .*$//|- page: Requests a second against the pool.s size: bound'
 )
-# seen SIGN: whether $said says so.
+# seen SIGN: whether $said shows the mistake.
 seen() {
     case $1 in
         '- '*) [ "$(drawn)" ] && ! grep -qx -- "${1#- }" <<<"$(drawn)" ;;

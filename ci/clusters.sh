@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Every server of the catalog over the durable store and over real engines: the published stress scenario with its final state
-# verified, histories of concurrent clients, and a comparison. The engines run on loopback and end with this script.
-# ci/clusters.sh [SCALE [REPO...]]   SCALE is a multiple of the published 40 000 requests: 0.01 by default, a few minutes
-#                                    REPO is durable, etcd, redis_cluster or postgres; all by default
+# Runs every server of the catalog over the durable store and over real engines: the published stress scenario with a
+# check of the final state, histories of concurrent clients, and a comparison. The engines run on loopback and end with
+# this script.
+# ci/clusters.sh [SCALE [REPO...]]
+#   SCALE   a multiple of the published 40 000 requests: 0.01 by default, which takes a few minutes
+#   REPO    durable, etcd, redis_cluster or postgres; all by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -15,14 +17,14 @@ bin=target/release/polyserve
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# over REPO: the servers over one repo.
+# over REPO: runs the servers over one repo.
 over() {
     echo "-- every server over ${1%%:*}"
     "$bin" stress --server all --repo "$1" --scale "$scale" --out "$tmp/${1%%:*}"
     "$bin" check --servers pool_server,tokio_tcp,leader_followers --repo "$1" --ops 2000
 }
 
-# left REPO: the keys, tables or directories of temporary stores there.
+# left REPO: prints the keys, tables or directories of temporary stores.
 left() {
     local url=${1#*:} node
     case $1 in
@@ -33,12 +35,12 @@ left() {
     esac
 }
 
-# interrupted REPO: a measurement that is ended early leaves nothing.
+# interrupted REPO: a measurement that is interrupted leaves nothing in the store.
 interrupted() {
     echo "-- interrupted over ${1%%:*}"
     "$bin" compare --servers tokio_tcp --repos "$1" --rounds 1000 --keys 500 --connections 4 --no-latency >"$tmp/interrupted" 2>&1 &
     local pid=$! kept
-    for _ in {1..100}; do # until it has stored something
+    for _ in {1..100}; do # wait until something is stored
         kept=$(left "$1" | grep -c .) && break
         sleep 0.1
     done
@@ -56,7 +58,7 @@ for repo in "$@"; do
     interrupted "durable:$tmp"
 done
 [ ${#engines[@]} -gt 0 ] || exit 0
-# They end when their input does.
+# The engines end when their input ends.
 coproc ENGINES { target/release/polyserve-engines "${engines[@]}"; }
 names=()
 for repo in "${engines[@]}"; do
@@ -67,6 +69,6 @@ for name in "${names[@]}"; do
     over "$name"
     interrupted "$name"
 done
-# A list of repos whose locations have commas. Too short for a decision.
+# Checks a list of repos whose locations contain commas. The run is too short to compare them.
 "$bin" compare --servers tokio_tcp --repos "$(IFS=,; echo "durable:$tmp,${names[*]}")" --rounds 2 --slice 100ms --connections 16 \
     --keys 200 --mix get=90,put=10 --no-latency

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# Processor time of servers, mostly below saturation: the server is pinned to core 0, the client to core 1.
+# Measures the processor time of servers, mostly below saturation. The server is pinned to core 0, the client to core 1.
 # ci/cost.sh ab|rate|idle|full|close|put|pipeline [ROUNDS] 'SERVER[@BINARY] [FLAG...]'...
-#   ab        a connection for each request, `ab -n 40000 -c 100`: requests per millisecond of server CPU
-#   rate      20 000 requests a second over 64 kept connections: microseconds of server CPU for each request
-#   idle      5 000 idle connections: milliseconds of server CPU a second
-#   full      64 kept connections, as fast as the client can: requests per millisecond of server CPU
-#   close     64 connections at a time, one for each request, as fast as the client can: the same
-#   put       as full, PUT; pipeline: as full, 16 requests at once
-# BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer: BINARY is target/peers/release/NAME by
-# default (see benches/peers/rust). FLAGs are those of `polyserve serve`, as in 'pool_server --etags on'. All servers in each round, in turn; prints each figure, then medians.
+#   ab        a connection per request, `ab -n 40000 -c 100`: requests per millisecond of server CPU
+#   rate      20 000 requests a second over 64 kept-alive connections: microseconds of server CPU per request
+#   idle      5 000 idle connections: milliseconds of server CPU per second
+#   full      64 kept-alive connections, closed loop: requests per millisecond of server CPU
+#   close     64 connections at a time, one per request, closed loop: requests per millisecond of server CPU
+#   put       like full, with PUTs
+#   pipeline  like full, with 16 requests at once
+# BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer (see benches/peers/rust): its default
+# BINARY is target/peers/release/NAME. FLAGs are those of `polyserve serve`, as in 'pool_server --etags on'.
+#
+# Every server runs once per round, in turn. The script prints each figure, then the medians.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1 rounds=3
 shift
 case ${1-} in [0-9]*) rounds=$1; shift ;; esac
-load=${LOAD:-target/release/polyserve} # the client is the same for all
+load=${LOAD:-target/release/polyserve} # all servers have the same client
 seconds=${SECONDS_EACH:-3}
 tmp=$(mktemp -d)
 server=
@@ -22,8 +25,9 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$tmp"' EXI
 entity='{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}'
 printf %s "$entity" >"$tmp/body.json"
 
-# The processor time of the server so far, in milliseconds. The process's own count includes threads that have ended, and
-# has a resolution of a clock tick. An idle server needs less than that: there the times of its threads are added up.
+# cpu: prints the processor time that the server has used, in milliseconds. /proc/PID/stat includes threads that have
+# ended, and has a resolution of one clock tick. An idle server uses less, so its figure is the sum of the times of its
+# threads.
 cpu() {
     if [ "$kind" = idle ]; then
         cat /proc/"$server"/task/*/schedstat | awk '{sum += $1} END {printf "%.3f", sum / 1e6}'
@@ -38,13 +42,13 @@ start() {
     local command=("$binary" serve --server "$name" --workers 8 "$@")
     case $name in
         peer/*) command=("$binary" --workers 8) ;;
-        null_* | sequential | thread_per_connection | leader_followers) # without workers
+        null_* | sequential | thread_per_connection | leader_followers) # these have no workers
             command=("$binary" serve --server "$name" "$@")
             ;;
     esac
     : >"$tmp/serve"
     taskset -c 0 "${command[@]}" --listen 127.0.0.1:0 >"$tmp/serve" 2>"$tmp/err" &
-    server=$! # taskset becomes the server
+    server=$! # taskset executes the server in its own process
     until grep -q '^listening on' "$tmp/serve"; do
         kill -0 "$server" || { cat "$tmp/err" >&2; exit 1; }
         sleep 0.02

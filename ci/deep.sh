@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What is too long for every change: the long form of every seeded test, 50 interrupts of 50, the stress scenario and a
-# checked history, each a million requests for each server and repo; the models, searched further, and with mistakes that
-# they must catch; other people's frameworks; and every package as users get it, built alone. Hours on 2 cores.
+# Runs the tests that are too long for every change. They take hours on 2 cores:
+# * the long form of every seeded test, and 50 rounds of the drain test;
+# * the stress scenario and a checked history with a million requests, for each server and repo;
+# * the models with a deeper search, and with mistakes that they must catch;
+# * third-party frameworks, and every package as users get it, built alone.
 # ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [stress] [check] [package]
 set -euo pipefail
-trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
+trap 'exit 130' INT TERM # interrupted commands exit with success, so the script ends itself
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
@@ -36,7 +38,7 @@ engines() { ci/engines.sh; }
 # 40 000 requests to each server over the durable store and over each engine.
 clusters() { ci/clusters.sh 1; }
 
-# names KIND: the catalog's names of a kind.
+# names KIND: prints the names of one kind in the catalog.
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
 stress() {
@@ -50,7 +52,8 @@ stress() {
     done
 }
 
-# Histories of a million operations over HTTP, 8 clients of 10 keys, and of every repo without a server; linearizable.
+# Checks that histories of a million operations are linearizable: of every repo without a server, and over HTTP with 8
+# clients and 10 keys.
 check() {
     cargo build -q --release --bin polyserve
     target/release/polyserve check --in-process --repos all --ops 1000000
@@ -60,7 +63,7 @@ check() {
     done
 }
 
-# 4 minutes if the dependencies are built.
+# Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
 [ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters stress check package

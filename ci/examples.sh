@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # ci/examples.sh DIRECTORY        runs every example, built in DIRECTORY, such as target/release/examples
 # ci/examples.sh DIRECTORY NAME   runs one of them
-# An example with requests by curl in its last comment is a server: it gets these requests, and its answers must be those in the
-# comment. Then it is interrupted and must drain. An example with the URL of a database gets a database of its own. Any other example runs to its end. All must succeed.
+# All examples must succeed. An example is a server if its last comment has curl requests: the server must give the
+# answers in the comment. Then it is interrupted and must drain. An example with the URL of a database gets its own
+# database. Any other example runs to its end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 1 ] || { echo "usage: ci/examples.sh DIRECTORY [NAME]" >&2; exit 2; }
@@ -12,19 +13,19 @@ directory=$1 only=${2-}
 tmp=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 
-# fail NAME: shows what an example has printed.
+# fail NAME: prints the output of an example, and fails.
 fail() { echo "$1: failed. Its output:" >&2; sed 's/^/    /' "$tmp/out" >&2; exit 1; }
 
-# session FILE: the last comment of an example: commands after `$ `, each followed by its output.
+# session FILE: prints the last comment of an example: commands after `$ `, each followed by its output.
 session() { awk '/^\/\// { sub("^// ?", ""); text = text $0 "\n"; next } { text = "" } END { printf "%s", text }' "$1"; }
 
-# served NAME: starts the example on a free port, and compares the answers.
+# served NAME: starts the example on a free port, and compares its answers with the comment.
 served() {
     local name=$1 args
     args=$(sed -n "s/^\$ cargo run --release --example $name -- //p" "$tmp/session")
     case $args in
         postgres://*)
-            # It ends when its input does.
+            # The engine ends when its input ends.
             coproc ENGINES { "$directory/../polyserve-engines" postgres 2>"$tmp/out"; }
             read -r args <&"${ENGINES[0]}" || return 1
             args=${args#postgres:}

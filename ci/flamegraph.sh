@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Flame graphs of warp on the ladder's bottom and top rung: ci/flamegraph.sh [SECONDS]. Writes docs/charts/flame-bottom.svg and
-# docs/charts/flame-top.svg. Needs perf, which samples by the CPU clock: virtual machines often have no hardware counters.
-# inferno is installed into target/tools. The builds take some minutes the first time.
+# Draws flame graphs of warp on the lowest and on the highest rung of the ladder. Writes docs/charts/flame-bottom.svg
+# and docs/charts/flame-top.svg. Needs perf, with samples by the CPU clock, because virtual machines often have no
+# hardware counters. Installs inferno into target/tools. The first builds take some minutes.
+# ci/flamegraph.sh [SECONDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -11,8 +12,8 @@ command -v perf >/dev/null || apt_install linux-perf || { echo "not run: flame g
 perf record -q -e cpu-clock -o /dev/null -- true 2>/dev/null || { echo "not run: flame graphs: perf cannot record here" >&2; exit 1; }
 [ -x target/tools/bin/inferno-flamegraph ] || cargo install -q --locked --root target/tools inferno
 
-# The frames' pointers are kept, so that perf follows the calls. `warp` is not stripped, so functions have names.
-build() { # NAME FEATURES: the settings of the profile come from the environment
+# Frame pointers let perf follow the calls. `warp` is not stripped, so functions have names.
+build() { # NAME FEATURES: builds warp; the profile settings come from the environment
     RUSTFLAGS="-C force-frame-pointers=yes" cargo build -q --release --locked --manifest-path benches/ladder/Cargo.toml \
         --bin warp --features "$2" --target-dir "target/flamegraph/$1"
 }
@@ -25,7 +26,7 @@ server=
 finish() { [ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"; }
 trap finish EXIT
 
-graph() { # NAME TITLE FLAG...
+graph() { # NAME TITLE FLAG...: records and draws a flame graph
     local name=$1 title=$2
     shift 2
     taskset -c 0 "target/flamegraph/$name/release/warp" --listen=127.0.0.1:0 "$@" >"$work/$name" &
@@ -35,7 +36,7 @@ graph() { # NAME TITLE FLAG...
     url=$(sed -n "s/.*listening on //p" "$work/$name")
     taskset -c 1 target/release/polyserve load "$url/welcome" --connections 1000 --duration "$((seconds + 4))s" >/dev/null &
     local load=$!
-    sleep 2 # the connections are open
+    sleep 2 # all connections are open after that
     perf record -q -e cpu-clock -F 997 -g -p "$server" -o "$work/data" -- sleep "$seconds"
     wait "$load"
     kill "$server"

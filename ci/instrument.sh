@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the load generator is worth: its cost beside wrk's, its agreement with independent tools, and whether it sees a
-# server that stops. Only `sweep` can fail. Linux, two cores.
+# Measures the load generator: its cost compared with wrk, its agreement with independent tools, and whether it detects
+# a server that stops. Only `sweep` can fail. Needs Linux and two cores.
 # ci/instrument.sh [wrk [ROUNDS]] [stop] [sweep [SECONDS]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ init = function() local all = {} for i = 1, 16 do all[i] = wrk.format(nil, "/1")
 request = function() return batch end
 LUA
 
-# serve SERVER ARGS...: on the first core; its address is in $url.
+# serve SERVER ARGS...: starts a server on the first core, and sets $url to its address.
 serve() {
     : >"$tmp/serve"
     taskset -c 0 "$polyserve" serve --server "$@" --listen 127.0.0.1:0 >"$tmp/serve" &
@@ -26,7 +26,7 @@ serve() {
     url=$(sed -n 's/^listening on //p' "$tmp/serve")
 }
 
-# client COMMAND...: on the second core; what it prints is in $tmp/out, its CPU seconds in $cpu.
+# client COMMAND...: runs a client on the second core. Its output is in $tmp/out, and its CPU seconds are in $cpu.
 client() {
     local TIMEFORMAT='%U %S'
     { time taskset -c 1 "$@" >"$tmp/out" 2>"$tmp/err"; } 2>"$tmp/time" || { cat "$tmp/err" >&2; exit 1; }
@@ -37,7 +37,7 @@ field() { grep -oE "\"$1\":[0-9.]+" "$tmp/out" | head -1 | cut -d: -f2; }
 
 median() { sort -n | awk '{v[NR] = $1} END {printf "%.3f (from %.3f to %.3f, %d rounds)\n", (v[int((NR+1)/2)] + v[int(NR/2)+1]) / 2, v[1], v[NR], NR}'; }
 
-# CPU a request, ours as a share of wrk's, in turn, against null_epoll on the other core.
+# wrk [ROUNDS]: the CPU time per request as a share of the CPU time of wrk, in turn, with null_epoll on the other core.
 wrk() {
     local rounds=${1:-10} mode ours theirs round
     serve null_epoll
@@ -57,11 +57,16 @@ wrk() {
     stop_server
 }
 
-# Rates from 100 to 100 000 a second, by an independent tool and by ours: h2load on one connection, oha on 64 (h2load would send
-# the requests of all connections at the same instants). The last columns are of ours without spinning before a request is due,
-# and the lateness of ours with it. Fails if the throughput differs by more than 1 %, or the median latency by more than 10 %
-# and 30 us. A rate that the tool itself did not keep decides nothing, nor does its latency if its core was so busy that
-# requests waited in the tool.
+# sweep [SECONDS]: runs rates from 100 to 100 000 requests a second by an independent tool and by the load generator.
+# The tool is h2load on one connection, and oha on 64: h2load would send the requests of all connections at the same
+# instants.
+#
+# The last columns are the p50 of the load generator if it does not spin before a request is due, and its lateness if it
+# does.
+#
+# Fails if the throughput differs by more than 1 %, or the median latency by more than 10 % and 30 us. A rate that the
+# tool did not keep is not compared. The latency is not compared if the tool used more than half of its core, because
+# then requests wait in the tool.
 sweep() {
     local seconds=${1:-3} connections rate failed=0
     command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: sweep: there is no h2load" >&2; return; }
@@ -110,7 +115,7 @@ sweep() {
     return "$failed"
 }
 
-# A server that stands still for 200 ms in 5 s.
+# stop: measures a server that is stopped for 200 ms during 5 s.
 stop() {
     serve pool_server --workers 8
     curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"

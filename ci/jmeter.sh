@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The published JMeter plan on every server: 4 000 PUTs, 1 000 GETs and 8 000 updates at once, 0 errors after the entities are
-# stored. JMeter 5.6 comes from Maven Central. ci/jmeter.sh [SERVER...], every server by default.
+# Runs the published JMeter plan on every server: 4 000 PUTs, 1 000 GETs and 8 000 updates at once. There must be 0
+# errors after the entities are stored. JMeter 5.6 comes from Maven Central.
+# ci/jmeter.sh [SERVER...]   every server by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
-# need PROGRAM PACKAGE: installs the package if the program is not there, and fails if that cannot be done.
+# need PROGRAM PACKAGE: installs the package if the program is missing. Fails if this is not possible.
 need() {
     command -v "$1" >/dev/null || apt_install --no-install-recommends "$2" ||
         { echo "jmeter.sh needs $1 (the Debian package $2), which is not installed and cannot be installed" >&2; exit 1; }
@@ -15,7 +16,7 @@ need unzip unzip
 polyserve=${POLYSERVE:-target/release/polyserve}
 [ -n "${POLYSERVE:-}" ] || cargo build -q --release --bin polyserve
 
-# JMeter's own layout, from its artifacts.
+# Creates JMeter's directory layout from its artifacts.
 jmeter=$PWD/target/jmeter
 if [ ! -f "$jmeter/bin/jmeter.properties" ]; then
     rm -rf "$jmeter"
@@ -36,7 +37,8 @@ for name in "$@"; do
     server=$!
     until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done
     port=$(sed -nE 's/^listening on .*:([0-9]+)$/\1/p' "$tmp/serve")
-    # The contract lets sequential close an idle connection if a client waits: JMeter never resends a request lost by that.
+    # The contract allows `sequential` to close an idle connection while a client waits. JMeter does not resend a
+    # request that is lost by this.
     keepalive=true
     [ "$name" != sequential ] || keepalive=false
     rm -f "$tmp/samples"

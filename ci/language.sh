@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, one type for one name
-# in a crate, and no type with the name of a public type of another crate. Prints file:line and the rule, and exits with 1 if a
-# rule is broken.
-# ci/language.sh [--count] [CRATE...]: all crates by default, and the pages in the root and in docs; --count prints the
-# number of findings of each crate and rule.
+# Checks the language of the code: no names that were replaced by standard terms, no phrases that hide their noun, no
+# type name twice in a crate, and no type with the name of a public type of another crate. Prints file:line and the
+# rule. Exits with 1 if there is a finding.
+# ci/language.sh [--count] [CRATE...]
+# By default it checks all crates, and the pages in the root and in docs. --count prints the number of findings of each
+# crate and rule.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec perl - "$@" <<'PERL'
@@ -13,14 +14,14 @@ use warnings;
 my @crates = ((map { s{^crates/}{}r } glob 'crates/*'), qw(examples benches));
 my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 
-# Names that were replaced. A type of that name is an old name in every crate.
+# Names that were replaced. A type with such a name is a finding in every crate.
 my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
     Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming Waiting Begun Script Watch
     GaveUp Draw Span Parts CpuOf Ask Carry Restless Sleepy Panicky Mute Confused Habit);
 my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
     rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn judge dispose is_with
     wait_silent fit last_look ask_once knocks knocking kept step_back read_away bent drip has_rung carry run_carried SELDOM EVERY FAR);
-# These are old in one crate only: elsewhere they are the common term.
+# These names were replaced in one crate only. In other crates they are the common term.
 my %old_in = (
     'polyserve-core' => { map { $_ => 1 } qw(give held) },
     'polyserve-threadpool' => { map { $_ => 1 } qw(word visit base room look place) },
@@ -28,18 +29,19 @@ my %old_in = (
     'polyserve-load' => { map { $_ => 1 } qw(script rest resting REST) },
     'polyserve-memory' => { map { $_ => 1 } qw(tidy) },
 );
-# Types of several crates that may have the name of a public type, and why.
+# Types that may have the same name as a public type of another crate, and the reasons.
 my %shared_types = (
     Framing => 'How the end of a body is found: of a request in the core, of an answer in the load, of both in the broken servers.',
     Key => 'The key of a cell: each experiment has its own, and `Experiment::Key` names it.',
     Sample => 'One observation of a cell: each experiment has its own, and `Experiment::Sample` names it.',
     Report => 'The result of a run: each experiment has its own, and `Experiment::Report` names it; the load has the result of one load.',
 );
-# The associated types of the experiment framework: an experiment's module has its own.
+# The associated types of the experiment framework: the module of each experiment has its own.
 my %repeated_types = map { $_ => 1 } qw(Key Sample Report);
-# Texts of recorded tables that pages name, so that they stay: the table of a seam's record.
+# Texts in recorded tables that pages refer to, so they must not change: the table of the seam experiment.
 my %kept_texts = map { $_ => 1 } ('beside the bare map');
-# Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.
+# There is no rule for two words: `visit` is the callback that a store runs on an entity, and a queue may be full of
+# work.
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
     |at[ ]the[ ]most|knock(?:s|ed|ing)?|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
@@ -47,11 +49,11 @@ my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|no
 my $counts = @ARGV && $ARGV[0] eq '--count' && shift @ARGV;
 @crates = @ARGV if @ARGV;
 my (%findings, $total);
-my %crates_of; # of each type name: its place in each crate
-my %is_public; # the type names that are public in a crate
+my %crates_of; # by type name and crate: the place
+my %is_public; # type names that are public in some crate
 $total = 0;
 
-# found CRATE PLACE RULE TEXT
+# found CRATE PLACE RULE TEXT: counts and prints a finding.
 sub found {
     my ($crate, $place, $rule, $text) = @_;
     $findings{$crate}{$rule}++;
@@ -61,7 +63,7 @@ sub found {
     printf "%s: %s: %s\n", $place, $rule, substr($text, 0, 140);
 }
 
-# prose LINE: what of a line of Rust is for people: its comment, or else its strings. Words in backquotes are code.
+# prose LINE: returns the natural language in a line of Rust: its comment and its strings. Words in backquotes are code.
 sub prose {
     my ($line) = @_;
     my $text = '';
@@ -88,7 +90,7 @@ sub source {
         if ($code =~ /^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union|type) (\w+)/) {
             my $name = $1;
             found($crate, $place, "old name \"$name\"", $line) if $old_types{$name};
-            # Associated types are indented; a model of the standard library has the standard library's names.
+            # Associated types are indented. A model of the standard library has the names of the standard library.
             if (!$in_tests && $file !~ m{/sync/|/sync\.rs$|/tests/} && !($code =~ /^\s+type /)) {
                 push @{$types->{$name}}, $place;
                 $crates_of{$name}{$crate} //= $place;
@@ -113,7 +115,7 @@ for my $crate (@crates) {
     source($crate, $_, \%types) for grep { -e } @files;
     for my $name (sort keys %types) {
         my @places = @{$types{$name}};
-        my %in_file = map { s/:\d+$//r => 1 } @places; # one file may define it once for each platform
+        my %in_file = map { s/:\d+$//r => 1 } @places; # a file may define a type once per platform
         next if $repeated_types{$name} || keys %in_file < 2;
         found($crate, $places[0], "type name used twice in a crate \"$name\"", join ', ', @places[1 .. $#places]);
     }
@@ -126,7 +128,7 @@ for my $name (sort keys %is_public) {
 }
 for my $page (@pages) {
     open my $in, '<', $page or die "$page: $!";
-    my $spliced = 0; # a table that is written from a record
+    my $spliced = 0; # in a table that is generated from a record
     while (my $line = <$in>) {
         $spliced = $line =~ /<!-- end -->/ ? 0 : $spliced || $line =~ /^<!-- (?:table|claims|chart) /;
         next if $spliced;

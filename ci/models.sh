@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Everything that a model checker runs: the crates' `models` modules, over loom and over shuttle in place of std's locks and
-# threads. Prints each model's bound and how long it took. docs/DESIGN.md, "Model checking", says what this shows.
+# Runs all models under a model checker: the `models` modules of the crates, with loom and shuttle in place of the locks
+# and threads of std. Prints the bound and the time of each model. docs/DESIGN.md, "Model checking", explains what this
+# shows.
 # ci/models.sh [short|deep|mistakes] [MODEL...]
-#   short     a minute; what CI runs
-#   deep      all executions where there are few enough, and more of the others
-#   mistakes  makes each of the mistakes in ci/mistakes, one at a time, in a copy: a model must catch it
-# MODEL is a part of a test's path; of mistakes, of "CRATE MODEL FILE". Ends with 1 where something failed, or could not be
-# judged, and with 2 where there is no such model. $POLYSERVE_MODEL_LIMIT: seconds that a model may run with a mistake, 300.
+#   short     a minute; runs in CI
+#   deep      all executions if there are few enough, and otherwise more than short
+#   mistakes  makes each mistake of ci/mistakes in a copy, one at a time: a model must catch it
+# MODEL is a part of the path of a test; for mistakes, a part of "CRATE MODEL FILE". Exits with 1 if a model fails or
+# has no verdict, and with 2 if there is no such model. $POLYSERVE_MODEL_LIMIT is the max time in seconds of a model
+# with a mistake, 300 by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -14,21 +16,21 @@ cd "$(dirname "$0")/.."
 how=${1:-short}
 [ $# -eq 0 ] || shift
 root=$PWD
-# Its own: the flags are different for every crate, and would throw the other builds away.
+# A separate target directory: each crate has its own flags, which would invalidate the other builds.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/models" RUST_BACKTRACE=0
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$root/$CARGO_TARGET_DIR ;; esac
 
 export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_DEV_DEBUG=0
-# A deep run is long enough to be worth a slower build.
+# A deep run is long enough for an optimised build to pay off.
 [ "$how" != deep ] || export CARGO_PROFILE_TEST_OPT_LEVEL=2 CARGO_PROFILE_DEV_OPT_LEVEL=2
 
-# What there is to model, and with what; `models` takes them by their names.
+# The packages with models, for each checker. `models` refers to these arrays by name.
 # shellcheck disable=SC2034
 loom=(-p polyserve-core -p polyserve-threadpool -p polyserve-memory)
 # shellcheck disable=SC2034
 shuttle=(-p polyserve-threadpool -p polyserve-memory)
 
-# models CHECKER [MODEL]: runs those that the checker is for, and prints what they say; everything, where one fails.
+# models CHECKER [MODEL]: runs the models of a checker, and prints their results. Prints the whole log if one fails.
 models() {
     local checker=$1 log said start=$SECONDS why=
     local -n packages=$checker
@@ -57,15 +59,15 @@ models() {
 
 limit=${POLYSERVE_MODEL_LIMIT:-300}
 
-# judge CRATE CHECKER MODEL: says in a word what comes of it; $log has all of it. Only the run has a limit: a build ends by
-# itself, and one that fails is told from a model that does.
+# judge CRATE CHECKER MODEL: prints the verdict as one word. $log has the whole output. The time limit is only for the
+# run: a build ends by itself, and a failed build is a different verdict from a failed model.
 judge() {
     local -x RUSTFLAGS="--cfg polyserve_$2"
     local run=(cargo test -q -p "$1" --no-default-features --lib) status=0 start
     "${run[@]}" --no-run > "$log" 2>&1 || { echo unbuilt; return; }
     start=$SECONDS
     timeout --kill-after=10 "$limit" "${run[@]}" "$3" > "$log" 2>&1 || status=$?
-    # 124: the limit. 137: killed, after the limit or by somebody else.
+    # 124: the time limit. 137: killed, after the time limit or by another process.
     if [ $status = 124 ] || { [ $status = 137 ] && [ $((SECONDS - start)) -ge "$limit" ]; }; then echo timeout
     elif [ $status = 0 ] && grep -q '^test result: ok. 0 passed' "$log"; then echo none
     elif [ $status = 0 ] && grep -q '^test result: ok' "$log"; then echo passed
@@ -74,7 +76,7 @@ judge() {
     fi
 }
 
-# explain WORD: what that means where it is not what it should be, with the part of $log that tells why.
+# explain WORD: explains an unexpected verdict, and prints the relevant part of $log.
 explain() {
     case $1 in
         passed) echo "NOT CAUGHT" ;;
@@ -87,7 +89,7 @@ explain() {
     esac >&2
 }
 
-# change FILE CHANGE...: makes each of them; fails where one finds no place.
+# change FILE CHANGE...: makes all changes. Fails if one of them does not match.
 change() {
     local file=$1 change
     shift
@@ -98,15 +100,15 @@ change() {
     done
 }
 
-# mistake CRATE CHECKER MODEL FILE CHANGE...: makes it, wants to see MODEL fail, and takes it back. To be called by ci/mistakes.
-# A timeout is no catch: a model that goes on for ever and a machine that is slow look alike.
+# mistake CRATE CHECKER MODEL FILE CHANGE...: makes a mistake, checks that MODEL fails, and reverts the mistake. Called
+# by ci/mistakes. A timeout does not count as caught, because an endless model and a slow machine look the same.
 mistake() {
     local crate=$1 checker=$2 model=$3 file=$4 said
     shift 4
     [[ "$crate $model $file" == *"$only"* ]] || return 0
     local name="$model over $checker: $file: $*"
     made=$((made + 1))
-    # What fails without a mistake catches none.
+    # A model that fails without a mistake cannot catch one.
     if [ -z "${sound[$crate $checker $model]:-}" ]; then
         said=$(judge "$crate" "$checker" "$model")
         if [ "$said" != passed ]; then
@@ -143,7 +145,8 @@ case $how in
         done
         ;;
     mistakes)
-        # Another again: cargo takes a crate at another place for the same, and the mistake for the crate as it is.
+        # A separate target directory again: cargo takes a crate in the copy for the crate in this tree, and would mix
+        # up their builds.
         CARGO_TARGET_DIR+=/mistakes
         tree=$CARGO_TARGET_DIR/tree
         rm -rf "$tree"

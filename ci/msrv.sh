@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Minimum Rust: no normal or build dependency of a published crate, with all features on Linux, may declare a newer `rust-version`
-# than the workspace, and one of them declares the same: `rust-version` is the oldest that they allow.
-# clippy's `incompatible_msrv` checks the standard library.
+# Checks the minimum Rust version, with all features on Linux. No normal or build dependency of a published crate may
+# declare a newer `rust-version` than the workspace. At least one must declare the same version: `rust-version` is the
+# oldest version that the dependencies allow. The clippy lint `incompatible_msrv` checks the use of the standard
+# library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Other people's frameworks in Rust and the servers in Go: their sources are vetted and tested, and each takes part in a
-# comparison, nginx too where it is. What is not installed is named. And some rungs of the ladder are built and measured. Some
-# minutes, and the network the first time.
+# Checks and tests the third-party frameworks in Rust and the servers in Go. Each of them takes part in a comparison,
+# and so does nginx if it is installed. Missing programs are reported. Also builds and measures some rungs of the
+# ladder. Takes some minutes, and needs the network the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -23,16 +23,16 @@ fi
 cargo fmt --check --manifest-path "$manifest"
 cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/peers --all-targets -- -D warnings
 cargo test -q --locked --manifest-path "$manifest" --target-dir target/peers
-# Three rounds decide nothing; they show that every peer is built, started, verified and listed. It fails where one does not;
-# whoever is not installed is listed as not run.
+# Three rounds are too few to compare servers. They show that every peer is built, started, verified and listed. The
+# command fails if a peer fails; a peer that is not installed is listed as not run.
 cargo run -q --release --bin polyserve -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
-# The same for the twins of the page server, among them Node, Deno and Java.
+# The same for the twins of the page server, including Node, Deno and Java.
 cargo run -q --release --bin polyserve -- page --parts twins --rounds 1 --page-wait 20ms
 
 manifest=benches/ladder/Cargo.toml
 cargo fmt --check --manifest-path "$manifest"
 cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/clippy --all-targets --features all,warp,mimalloc -- -D warnings
-# What the rung below is built without.
+# Tests polyserve-core as the ladder builds it: without the pipeline flush and the date cache.
 RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' \
     cargo test -q --target-dir target/ladder/without -p polyserve-core --test without
 cargo run -q --release --bin polyserve -- ladder --rungs pipeline-flush,waker-array,header-hash,clock-reads --rounds 3 --connections 8

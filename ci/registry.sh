@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# A new strategy changes three files: its own, the list of its crate, and the catalog. This script adds a store and a server to a
-# copy of the tree in that way. It then finds both in `polyserve list`, `check`, `compare` and `recommend`, and in the tests of
-# the conformance kit. It also compiles the Rust code that the catalog has for each strategy.
-# It begins with the dependencies that the tree has built, so that they are built once.
+# A new strategy changes three files: its own, the list of its crate, and the catalog. This script adds a store and a
+# server to a copy of the tree in this way. It checks that both are in `polyserve list`, `check`, `compare` and
+# `recommend`, and in the tests of the conformance kit. It also compiles the Rust code that the catalog has for each
+# strategy.
+#
+# The copy starts with the built dependencies of the tree, so that they are built only once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -12,7 +14,7 @@ export CARGO_TARGET_DIR=$root/target/registry/target
 bin=$CARGO_TARGET_DIR/debug
 
 step() { echo "-- $*"; }
-# finds TEXT COMMAND...: runs it, and fails if its output lacks the text.
+# finds TEXT COMMAND...: runs the command, and fails if its output lacks the text.
 finds() {
     local text=$1 output
     shift
@@ -21,7 +23,7 @@ finds() {
 }
 
 step "copy the tree"
-# Modification times are kept, so that the next run builds only what has changed.
+# The copy keeps modification times, so that the next run builds only changed files.
 rm -rf "$copy"
 mkdir -p "$copy"
 git ls-files -z --cached --others --exclude-standard -- . ':!docs/results' ':!docs/charts' |
@@ -59,13 +61,13 @@ changed=$(diff -rq "$root/crates" crates || true)
 [ "$(wc -l <<<"$changed")" = 5 ] || { echo "not two files, two lists and the catalog:"; echo "$changed"; exit 1; } >&2
 
 step "build"
-# A directory of its own: for cargo the crates of the copy are those of the tree.
+# A separate target directory, because cargo takes the crates of the copy for those of the tree.
 if [ ! -d "$bin" ] && [ -d "$root/target/debug/.fingerprint" ]; then
     mkdir -p "$bin"
     tar --create --directory "$root/target/debug" --exclude='*polyserve*' deps build .fingerprint | tar --extract --directory "$bin"
 fi
-# With the features of the whole workspace, as the tests of the tree.
-# Other crates have tests of the same name: the kit over the catalog is the one of `polyserve`.
+# The build has the features of the whole workspace, like the tests of the tree. Other crates also have tests with the
+# name `kit`; the kit over the catalog is in `polyserve`.
 kit=$(cargo build -q --workspace --bin polyserve --test kit --message-format=json |
     grep -F 'crates/polyserve/tests/kit.rs"' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
 [ -x "$kit" ] || { echo "not one executable of the kit's tests: $kit" >&2; exit 1; }
@@ -87,7 +89,7 @@ step "polyserve check"
 "$bin/polyserve" check --server dummy_server --repo dummy_store --ops 2000
 
 step "polyserve compare --quick, with the store by its rule"
-# Too short for a decision. Only the list of the contestants counts.
+# The run is too short to compare them. Only the list of the contestants matters.
 finds dummy_server/dummy_store "$bin/polyserve" compare --quick --servers dummy_server --rounds 3 --slice 50ms \
     --connections 1 --no-latency
 

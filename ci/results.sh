@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Records the runs behind the docs' tables: ci/results.sh DIR [PART...], such as docs/results/2026-11-21. Nothing else should run
-# meanwhile. It prints the parts and an estimate of their time first. Ended early, the same command goes on where it was; parts can
-# be recorded one after the other, with commits of records and docs between them. TASK=200ms shortens the part tasks to 20 minutes.
-# At the end, the docs show the records of that directory.
+# Records the runs behind the tables of the docs.
+# ci/results.sh DIR [PART...]   DIR is for example docs/results/2026-11-21
+# * Nothing else should run on the machine. The script first prints its parts and an estimate of their time.
+# * After an interruption, the same command continues. The parts can be recorded one by one, with commits of records and
+#   docs between them.
+# * TASK=200ms shortens the part tasks to 20 minutes.
+# * At the end, the docs show the records of that directory.
 set -uo pipefail
-trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
+trap 'exit 130' INT TERM # interrupted commands exit with success, so the script ends itself
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
-# The parts in their order, with their minutes on two cores.
+# The parts in order, with their minutes on two cores.
 parts=(matrix:65 stress:8 tasks:105 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:72 compare:15 crowd:25 dispatch:5
     benches:14 trial:115 instrument:6 docs:1)
 
@@ -30,21 +33,21 @@ printf '%-10s about %d h %02d min, with the builds of the ladder\n' "in all" $((
 
 cargo build --release --bins || exit
 failed=0
-# One that fails says why; the others go on.
+# A command that fails prints its error, and the script continues.
 polyserve() { echo; echo "== polyserve $* (after $((SECONDS / 60)) min)"; target/release/polyserve "$@" --out "$dir" || failed=1; }
 
-# The published servers, as they were built then and as releases, and the build without optimisation alone.
+# The published servers: as originally built, as release builds, and with only the optimisation turned off.
 published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
 published+=,debug/pool_classic/mpsc_pool,unoptimised/pool_classic/mpsc_pool,go/twin-rwmutex-printing
 published+=,go/twin-rwmutex-gc-off,go/twin-rwmutex-old-gc
 
 matrix() {
-    # Executors of runtimes are compared in the parts tasks and dispatch.
+    # The parts tasks and dispatch compare the executors of runtimes.
     local ours=sequential,thread_per_connection,leader_followers,pool_server/mpsc_pool,pool_server/crossbeam_pool
     ours+=,pool_server/stealing_pool,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
     polyserve matrix --servers "$published,$ours"
-    # With two server cores, which the client shares: the published contestants only. A pool of one is no larger than the cores
-    # either: with it, what is claimed up to the cores has enough cells for a verdict.
+    # Two server cores, which the client shares: only the published contestants. The pool size 1 is also at most the
+    # number of cores, so the claims about pools up to the number of cores have enough cells for a verdict.
     polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --pools 1,2,4,8,16,32,64 --name matrix-two-cores
 }
 
@@ -60,22 +63,22 @@ stress() {
 
 tasks() {
     polyserve tasks --task "${TASK:-1s}"
-    # The published code looks for convergence in each step: for the steps per second a few tasks are enough.
+    # The published code tests for convergence in each step. A few tasks are enough for the steps per second.
     polyserve tasks --task "${TASK:-1s}" --most 4 --check-convergence --name tasks-check
-    # The published code had another recurrence than its text.
+    # The published code has a different recurrence from the published text.
     polyserve tasks --task "${TASK:-1s}" --most 4 --check-convergence --as-published --name tasks-as-published
 }
 
 page() {
     polyserve page --workers 1,4,8,32,128
-    # The servers without a pool have one bound each.
+    # Each server without a pool has one bound.
     polyserve page --parts sweep --servers sequential,thread_per_connection,leader_followers --name page-no-pool
 }
 
 ladder() {
-    # The published differences are a few per cent: thirty rounds leave most of them undecided.
+    # The published differences are a few per cent, and thirty rounds leave most of them undecided.
     polyserve ladder --rounds 100
-    # These differences are large: ten rounds find them.
+    # These differences are large, so ten rounds are enough.
     polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --rounds 10 --name ladder-16
     polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 10 --connections 64 --name ladder-depths
 }
@@ -86,7 +89,7 @@ kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
 
 scale() {
     polyserve scale --axis connections,keys,workers,payload
-    # The cost below saturation, of all servers, foreign ones too.
+    # The cost below saturation of all servers, including those of third parties.
     polyserve scale --axis rate --servers all --peers all --slice 250ms --name scale-rate
     polyserve scale --axis rate --servers all --peers all --slice 250ms --no-keepalive --name scale-rate-close
 }
@@ -96,7 +99,7 @@ capacity() { polyserve capacity --slice 200ms; }
 seam() { polyserve seam; }
 
 stores() {
-    local stores=(scale --in-process --slice 60ms) # ten rounds, by default
+    local stores=(scale --in-process --slice 60ms) # ten rounds by default
     polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
     polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
     polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
@@ -104,7 +107,7 @@ stores() {
     local bare=bare/hash_map,bare/std_rwlock,bare/dashmap,bare/papaya,bare/scc
     polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --repos "$typed,$bare" --name stores-typed
     polyserve "${stores[@]}" --axis keys --workload read,50/50 --repos "$typed,$bare" --name stores-typed-keys
-    # It takes a minute to fill a store: three rounds show what it does, and decide nothing.
+    # Filling a store takes a minute. Three rounds give an impression, and no verdict.
     polyserve "${stores[@]}" --rounds 3 --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
         --repos sharded,packed,dashmap,papaya,scc,copy_on_write,bare/dashmap,bare/papaya,bare/scc
     polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
@@ -126,7 +129,7 @@ compare() {
 
 crowd() {
     local servers=tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server
-    # What an idle connection costs, of all servers, foreign ones too.
+    # The cost of idle connections on all servers, including those of third parties.
     polyserve crowd --kind idle --rounds 12 --peers all --name crowd-idle
     polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s --servers "$servers" --name crowd-slow
 }
@@ -135,36 +138,39 @@ dispatch() { POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q -- dispatch ||
 
 benches() { POLYSERVE_BENCH_OUT=$dir cargo bench -q || failed=1; }
 
-# Whether a comparison can be believed: of a server with itself, and with a slower one.
+# Tests whether comparisons can be trusted: of a server with itself, and with a slowed copy.
 trial() {
     polyserve trial --same 100 --quick --servers pool_server --repos two_level --name trial-same
     polyserve trial --slowed 5 --times 20 --servers pool_server --repos two_level --name trial-slowed
-    # The same with comparisons that stop when they are sure; half of the time for a round, because equal servers take all rounds.
+    # The same with comparisons that stop when they are sure. Each round takes half of the time, because equal servers
+    # take all rounds.
     local sure=(--stop-when-sure --slice 100ms --warm-up 30ms --servers pool_server --repos two_level)
     polyserve trial --same 100 "${sure[@]}" --name trial-sure-same
     polyserve trial --slowed 10 --times 20 "${sure[@]}" --name trial-sure-slowed
 }
 
-# What the load generator costs, whether it agrees with independent tools, and whether it sees a server that stops.
+# Measures the cost of the load generator, its agreement with independent tools, and whether it detects a stopped
+# server.
 instrument() { ci/instrument.sh wrk 10 stop sweep 3 | tee "$dir/instrument.txt" || failed=1; }
 
-# The docs are to show what was recorded here.
+# Makes the docs show the new records.
 docs() {
     local page file
     if [[ $dir == docs/* ]]; then
-        # Pages of tables lie next to their records.
+        # Pages with tables are in the same directory as their records.
         for page in docs/results/*/*.md; do
             [ "${page%/*}" = "$dir" ] || mv "$page" "$dir/"
         done
         for file in "$dir"/*.jsonl "$dir"/*.md; do
             sed -i "s#results/[^ /]*/${file##*/}#${dir#docs/}/${file##*/}#g" docs/*.md
         done
-        # What a page shows once its record is there.
+        # Activates the parts of a page that waited for their record.
         for file in "$dir"/*.jsonl; do
             sed -i -E "s#^<!-- later (table|chart) (.*) of ${file##*/} -->\$#<!-- \1 \2 of ${file##*/} -->\n<!-- end -->#" "$dir"/*.md
         done
-        find docs/charts -name '20*.svg' -delete # each is drawn anew
-        # The curves are a part of the program, which is another build from then on: they come when all else is recorded.
+        find docs/charts -name '20*.svg' -delete # all are drawn again
+        # The curves are compiled into the program, so changing them changes the build. They are written when everything
+        # else is recorded.
         if [[ $failed = 0 && -f $dir/trial-sure-slowed.jsonl && -f $dir/servers-kept.jsonl && -f $dir/servers-close.jsonl ]]; then
             target/release/polyserve report "$dir"/servers-kept.jsonl "$dir"/servers-close.jsonl \
                 --curves crates/polyserve-lab/src/recommend/curves.csv || failed=1

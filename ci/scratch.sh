@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Projects outside the workspace. `ci/scratch` has an entity, a service and a store of its own, and tests them with the kit and on a
-# server of each family. The others are the README's snippets, each with exactly the dependencies that the README names for it:
-# they are built, started on a free port, and interrupted.
+# Builds and runs projects outside the workspace. `ci/scratch` has its own entity, service and store, and tests them
+# with the kit and on a server of each family. The other projects are the snippets of the README, with exactly the
+# dependencies that the README lists. They are built, started on a free port, and interrupted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -21,7 +21,8 @@ if cargo tree -q -e normal --prefix none | grep -E '^(tokio|hyper|clap|signal-ho
 fi
 cargo test -q
 
-# Splits the README: snippet N is $tmp/snippet-N, with the last block of TOML before the block of Rust, or else the next one.
+# Splits the README. Snippet N is in $tmp/snippet-N, with the last TOML block before its Rust block, or else the next
+# one.
 awk -v tmp="$tmp" '
     function manifest() {
         printf "[package]\nname = \"snippet-%d\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n%s\n[workspace]\n", count, toml >(dir "/Cargo.toml")

@@ -1,9 +1,10 @@
-# To be sourced: programs that print their address, and texts that show requests by curl with the answers.
-# Needs $tmp, a directory. The texts name the address 127.0.0.1:8001, and the programs listen on a free port.
+# Source this file. It has functions for servers that print their address, and for texts with curl requests and their
+# answers. It needs the directory $tmp. The texts have the address 127.0.0.1:8001, and the servers listen on a free
+# port.
 command -v curl >/dev/null || apt_install curl || { echo "curl is needed" >&2; exit 1; }
 pid= url=
 
-# start COMMAND...: starts a server in the background, and waits until $tmp/out has its address. Sets $pid and $url.
+# start COMMAND...: starts a server in the background, and waits until its address is in $tmp/out. Sets $pid and $url.
 start() {
     "$@" >"$tmp/out" 2>&1 &
     pid=$! url=
@@ -17,7 +18,7 @@ start() {
     return 1
 }
 
-# stop: interrupts the server, if one runs. It must drain.
+# stop: interrupts the server if it runs. The server must drain.
 stop() {
     local stopped=$pid
     [ -n "$stopped" ] || return 0
@@ -26,10 +27,11 @@ stop() {
     wait "$stopped" || { echo "it fails after SIGINT" >&2; return 1; }
 }
 
-# plain: without blank lines and what differs between two runs: the date and the port.
+# plain: removes blank lines, the date and the port, which differ between runs.
 plain() { tr -d '\r' | sed -E '/^[Dd]ate: /d; /^$/d; s/127\.0\.0\.1:[0-9]+/127.0.0.1:8001/g'; }
 
-# requests FILE: sends the requests of a text to the server: lines that begin with `$ curl `. The answers must be those that follow.
+# requests FILE: sends the requests of a text to the server: the lines that begin with `$ curl `. The answers must be
+# the lines that follow.
 requests() {
     local line command=
     : >"$tmp/expected"; : >"$tmp/answers"

@@ -1,6 +1,6 @@
-# To be sourced by the scripts of CI, and not by ci/setup.sh, which is also sourced into shells of users.
-# step COMMAND...: prints the number of the step, the command and the time since the script began, and runs the command.
-# steps FUNCTION: counts the steps of a function that only calls `step`, and runs them.
+# Source this file in the scripts of CI. Do not source it in ci/setup.sh, which users source into their shells.
+# step COMMAND...   prints the number of the step, the command and the time since the script began, and runs the command
+# steps FUNCTION    counts the steps of a function that only calls `step`, and runs them
 step_number=0 step_count=0 counting=
 step() {
     if [ -n "$counting" ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/test.sh         everything that the README promises, tested
-# ci/test.sh quick   every crate's unit tests, and the conformance kit for some strategies; no release build
-# Ends with the test runner's own lines.
+# ci/test.sh         tests everything that the README promises
+# ci/test.sh quick   runs the unit tests of every crate, and the kit for some strategies; no release build
+# The last lines are those of the test runner.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1-} in
@@ -13,7 +13,8 @@ echo "About $minutes minutes on 2 cores with an empty target directory, less wit
 . ci/setup.sh
 . ci/step.sh
 
-# A check of pages without any tables shows nothing: each published experiment that is recorded has its verdicts in a page.
+# Each recorded published experiment must have its verdicts in a page. Without this, the check of the pages would pass
+# for pages without tables.
 verdicts() {
     local name
     for name in matrix tasks page ladder stress; do
@@ -23,13 +24,13 @@ verdicts() {
     done
 }
 
-# The model's tables in docs/SCALING.md are those of the record that the page names.
+# The tables of the model in docs/SCALING.md must match the record that the page names.
 model() {
     ci/engines.sh model "$(sed -n 's/^<!-- tables of \(.*\) -->$/\1/p' docs/SCALING.md)" --check
 }
 
-# The tools of the steps below, in one go. A step whose tool is missing says that it did not run: `ab` in ci/ab.sh, a browser in
-# ci/browser.sh, strace in the tests that count system calls. The engines are required.
+# Installs the tools of the steps below at once. A step whose tool is missing reports that it did not run: `ab` in
+# ci/ab.sh, a browser in ci/browser.sh, strace in the tests that count system calls. The engines are required.
 tools_installed() {
     local missing=()
     command -v ab >/dev/null || missing+=(apache2-utils)
@@ -43,7 +44,7 @@ tools_installed() {
         echo "some of these cannot be installed: ${missing[*]}" >&2
 }
 
-# The kit for strategies of each kind. The whole of it runs in `whole`.
+# The kit for some strategies of each kind. `whole` runs it for all of them.
 kit() {
     local filter
     for filter in repo::two_level:: repo::sharded:: server::pool_server/mpsc_pool:: server::tokio_tcp:: pair::tokio_tcp/; do
@@ -51,17 +52,18 @@ kit() {
     done
 }
 
-# The stores over etcd, Redis Cluster and PostgreSQL, with the engines on loopback. About two minutes.
+# Tests the stores over etcd, Redis Cluster and PostgreSQL, with the engines on loopback. Takes about two minutes.
 engines() {
     POLYSERVE_ENGINES=required RUST_TEST_THREADS=$threads cargo test -q -p polyserve-cluster --all-features
 }
 
-# Most server tests wait for a timeout or a drain, so more tests run at a time than there are cores.
+# Most server tests wait for a timeout or a drain, so more tests than cores run at a time.
 threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 whole() {
     step tools_installed
-    # Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
+    # The steps below run these binaries directly. `cargo run` of one package would enable other features of the
+    # dependencies, and build them all again.
     step cargo build --release --examples --bins --features polyserve-cli/etcd
     step ci/scratch.sh
     step ci/tutorial.sh
@@ -71,11 +73,13 @@ whole() {
     step target/release/examples/custom_server
     step target/release/examples/custom_server stress --server custom
     step target/release/examples/custom_server check --server custom --ops 20000
-    # What concurrent clients see is linearizable: of every pair shortly, of every server and of every repo for longer.
+    # Histories of concurrent clients must be linearizable: short ones for every pair, longer ones for every server and
+    # every repo.
     step target/release/polyserve check --servers all --repos all --ops 2000
     step target/release/polyserve check --servers all --repo two_level --ops 20000
     step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
-    # A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
+    # A few rounds are too few to compare servers. They show that a server of another program is started, verified,
+    # measured and listed.
     step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
         --rounds 3 --connections 8 --no-latency
     step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
@@ -86,7 +90,7 @@ whole() {
     step ci/models.sh short
     step cargo test --workspace --no-run
     step ci/registry.sh
-    # polyserve-cluster is tested with its engines.
+    # The step `engines` tests polyserve-cluster.
     RUST_TEST_THREADS=$threads step cargo test --workspace --exclude polyserve-cluster --no-fail-fast
     step engines
 }

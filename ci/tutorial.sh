@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Runs the code of docs/TUTORIAL.md in a scratch project: writes its files, runs its commands, sends its requests.
-# A block with `file=PATH` is a file, one with `append=PATH` the end of a file. In a `console` block, `$ ` begins a command, and
-# the lines after it are the answer to a request, or lines that the command prints. Other blocks are not run.
-# Differences from the text: the port is free, nothing is built with --release, and measurements are short, because only their success counts.
+# Runs the code of docs/TUTORIAL.md in a scratch project: writes its files, runs its commands, and sends its requests.
+# * A block with `file=PATH` is a file. A block with `append=PATH` is appended to a file.
+# * In a `console` block, `$ ` begins a command. The next lines are the answer to a request, or lines that the command
+#   prints.
+# * Other blocks are not run.
+# Three things differ from the text: the port is free, builds are without --release, and measurements are short, because
+# only their success matters.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -13,7 +16,7 @@ trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 export CARGO_TARGET_DIR=$root/target/scratch
 project=$tmp/shop
 
-# Splits the text: the head and the content of block N are $tmp/N.head and $tmp/N.block.
+# Splits the text: the first line and the content of block N are in $tmp/N.head and $tmp/N.block.
 count=$(awk -v tmp="$tmp" '
     /^```/ { inside = !inside
              if (inside) { printf "%s\n", substr($0, 4) >(tmp "/" ++count ".head"); printf "" >(tmp "/" count ".block") }
@@ -22,7 +25,7 @@ count=$(awk -v tmp="$tmp" '
     END { print count }
 ' docs/TUTORIAL.md)
 
-# content N: a block, with the paths and the address of this run.
+# content N: prints a block with the paths and the address of this run.
 content() { sed "s|\"\.\./polyserve/|\"$root/|; s|127\.0\.0\.1:8001|127.0.0.1:0|" "$tmp/$1.block"; }
 
 # run COMMAND: runs a command of the text in the project. Its output goes to $tmp/out.
@@ -60,7 +63,7 @@ for ((n = 1; n <= count; n++)); do
                         echo "$line (after $SECONDS s)"
                         run "${line#\$ }" </dev/null || { cat "$tmp/out" >&2; exit 1; } ;;
                     *)
-                        plain <"$tmp/out" >"$tmp/printed" # no pipe: grep ends early, and then the pipe would fail
+                        plain <"$tmp/out" >"$tmp/printed" # no pipe: grep ends early, which would make the pipe fail
                         grep -qxF -- "$line" "$tmp/printed" || { cat "$tmp/out" >&2; echo "not printed: $line" >&2; exit 1; } ;;
                 esac
             done <"$tmp/$n.block" ;;

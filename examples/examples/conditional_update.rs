@@ -1,5 +1,5 @@
-//! No lost updates: eight threads increment one counter over HTTP. Each reads it, and writes the next number on the
-//! condition that nothing has changed since (`If-Match`). If something has, it reads again.
+//! No lost updates: eight threads increment one counter over HTTP. Each thread reads the counter, and writes the next
+//! number if nothing has changed since (`If-Match`). Otherwise it reads again.
 //!
 //! ```sh
 //! cargo run --release --example conditional_update
@@ -62,7 +62,7 @@ fn read(addr: SocketAddr) -> anyhow::Result<(u64, String)> {
     Ok((value.context("not the counter")?.parse::<f64>()? as u64, etag.to_owned()))
 }
 
-/// Stores the counter if the condition holds. Returns whether it did.
+/// Stores the counter if the condition holds. Returns whether it was stored.
 fn write(addr: SocketAddr, count: u64, condition: &str) -> anyhow::Result<bool> {
     let answer = ask(addr, "PUT /1", condition, &format!(r#"{{"id":1,"description":"a counter","value":{count}.0}}"#))?;
     match answer.split(' ').nth(1) {
@@ -72,7 +72,7 @@ fn write(addr: SocketAddr, count: u64, condition: &str) -> anyhow::Result<bool> 
     }
 }
 
-/// Sends one request on a connection of its own. A program would use an HTTP client.
+/// Sends one request on a new connection. A real program would use an HTTP client.
 fn ask(addr: SocketAddr, line: &str, field: &str, body: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
     let length = body.len();

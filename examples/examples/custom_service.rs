@@ -1,4 +1,4 @@
-//! Services of your own: a closure, and a type that keeps state and refuses requests by their heads. `Routes` joins them.
+//! Custom services: a closure, and a type that keeps state and refuses requests by their heads. `Routes` combines them.
 //!
 //! ```sh
 //! cargo run --release --example custom_service
@@ -35,7 +35,7 @@ impl Service for Counter {
         })
     }
 
-    // With this, a server refuses the request before it reads the body.
+    // With this method, a server can refuse a request before it reads the body.
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         if matches!(head.method, Method::Get | Method::Head | Method::Post) {
             return None;

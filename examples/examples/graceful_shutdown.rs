@@ -1,5 +1,5 @@
-//! A shutdown under load loses no request: clients receive every answer that the server counts, complete. Eight clients of this
-//! program send requests until Ctrl-C begins the shutdown.
+//! A shutdown under load loses no request: clients receive every answer that the server counts, complete. Eight clients
+//! of this program send requests until Ctrl-C begins the shutdown.
 //!
 //! ```sh
 //! cargo run --release --example graceful_shutdown
@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;
     let repo = Sharded::new();
     let _ = repo.put(Entity::new(1, "asked for again and again", 60.750847)).wait()?;
-    // The clients of this program ask for an entity. Other requests are counted by the service.
+    // The clients of this program request an entity. The service counts all other requests.
     let others = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&others);
     let service = Routes::new().entities(EntityService::new(repo).at("/entities"))?.otherwise(move |_: Request<'_>| {
@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
     let clients: Vec<_> = (0..CLIENTS).map(|_| thread::spawn(move || send_until_closed(addr))).collect();
     println!("listening on http://{addr}");
 
-    // Under load: no new connections, every accepted request is answered, every thread is joined, the port is free.
+    // The drain accepts no new connections, answers every accepted request, joins every thread and frees the port.
     let drain = signals.drain(running)?;
     let mut complete = 0;
     for client in clients {
@@ -60,7 +60,7 @@ fn send_until_closed(addr: SocketAddr) -> anyhow::Result<u64> {
     Ok(answered)
 }
 
-/// Sends one request. Returns false if the server has closed the connection and had not begun an answer.
+/// Sends one request. Returns false if the server closed the connection before it began an answer.
 fn ask(stream: &mut TcpStream) -> anyhow::Result<bool> {
     let mut answer = Vec::new();
     match exchange(stream, &mut answer) {
@@ -73,7 +73,7 @@ fn ask(stream: &mut TcpStream) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Sends a request, and receives until the answer or the connection ends.
+/// Sends a request, and reads until the end of the answer or of the connection.
 fn exchange(stream: &mut TcpStream, answer: &mut Vec<u8>) -> std::io::Result<()> {
     stream.write_all(b"GET /entities/1 HTTP/1.1\r\nHost: example\r\n\r\n")?;
     let mut buffer = [0; 1024];

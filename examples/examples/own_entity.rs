@@ -1,4 +1,4 @@
-//! An entity type of your own, with a text as its id, in a store and behind a server of this project.
+//! A custom entity type with a text id, in a store and behind a server of this project.
 //!
 //! ```sh
 //! cargo run --release --example own_entity

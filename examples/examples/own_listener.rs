@@ -1,12 +1,13 @@
-//! A server on a socket that the program brings: the one that systemd has bound (socket activation), or a free port.
+//! A server on a listener that the program provides: a socket that systemd has bound (socket activation), or a free
+//! port.
 //!
 //! ```sh
 //! cargo run --release --example own_listener
 //! systemd-socket-activate -l 8001 target/release/examples/own_listener
 //! ```
 //!
-//! With socket activation the port is open before the program runs, also below 1024 without its rights, and clients wait
-//! while the program starts again.
+//! With socket activation, the port is open before the program runs, and clients wait during a restart. The program
+//! needs no privileges for a port below 1024.
 #![forbid(unsafe_code)]
 
 use std::net::TcpListener;
@@ -17,7 +18,7 @@ use polyserve::prelude::*;
 
 fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;
-    // `LISTEN_FDS` and `LISTEN_PID` describe the sockets that were handed over.
+    // `LISTEN_FDS` and `LISTEN_PID` describe the sockets that were passed to the program.
     let listener = match ListenFd::from_env().take_tcp_listener(0)? {
         Some(listener) => listener,
         None => TcpListener::bind("127.0.0.1:0")?,

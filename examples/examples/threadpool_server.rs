@@ -1,12 +1,12 @@
-//! An entity server on a thread pool, with entities in shards.
+//! An entity server on a thread pool, with a sharded store.
 //!
 //! ```sh
 //! cargo run --release --example threadpool_server
 //! TCP_ADDRESS=localhost:8080 THREAD_POOL_SIZE=16 cargo run --release --example threadpool_server
 //! ```
 //!
-//! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
-//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
+//! Every limit has an environment variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so
+//! on. Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
 #![forbid(unsafe_code)]
 
 use polyserve::env::Settings;

@@ -1,7 +1,7 @@
-//! The codec without sockets: the cost of decoding a head, answering a request, and encoding an answer.
+//! The codec without sockets: the cost of decoding a head, processing a request, and encoding an answer.
 //!
 //! Every answer is compared with the expected bytes inside the timed loop, so every figure includes a `memcmp` of about
-//! 190 bytes. The store has one entity, so the figures show the codec and the service, without cache misses of a map.
+//! 190 bytes. The store has one entity, so the figures show the codec and the service, and no cache misses in a map.
 
 use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
@@ -34,7 +34,7 @@ const ENTITY: &str = r#"{"id":1,"description":"aZ09bY18cX27dW3","value":60.75084
 
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-fn got(connection: &str) -> String {
+fn get_answer(connection: &str) -> String {
     let length = ENTITY.len();
     format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{connection}Date: {DATE}\r\n\r\n{ENTITY}"
@@ -44,14 +44,14 @@ fn got(connection: &str) -> String {
 fn decoding(suite: &mut Suite) {
     let limits = Limits::from(&ServerConfig::default());
     let mut group = suite.group("decode", SHORT, LONG);
-    for (name, head, fields) in [("curl", CURL, 3), ("ab", AB, 4), ("browser", BROWSER, 12)] {
+    for (name, head, field_count) in [("curl", CURL, 3), ("ab", AB, 4), ("browser", BROWSER, 12)] {
         group.bench(name, |b| {
             b.iter(|| {
-                let mut room = decode::fields();
-                match decode::head(black_box(head.as_bytes()), &limits, &mut room) {
+                let mut fields = decode::fields();
+                match decode::head(black_box(head.as_bytes()), &limits, &mut fields) {
                     Decoded::Head(parsed) => {
                         assert_eq!((parsed.length, parsed.head.target), (head.len(), "/1"));
-                        assert_eq!(black_box(parsed.head.headers).iter().count(), fields);
+                        assert_eq!(black_box(parsed.head.headers).iter().count(), field_count);
                     }
                     other => panic!("{other:?}"),
                 }
@@ -67,7 +67,7 @@ fn entity_env() -> Env {
     Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
-/// A kept connection: `requests` requests arrive together, and `expected` is sent together.
+/// A kept-alive connection: `requests` requests arrive together, and their answers leave together as `expected`.
 fn round_trips(suite: &mut Suite) {
     let env = entity_env();
     let put = format!(
@@ -75,13 +75,13 @@ fn round_trips(suite: &mut Suite) {
          Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n{ENTITY}",
         ENTITY.len()
     );
-    let replaced = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\nDate: {DATE}\r\n\r\n");
+    let put_answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\nDate: {DATE}\r\n\r\n");
     let cases = [
-        ("get/curl", CURL.to_owned(), got(""), 1),
-        ("get/ab", AB.to_owned(), got("Connection: keep-alive\r\n"), 1),
-        ("get/browser", BROWSER.to_owned(), got(""), 1),
-        ("get/pipelined16", CURL.repeat(16), got("").repeat(16), 16),
-        ("put/ab", put, replaced, 1),
+        ("get/curl", CURL.to_owned(), get_answer(""), 1),
+        ("get/ab", AB.to_owned(), get_answer("Connection: keep-alive\r\n"), 1),
+        ("get/browser", BROWSER.to_owned(), get_answer(""), 1),
+        ("get/pipelined16", CURL.repeat(16), get_answer("").repeat(16), 16),
+        ("put/ab", put, put_answer, 1),
     ];
     for (name, request, expected, requests) in cases {
         let (mut session, mut scratch) = (Session::new(), Scratch::new());
@@ -102,7 +102,7 @@ fn round_trips(suite: &mut Suite) {
 fn encoding(suite: &mut Suite) {
     let reply = Reply::new(Status::OK, "application/json", Body::InPlace);
     let head = AnswerHead { version: Version::Http11, close: false, head_only: false, date: DATE, server_header: None };
-    let (expected, mut out) = (got(""), Vec::new());
+    let (expected, mut out) = (get_answer(""), Vec::new());
     let mut group = suite.group("encode", SHORT, LONG);
     group.bench("get", |b| {
         b.iter(|| {

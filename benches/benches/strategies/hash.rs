@@ -1,9 +1,10 @@
-//! The hasher of the maps compared with the standard library's hasher and other common hashers, on ids.
+//! Compares the hasher of the maps with the standard library's and other common hashers, on ids.
 //!
-//! `hash/apart` hashes independent ids: it shows the throughput, because a processor computes several hashes at a time.
-//! `hash/in_turn` hashes ids that depend on the previous hash: it shows the latency, which a lookup waits for. `lookup`
-//! reads a `HashMap<i64, u64>` with the hasher at random ids. A thousand entries fit a core's own cache, so the hasher
-//! dominates. A million entries do not fit, so cache misses dominate. Every lookup is checked.
+//! * `hash/apart` hashes independent ids. It shows the throughput, because a processor computes several hashes at a
+//!   time.
+//! * `hash/in_turn` hashes ids that depend on the previous hash. It shows the latency, which a lookup waits for.
+//! * `lookup` reads a `HashMap<i64, u64>` with the hasher at random ids. A thousand entries fit in a core's own cache,
+//!   so the hasher dominates. A million entries do not fit, so cache misses dominate. Every lookup is checked.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,10 +16,10 @@ use polyserve_lab::stores::entities::mixed;
 use crate::suite::{BenchGroup, BenchSettings, Suite};
 
 /// The number of ids of one round.
-const ROUND: usize = 1024;
+const IDS_PER_ROUND: usize = 1024;
 
 /// Runs `bench` for each contestant.
-macro_rules! each {
+macro_rules! bench_hashers {
     ($group:expr, $bench:ident $(, $argument:expr)*) => {{
         let mut group = $group;
         $bench::<IdState>(&mut group, "IdState", Default::default $(, $argument)*);
@@ -31,32 +32,33 @@ macro_rules! each {
 
 fn apart<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() -> S) {
     let state = state();
-    // Mixed by a function that is no contestant.
-    let ids: Vec<i64> = (0..ROUND as u64).map(|number| mixed(number) as i64).collect();
+    // The function that mixes the ids is not one of the contestants.
+    let ids: Vec<i64> = (0..IDS_PER_ROUND as u64).map(|number| mixed(number) as i64).collect();
     group.bench(name, |b| {
-        b.iter(|| black_box(&ids).iter().fold(0, |all, id| all ^ state.hash_one(id)));
+        b.iter(|| black_box(&ids).iter().fold(0, |combined, id| combined ^ state.hash_one(id)));
     });
 }
 
 fn in_turn<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() -> S) {
     let state = state();
     group.bench(name, |b| {
-        b.iter(|| (0..ROUND as i64).fold(black_box(1), |last, id| state.hash_one(id ^ last) as i64));
+        b.iter(|| (0..IDS_PER_ROUND as i64).fold(black_box(1), |last, id| state.hash_one(id ^ last) as i64));
     });
 }
 
 fn lookup<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() -> S, entries: u64) {
-    let mut filled = None; // made for the first sample
+    let mut filled = None; // created for the first sample
     group.bench(name, |b| {
         let (map, ids, next) = filled.get_or_insert_with(|| {
             let mut map = HashMap::with_hasher(state());
             map.extend((0..entries as i64).map(|id| (id, id as u64 ^ 0xff)));
-            let ids: Vec<i64> = (0..entries.max(ROUND as u64)).map(|number| (mixed(number) % entries) as i64).collect();
+            let ids: Vec<i64> =
+                (0..entries.max(IDS_PER_ROUND as u64)).map(|number| (mixed(number) % entries) as i64).collect();
             (map, ids, 0)
         });
         b.iter(|| {
-            *next = if *next + 2 * ROUND <= ids.len() { *next + ROUND } else { 0 };
-            for id in &ids[*next..*next + ROUND] {
+            *next = if *next + 2 * IDS_PER_ROUND <= ids.len() { *next + IDS_PER_ROUND } else { 0 };
+            for id in &ids[*next..*next + IDS_PER_ROUND] {
                 assert_eq!(map.get(id), Some(&(*id as u64 ^ 0xff)));
             }
         });
@@ -64,10 +66,10 @@ fn lookup<S: BuildHasher>(group: &mut BenchGroup<'_>, name: &str, state: fn() ->
 }
 
 pub(crate) fn benches(suite: &mut Suite) {
-    let long = BenchSettings::long(100, 1000, 2000).operations(ROUND as u64);
-    each!(suite.group("hash/apart", None, long), apart);
-    each!(suite.group("hash/in_turn", None, long), in_turn);
+    let long = BenchSettings::long(100, 1000, 2000).operations(IDS_PER_ROUND as u64);
+    bench_hashers!(suite.group("hash/apart", None, long), apart);
+    bench_hashers!(suite.group("hash/in_turn", None, long), in_turn);
     for entries in [1_000, 1_000_000] {
-        each!(suite.group(format!("lookup/{entries}"), None, long), lookup, entries);
+        bench_hashers!(suite.group(format!("lookup/{entries}"), None, long), lookup, entries);
     }
 }

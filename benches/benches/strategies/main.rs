@@ -1,5 +1,5 @@
-//! All benchmarks, in one program. It prints at its start how long it takes, then its progress, and at its end a ranking of
-//! servers and stores.
+//! All benchmarks in one program. At the start it prints an estimate of the total time, then its progress, and at the
+//! end a ranking of servers and stores.
 //!
 //! ```sh
 //! cargo bench                        # the selection, under 10 minutes on 2 cores, and the ranking
@@ -7,9 +7,10 @@
 //! cargo bench -- servers/get         # the benchmarks with matching names
 //! ```
 //!
-//! `POLYSERVE_BENCH_OUT=DIR cargo bench` records the results too.
+//! `POLYSERVE_BENCH_OUT=DIR cargo bench` also records the results.
 //!
-//! [`suite`] plans and runs, [`record`](mod@record) records, [`ranking`] prints the table at the end. Each other module is a group of benchmarks.
+//! [`suite`] plans and runs the benchmarks, [`record`](mod@record) writes records, and [`ranking`] prints the table at
+//! the end. Every other module is a group of benchmarks.
 
 mod answer;
 mod codec;

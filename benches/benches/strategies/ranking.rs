@@ -8,11 +8,11 @@ use polyserve_report::{Table, or_nothing};
 use crate::suite::Figures;
 use crate::{repos, servers};
 
-/// The ranking of servers and stores. The rank is by the geometric mean of the times, each divided by the best time of
-/// its column.
+/// Returns the tables of servers and stores. The rank is by the geometric mean of the times, each divided by the best
+/// time of its column.
 pub(crate) fn ranking(measured: &Figures) -> String {
     let catalog = Catalog::builtin();
-    let limits: Vec<String> = with_references(Catalog::default())
+    let references: Vec<String> = with_references(Catalog::default())
         .references()
         .iter()
         .map(|entry| format!("reference/{}", entry.name))
@@ -22,7 +22,7 @@ pub(crate) fn ranking(measured: &Figures) -> String {
     let bare = NAMES.map(String::from);
     let server_columns = servers::RANKED.map(|name| (String::from(name), format!("servers/{name}")));
     let store_columns = repos::ranked();
-    let servers = rank("server", &server_columns, measured, &servers, &limits);
+    let servers = rank("server", &server_columns, measured, &servers, &references);
     let stores = rank("store", &store_columns, measured, &repos, &bare);
     format!(
         "\n{servers}\n{stores}\nx best: the geometric mean of the times, each divided by the best of its column. Times are medians of one run in \
@@ -31,7 +31,8 @@ pub(crate) fn ranking(measured: &Figures) -> String {
     )
 }
 
-/// Rows for `names`, ranked, then for `others`, which have no rank. A column is a header and a group of benchmarks.
+/// Returns a table with ranked rows for `names`, then rows without a rank for `others`. A column is a header and a
+/// group of benchmarks.
 fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[String], others: &[String]) -> Table {
     let times = |name: &String| -> Vec<Option<f64>> {
         columns.iter().map(|(_, group)| measured.get(&format!("{group}/{name}")).copied()).collect()
@@ -42,7 +43,7 @@ fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[S
             *best = best.min(time.unwrap_or(f64::INFINITY));
         }
     }
-    // `None` if a time is missing.
+    // Returns `None` if a time is missing.
     let relative = |name: &String| -> Option<f64> {
         let logarithms: Option<Vec<f64>> =
             times(name).iter().zip(&best).map(|(time, best)| Some((time.as_ref()? / best).ln())).collect();
@@ -51,12 +52,12 @@ fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[S
     };
     let mut ranked: Vec<(f64, &String)> =
         names.iter().map(|name| (relative(name).unwrap_or(f64::INFINITY), name)).collect();
-    ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     let header: Vec<&str> =
         [axis, "rank", "x best"].into_iter().chain(columns.iter().map(|(header, _)| header.as_str())).collect();
     let mut table = Table::of_numbers(&header);
     let mut row = |name: &String, rank: Option<usize>| {
-        let figures = times(name).into_iter().map(|time| or_nothing(time.map(shown)));
+        let figures = times(name).into_iter().map(|time| or_nothing(time.map(with_unit)));
         let relative = relative(name).map(|relative| format!("{relative:.2}"));
         let first = [name.clone(), or_nothing(rank.map(|rank| rank.to_string())), or_nothing(relative)];
         table.row(first.into_iter().chain(figures).collect());
@@ -70,6 +71,6 @@ fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[S
     table
 }
 
-fn shown(seconds: f64) -> String {
+fn with_unit(seconds: f64) -> String {
     if seconds < 1e-6 { format!("{:.0} ns", seconds * 1e9) } else { format!("{:.1} us", seconds * 1e6) }
 }

@@ -1,15 +1,16 @@
-//! A comparison of stores without a server: every repo of the catalog, and the same maps used bare, without the seam. The
+//! Compares stores without a server: every repo of the catalog, and the same maps used directly, without the seam. The
 //! figure is the cost of one operation, with one thread and with several.
 //!
-//! Keys and operations are prepared before the clock starts. Every answer is checked, by the same code as in
-//! `polyserve scale --in-process` ([`polyserve_lab::stores`]): a get must return the right id, a stored version and a
-//! description of the right length; a put and a remove must find the entity. The figure of a put includes the drop of the
-//! replaced entity. Deferred answers are awaited one by one.
+//! Keys and operations are prepared before the clock starts. Every answer is checked, by the same code
+//! ([`polyserve_lab::stores`]) as in `polyserve scale --in-process`. A get must return the right id, a stored version,
+//! and a description of the right length. A put and a remove must find the entity.
 //!
-//! All threads work while the clock runs. The figure is the time divided by the operations of one thread: if two threads do
-//! twice the work in the same time, the figure is the same.
+//! The figure of a put includes dropping the replaced entity. Deferred answers are awaited one by one.
 //!
-//! `POLYSERVE_BENCH_THREADS=1,2,4,8` measures other numbers of threads than 1 and 2; a filter measures less:
+//! All threads work while the clock runs. The figure is the time divided by the operations of one thread: if two
+//! threads do twice the work in the same time, the figure is the same.
+//!
+//! `POLYSERVE_BENCH_THREADS=1,2,4,8` sets the numbers of threads, instead of 1 and 2. A filter selects benchmarks:
 //! `cargo bench -- 'read uniform/2'`.
 
 use polyserve::catalog::Catalog;
@@ -23,29 +24,29 @@ use polyserve_load::Dist;
 
 use crate::suite::{BenchGroup, BenchSettings, Suite, is_test};
 
-/// The number of entities: the map and the entities are much larger than a core's own caches.
+/// The number of entities. The map and the entities are much larger than a core's own caches.
 const KEYS: u64 = 100_000;
-/// The number of entities for a trial run without a measurement.
+/// The number of entities for a test run without a measurement.
 const FEW_KEYS: u64 = 500;
 const PAYLOAD_BYTES: usize = 15;
 const WORKLOADS: [StoreWorkload; 5] =
     [StoreWorkload::Read, StoreWorkload::MostlyRead, StoreWorkload::Half, StoreWorkload::Insert, StoreWorkload::Churn];
 const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
-/// The workloads of the selection, which the ranking is made of.
+/// The workloads of the selection. The ranking uses them.
 const SELECTED: [StoreWorkload; 2] = [StoreWorkload::Read, StoreWorkload::Half];
 const SELECTED_DIST: [Dist; 1] = [Dist::Uniform];
 const SHORT: BenchSettings = BenchSettings::short(600).flat();
 const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 
-/// Measures the stores of one maker under a plan.
+/// Benchmarks a store. `make` creates it, and `plan` has the operations.
 fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &StoreMaker) {
     let threads = plan.threads as u64;
     let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>> = if plan.workload == StoreWorkload::Insert {
-        Box::new(|how| filling(make, plan, how))
+        Box::new(|settings| filling(make, plan, settings))
     } else {
-        // Made for the first sample: a filter skips most benchmarks.
+        // Created for the first sample, because a filter skips most benchmarks.
         let mut filled: Option<(Box<dyn ErasedStore>, Lanes)> = None;
-        Box::new(move |how| {
+        Box::new(move |settings| {
             let (store, lanes) = match &mut filled {
                 Some(filled) => filled,
                 none => {
@@ -54,7 +55,7 @@ fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &St
                     none.insert((store, Lanes::new(plan, 0)))
                 }
             };
-            store.run(lanes, how)
+            store.run(lanes, settings)
         })
     };
     group.timed(name, |iterations| {
@@ -65,9 +66,9 @@ fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &St
 }
 
 fn threads() -> Vec<usize> {
-    let named = std::env::var("POLYSERVE_BENCH_THREADS").unwrap_or_else(|_| "1,2".into());
+    let value = std::env::var("POLYSERVE_BENCH_THREADS").unwrap_or_else(|_| "1,2".into());
     let numbers =
-        named.split(',').map(|number| number.trim().parse().ok().filter(|number| (1..=1024).contains(number)));
+        value.split(',').map(|number| number.trim().parse().ok().filter(|number| (1..=1024).contains(number)));
     numbers.collect::<Option<_>>().expect("POLYSERVE_BENCH_THREADS is numbers with commas between, such as 1,2,4")
 }
 

@@ -1,9 +1,11 @@
 //! Every server of the catalog and every reference under load. The load generator of `polyserve load` runs in the same
-//! process, over loopback. Every answer is checked; at the end, a check finds lost requests.
+//! process, over loopback. Every answer is checked. At the end, the number of answers shows whether requests were lost.
 //!
-//! The load is a closed loop: a connection sends the next request after the last answer. So the figures compare servers on
-//! one machine, and do not show latency at a given rate. The client uses cores that the server could use. Therefore each
-//! time is printed with the load of both, and with the requests per second of the server's processor time.
+//! The load is a closed loop: a connection sends the next request after it has received the last answer. So the figures
+//! compare servers on one machine, and do not show latency at a given rate.
+//!
+//! The client uses cores that the server could use. Therefore each result has the processor load of both, and the
+//! number of requests per second of the server's processor time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,37 +20,37 @@ use serde_json::{Value, json};
 
 use crate::suite::{BenchGroup, BenchSettings, Suite};
 
-/// The number of connections; 1 for kept connections on a server with one connection at a time.
+/// The number of connections. A server with one connection at a time gets 1 if connections are kept alive.
 const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 16;
 
-/// The number of ids of the mix, and the seed.
+/// The number of ids in the mix, and the seed.
 const KEYS: u64 = 10_000;
 const SEED: u64 = 1;
 const MIX: Mix = Mix { get: 95, put: 5 };
 
-/// The shapes of the selection, which the ranking is made of.
+/// The load shapes of the selection. The ranking uses them.
 pub(crate) const RANKED: [&str; 3] = ["get", "put", "get-connection-each"];
 
-/// A shape of load.
+/// A load shape.
 struct Shape {
     name: &'static str,
     usage: Usage,
     /// The requests for servers.
-    asked: fn() -> Traffic,
-    /// The requests for references, which have a fixed answer.
-    asked_of_references: fn() -> Traffic,
+    traffic: fn() -> Traffic,
+    /// The requests for references, which send a fixed answer.
+    reference_traffic: fn() -> Traffic,
 }
 
 const SHAPES: [Shape; 5] = [
-    Shape { name: "get", usage: kept(1), asked: get, asked_of_references: get },
-    Shape { name: "put", usage: kept(1), asked: || put(b""), asked_of_references: || put(BODY.as_bytes()) },
-    Shape { name: "get-pipelined-16", usage: kept(PIPELINE), asked: get, asked_of_references: get },
-    Shape { name: "get-connection-each", usage: Usage::Close, asked: get, asked_of_references: get },
-    Shape { name: "mix-95-5-zipf", usage: kept(1), asked: mix, asked_of_references: mix_of_one },
+    Shape { name: "get", usage: keep_alive(1), traffic: get, reference_traffic: get },
+    Shape { name: "put", usage: keep_alive(1), traffic: || put(b""), reference_traffic: || put(BODY.as_bytes()) },
+    Shape { name: "get-pipelined-16", usage: keep_alive(PIPELINE), traffic: get, reference_traffic: get },
+    Shape { name: "get-connection-each", usage: Usage::Close, traffic: get, reference_traffic: get },
+    Shape { name: "mix-95-5-zipf", usage: keep_alive(1), traffic: mix, reference_traffic: mix_of_one },
 ];
 
-const fn kept(pipeline: usize) -> Usage {
+const fn keep_alive(pipeline: usize) -> Usage {
     Usage::KeepAlive { pipeline }
 }
 
@@ -76,7 +78,7 @@ fn mix() -> Traffic {
     Traffic::entities(&Data::new(SEED), KEYS, Dist::Zipf(0.99), MIX, SEED).expect("the mix is valid")
 }
 
-/// The reads and writes of [`mix`], all of one id.
+/// The reads and writes of [`mix`], all with the same id.
 fn mix_of_one() -> Traffic {
     let gets = std::iter::repeat_n(one_get(), MIX.get as usize);
     let puts = std::iter::repeat_n(one_put(BODY.as_bytes()), MIX.put as usize);
@@ -88,7 +90,7 @@ struct MeasuredServer {
     running: Running,
     load: Load,
     /// The number of requests answered before the load.
-    stored: u64,
+    filled: u64,
     cost: Cost,
 }
 
@@ -97,27 +99,27 @@ impl MeasuredServer {
         let repo = Arc::new(Sharded::new());
         let service = EntityService::new(Arc::clone(&repo) as Arc<dyn EntityRepo>);
         let running = server.serve(([127, 0, 0, 1], 0), service).expect("the server starts");
-        let traffic = if is_reference { (shape.asked_of_references)() } else { (shape.asked)() };
-        let one = server.connections() == Connections::One && shape.usage != Usage::Close;
+        let traffic = if is_reference { (shape.reference_traffic)() } else { (shape.traffic)() };
+        let is_single = server.connections() == Connections::One && shape.usage != Usage::Close;
         let load = Load::new(running.local_addr(), traffic).with(|load| {
-            load.connections = if one { 1 } else { CONNECTIONS };
+            load.connections = if is_single { 1 } else { CONNECTIONS };
             load.usage = shape.usage;
             load.cpu = CpuSource::Own;
         });
-        let mut stored = 0;
+        let mut filled = 0;
         if !is_reference {
             let _ = repo.put(Entity::new(1, "a1B2c3D4e5F6g7H", 60.750847)).wait().expect("the repo takes an entity");
-            stored = prefill(load.target, &load.host, &load.traffic).expect("the server takes what is asked for later");
+            filled = prefill(load.target, &load.host, &load.traffic).expect("the server takes what is asked for later");
         }
-        Self { running, load, stored, cost: Cost::default() }
+        Self { running, load, filled, cost: Cost::default() }
     }
 
-    /// Returns the figures for the record, if the runs took long enough.
+    /// Shuts down the server and checks its counts. Returns the figures for the record if the runs took long enough.
     fn end(self, shape: &str, name: &str) -> Option<Value> {
         let drain = self.running.shutdown().expect("the server ends");
         assert_eq!((drain.cut, drain.stuck), (0, 0), "{name}");
-        let counted = self.stored + self.cost.answered;
-        assert!(drain.answered >= counted, "{shape}/{name}: {drain}, but its clients have {counted}");
+        let expected = self.filled + self.cost.answered;
+        assert!(drain.answered >= expected, "{shape}/{name}: {drain}, but its clients have {expected}");
         self.cost.print(shape, name)
     }
 }
@@ -125,11 +127,11 @@ impl MeasuredServer {
 fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
     let close = shape.usage == Usage::Close;
     // A reference ignores the `Connection` header of a request.
-    let once = (close && is_reference).then_some(1);
-    let config = ServerConfig::default().requests_per_connection(once);
+    let requests_per_connection = (close && is_reference).then_some(1);
+    let config = ServerConfig::default().requests_per_connection(requests_per_connection);
     let server = (entry.make)(&config).expect("the defaults suit every server");
     if is_reference && !close && server.connections() == Connections::One {
-        return; // it closes after every answer
+        return; // it closes the connection after every answer
     }
     let name = if is_reference { format!("reference/{}", entry.name) } else { entry.name.clone() };
     let mut subject = None; // started only if the filter selects the bench
@@ -142,8 +144,8 @@ fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_refe
     }
 }
 
-/// The min run time for figures of processor time, which has a resolution of a few milliseconds.
-const MEASURABLE: Duration = Duration::from_millis(500);
+/// The min run time for figures of processor time. The clock of processor time has a resolution of a few milliseconds.
+const MIN_RUN_TIME: Duration = Duration::from_millis(500);
 
 /// The total times of all runs of one bench.
 #[derive(Default)]
@@ -168,24 +170,24 @@ impl Cost {
         report.elapsed
     }
 
-    /// Prints the figures, and returns them for the record.
+    /// Prints the figures, and returns them for the record. Returns `None` if the runs were too short.
     fn print(&self, shape: &str, name: &str) -> Option<Value> {
-        if self.elapsed < MEASURABLE || self.server.is_zero() {
+        if self.elapsed < MIN_RUN_TIME || self.server.is_zero() {
             return None;
         }
         let per_s = (self.answered as f64 / self.elapsed.as_secs_f64()).round();
         let [elapsed, client, server] = [self.elapsed, self.client, self.server].map(|time| time.as_secs_f64());
-        let each = self.answered as f64 / server;
+        let per_cpu_s = self.answered as f64 / server;
         let (client, server) = (client / elapsed, server / elapsed);
         eprintln!(
-            "{shape}/{name}: {each:.0} requests a server-CPU-second; cores: client {client:.2}, server {server:.2}"
+            "{shape}/{name}: {per_cpu_s:.0} requests a server-CPU-second; cores: client {client:.2}, server {server:.2}"
         );
         let rounded = |cores: f64| (cores * 100.0).round() / 100.0;
         Some(json!({
             "shape": shape,
             "server": name,
             "requests_per_s": per_s,
-            "requests_per_cpu_s": each.round(),
+            "requests_per_cpu_s": per_cpu_s.round(),
             "client_cores": rounded(client),
             "server_cores": rounded(server),
         }))

@@ -1,7 +1,7 @@
-//! Runs benchmarks with criterion: the selection or all of them, with a plan and progress.
+//! Runs benchmarks with criterion, either the selection or all of them, and prints a plan and the progress.
 //!
-//! Every group runs twice. The first pass only counts the benchmarks and adds up their times. So a group must not do any
-//! work outside of a benchmark's closure.
+//! Every group runs twice. The first pass only counts the benchmarks and adds up their times, so a group must not do
+//! any work outside a benchmark's closure.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,10 +11,10 @@ use criterion::measurement::WallTime;
 use criterion::{Bencher, BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use serde_json::Value;
 
-/// The variable that selects every benchmark, and its value.
-const EXTENT: (&str, &str) = ("POLYSERVE_BENCH", "all");
-/// The time that criterion takes for a benchmark besides warm-up and samples.
-const ANALYSIS: Duration = Duration::from_millis(150);
+/// The environment variable that selects every benchmark, and its value.
+const SELECT_ALL: (&str, &str) = ("POLYSERVE_BENCH", "all");
+/// The time that criterion needs for a benchmark in addition to the warm-up and the samples.
+const ANALYSIS_TIME: Duration = Duration::from_millis(150);
 /// The number of resamplings for a confidence interval. Criterion's default takes longer than a short benchmark.
 const RESAMPLES: usize = 10_000;
 
@@ -23,16 +23,16 @@ const RESAMPLES: usize = 10_000;
 pub(crate) struct BenchSettings {
     pub(crate) samples: usize,
     pub(crate) warm_up: Duration,
-    /// The time of all samples.
+    /// The total time of all samples.
     pub(crate) measured: Duration,
-    /// The number of operations of one iteration.
+    /// The number of operations in one iteration.
     pub(crate) operations: u64,
-    /// All samples have the same number of iterations.
+    /// Whether all samples have the same number of iterations.
     pub(crate) flat: bool,
 }
 
 impl BenchSettings {
-    /// Settings for the selection: `measured` milliseconds of 10 samples.
+    /// Returns settings for the selection: 10 samples in `measured` milliseconds.
     pub(crate) const fn short(measured: u64) -> Self {
         Self {
             samples: 10,
@@ -43,28 +43,28 @@ impl BenchSettings {
         }
     }
 
-    /// Settings for all benchmarks: `measured` milliseconds of `samples` samples.
+    /// Returns settings for all benchmarks: `samples` samples in `measured` milliseconds.
     pub(crate) const fn long(samples: usize, warm_up: u64, measured: u64) -> Self {
         let [warm_up, measured] = [Duration::from_millis(warm_up), Duration::from_millis(measured)];
         Self { samples, warm_up, measured, operations: 1, flat: false }
     }
 
-    /// The settings with this number of operations of one iteration.
+    /// Sets the number of operations in one iteration.
     pub(crate) const fn operations(self, operations: u64) -> Self {
         Self { operations, ..self }
     }
 
-    /// The settings with the same number of iterations in every sample.
+    /// Makes all samples have the same number of iterations.
     pub(crate) const fn flat(self) -> Self {
         Self { flat: true, ..self }
     }
 
     fn time(&self) -> Duration {
-        self.warm_up + self.measured + ANALYSIS
+        self.warm_up + self.measured + ANALYSIS_TIME
     }
 }
 
-/// The medians of the benchmarks that [`BenchGroup::timed`] ran: seconds for an iteration, by the benchmark's name.
+/// The medians of the benchmarks that [`BenchGroup::timed`] ran: seconds per iteration, by the name of the benchmark.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
 /// The benchmarks of one run.
@@ -72,14 +72,14 @@ pub(crate) struct Suite {
     /// `None` while the benchmarks are counted.
     criterion: Option<Criterion>,
     progress: BenchProgress,
-    /// Every benchmark is measured, not only the selection.
+    /// Whether every benchmark is measured, not only the selection.
     all: bool,
     pub(crate) figures: Figures,
-    /// The requests and the processor time of each server under each shape of load, as lines of a record.
+    /// The requests and the processor time of each server under each load shape, as lines of a record.
     pub(crate) servers: Vec<Value>,
 }
 
-/// How far a run is.
+/// The progress of a run.
 struct BenchProgress {
     planned: usize,
     planned_time: Duration,
@@ -89,12 +89,12 @@ struct BenchProgress {
 }
 
 impl Suite {
-    /// The benchmarks of `groups`, counted. Prints how long they take.
+    /// Counts the benchmarks of `groups`, and prints how long they take.
     pub(crate) fn planned(groups: &[fn(&mut Self)]) -> Self {
-        let (variable, every) = EXTENT;
+        let (variable, all_value) = SELECT_ALL;
         let all = match env::var(variable) {
-            Ok(value) if value == every => true,
-            Ok(value) if !value.is_empty() => panic!("{variable} is \"{value}\"; it may be \"{every}\""),
+            Ok(value) if value == all_value => true,
+            Ok(value) if !value.is_empty() => panic!("{variable} is \"{value}\"; it may be \"{all_value}\""),
             _ => false,
         };
         let unfiltered = is_unfiltered();
@@ -115,7 +115,7 @@ impl Suite {
             let BenchProgress { planned, planned_time, .. } = suite.progress;
             eprintln!("{planned} benchmarks, about {}, then a ranking of servers and stores", minutes(planned_time));
             if !all {
-                eprintln!("{variable}={every} cargo bench: every benchmark, with more samples");
+                eprintln!("{variable}={all_value} cargo bench: every benchmark, with more samples");
             }
         }
         suite
@@ -134,8 +134,8 @@ impl Suite {
         }
     }
 
-    /// A group of benchmarks. It is measured with the first settings in the selection, with the second among all; with
-    /// `None` it is not in the selection.
+    /// Returns a group of benchmarks. `short` applies to the selection and `long` to a run of all benchmarks. If
+    /// `short` is `None`, the group is not in the selection.
     pub(crate) fn group(
         &mut self,
         name: impl Into<String>,
@@ -156,24 +156,25 @@ impl Suite {
         BenchGroup { name, settings, group, progress: &mut self.progress, figures, servers }
     }
 
-    /// Returns true if every benchmark of the selection, or every benchmark, is measured.
+    /// Returns true if no filter is set and the run is measured.
     pub(crate) fn is_unfiltered(&self) -> bool {
         self.progress.shown
     }
 }
 
-/// Returns true if cargo gave no other argument than its own: no filter, no trial run.
+/// Returns true if cargo passed only its own argument: no filter, no test run.
 fn is_unfiltered() -> bool {
     let mut arguments = env::args().skip(1).peekable();
     arguments.peek().is_some() && arguments.all(|argument| argument == "--bench")
 }
 
-/// Returns true if `text` is an argument: the filter of the benchmarks.
+/// Returns true if `text` is one of the arguments, as a filter of benchmarks.
 pub(crate) fn is_filter(text: &str) -> bool {
     env::args().skip(1).any(|argument| argument == text)
 }
 
-/// Returns true if everything runs once without a measurement, as in criterion: without `--bench`, or with `--test`.
+/// Returns true if every benchmark runs once without a measurement, as in criterion: without `--bench`, or with
+/// `--test`.
 pub(crate) fn is_test() -> bool {
     let has = |flag: &str| env::args().any(|argument| argument == flag);
     has("--test") || !has("--bench")
@@ -197,7 +198,7 @@ pub(crate) struct BenchGroup<'a> {
 }
 
 impl BenchGroup<'_> {
-    /// A benchmark that criterion times. `bench` is called for every sample.
+    /// Runs a benchmark that criterion times. Criterion calls `bench` for every sample.
     pub(crate) fn bench(&mut self, name: impl Into<String>, bench: impl FnMut(&mut Bencher<'_>)) {
         let Some(settings) = &self.settings else { return };
         let Some(group) = &mut self.group else {
@@ -209,12 +210,13 @@ impl BenchGroup<'_> {
         group.bench_function(name, bench);
     }
 
-    /// Keeps a line about a server for the record.
+    /// Adds a line about a server to the record.
     pub(crate) fn server(&mut self, line: Value) {
         self.servers.push(line);
     }
 
-    /// A benchmark that measures its own time: of `run` for a number of iterations. Its median is kept for the ranking.
+    /// Runs a benchmark that measures its own time: `run` gets a number of iterations and returns their time. The
+    /// median is kept for the ranking.
     pub(crate) fn timed(&mut self, name: &str, mut run: impl FnMut(u64) -> Duration) {
         let samples = self.settings.map_or(0, |settings| settings.samples);
         let mut times = Vec::new();
@@ -225,7 +227,7 @@ impl BenchGroup<'_> {
                 time
             });
         });
-        // The runs before the last ones were the warm-up.
+        // The last `samples` runs are the samples. The earlier runs were the warm-up.
         let mut measured = times.split_off(times.len().saturating_sub(samples));
         measured.sort_by(f64::total_cmp);
         if let Some(median) = measured.get(measured.len() / 2) {
@@ -238,8 +240,8 @@ impl BenchProgress {
     fn print(&mut self) {
         self.done += 1;
         if self.shown {
-            let (passed, planned) = (minutes(self.started.elapsed()), minutes(self.planned_time));
-            eprintln!("\n{} of {}, after {passed} of about {planned}", self.done, self.planned);
+            let (elapsed, planned) = (minutes(self.started.elapsed()), minutes(self.planned_time));
+            eprintln!("\n{} of {}, after {elapsed} of about {planned}", self.done, self.planned);
         }
     }
 }

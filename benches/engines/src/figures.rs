@@ -1,4 +1,4 @@
-//! The medians of a measurement, as CSV and as text. The lines before the columns are the header: `# key: value`.
+//! The medians of a measurement, as CSV and as text. The lines before the column names are a header: `# key: value`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,29 +6,29 @@ use std::path::Path;
 
 use crate::Failure;
 
-/// The medians of one kind of request over one repo. NaN is "not measured".
+/// The medians of one kind of request on one repo. NaN means "not measured".
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) repo: String,
     pub(crate) request: String,
-    /// Requests a second in a closed loop.
+    /// Requests per second in a closed loop.
     pub(crate) per_s: f64,
-    /// Processor time of the server, and of all processes of the engine, for each request.
+    /// Processor time per request: of the server, and of all processes of the engine.
     pub(crate) server_us: f64,
     pub(crate) engine_us: f64,
     /// Latencies in the closed loop.
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
-    /// At a half, and at four fifths, of the rate.
+    /// The p99 at 50 % and at 80 % of the closed-loop rate.
     pub(crate) p99_half_ms: f64,
-    pub(crate) p99_most_ms: f64,
-    /// Reads a second by the client library alone, and the share of what is then expected over HTTP.
+    pub(crate) p99_four_fifths_ms: f64,
+    /// Reads per second by the client library without a server. The rate over HTTP as a share of the expected rate.
     pub(crate) alone_per_s: f64,
     pub(crate) share: f64,
-    /// Threads of the server with one connection and with all.
+    /// Threads of the server with one connection, and with all connections.
     pub(crate) threads_before: f64,
     pub(crate) threads_during: f64,
-    /// Bytes in memory, or in the engine, for each entity.
+    /// Bytes per entity, in memory or in the engine.
     pub(crate) bytes_per_entity: f64,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn header_lines(header: &Header) -> String {
     header.iter().map(|(key, value)| format!("# {key}: {value}\n")).collect()
 }
 
-/// A column of numbers: its name, and its field of a row.
+/// A column of numbers: its name, and its field in a row.
 type Column = (&'static str, fn(&mut Row) -> &mut f64);
 
 /// The columns after the repo and the request.
@@ -53,7 +53,7 @@ const COLUMNS: [Column; 12] = [
     ("p50_ms", |row| &mut row.p50_ms),
     ("p99_ms", |row| &mut row.p99_ms),
     ("p99_half_ms", |row| &mut row.p99_half_ms),
-    ("p99_four_fifths_ms", |row| &mut row.p99_most_ms),
+    ("p99_four_fifths_ms", |row| &mut row.p99_four_fifths_ms),
     ("alone_per_s", |row| &mut row.alone_per_s),
     ("share_of_expected", |row| &mut row.share),
     ("threads_1", |row| &mut row.threads_before),
@@ -65,7 +65,7 @@ fn head() -> String {
     format!("repo,request,{}", COLUMNS.map(|(name, _)| name).join(","))
 }
 
-/// Prints the rows, and writes them to a directory if there is one.
+/// Prints the rows, and writes them to the directory `out` if it is set.
 pub(crate) fn write(rows: &[Row], header: &Header, out: Option<&Path>) -> Result<(), Failure> {
     let text = text(rows, header)?;
     print!("{text}");
@@ -88,7 +88,7 @@ fn text(rows: &[Row], header: &Header) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Reads the rows of a directory.
+/// Reads the rows from the file in `directory`.
 pub(crate) fn read(directory: &Path) -> Result<Vec<Row>, Failure> {
     let path = directory.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -117,7 +117,7 @@ fn row(line: &str) -> Option<Row> {
 mod tests {
     use super::*;
 
-    /// Regression test: a record named neither the machine nor the commit.
+    /// Regression test: once, a record named neither the machine nor the commit.
     #[test]
     fn a_record_with_a_header_is_read() {
         let row = Row { repo: "memory".into(), request: "GET".into(), per_s: 7.0, share: f64::NAN, ..Row::default() };

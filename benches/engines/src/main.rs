@@ -1,14 +1,16 @@
-//! Measures the durable store, next to embedded engines with one transaction for each PUT; and the stores over engines.
+//! Measures the durable store next to embedded engines with one transaction per PUT, and the stores over engines.
 //!
-//! `polyserve-engine-benches PART [WRITERS]`: `writes`, `delay`, `reads`, `start` or `all`; or `cluster [DIRECTORY]`, for the stores
-//! over etcd, Redis Cluster and PostgreSQL; or `model DIRECTORY [--check]`, for the tables of docs/SCALING.md. Files go to a new directory
-//! below `target`, which is removed at the end.
+//! * `polyserve-engine-benches PART [WRITERS]` measures one part: `writes`, `delay`, `reads`, `start` or `all`.
+//! * `polyserve-engine-benches cluster [DIRECTORY]` measures the stores over etcd, Redis Cluster and PostgreSQL.
+//! * `polyserve-engine-benches model DIRECTORY [--check]` writes the tables of docs/SCALING.md, or checks them.
 //!
-//! Without the feature `measure` it is built in a moment, and has `model` alone.
+//! Temporary files are in a new directory below `target`, which is removed at the end. Without the feature `measure`,
+//! the program builds in a moment and has only `model`.
+//!
 
 #[cfg(feature = "measure")]
 mod measure;
-// A build with the model alone does not write records.
+// A build with only the model does not write records.
 #[cfg_attr(not(feature = "measure"), allow(dead_code))]
 mod figures;
 mod model;

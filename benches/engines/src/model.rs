@@ -1,10 +1,10 @@
-//! A model of throughput, latency, memory and cost against nodes, fitted to a recorded measurement. It writes the tables of
-//! docs/SCALING.md.
+//! A model of throughput, latency, memory and cost for a number of nodes, fitted to a recorded measurement. It writes
+//! the tables of docs/SCALING.md.
 //!
-//! * A request costs each part the processor time that was measured. Servers share no state, so they add up, and so do the
-//!   masters of a sharded engine.
-//! * In a queue with random arrivals, latency grows with 1 / (1 - utilisation). The factor is fitted at a half of the rate, and
-//!   checked at four fifths.
+//! * A request costs each part the measured processor time. Servers share no state, so their capacities add up. So do
+//!   those of the masters of a sharded engine.
+//! * In a queue with random arrivals, latency grows with 1 / (1 - utilisation). The factor is fitted at 50 % of the
+//!   rate, and checked at 80 %.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,43 +25,44 @@ const UTILISATION: f64 = 0.6;
 /// The largest machine of the model: its cores, and its memory for entities in bytes.
 const CORES: f64 = 64.0;
 const MEMORY: f64 = 256.0 * GIB;
-/// The numbers of servers, and the rate of their requests, for which the model gives a tail latency.
+/// The numbers of servers, and the request rate, for which the model predicts a tail latency.
 const NODES: [u32; 4] = [1, 2, 4, 8];
 const NODES_RATE: f64 = 100_000.0;
-/// The price of a core for an hour, in dollars.
+/// The price of one core for one hour, in dollars.
 const PRICE: f64 = 0.04;
-/// etcd's guide to performance: linearizable reads and writes a second of three members with 8 cores each.
+/// From etcd's performance guide: linearizable reads and writes per second of three members with 8 cores each.
 const ETCD_READS: f64 = 141_578.0;
 const ETCD_WRITES: f64 = 50_104.0;
-/// etcd's guide to limits: the suggested maximum size of a database in bytes.
+/// From etcd's guide to limits: the suggested maximum size of a database in bytes.
 const ETCD_BYTES: f64 = 8.0 * GIB;
-/// The specification of Redis Cluster: the maximum number of nodes for which it is designed.
+/// From the specification of Redis Cluster: the maximum number of nodes that it is designed for.
 const REDIS_NODES: f64 = 1_000.0;
-/// PostgreSQL's limits: the maximum size of a table in bytes.
+/// From PostgreSQL's limits: the maximum size of a table in bytes.
 const POSTGRES_BYTES: f64 = 32.0 * 1024.0 * GIB;
 
-/// Writes the tables of the record in `directory` into the page, or compares them with the page.
+/// Writes the tables into the page, from the record in `directory`. With `check`, returns an error if the page differs.
 pub(crate) fn splice(directory: &Path, check: bool) -> Result<(), Failure> {
     let tables = tables(&read(directory)?)?;
     let page = fs::read_to_string(PAGE).map_err(|error| format!("{PAGE}: {error}"))?;
     let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("{PAGE} has no {BEGIN}"))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| format!("{PAGE} has no {END}"))?;
-    let wanted = format!("{before}{BEGIN}{} -->\n{tables}{END}{after}", directory.display());
-    if check && wanted != page {
-        return Err(format!("{PAGE} has other tables than {}", directory.display()).into());
+    let spliced = format!("{before}{BEGIN}{} -->\n{tables}{END}{after}", directory.display());
+    match spliced == page {
+        true => Ok(()),
+        false if check => Err(format!("{PAGE} has other tables than {}", directory.display()).into()),
+        false => Ok(fs::write(PAGE, spliced)?),
     }
-    Ok(fs::write(PAGE, wanted)?)
 }
 
-/// The costs of a repo for the mix of requests.
-struct Step<'a> {
+/// The costs of a repo for the mix of GETs and PUTs.
+struct RepoCosts<'a> {
     get: &'a Row,
     put: &'a Row,
 }
 
-impl Step<'_> {
-    fn mixed(&self, of: impl Fn(&Row) -> f64) -> f64 {
-        READS * of(self.get) + (1.0 - READS) * of(self.put)
+impl RepoCosts<'_> {
+    fn mixed(&self, field: impl Fn(&Row) -> f64) -> f64 {
+        READS * field(self.get) + (1.0 - READS) * field(self.put)
     }
 
     fn server_us(&self) -> f64 {
@@ -72,14 +73,14 @@ impl Step<'_> {
         self.mixed(|row| row.engine_us)
     }
 
-    /// The cores of the servers and of the engine for a rate.
+    /// Returns the cores of the servers and of the engine for `rate` requests per second.
     fn cores(&self, rate: f64) -> (f64, f64) {
         let cores = |us: f64| (rate * us / 1e6 / UTILISATION).ceil();
         (cores(self.server_us()), cores(self.engine_us()))
     }
 
-    /// What the step needs at a rate, apart from cores.
-    fn limit(&self, rate: f64) -> String {
+    /// Returns what the repo needs for `rate` requests per second, in addition to cores.
+    fn needs(&self, rate: f64) -> String {
         let (servers, engine) = self.cores(rate);
         match self.get.repo.as_str() {
             "memory" | "durable" if servers > CORES => format!("more than one machine of {CORES:.0} cores"),
@@ -118,33 +119,33 @@ impl Step<'_> {
 }
 
 impl Row {
-    /// The p99 of a GET in milliseconds. There is none if the servers cannot keep up.
+    /// Returns the p99 of a GET in milliseconds, or `None` if the servers cannot keep up.
     fn p99_at(&self, utilisation: f64) -> Option<f64> {
         (utilisation < 1.0).then(|| self.p99_half_ms * 0.5 / (1.0 - utilisation))
     }
 }
 
 fn tables(rows: &[Row]) -> Result<String, Failure> {
-    let mut steps = Vec::new();
+    let mut repos = Vec::new();
     for get in rows.iter().filter(|row| row.request == "GET") {
         let put = rows.iter().find(|row| row.request == "PUT" && row.repo == get.repo);
-        steps.push(Step { get, put: put.ok_or_else(|| format!("{} has no PUT", get.repo))? });
+        repos.push(RepoCosts { get, put: put.ok_or_else(|| format!("{} has no PUT", get.repo))? });
     }
     let mut text = String::new();
-    measured(&steps, &mut text)?;
-    expected(&steps, &mut text)?;
-    latencies(&steps, &mut text)?;
-    nodes(&steps, &mut text)?;
-    sizes(&steps, &mut text)?;
-    costs(&steps, &mut text)?;
+    measured(&repos, &mut text)?;
+    expected(&repos, &mut text)?;
+    latencies(&repos, &mut text)?;
+    nodes(&repos, &mut text)?;
+    sizes(&repos, &mut text)?;
+    costs(&repos, &mut text)?;
     Ok(text)
 }
 
-fn measured(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+fn measured(repos: &[RepoCosts<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("\nMeasured: 256 connections, one core for the server.\n\n");
     text.push_str("| repo | GET/s | PUT/s | server CPU, GET (us) | PUT (us) | engine CPU, GET (us) | PUT (us) |\n");
     text.push_str("|---|---:|---:|---:|---:|---:|---:|\n");
-    for Step { get, put } in steps {
+    for RepoCosts { get, put } in repos {
         let engine = |us: f64| if is_in_process(&get.repo) { String::from("-") } else { format!("{us:.0}") };
         writeln!(
             text,
@@ -161,35 +162,36 @@ fn measured(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
     Ok(())
 }
 
-fn expected(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+fn expected(repos: &[RepoCosts<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("\nGETs by the client library alone, and the share of 1 / (1/E + 1/M) over HTTP.\n\n");
     text.push_str("| repo | alone, E (GET/s) | over HTTP (GET/s) | share | threads with 1 connection | with 256 |\n");
     text.push_str("|---|---:|---:|---:|---:|---:|\n");
-    for Step { get, .. } in steps.iter().filter(|step| !is_in_process(&step.get.repo)) {
+    for RepoCosts { get, .. } in repos.iter().filter(|costs| !is_in_process(&costs.get.repo)) {
         let Row { repo, alone_per_s, per_s, share, threads_before, threads_during, .. } = get;
-        let [alone, over] = [alone_per_s, per_s].map(|rate| count(*rate));
-        writeln!(text, "| `{repo}` | {alone} | {over} | {share:.2} | {threads_before:.0} | {threads_during:.0} |")?;
+        let [alone, http] = [alone_per_s, per_s].map(|rate| count(*rate));
+        writeln!(text, "| `{repo}` | {alone} | {http} | {share:.2} | {threads_before:.0} | {threads_during:.0} |")?;
     }
     Ok(())
 }
 
-fn latencies(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+fn latencies(repos: &[RepoCosts<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("\nThe p99 of a GET with random arrivals. The model is fitted to the first column.\n\n");
     text.push_str(
         "| repo | at 1/2 of the rate (ms) | at 4/5, model (ms) | at 4/5, measured (ms) | at 9/10, model (ms) |\n",
     );
     text.push_str("|---|---:|---:|---:|---:|\n");
-    for Step { get, .. } in steps {
-        let Row { repo, p99_half_ms, p99_most_ms, .. } = get;
+    for RepoCosts { get, .. } in repos {
+        let Row { repo, p99_half_ms, p99_four_fifths_ms, .. } = get;
         let at =
             |utilisation: f64| get.p99_at(utilisation).map_or_else(|| String::from("-"), |p99| format!("{p99:.1}"));
-        writeln!(text, "| `{repo}` | {p99_half_ms:.1} | {} | {p99_most_ms:.1} | {} |", at(0.8), at(0.9))?;
+        writeln!(text, "| `{repo}` | {p99_half_ms:.1} | {} | {p99_four_fifths_ms:.1} | {} |", at(0.8), at(0.9))?;
     }
     Ok(())
 }
 
-/// Throughput and tail latency against the number of servers. An engine is never the limit here: it grows along.
-fn nodes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+/// Writes the throughput and the tail latency for each number of servers. The engine is never the limit here, because
+/// it grows with the servers.
+fn nodes(repos: &[RepoCosts<'_>], text: &mut String) -> Result<(), Failure> {
     writeln!(
         text,
         "\nServers of one core with {:.0} % reads: the requests a second of each number at {:.0} % utilisation, and the p99 of a GET at\n\
@@ -201,12 +203,12 @@ fn nodes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("| repo |");
     NODES.iter().try_for_each(|nodes| write!(text, " {nodes}: requests/s | p99 (ms) |"))?;
     writeln!(text, "\n|---|{}", "---:|---:|".repeat(NODES.len()))?;
-    // One process serves `memory` and `durable`.
-    for step in steps.iter().filter(|step| !is_in_process(&step.get.repo)) {
-        write!(text, "| `{}` |", step.get.repo)?;
+    // `memory` and `durable` are served by one process.
+    for costs in repos.iter().filter(|costs| !is_in_process(&costs.get.repo)) {
+        write!(text, "| `{}` |", costs.get.repo)?;
         for nodes in NODES.map(f64::from) {
-            let rate = nodes / step.server_us() * 1e6;
-            let p99 = step.get.p99_at(NODES_RATE / rate).map_or_else(|| String::from("-"), |p99| format!("{p99:.1}"));
+            let rate = nodes / costs.server_us() * 1e6;
+            let p99 = costs.get.p99_at(NODES_RATE / rate).map_or_else(|| String::from("-"), |p99| format!("{p99:.1}"));
             write!(text, " {} | {p99} |", count(rate * UTILISATION))?;
         }
         writeln!(text)?;
@@ -214,18 +216,18 @@ fn nodes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
     Ok(())
 }
 
-fn sizes(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+fn sizes(repos: &[RepoCosts<'_>], text: &mut String) -> Result<(), Failure> {
     text.push_str("\nA billion entities of 15 characters. For each entity, as measured: bytes in the process, on the disk, or in\n");
     text.push_str("the engine without its replicas.\n\n");
     text.push_str("| repo | for each entity (B) | for a billion (GiB) | fits |\n|---|---:|---:|---|\n");
-    for step in steps {
-        let Row { repo, bytes_per_entity: bytes, .. } = step.get;
-        writeln!(text, "| `{repo}` | {} | {} | {} |", count(*bytes), count(*bytes * 1e9 / GIB), step.billion())?;
+    for costs in repos {
+        let Row { repo, bytes_per_entity: bytes, .. } = costs.get;
+        writeln!(text, "| `{repo}` | {} | {} | {} |", count(*bytes), count(*bytes * 1e9 / GIB), costs.billion())?;
     }
     Ok(())
 }
 
-fn costs(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
+fn costs(repos: &[RepoCosts<'_>], text: &mut String) -> Result<(), Failure> {
     writeln!(
         text,
         "\nCores at {:.0} % utilisation with {:.0} % reads, and the cost of a million requests at {PRICE} dollars for a core and hour.\n",
@@ -234,18 +236,18 @@ fn costs(steps: &[Step<'_>], text: &mut String) -> Result<(), Failure> {
     )?;
     text.push_str("| repo | requests/s | server cores | engine cores | needs | core-seconds for a million | dollars for a million |\n");
     text.push_str("|---|---:|---:|---:|---|---:|---:|\n");
-    for step in steps {
+    for costs in repos {
         for rate in [1e4, 1e5, 1e6] {
-            let (servers, engine) = step.cores(rate);
-            let seconds = (step.server_us() + step.engine_us()) / UTILISATION;
+            let (servers, engine) = costs.cores(rate);
+            let seconds = (costs.server_us() + costs.engine_us()) / UTILISATION;
             writeln!(
                 text,
                 "| `{}` | {} | {} | {} | {} | {seconds:.0} | {:.4} |",
-                step.get.repo,
+                costs.get.repo,
                 count(rate),
                 count(servers),
-                if is_in_process(&step.get.repo) { String::from("-") } else { count(engine) },
-                step.limit(rate),
+                if is_in_process(&costs.get.repo) { String::from("-") } else { count(engine) },
+                costs.needs(rate),
                 seconds / 3600.0 * PRICE
             )?;
         }
@@ -261,7 +263,7 @@ fn gibibytes(bytes: f64) -> String {
     format!("{:.0} GiB", bytes / GIB)
 }
 
-/// A number with separators.
+/// Returns a number with thousands separators.
 fn count(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The shared parts of the binaries: the allocator, the first output line, the end.
+//! The parts that the binaries share: the allocator, the output, and the end of the process.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
@@ -15,25 +15,25 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Prints a line of JSON and flushes it.
+/// Prints a line and flushes standard output.
 ///
 /// # Errors
 ///
-/// Returns an error if standard output is closed.
+/// Returns an error if standard output cannot be written.
 pub fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()
 }
 
-/// Sends this process a SIGTERM when standard input ends. So the process ends with its parent, however the parent ends.
+/// Sends this process a SIGTERM when standard input ends. So the process always ends with its parent.
 ///
 /// # Errors
 ///
-/// Returns an error if the waiting thread cannot be started.
+/// Returns an error if the thread that reads standard input cannot be started.
 pub fn end_with_stdin() -> io::Result<()> {
     let wait = || {
-        let _ = io::copy(&mut io::stdin(), &mut io::sink()); // an error is an end
+        let _ = io::copy(&mut io::stdin(), &mut io::sink()); // an error also ends the input
         let _ = raise(SIGTERM);
     };
     thread::Builder::new().name("stdin".into()).spawn(wait).map(drop)

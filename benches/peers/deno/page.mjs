@@ -1,5 +1,6 @@
-// The page server that sometimes waits, on Deno's own HTTP server: one thread, its timer, and its file API. Prints the address
-// that it listens on, and at SIGINT, SIGTERM or with --until-stdin-ends the end of standard input, the number of its answers.
+// The server of the experiment "a page that sometimes waits", on Deno's own HTTP server: one thread, with the timer and
+// the file API of Deno. It prints its address. At the end it prints the number of its answers: on SIGINT, on SIGTERM,
+// or with --until-stdin-ends at the end of standard input.
 
 const flags = new Map([["listen", "127.0.0.1:0"], ["page-every", "10"], ["page-wait", "2000ms"]]);
 for (const argument of Deno.args) {
@@ -19,7 +20,7 @@ const file = flags.get("page-file");
 const every = number("page-every");
 const wait = number("page-wait");
 const [hostname, port] = flags.get("listen").split(":");
-Deno.readFileSync(file); // fails now if it cannot be read
+Deno.readFileSync(file); // fail early if the file cannot be read
 
 let count = 0;
 let answered = 0;
@@ -60,6 +61,6 @@ Deno.addSignalListener("SIGTERM", end);
 const onListen = (address) => print(`listening on http://${address.hostname}:${address.port}`);
 Deno.serve({ hostname, port: Number(port), onListen }, handle);
 if (flags.has("until-stdin-ends")) {
-  for await (const _ of Deno.stdin.readable) { /* until it ends */ }
+  for await (const _ of Deno.stdin.readable) { /* discard the input until it ends */ }
   end();
 }

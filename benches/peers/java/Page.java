@@ -10,8 +10,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The page server that sometimes waits, on the JDK's own HTTP server: a fixed pool of threads, which sleep, read the file and
- * write. Prints the address that it listens on, and at its end the number of its answers.
+ * The server of the experiment "a page that sometimes waits", on the JDK's own HTTP server: a fixed pool of threads,
+ * which sleep, read the file and write. It prints its address, and at the end the number of its answers.
  */
 final class Page {
     private static final AtomicLong COUNT = new AtomicLong();
@@ -36,7 +36,7 @@ final class Page {
             flags.put(pair[0], pair[1]);
         }
         Path file = Path.of(flags.getOrDefault("--page-file", ""));
-        Files.readAllBytes(file); // fails now if it cannot be read
+        Files.readAllBytes(file); // fail early if the file cannot be read
         long every = Long.parseLong(flags.get("--page-every"));
         long wait = Long.parseLong(flags.get("--page-wait").replaceFirst("ms$", ""));
         String[] listen = flags.get("--listen").split(":");
@@ -45,7 +45,8 @@ final class Page {
                 HttpServer.create(new InetSocketAddress(listen[0], Integer.parseInt(listen[1])), 1024);
         server.setExecutor(Executors.newFixedThreadPool(Integer.parseInt(flags.get("--workers"))));
         server.createContext("/", exchange -> answer(exchange, file, every, wait));
-        // The hook runs at SIGINT, SIGTERM and System.exit. Halt, because the exit code after a signal is not 0.
+        // The hook runs on SIGINT, SIGTERM and System.exit. It halts, because after a signal the JVM does not exit with
+        // code 0.
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             System.out.println("{\"answered\":" + ANSWERED.get() + "}");
             System.out.flush();
@@ -59,7 +60,7 @@ final class Page {
                 try {
                     while (System.in.read() >= 0) {}
                 } catch (IOException ended) {
-                    // an error is an end
+                    // An error also ends the input.
                 }
                 System.exit(0);
             });

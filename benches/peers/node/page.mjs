@@ -1,5 +1,6 @@
-// The page server that sometimes waits, on Node's own http module: one thread, its timer, and its file API. Prints the address
-// that it listens on, and at SIGINT, SIGTERM or with --until-stdin-ends the end of standard input, the number of its answers.
+// The server of the experiment "a page that sometimes waits", on Node's own http module: one thread, with the timer and
+// the file API of Node. It prints its address. At the end it prints the number of its answers: on SIGINT, on SIGTERM,
+// or with --until-stdin-ends at the end of standard input.
 
 import { readFile } from "node:fs/promises";
 import { readFileSync } from "node:fs";
@@ -28,7 +29,7 @@ const file = flags["page-file"];
 const every = number("page-every", flags["page-every"]);
 const wait = number("page-wait", flags["page-wait"].replace(/ms$/, ""));
 const [host, port] = flags["listen"].split(":");
-readFileSync(file); // fails now if it cannot be read
+readFileSync(file); // fail early if the file cannot be read
 
 let count = 0;
 let answered = 0;

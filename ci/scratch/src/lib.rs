@@ -1,4 +1,4 @@
-//! An entity and a store of one's own, as a user of polyserve would write them.
+//! A custom entity and a custom store, as a user of polyserve would write them.
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;

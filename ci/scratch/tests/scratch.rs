@@ -1,4 +1,5 @@
-//! The kit on the store; on a server of each family, a service of one's own and a conditional update from eight threads.
+//! Runs the kit on the custom store. Then tests a custom service, and conditional updates by eight threads, on a server
+//! of each family.
 use std::{thread, time::Duration};
 
 use polyserve::prelude::*;

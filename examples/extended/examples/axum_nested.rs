@@ -5,9 +5,9 @@
 //! TCP_ADDRESS=localhost:8080 POLYSERVE_MAX_BODY=4096 cargo run --release --example axum_nested
 //! ```
 //!
-//! axum does the routing. The server's limits, timeouts and drain apply to every route. The service under `/entities` gives
-//! the same answers as on any other server. Ctrl-C drains: no new connections, but every request that has begun is answered,
-//! including streamed answers. A second Ctrl-C exits at once.
+//! axum does the routing. The server's limits, timeouts and drain apply to every route. The service under `/entities`
+//! gives the same answers as on any other server. Ctrl-C drains: no new connections, but every request that has begun
+//! is answered, including streamed answers. A second Ctrl-C exits at once.
 #![forbid(unsafe_code)]
 
 use axum::Router;
@@ -23,7 +23,8 @@ fn main() -> anyhow::Result<()> {
     let settings = Settings::from_env()?;
     let server = settings.make(|config| TokioHyper::new(config.clone()))?;
 
-    // Any service of this project is a `tower::Service`. axum strips the path; `under` adds it to the `Location` header.
+    // Any service of this project is a `tower::Service`. axum strips the path; `under` adds it to the `Location`
+    // header.
     let entities = AsTower::new(EntityService::new(Sharded::new())).under("/entities")?;
     let router = Router::new()
         .route("/", get(|| async { "Entities are under /entities.\n" }))

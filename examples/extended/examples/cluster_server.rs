@@ -5,8 +5,9 @@
 //! TCP_ADDRESS=127.0.0.1:8002 cargo run --release --example cluster_server -- postgres://user@127.0.0.1:5432/database
 //! ```
 //!
-//! To try it without a database of your own, `cargo run --release --bin polyserve-engines postgres` starts one and prints
-//! `postgres:` and its URL. `polyserve::cluster` also has `Etcd` and `RedisCluster`, with the features `etcd` and `redis`.
+//! To try it without a database, run `cargo run --release --bin polyserve-engines postgres`: it starts one, and prints
+//! `postgres:` and its URL. `polyserve::cluster` also has `Etcd` and `RedisCluster`, with the features `etcd` and
+//! `redis`.
 #![forbid(unsafe_code)]
 
 use anyhow::Context as _;
@@ -20,7 +21,8 @@ fn main() -> anyhow::Result<()> {
     let settings = Settings::from_env()?;
     let url = std::env::args().nth(1).context("the argument is a URL: postgres://user@127.0.0.1:5432/database")?;
 
-    // The store answers each request later, from its own I/O thread, so the server's threads never wait for the database.
+    // The store answers each request later, from its own I/O thread, so the server's threads never wait for the
+    // database.
     let server = settings.make(|config| TokioTcp::new(config.clone()))?;
     let store = Postgres::<Entity>::connect(&url, PostgresOptions::default().table("cluster_server"))?;
     // The database stores what the tag is computed from, so the tags of all processes agree.

@@ -1,4 +1,5 @@
-//! An entity server that keeps its entities on the disk: a PUT is answered after its fsync, so a crash loses nothing.
+//! An entity server that keeps its entities on disk. A PUT is answered after its fsync, so a crash loses no answered
+//! write.
 //!
 //! ```sh
 //! cargo run --release --example durable_server               # keeps its entities in polyserve-data
@@ -19,9 +20,9 @@ fn main() -> anyhow::Result<()> {
     let settings = Settings::from_env()?;
     let directory = std::env::args().nth(1).unwrap_or_else(|| String::from("polyserve-data"));
 
-    // A write is answered later. A server on an async runtime holds no thread for it.
+    // Writes have deferred answers, which block no thread of a server on an async runtime.
     let server = settings.make(|config| TokioTcp::new(config.clone()))?;
-    // Any repo in memory can stand on the log.
+    // Any repo in memory can be made durable.
     let store = Durable::open(&directory, Sharded::new())?;
     let recovery = store.recovery();
     println!("{} entities in {directory}, read in {:?}", recovery.entities, recovery.elapsed);
@@ -47,7 +48,7 @@ fn main() -> anyhow::Result<()> {
 // Date: Tue, 24 Nov 2026 16:32:52 GMT
 //
 // {"id":1,"description":"on the disk","value":60.750847}
+//
 // $ curl -i -X DELETE http://127.0.0.1:8001/1
 // HTTP/1.1 204 No Content
 // Date: Tue, 24 Nov 2026 16:32:52 GMT
-//

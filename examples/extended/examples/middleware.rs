@@ -1,4 +1,4 @@
-//! tower's middleware around a service: authorisation, compression and tracing, by tower-http, on `TokioHyper`.
+//! tower's middleware around a service on `TokioHyper`: authorisation, compression and tracing, by tower-http.
 //!
 //! ```sh
 //! cargo run --release --example middleware

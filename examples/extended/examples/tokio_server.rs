@@ -5,10 +5,11 @@
 //! TCP_ADDRESS=localhost:8080 POLYSERVE_WORKERS=2 cargo run --release --example tokio_server
 //! ```
 //!
-//! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
-//! The program needs no runtime of its own. A program with a runtime passes it to `TokioTcp::with_handle`, and awaits
-//! `Running::drained`. Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C
-//! exits at once.
+//! Every limit has an environment variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so
+//! on. The program needs no runtime of its own. A program with a runtime passes it to `TokioTcp::with_handle`, and
+//! awaits `Running::drained`.
+//!
+//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
 #![forbid(unsafe_code)]
 
 use polyserve::env::Settings;

@@ -1,5 +1,5 @@
-//! The prelude next to the names of `http` and axum. A name that two glob imports bring cannot be used, so each name that is
-//! used here would fail to compile if the prelude had it too.
+//! The prelude has no name of `http` or axum. If two glob imports have the same name, its use is a compile error. So
+//! this file compiles only if the prelude has none of the names that are used here.
 
 #![allow(dead_code, reason = "compiling is the test")]
 

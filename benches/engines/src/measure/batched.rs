@@ -1,4 +1,4 @@
-//! An engine under the batching of the durable store: one thread commits all puts that wait in one transaction.
+//! An engine with the batching of the durable store: one thread commits all waiting puts in one transaction.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +10,7 @@ use polyserve_memory::Sharded;
 use super::engine::StoreEngine;
 use crate::Failure;
 
-/// A put that waits. Its answer is the text of an error.
+/// A waiting put. Its answer has the text of an error.
 type Waiting = (Entity, Completer<Result<(), String>>);
 
 /// An engine, and the thread that writes to it.
@@ -35,9 +35,9 @@ impl Batched {
 fn write(engine: &dyn StoreEngine, waiting: &Receiver<Waiting>) {
     while let Ok(first) = waiting.recv() {
         let (entities, answers): (Vec<_>, Vec<_>) = std::iter::once(first).chain(waiting.try_iter()).unzip();
-        let done = engine.put_all(&entities).map_err(|error| error.to_string());
+        let result = engine.put_all(&entities).map_err(|error| error.to_string());
         for answer in answers {
-            let _ = answer.complete(done.clone());
+            let _ = answer.complete(result.clone());
         }
     }
 }

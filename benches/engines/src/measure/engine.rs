@@ -1,4 +1,4 @@
-//! The contestants: each stores an entity durably before `put` returns.
+//! The contestants. Each stores an entity durably before `put` returns.
 
 use std::path::Path;
 use std::slice;
@@ -12,12 +12,12 @@ use polyserve_memory::Sharded;
 use super::batched::Batched;
 use crate::Failure;
 
-/// A store that several threads write to.
+/// A store with several writer threads.
 pub trait StoreEngine: Send + Sync {
     /// Stores the entities in one transaction. Returns when they are durable.
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure>;
 
-    /// Returns when the entity is durable.
+    /// Stores the entity. Returns when it is durable.
     fn put(&self, entity: &Entity) -> Result<(), Failure> {
         self.put_all(slice::from_ref(entity))
     }
@@ -25,10 +25,10 @@ pub trait StoreEngine: Send + Sync {
     /// Reads an entity back.
     fn get(&self, id: i64) -> Result<Option<Entity>, Failure>;
 
-    /// Reads all entities into a repo in memory, if they are not in one.
+    /// Reads all entities into a repo in memory. Does nothing if the engine already has them in memory.
     fn load(&self, into: &Sharded) -> Result<(), Failure>;
 
-    /// The batches, of the engine that counts them.
+    /// Returns the counts of commits, or `None` if the engine does not count them.
     fn counts(&self) -> Option<CommitCounts> {
         None
     }
@@ -45,7 +45,7 @@ pub const NAMES: [&str; 8] = [
     "heed, batched",
 ];
 
-/// Opens an engine. With `batched` after its name, all puts that wait share a transaction.
+/// Opens an engine. If its name ends with `, batched`, all waiting puts share a transaction.
 pub fn open(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failure> {
     match name.strip_suffix(", batched") {
         Some(name) => Ok(Box::new(Batched::new(open_alone(name, directory)?))),
@@ -56,9 +56,9 @@ pub fn open(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failur
 fn open_alone(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failure> {
     std::fs::create_dir_all(directory)?;
     Ok(match name {
-        "durable" => Box::new(Ours(Durable::open(directory, Sharded::new())?)),
+        "durable" => Box::new(DurableEngine(Durable::open(directory, Sharded::new())?)),
         "durable, a fsync for each PUT" => {
-            Box::new(OneByOne(Ours(Durable::open(directory, Sharded::new())?), Mutex::new(())))
+            Box::new(SerialDurableEngine(DurableEngine(Durable::open(directory, Sharded::new())?), Mutex::new(())))
         }
         "redb" => Box::new(Redb::new(redb::Database::create(directory.join("redb"))?)?),
         "fjall" => {
@@ -88,9 +88,9 @@ fn parsed(json: &[u8]) -> Result<Entity, Failure> {
     Ok(Entity::read_json(json)?)
 }
 
-pub struct Ours(pub Durable<Sharded>);
+pub struct DurableEngine(pub Durable<Sharded>);
 
-impl StoreEngine for Ours {
+impl StoreEngine for DurableEngine {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let answers: Vec<_> = entities.iter().map(|entity| self.0.put(entity.clone())).collect();
         for answer in answers {
@@ -112,10 +112,10 @@ impl StoreEngine for Ours {
     }
 }
 
-/// The same store without group commit: one writer at a time.
-struct OneByOne(Ours, Mutex<()>);
+/// The durable store without group commit: one writer at a time.
+struct SerialDurableEngine(DurableEngine, Mutex<()>);
 
-impl StoreEngine for OneByOne {
+impl StoreEngine for SerialDurableEngine {
     fn put_all(&self, entities: &[Entity]) -> Result<(), Failure> {
         let _turn = self.1.lock().map_err(|_| "a writer panicked")?;
         self.0.put_all(entities)
@@ -136,7 +136,7 @@ impl StoreEngine for OneByOne {
 
 const TABLE: redb::TableDefinition<'_, i64, &[u8]> = redb::TableDefinition::new("entities");
 
-/// Transactions with redb's default durability: an fsync at the commit.
+/// redb: transactions with the default durability, an fsync per commit.
 pub struct Redb(redb::Database);
 
 impl Redb {
@@ -175,7 +175,7 @@ impl StoreEngine for Redb {
     }
 }
 
-/// Batches, with an fdatasync of the journal at the commit of each.
+/// fjall: batches, with an fdatasync of the journal per commit.
 struct Fjall(fjall::Database, fjall::Keyspace);
 
 impl StoreEngine for Fjall {
@@ -199,7 +199,7 @@ impl StoreEngine for Fjall {
     }
 }
 
-/// LMDB: transactions with its default durability, an fdatasync at the commit.
+/// LMDB: transactions with the default durability, an fdatasync per commit.
 struct Heed(heed::Env, heed::Database<heed::types::Bytes, heed::types::Bytes>);
 
 impl StoreEngine for Heed {

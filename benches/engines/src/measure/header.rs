@@ -8,10 +8,10 @@ use polyserve_engines::process::program;
 
 use crate::figures::Header;
 
-/// What cannot be found out.
+/// The value of a key that cannot be determined.
 const UNKNOWN: &str = "unknown";
 
-/// Returns the header of a measurement that begins now. `args` are the arguments of this program.
+/// Returns the header of a measurement that starts now. `args` are the arguments of this program.
 pub(super) fn header(args: &[String]) -> Header {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = text("/proc/cpuinfo")

@@ -1,4 +1,4 @@
-//! The measurements: of the durable store next to embedded engines, and of the stores over engines.
+//! The measurements of the durable store next to embedded engines, and of the stores over engines.
 
 mod batched;
 mod cluster;
@@ -23,21 +23,21 @@ use polyserve_memory::Sharded;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::batched::Batched;
-use self::engine::{NAMES, Ours, Redb, StoreEngine, open};
+use self::engine::{DurableEngine, NAMES, Redb, StoreEngine, open};
 use self::slow_disk::{SlowBackend, SlowDisk};
 use crate::{Failure, figures};
 
-/// The rounds of each measurement. In each round every contestant runs once, in turn.
+/// The number of rounds of each measurement. Every contestant runs once per round, in turn.
 const ROUNDS: usize = 7;
 /// The time of one contestant in a round.
 const SLICE: Duration = Duration::from_millis(700);
-/// The ids of a writer.
+/// The number of ids of a writer.
 const IDS: i64 = 1_000;
 
-/// Measures the part that the arguments name.
+/// Measures the part that the first argument names.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
-    if let Some(done) = cluster::run_if_child(args) {
-        return done;
+    if let Some(result) = cluster::run_if_child(args) {
+        return result;
     }
     if let [part, name, directory] = args
         && part == "start-of"
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A directory that is removed at the end.
+/// A directory that is removed when this value is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -94,20 +94,20 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The processor time of this process.
+/// Returns the processor time that this process has used.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The bytes of a process in memory.
+/// Returns the resident memory of a process in bytes.
 fn resident(id: u32) -> Result<f64, Failure> {
     let statm = fs::read_to_string(format!("/proc/{id}/statm"))?;
     let pages: f64 = statm.split(' ').nth(1).ok_or("statm has no second field")?.parse()?;
     Ok(pages * rustix::param::page_size() as f64)
 }
 
-/// Returns the median time of an fdatasync after 100 new bytes.
+/// Returns the median time of an fdatasync after a write of 100 bytes.
 fn sync_time(directory: &Path) -> Result<Duration, Failure> {
     let path = directory.join("sync");
     let file = File::create(&path)?;
@@ -122,7 +122,7 @@ fn sync_time(directory: &Path) -> Result<Duration, Failure> {
     Ok(Duration::from_secs_f64(median(times)))
 }
 
-/// Writes with all writers for a slice. Returns the puts in a second, and the processor time of one.
+/// Writes with all writers for a slice. Returns the puts per second, and the processor time of one put in seconds.
 fn write_for_a_slice(engine: &dyn StoreEngine, writers: usize, round: usize) -> Result<(f64, f64), Failure> {
     let end = AtomicBool::new(false);
     let (start, cpu) = (Instant::now(), processor_time());
@@ -145,9 +145,9 @@ fn write_for_a_slice(engine: &dyn StoreEngine, writers: usize, round: usize) -> 
         end.store(true, Ordering::Relaxed);
         threads.into_iter().map(|thread| thread.join().map_err(|_| "a writer panicked")?).collect::<Result<Vec<_>, _>>()
     })?;
-    let (seconds, used) = (start.elapsed().as_secs_f64(), processor_time() - cpu);
+    let (seconds, cpu_used) = (start.elapsed().as_secs_f64(), processor_time() - cpu);
     for (writer, count) in (0..).zip(&counts) {
-        // Every answer was a success, and the last put of each writer must be there.
+        // Every answer was a success. The last put of each writer must be stored.
         let last = count - 1;
         let expected = Entity::new(writer * IDS + last % IDS, format!("round {round}, put {last}"), last as f64 + 0.5);
         if last >= 0 && engine.get(expected.id)?.as_ref() != Some(&expected) {
@@ -155,7 +155,7 @@ fn write_for_a_slice(engine: &dyn StoreEngine, writers: usize, round: usize) -> 
         }
     }
     let puts = counts.iter().sum::<i64>() as f64;
-    Ok((puts / seconds, used.as_secs_f64() / puts))
+    Ok((puts / seconds, cpu_used.as_secs_f64() / puts))
 }
 
 fn writes(scratch: &Path, writers: usize) -> Result<(), Failure> {
@@ -185,31 +185,35 @@ fn writes(scratch: &Path, writers: usize) -> Result<(), Failure> {
     println!("an fdatasync of 100 bytes takes {:.3} ms", median(syncs) * 1e3);
     println!("{:32} {:>12} {:>16} {:>14} {:>10}", "contestant", "PUT/s", "durable is (x)", "CPU us a PUT", "CPU share");
     for (number, name) in NAMES.iter().enumerate() {
-        let ratios = rates[0].iter().zip(&rates[number]).map(|(ours, other)| ours / other).collect();
+        let ratios = rates[0].iter().zip(&rates[number]).map(|(durable, engine)| durable / engine).collect();
         let (rate, cost) = (median(rates[number].clone()), median(costs[number].clone()));
         println!("{name:32} {rate:>12.0} {:>16.2} {:>14.1} {:>9.0}%", median(ratios), cost * 1e6, cost * rate * 100.0);
     }
-    let of = |which: fn(&(f64, f64)) -> f64| median(batches.iter().map(which).collect());
-    println!("durable: {:.1} writes for each fsync, {:.2} of min(N/2, arrivals during one)", of(|b| b.0), of(|b| b.1));
+    let median_of = |field: fn(&(f64, f64)) -> f64| median(batches.iter().map(field).collect());
+    println!(
+        "durable: {:.1} writes for each fsync, {:.2} of min(N/2, arrivals during one)",
+        median_of(|b| b.0),
+        median_of(|b| b.1)
+    );
     Ok(())
 }
 
-/// Group commit on a disk with an fsync of 5 ms more.
+/// Measures group commit on a disk where an fsync takes 5 ms more.
 fn delay(scratch: &Path, writers: usize) -> Result<(), Failure> {
-    const MORE: Duration = Duration::from_millis(5);
+    const EXTRA_DELAY: Duration = Duration::from_millis(5);
     let contestants = ["durable", "redb", "redb, batched"];
     let mut rates = vec![Vec::new(); contestants.len()];
     let mut sizes = rates.clone();
     for round in 0..ROUNDS {
         let directory = scratch.join(format!("delay-{round}"));
-        let disk: Arc<dyn Disk> = Arc::new(SlowDisk::new(Directory::lock(&directory)?, MORE));
-        let ours = Ours(Durable::open_on(&disk, Sharded::new(), &DurableOptions::default())?);
-        let file = SlowBackend::create(&scratch.join(format!("redb-{round}")), MORE)?;
-        let file_batched = SlowBackend::create(&scratch.join(format!("redb-batched-{round}")), MORE)?;
+        let disk: Arc<dyn Disk> = Arc::new(SlowDisk::new(Directory::lock(&directory)?, EXTRA_DELAY));
+        let durable = DurableEngine(Durable::open_on(&disk, Sharded::new(), &DurableOptions::default())?);
+        let file = SlowBackend::create(&scratch.join(format!("redb-{round}")), EXTRA_DELAY)?;
+        let file_batched = SlowBackend::create(&scratch.join(format!("redb-batched-{round}")), EXTRA_DELAY)?;
         let syncs = [file.syncs(), file_batched.syncs()];
         let redb = |file| Redb::new(redb::Builder::new().create_with_backend(file)?);
         let engines: [Box<dyn StoreEngine>; 3] =
-            [Box::new(ours), Box::new(redb(file)?), Box::new(Batched::new(Box::new(redb(file_batched)?)))];
+            [Box::new(durable), Box::new(redb(file)?), Box::new(Batched::new(Box::new(redb(file_batched)?)))];
         for (number, engine) in engines.iter().enumerate() {
             let count = || match number {
                 0 => engine.counts().map_or(0, |counts| counts.syncs),
@@ -230,38 +234,49 @@ fn delay(scratch: &Path, writers: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A get of the durable store, next to a get of the repo in memory that it stands on.
+/// The times of a get in one round, in seconds.
+struct GetTimes {
+    memory: f64,
+    durable: f64,
+    redb: f64,
+}
+
+/// Measures a get of the durable store, next to a get of the repo in memory that it uses.
 fn reads(scratch: &Path) -> Result<(), Failure> {
     const KEYS: i64 = 10_000;
     let memory = Sharded::new();
     let durable = Durable::open(scratch.join("reads"), Sharded::new())?;
     let redb = engine::open("redb", &scratch.join("reads-redb"))?;
-    let mut waiting = Vec::new();
+    let mut answers = Vec::new();
     for id in 0..KEYS {
         let entity = Entity::new(id, "fifteen letters", id as f64);
         memory.put(entity.clone()).wait()?;
-        waiting.push(durable.put(entity));
+        answers.push(durable.put(entity));
     }
-    for answer in waiting {
+    for answer in answers {
         answer.wait()?;
     }
     redb.put_all(&(0..KEYS).map(|id| Entity::new(id, "fifteen letters", id as f64)).collect::<Vec<_>>())?;
     let mut times = Vec::new();
     for _ in 0..31 {
-        times.push((gets(&memory, KEYS), gets(&durable, KEYS), gets_of_engine(&*redb, KEYS)?));
+        times.push(GetTimes {
+            memory: gets(&memory, KEYS),
+            durable: gets(&durable, KEYS),
+            redb: gets_of_engine(&*redb, KEYS)?,
+        });
     }
-    let ratio = median(times.iter().map(|(memory, durable, _)| durable / memory).collect());
-    let of = |which: fn(&(f64, f64, f64)) -> f64| median(times.iter().map(which).collect()) * 1e9;
+    let ratio = median(times.iter().map(|times| times.durable / times.memory).collect());
+    let median_ns = |field: fn(&GetTimes) -> f64| median(times.iter().map(field).collect()) * 1e9;
     println!(
         "reads: a get takes {:.1} ns in memory, {:.1} ns in durable: {ratio:.3} times as long; {:.1} ns in redb",
-        of(|t| t.0),
-        of(|t| t.1),
-        of(|t| t.2)
+        median_ns(|times| times.memory),
+        median_ns(|times| times.durable),
+        median_ns(|times| times.redb)
     );
     Ok(())
 }
 
-/// Returns the seconds of a get.
+/// Returns the time of a get in seconds.
 fn gets(repo: &impl EntityRepo, keys: i64) -> f64 {
     const GETS: i64 = 300_000;
     let (start, mut sum, mut id) = (Instant::now(), 0.0, 1);
@@ -274,7 +289,7 @@ fn gets(repo: &impl EntityRepo, keys: i64) -> f64 {
     start.elapsed().as_secs_f64() / GETS as f64
 }
 
-/// Returns the seconds of a get of an engine, with a transaction of its own.
+/// Returns the time of a get of an engine in seconds. Every get has its own transaction.
 fn gets_of_engine(engine: &dyn StoreEngine, keys: i64) -> Result<f64, Failure> {
     const GETS: i64 = 30_000;
     let (start, mut sum, mut id) = (Instant::now(), 0.0, 1);

@@ -1,4 +1,4 @@
-//! A directory, and a file of redb, with slow syncs.
+//! A directory and a redb file with slow syncs.
 
 use std::fs::File;
 use std::io;
@@ -19,9 +19,9 @@ pub struct SlowDisk(Arc<Directory>, Duration);
 struct SlowFile(Box<dyn DiskFile>, Duration);
 
 impl SlowDisk {
-    /// Creates a disk that takes `more` time for each sync of a file.
-    pub fn new(directory: Arc<Directory>, more: Duration) -> Self {
-        Self(directory, more)
+    /// Creates a disk where each sync of a file takes `delay` longer.
+    pub fn new(directory: Arc<Directory>, delay: Duration) -> Self {
+        Self(directory, delay)
     }
 
     fn slow(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
@@ -86,21 +86,21 @@ impl DiskFile for SlowFile {
     }
 }
 
-/// redb's file. It counts its syncs.
+/// The file of redb with slow syncs, which it counts.
 #[derive(Debug)]
 pub struct SlowBackend {
     file: redb::backends::FileBackend,
-    more: Duration,
+    delay: Duration,
     syncs: Arc<AtomicU64>,
 }
 
 impl SlowBackend {
-    pub fn create(path: &Path, more: Duration) -> Result<Self, Failure> {
+    pub fn create(path: &Path, delay: Duration) -> Result<Self, Failure> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
-        Ok(Self { file: redb::backends::FileBackend::new(file)?, more, syncs: Arc::default() })
+        Ok(Self { file: redb::backends::FileBackend::new(file)?, delay, syncs: Arc::default() })
     }
 
-    /// The number of syncs so far.
+    /// Returns the counter of syncs.
     pub fn syncs(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.syncs)
     }
@@ -121,7 +121,7 @@ impl redb::StorageBackend for SlowBackend {
 
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(self.more);
+        thread::sleep(self.delay);
         self.file.sync_data()
     }
 

@@ -1,6 +1,6 @@
-//! The start with a million entities: the time until all are in memory, and what they take there and on the disk.
+//! The start with a million entities: the time until all are in memory, and their size in memory and on disk.
 //!
-//! Each engine starts in a new process. The files are in the system's cache.
+//! Each engine starts in a new process. The files are in the page cache.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use polyserve_core::{Entity, EntityRepo as _};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
-use super::engine::{Ours, StoreEngine, open};
+use super::engine::{DurableEngine, StoreEngine, open};
 use super::{median, resident};
 use crate::Failure;
 
@@ -50,7 +50,7 @@ pub fn start(scratch: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bytes that a file, or the files of a directory, take on the disk.
+/// Returns the bytes on disk of a file, or of all files in a directory.
 fn bytes_below(path: &Path) -> Result<u64, Failure> {
     use std::os::unix::fs::MetadataExt as _;
     if !path.is_dir() {
@@ -82,13 +82,13 @@ fn fill(name: &str, directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens an engine. The durable store keeps its log, however large it is.
+/// Opens an engine. The durable store never compacts its log.
 fn open_log(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Failure> {
     if !["durable", FROM_SNAPSHOT].contains(&name) {
         return open(name, directory);
     }
     let options = DurableOptions::default().compact_from(u64::MAX);
-    Ok(Box::new(Ours(Durable::open_with(directory, Sharded::new(), &options)?)))
+    Ok(Box::new(DurableEngine(Durable::open_with(directory, Sharded::new(), &options)?)))
 }
 
 fn is_snapshot(file: &std::io::Result<fs::DirEntry>) -> bool {
@@ -98,13 +98,14 @@ fn is_snapshot(file: &std::io::Result<fs::DirEntry>) -> bool {
     })
 }
 
-/// Opens an engine, until each entity is in memory. Prints the seconds, and the bytes of this process after it.
+/// Opens an engine and waits until every entity is in memory. Prints the time in seconds, and the memory of this
+/// process in bytes.
 pub fn start_of(name: &str, directory: &Path) -> Result<(), Failure> {
-    let begin = Instant::now();
+    let started = Instant::now();
     let memory = Sharded::new();
     let engine = open_log(name, directory)?;
     engine.load(&memory)?;
-    let elapsed = begin.elapsed();
+    let elapsed = started.elapsed();
     let last = ENTITIES - 1;
     let loaded = memory.len().wait()?;
     if (loaded != 0 && loaded != ENTITIES as u64) || engine.get(last)?.is_none_or(|entity| entity.id != last) {

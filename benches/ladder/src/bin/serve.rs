@@ -1,8 +1,8 @@
-//! Any server of the catalog, with the flags and the output of `polyserve serve --json`. It builds faster than the command.
-//! With `--print=FILE` it writes a line for each request to the file, like the published entity server.
+//! Any server of the catalog, with the flags and the output of `polyserve serve --json`. It builds faster than the
+//! command. With `--print=FILE` it writes a line per request to the file, like the published entity server.
 //!
-//! Built with `--cfg polyserve_without="pipeline_flush"` its codec sends every answer alone; with
-//! `--cfg polyserve_without="date_cache"` it formats a date for each.
+//! The build flag `--cfg polyserve_without="pipeline_flush"` makes the codec send every answer separately. The flag
+//! `--cfg polyserve_without="date_cache"` makes it format a date for each answer.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -18,22 +18,22 @@ use polyserve::{Answer, Drain, Head, Reply, Request, ServerExt as _, Service};
 use polyserve_ladder::{end_with_stdin, say};
 
 /// The flags other than the settings of every server, as `--name=value`.
-const OWN: [&str; 5] = ["server", "repo", "service", "listen", "print"];
-/// Words of `polyserve serve` that this program ignores.
-const UNDERSTOOD: [&str; 2] = ["serve", "--json"];
+const OWN_FLAGS: [&str; 5] = ["server", "repo", "service", "listen", "print"];
+/// Arguments of `polyserve serve` that this program ignores.
+const IGNORED_WORDS: [&str; 2] = ["serve", "--json"];
 const UNTIL_STDIN_ENDS: &str = "--until-stdin-ends";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let signals = Signals::register()?;
-    let (told, until_stdin_ends) = read(std::env::args().skip(1))?;
-    let or = |name: &str, usual: &str| told.get(name).cloned().unwrap_or_else(|| usual.to_owned());
-    let settings = Settings::read(|name| told.get(name).cloned(), |variable| std::env::var_os(variable))?;
+    let (given, until_stdin_ends) = read(std::env::args().skip(1))?;
+    let given_or = |name: &str, default: &str| given.get(name).cloned().unwrap_or_else(|| default.to_owned());
+    let settings = Settings::read(|name| given.get(name).cloned(), |variable| std::env::var_os(variable))?;
     let catalog = Catalog::builtin();
-    let entry = catalog.server(&or("server", "tokio_per_core"))?;
+    let entry = catalog.server(&given_or("server", "tokio_per_core"))?;
     let server = settings.make(|config| (entry.make)(config))?;
-    let repo = (catalog.repo(&or("repo", "two_level"))?.make)()?;
-    let service = (catalog.service(&or("service", "welcome"))?.make)(repo);
-    let service: Arc<dyn Service> = match told.get("print") {
+    let repo = (catalog.repo(&given_or("repo", "two_level"))?.make)()?;
+    let service = (catalog.service(&given_or("service", "welcome"))?.make)(repo);
+    let service: Arc<dyn Service> = match given.get("print") {
         Some(file) => Arc::new(Printing::new(service, file)?),
         None => service,
     };
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A service that writes a line for each request, under a lock, like `println!`.
+/// A service that writes a line per request, under a lock, like `println!`.
 struct Printing {
     service: Arc<dyn Service>,
     lines: Mutex<LineWriter<std::fs::File>>,
@@ -64,7 +64,7 @@ impl Service for Printing {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let Head { method, target, .. } = request.head;
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(lines, "{method:?} {target}"); // a request is answered without its line too
+        let _ = writeln!(lines, "{method:?} {target}"); // a failed write does not fail the request
         drop(lines);
         self.service.call(request, body)
     }
@@ -74,11 +74,11 @@ impl Service for Printing {
     }
 }
 
-/// The settings by name, and whether the end of standard input ends the process.
+/// Returns the settings by name, and whether the process ends with standard input.
 fn read(words: impl Iterator<Item = String>) -> Result<(HashMap<String, String>, bool), String> {
-    let (mut told, mut until_stdin_ends) = (HashMap::new(), false);
+    let (mut given, mut until_stdin_ends) = (HashMap::new(), false);
     for word in words {
-        if UNDERSTOOD.contains(&word.as_str()) {
+        if IGNORED_WORDS.contains(&word.as_str()) {
             continue;
         }
         if word == UNTIL_STDIN_ENDS {
@@ -86,9 +86,9 @@ fn read(words: impl Iterator<Item = String>) -> Result<(HashMap<String, String>,
             continue;
         }
         let (flag, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not --name=value"))?;
-        let own = OWN.into_iter().find(|own| flag.strip_prefix("--") == Some(own));
+        let own = OWN_FLAGS.into_iter().find(|name| flag.strip_prefix("--") == Some(name));
         let name = own.or_else(|| SETTINGS.iter().find(|setting| setting.flag() == flag).map(|setting| setting.name()));
-        told.insert(name.ok_or_else(|| format!("{flag:?} is not known"))?.to_owned(), value.to_owned());
+        given.insert(name.ok_or_else(|| format!("{flag:?} is not known"))?.to_owned(), value.to_owned());
     }
-    Ok((told, until_stdin_ends))
+    Ok((given, until_stdin_ends))
 }

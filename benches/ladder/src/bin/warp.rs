@@ -1,9 +1,8 @@
-//! warp's filters on hyper's connections, as in the published ladder. Its own server sets no TCP_NODELAY: pipelined answers
-//! would wait for 40 ms a batch; so connections are accepted here.
+//! warp's filters on hyper's connections, as in the published ladder. warp's own server does not set TCP_NODELAY, so
+//! every batch of pipelined answers would wait for 40 ms. Therefore this program accepts the connections itself.
 //!
-//! Two of the rungs are set when it is started, and need no build of their own: `--without=pipeline_flush` has hyper send
-//! every answer alone, `--without=date_cache` formats a date for each, in place of hyper's own, which it formats once a
-//! second.
+//! Two rungs are set by flags and need no separate build. `--without=pipeline_flush` makes hyper send every answer
+//! separately. `--without=date_cache` formats a date per answer; by default, hyper formats a date once per second.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -24,11 +23,11 @@ use warp::http::HeaderValue;
 use warp::http::header::{CONTENT_TYPE, DATE, SERVER};
 use warp::reply::{Reply as _, Response};
 
-/// As long as hyper waits for a head once it has a timer.
+/// hyper's default, which it applies only if a timer is set.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// As Go listens.
+/// The backlog that Go uses.
 const BACKLOG: u32 = 4096;
-/// The published answers name their server, in eight letters.
+/// The published answers have a server name of eight letters.
 const NAME: HeaderValue = HeaderValue::from_static("warp 0.4");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -48,7 +47,7 @@ fn main() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         signals.forever().next();
-        std::process::exit(0); // it promises no drain
+        std::process::exit(0); // this program does not drain
     })?;
     if args.until_stdin_ends {
         end_with_stdin()?;
@@ -57,13 +56,13 @@ fn main() -> io::Result<()> {
     builder.worker_threads(args.workers).enable_all().build()?.block_on(async move {
         let listener = listen(args.listen)?;
         say(&format!("listening on http://{}", listener.local_addr()?))?;
-        // Spawned, so that what it spawns in turn stays with its thread.
+        // The accept loop is a spawned task, so the tasks that it spawns start in the local queue of its worker thread.
         tokio::spawn(serve(listener, args)).await?
     })
 }
 
-/// Listens with a queue for all connections of a load: `TcpListener::bind` has one of 128, and a client that finds it full tries
-/// again after a second.
+/// Listens with a backlog for all connections of a load. `TcpListener::bind` sets a backlog of 128, and a client that
+/// finds it full retries after a second.
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -79,16 +78,16 @@ async fn serve(listener: TcpListener, args: Args) -> io::Result<()> {
     let service = TowerToHyperService::new(warp::service(welcome));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(10)).await; // out of descriptors, most likely
+            tokio::time::sleep(Duration::from_millis(10)).await; // probably out of file descriptors
             continue;
         };
-        let _ = stream.set_nodelay(true); // a client that has gone already
+        let _ = stream.set_nodelay(true); // fails if the client has disconnected
         let connection = http1.serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(async move { drop(connection.await) }); // what goes wrong there is the client's affair
+        tokio::spawn(async move { drop(connection.await) }); // errors concern only this client
     }
 }
 
-/// The answer. hyper adds a date to one that has none.
+/// Returns the answer. hyper adds a date if there is none.
 fn welcome(date_cache: bool) -> Response {
     let mut response = "Welcome!".into_response();
     response.headers_mut().insert(CONTENT_TYPE, JSON);

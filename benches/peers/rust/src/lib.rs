@@ -1,8 +1,8 @@
-//! What the peers share: the entities in one map behind one lock, the command line, and how they begin and end. What
-//! differs is the framework, a binary each; each is written as its users would write it.
+//! The parts that the peers share: the entities in one map behind one lock, the command line, and the start and end of
+//! the process. Each framework has its own binary, written as a user of the framework would write it.
 //!
-//! Invariant: an entity is read and written as polyserve's own service does it, so that the answers are the same bytes.
-//! Cost: a lock and a serialisation a request, one allocation for the answer's body.
+//! Invariant: entities are parsed and written like in polyserve's own service, so the answers have the same bytes.
+//! Cost: per request a lock and a serialisation, and one allocation for the body of the answer.
 #![forbid(unsafe_code)]
 
 pub mod page;
@@ -29,23 +29,23 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// An entity. The order of the fields is that of the answers.
+/// An entity. The fields have the same order as in the answers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Entity {
-    /// Its number.
+    /// The id.
     pub id: i64,
-    /// What it is.
+    /// The description.
     pub description: String,
-    /// What it is worth.
+    /// The value.
     pub value: f64,
 }
 
-/// What a PUT has done.
+/// The result of a PUT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// The entity is new, and found at this path: `/1`.
+    /// The entity is new. The path of the entity, such as `/1`.
     Created(String),
-    /// It took the place of one with its id.
+    /// The entity replaced one with the same id.
     Replaced,
 }
 
@@ -54,25 +54,25 @@ pub enum Put {
 pub struct Entities(RwLock<HashMap<i64, Entity>>);
 
 impl Entities {
-    /// A store for as long as the process lives.
+    /// Returns a store that lives as long as the process.
     pub fn shared() -> &'static Self {
         Box::leak(Box::default())
     }
 
-    /// The entity as JSON; `None` where there is none.
+    /// Returns the entity as JSON, or `None` if the id is not stored.
     pub fn get(&self, id: i64) -> Option<Vec<u8>> {
         let entities = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let entity = entities.get(&id)?;
         let mut json = Vec::with_capacity(64 + entity.description.len());
-        serde_json::to_writer(&mut json, entity).ok()?; // an f64 that was read from JSON can be written
+        serde_json::to_writer(&mut json, entity).ok()?; // an `f64` that was parsed from JSON can be written
         Some(json)
     }
 
-    /// Stores the entity that `body` is.
+    /// Parses and stores an entity.
     ///
     /// # Errors
     ///
-    /// Where it is none.
+    /// Returns an error if `body` is not an entity.
     pub fn put(&self, body: &[u8]) -> Result<Put, serde_json::Error> {
         let entity: Entity = serde_json::from_slice(body)?;
         let id = entity.id;
@@ -84,31 +84,32 @@ impl Entities {
 /// The command line of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Args {
-    /// Threads that serve.
+    /// The number of worker threads.
     pub workers: usize,
-    /// Where it listens; port 0 is any that is free.
+    /// The address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
 }
 
 const USAGE: &str = "usage: [--workers N] [--listen 127.0.0.1:0] [--until-stdin-ends]";
 
 impl Args {
-    /// The command line's. From now on a SIGINT or SIGTERM, or with `--until-stdin-ends` the end of standard input, ends
-    /// the process well: a peer promises no drain.
+    /// Reads the command line. From then on, a SIGINT or SIGTERM ends the process with exit code 0. With
+    /// `--until-stdin-ends`, so does the end of standard input. A peer does not drain.
     ///
     /// # Errors
     ///
-    /// Where something else is said there, or signals cannot be waited for.
+    /// Returns an error if the command line is invalid, or if signals cannot be handled.
     pub fn read() -> io::Result<Self> {
         Self::read_with(USAGE, |_, _| None, || {})
     }
 
-    /// [`read`](Self::read), with flags of the peer's own. `other` is called with each unknown flag and its value, and returns
-    /// whether the value is valid, or `None` if the flag is unknown. `at_end` is called before the process ends well.
+    /// Like [`read`](Self::read), with flags of the peer's own. `other` is called with each unknown flag and its value.
+    /// It returns whether the value is valid, or `None` if the flag is unknown. `at_end` is called before the process
+    /// ends with exit code 0.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn read_with(usage: &str, other: impl FnMut(&str, &str) -> Option<bool>, at_end: fn()) -> io::Result<Self> {
         let (args, until_stdin_ends) = Self::parse(std::env::args().skip(1), other)
             .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, format!("{wrong}; {usage}")))?;
@@ -170,23 +171,24 @@ impl Args {
     }
 }
 
-/// Says that requests to `addr` are answered.
+/// Prints that the server listens on `addr`.
 ///
 /// # Errors
 ///
-/// Where standard output is gone.
+/// Returns an error if standard output cannot be written.
 pub fn announce(addr: SocketAddr) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "listening on http://{addr}")?;
     out.flush()
 }
 
-/// Runs a server on tokio: on the current thread for one worker, otherwise on so many threads. It is spawned, so that what
-/// it spawns in turn stays with its thread.
+/// Runs a server on tokio: on the current thread for one worker, otherwise on `workers` threads. The server is a
+/// spawned task, so the tasks that it spawns start in the local queue of its worker thread.
 ///
 /// # Errors
 ///
-/// Where the runtime or the listener cannot be had, or `serve` fails.
+/// Returns an error if the command line is invalid, if the runtime or the listener cannot be created, or if `serve`
+/// fails.
 pub fn on_tokio<F>(serve: impl FnOnce(TcpListener) -> F) -> io::Result<()>
 where
     F: Future<Output = io::Result<()>> + Send + 'static,

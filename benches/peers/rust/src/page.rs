@@ -1,8 +1,9 @@
-//! What the twins of the published page servers share: the command line, the waits, the answer's bytes, and the count of
-//! answers, which is printed at the end. How a twin accepts, waits, reads the file and writes is its own.
+//! The parts that the twins of the published page servers share: the command line, the waits, the bytes of an answer,
+//! and the number of answers, which is printed at the end. Each twin has its own code to accept, wait, read the file
+//! and write.
 //!
-//! Invariant: an answer is counted before its connection closes, so that a client that has seen all closes has been counted.
-//! Cost: an atomic addition for each answer.
+//! Invariant: an answer is counted before its connection closes, so the count includes every connection that a client
+//! has seen closed. Cost: an atomic addition per answer.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -26,11 +27,11 @@ pub struct Page {
 }
 
 impl Page {
-    /// Reads the command line. At its end the process prints the number of its answers.
+    /// Reads the command line. At the end the process prints the number of answers.
     ///
     /// # Errors
     ///
-    /// Returns an error if the command line has anything else, or if the file cannot be read.
+    /// Returns an error if the command line is invalid, or if the file cannot be read.
     pub fn read() -> io::Result<(Args, &'static Self)> {
         let mut page = Self { file: PathBuf::new(), every: 10, wait: Duration::from_secs(2) };
         let args = Args::read_with(USAGE, |flag, value| page.set(flag, value), print_answered)?;
@@ -40,7 +41,7 @@ impl Page {
         Ok((args, Box::leak(Box::new(page))))
     }
 
-    /// Sets what `flag` names. Returns whether the value is valid, or `None` if the flag is unknown.
+    /// Sets the field that `flag` names. Returns whether the value is valid, or `None` if the flag is unknown.
     fn set(&mut self, flag: &str, value: &str) -> Option<bool> {
         match flag {
             "--page-file" => self.file = value.into(),
@@ -57,13 +58,14 @@ impl Page {
         Some(true)
     }
 
-    /// Returns the time that the `nth` request waits, counted from 1 over the whole server.
+    /// Returns the wait of the `nth` request, or `None` if it does not wait. Requests are counted from 1 over the whole
+    /// server.
     pub fn wait(&self, nth: u64) -> Option<Duration> {
         (self.every > 0 && nth.is_multiple_of(self.every)).then_some(self.wait)
     }
 }
 
-/// The bytes of the answer to a request with this head. `content` is the content of the file.
+/// Returns the bytes of the answer to `request`. `content` is the content of the file.
 pub fn answer(request: &[u8], content: &[u8]) -> Vec<u8> {
     let status = if request.starts_with(b"GET / HTTP/1.1\r\n") { "200 OK" } else { "404 Not Found" };
     let length = content.len();
@@ -73,7 +75,7 @@ pub fn answer(request: &[u8], content: &[u8]) -> Vec<u8> {
     [head.as_bytes(), content].concat()
 }
 
-/// Counts an answer that was written.
+/// Counts a written answer.
 pub fn answered() {
     ANSWERED.fetch_add(1, Ordering::Relaxed);
 }

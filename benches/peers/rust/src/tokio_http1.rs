@@ -1,4 +1,4 @@
-//! hyper's HTTP/1.1 connections on tokio: the accept loop that `hyper` and `warp` share.
+//! hyper's HTTP/1.1 connections on tokio: the accept loop of the peers `hyper` and `warp`.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -12,15 +12,15 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
-/// As long as hyper waits for a head once it has a timer.
+/// hyper's default, which it applies only if a timer is set.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves every connection of `listener`. Pipelined answers leave together, small ones at once, and a head that does not
-/// come is given up; all three have to be asked for.
+/// Serves every connection of `listener`. Pipelined answers are flushed together, TCP_NODELAY is set, and a head that
+/// does not arrive in time ends the connection. None of these is the default.
 ///
 /// # Errors
 ///
-/// None: whatever the system refuses, it tries again.
+/// Never returns an error. If `accept` fails, it is retried.
 pub async fn serve<S, B>(listener: TcpListener, service: S) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -31,11 +31,11 @@ where
     http1.pipeline_flush(true).timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(10)).await; // out of descriptors, most likely
+            tokio::time::sleep(Duration::from_millis(10)).await; // probably out of file descriptors
             continue;
         };
-        let _ = stream.set_nodelay(true); // a client that has gone already
+        let _ = stream.set_nodelay(true); // fails if the client has disconnected
         let connection = http1.serve_connection(TokioIo::new(stream), service.clone());
-        tokio::spawn(async move { drop(connection.await) }); // what goes wrong there is the client's affair
+        tokio::spawn(async move { drop(connection.await) }); // errors concern only this client
     }
 }

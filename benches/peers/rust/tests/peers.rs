@@ -1,4 +1,4 @@
-//! Every peer, started as `polyserve compare` starts it, and asked over a plain socket.
+//! Every peer, started like in `polyserve compare`, with requests over a plain socket.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Only matters where something hangs.
+/// A timeout that only matters if a peer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Peer {
     child: Child,
     addr: SocketAddr,
-    /// Its standard output behind the first line.
+    /// Standard output after the first line.
     out: BufReader<ChildStdout>,
 }
 
@@ -43,12 +43,12 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // nothing where it has ended
+        let _ = self.child.kill(); // does nothing if the process has ended
         let _ = self.child.wait();
     }
 }
 
-/// One answer: its head in small letters, and its body.
+/// Sends a request. Returns the head of the answer in lower case, and its body.
 fn ask(stream: &mut TcpStream, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut head = Vec::new();
@@ -70,8 +70,8 @@ fn put(body: &str) -> String {
     format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// What each answers, on one connection; then it is interrupted and ends well.
-fn serves(program: &str, says_where: bool) {
+/// Checks the answers of a peer on one connection. Then it interrupts the peer, which must exit with success.
+fn serves(program: &str, has_location: bool) {
     const ENTITY: &str = r#"{"id":-5,"description":"a \"b\"","value":60.750847}"#;
     let mut peer = Peer::start(program);
     let mut stream = peer.connect();
@@ -80,7 +80,7 @@ fn serves(program: &str, says_where: bool) {
     assert!(head.starts_with("http/1.1 404"), "{head}");
     let (head, body) = ask(&mut stream, &put(ENTITY));
     assert!(head.starts_with("http/1.1 201") && body.is_empty(), "{head}");
-    assert_eq!(head.contains("\r\nlocation: /-5\r\n"), says_where, "{head}");
+    assert_eq!(head.contains("\r\nlocation: /-5\r\n"), has_location, "{head}");
     let (head, body) = ask(&mut stream, &put(ENTITY));
     assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}");
     let (head, body) = ask(&mut stream, &get("/-5"));
@@ -93,11 +93,11 @@ fn serves(program: &str, says_where: bool) {
 }
 
 macro_rules! peers {
-    ($($name:ident: $binary:literal, $says_where:literal;)*) => {
+    ($($name:ident: $binary:literal, $has_location:literal;)*) => {
         $(
             #[test]
             fn $name() {
-                serves(env!(concat!("CARGO_BIN_EXE_", $binary)), $says_where);
+                serves(env!(concat!("CARGO_BIN_EXE_", $binary)), $has_location);
             }
         )*
     };
@@ -113,7 +113,8 @@ peers! {
     bare_pool: "bare_pool", true;
 }
 
-/// A twin of a published page server reads its file for each request, lets the second one wait, and counts its answers.
+/// Checks that a twin of a published page server reads its file for each request, delays the second answer, and counts
+/// its answers.
 fn serves_the_page(program: &str) {
     const WAIT: Duration = Duration::from_millis(20);
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -122,19 +123,19 @@ fn serves_the_page(program: &str) {
     let flag = format!("--page-file={}", file.display());
     let args = [flag.as_str(), "--page-every=2", "--page-wait=20ms", "--workers=2"];
     let missing = Command::new(program).args(args).output().expect("it starts");
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(!missing.status.success() && said.contains("--page-file"), "{said}");
+    let message = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(!missing.status.success() && message.contains("--page-file"), "{message}");
 
     fs::write(&file, "first").expect("it can be written");
     let mut peer = Peer::start_with(program, &args);
     for (content, waits) in [("first", false), ("second", true)] {
         fs::write(&file, content).expect("it can be written");
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut stream = peer.connect();
         let (head, body) = ask(&mut stream, GET);
         assert!(head.starts_with("http/1.1 200") && head.contains("\r\nconnection: close\r\n"), "{head}");
         assert_eq!((body.as_str(), stream.read(&mut [0]).expect("it closes")), (content, 0));
-        assert!(!waits || begun.elapsed() >= WAIT, "the second request has not waited");
+        assert!(!waits || started.elapsed() >= WAIT, "the second request has not waited");
     }
     kill_process(Pid::from_child(&peer.child), Signal::INT).expect("it was not waited for, so its pid is its own");
     let mut rest = String::new();
@@ -152,7 +153,7 @@ fn twins_of_the_published_page_servers() {
     serves_the_page(env!("CARGO_BIN_EXE_page-tokio"));
 }
 
-/// Nothing is left running behind a comparison that was killed.
+/// A killed comparison leaves no peer running.
 #[test]
 fn a_peer_ends_with_its_standard_input() {
     let mut peer = Peer::start(env!("CARGO_BIN_EXE_hyper"));
@@ -163,6 +164,6 @@ fn a_peer_ends_with_its_standard_input() {
 #[test]
 fn what_is_not_known_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_hyper")).arg("--pool").output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("--pool") && said.contains("usage"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && message.contains("--pool") && message.contains("usage"), "{message}");
 }

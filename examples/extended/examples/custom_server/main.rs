@@ -26,14 +26,14 @@ use polyserve::{ConfigError, ListenOn};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
 
-/// A thread for each connection.
+/// A server with a thread for each connection.
 #[derive(Debug)]
 struct PerThread {
     config: ServerConfig,
 }
 
 impl PerThread {
-    /// Creates a server with the limits of `config`. Refuses settings that it cannot honour.
+    /// Creates a server with the limits of `config`. Returns an error for settings that it does not support.
     fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("this server")?;
@@ -70,8 +70,8 @@ impl Server for PerThread {
     }
 }
 
-/// The state of a run on its main thread. The main thread serves nothing, so it can end the run even if every other thread
-/// is stuck in the service.
+/// The state of a run, on its main thread. The main thread serves no connections, so it can end the run even if every
+/// other thread is stuck in the service.
 struct Run {
     server: Arc<ServerState>,
     connections: Arc<OpenConnections>,
@@ -102,7 +102,7 @@ impl Run {
         const GRACE: Duration = Duration::from_millis(100);
         let connection = match self.connections.enter(stream) {
             Ok(connection) => connection,
-            Err(stream) => return self.incoming.reject(stream), // all are busy
+            Err(stream) => return self.incoming.reject(stream), // every connection is busy
         };
         let (server, connections) = (Arc::clone(&self.server), Arc::clone(&self.connections));
         let (of_thread, accepted) = (Arc::clone(&connection), Instant::now());
@@ -110,7 +110,7 @@ impl Run {
         match thread::Builder::new().spawn(serve) {
             Ok(thread) => self.threads.push(thread),
             Err(_) => {
-                // The system has no thread left.
+                // The thread cannot be started.
                 self.connections.leave(connection).into_iter().for_each(|stream| self.incoming.reject(stream));
             }
         }
@@ -137,7 +137,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The strategies of polyserve, and this server.
+/// The strategies of polyserve and this server.
 fn catalog() -> Catalog {
     let promises = &[Promise::Connections(Connections::OnePerThread), Promise::Drains];
     Catalog::builtin().with_server(Entry::server("custom", "a thread for each connection", promises, |config| {

@@ -1,8 +1,11 @@
-//! Requests to an async server over engines, next to the client libraries alone and to the same server over memory.
+//! Requests to an async server over engines, compared with the client libraries alone and with the same server over
+//! memory.
 //!
-//! The server, or the program that uses a client library alone, has the first core. The engines and the load have the last. So
-//! a request costs both cores the sum of what its parts cost: with E requests a second by the library alone and M by the server
-//! over memory, 1 / (1/E + 1/M) are expected. Each answer is checked.
+//! The server, or the program that uses a client library alone, runs on the first core. The engines and the load
+//! generator run on the last core. So a request costs the sum of its parts on both cores.
+//!
+//! Let E be the requests per second by the library alone, and M by the server over memory. The expected rate is
+//! 1 / (1/E + 1/M). Every answer is checked.
 
 mod raw;
 mod server;
@@ -22,10 +25,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::median;
 use crate::{Failure, figures};
 
-/// In each round every contestant runs once, in turn.
+/// Every contestant runs once per round, in turn.
 const ROUNDS: u64 = 5;
 const SLICE: Duration = Duration::from_secs(1);
-/// The time of the same requests before a slice.
+/// The warm-up before a slice, with the same requests.
 const WARM_UP: Duration = Duration::from_millis(200);
 const CONNECTIONS: usize = 256;
 const KEYS: u64 = 1_000;
@@ -33,9 +36,9 @@ const KEYS: u64 = 1_000;
 /// The cores of the server and of the load.
 fn cores() -> Result<(usize, usize), Failure> {
     let set = sched_getaffinity(None)?;
-    let mut all = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
-    let first = all.next().ok_or("this process has no core")?;
-    Ok((first, all.next_back().unwrap_or(first)))
+    let mut allowed = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+    let first = allowed.next().ok_or("this process has no core")?;
+    Ok((first, allowed.next_back().unwrap_or(first)))
 }
 
 fn pin(core: usize) -> Result<(), Failure> {
@@ -44,7 +47,7 @@ fn pin(core: usize) -> Result<(), Failure> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Runs a part of the measurement, if the arguments are those of a child process.
+/// Runs a part of the measurement if the arguments are those of a child process. Returns `None` otherwise.
 pub(crate) fn run_if_child(args: &[String]) -> Option<Result<(), Failure>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
@@ -60,22 +63,22 @@ pub(crate) fn run_if_child(args: &[String]) -> Option<Result<(), Failure>> {
     }
 }
 
-/// This program as a child process. It ends when this is dropped.
-struct Part {
+/// A child process that runs this program. It ends when this value is dropped.
+struct ChildProcess {
     child: Child,
     line: String,
 }
 
-impl Part {
-    /// Starts it, and reads its first line.
-    fn start(what: &str, core: usize, repo: &str) -> Result<Self, Failure> {
+impl ChildProcess {
+    /// Starts the child process and reads its first line.
+    fn start(subcommand: &str, core: usize, repo: &str) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([what, &core.to_string(), repo]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([subcommand, &core.to_string(), repo]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
         if line.is_empty() {
-            return Err(format!("{what} over {repo} ended with {}", child.wait()?).into());
+            return Err(format!("{subcommand} over {repo} ended with {}", child.wait()?).into());
         }
         Ok(Self { child, line: line.trim().to_owned() })
     }
@@ -85,31 +88,31 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// The processor time of each process so far, in seconds: user and system.
+/// Returns the user and system time that each process has used so far, in seconds.
 fn processor_seconds(ids: &[u32]) -> HashMap<u32, f64> {
-    let of = |id: u32| -> Option<(u32, f64)> {
+    let seconds_of = |id: u32| -> Option<(u32, f64)> {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
         let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         Some((id, (user + system) / rustix::param::clock_ticks_per_second() as f64))
     };
-    ids.iter().copied().filter_map(of).collect()
+    ids.iter().copied().filter_map(seconds_of).collect()
 }
 
-/// The processor time since `before` of the processes that still run, in microseconds.
+/// Returns the processor time since `before`, in microseconds, of the processes that still run.
 fn used_us(before: &HashMap<u32, f64>) -> f64 {
     let after = processor_seconds(&before.keys().copied().collect::<Vec<_>>());
     after.iter().map(|(id, seconds)| (seconds - before[id]) * 1e6).sum()
 }
 
-/// What the slices of one contestant and one kind of request showed.
+/// The results of the slices of one contestant with one kind of request.
 #[derive(Default)]
 struct Figures {
     rates: Vec<f64>,
@@ -124,12 +127,12 @@ struct Contestant {
     name: &'static str,
     repo: String,
     engine: Option<RunningEngine>,
-    server: Part,
+    server: ChildProcess,
     threads: (usize, usize),
-    /// By [`Which`].
+    /// Indexed by [`SliceKind`].
     figures: [Figures; 4],
-    /// GETs by the client library alone.
-    alone: Vec<f64>,
+    /// The rates of GETs by the client library alone, one per round.
+    library_rates: Vec<f64>,
 }
 
 impl Contestant {
@@ -138,7 +141,7 @@ impl Contestant {
         let engine = kind.map(EngineKind::start).transpose().map_err(|missing| missing.to_string())?;
         let location = engine.as_ref().map_or_else(|| scratch.join(name).display().to_string(), RunningEngine::urls);
         let repo = format!("{name}:{location}");
-        let server = Part::start("server", core, &repo)?;
+        let server = ChildProcess::start("server", core, &repo)?;
         prefill_for(&load(&server, Mix { get: 1, put: 0 }, 0)?)?;
         let before = server.threads()?;
         Ok(Self {
@@ -148,26 +151,26 @@ impl Contestant {
             server,
             threads: (before, before),
             figures: Default::default(),
-            alone: Vec::new(),
+            library_rates: Vec::new(),
         })
     }
 
-    /// One slice of requests.
-    fn slice(&mut self, which: Which, rate: Option<f64>, round: u64) -> Result<(), Failure> {
-        let mix = if matches!(which, Which::Put) { Mix { get: 0, put: 1 } } else { Mix { get: 1, put: 0 } };
+    /// Runs one slice of requests and adds its figures.
+    fn slice(&mut self, kind: SliceKind, rate: Option<f64>, round: u64) -> Result<(), Failure> {
+        let mix = if matches!(kind, SliceKind::Put) { Mix { get: 0, put: 1 } } else { Mix { get: 1, put: 0 } };
         let mut load = load(&self.server, mix, round)?;
         load.pace = rate.map_or(Pace::Closed, Pace::Rate);
         let ids = self.engine.as_mut().map(RunningEngine::process_ids).unwrap_or_default();
-        let of_server = [self.server.child.id()];
-        // A run of its own: its processor time is not counted, as its requests are not.
+        let server_ids = [self.server.child.id()];
+        // The warm-up is a separate run: its requests and its processor time are not counted.
         let warm_up = run(&load.clone().with(|load| load.length = RunLength::Time(WARM_UP)), &mut |_| {})?;
-        let before = (processor_seconds(&of_server), processor_seconds(&ids));
+        let before = (processor_seconds(&server_ids), processor_seconds(&ids));
         let report = run(&load, &mut |_| {})?;
         let (server_us, engine_us) = (used_us(&before.0), used_us(&before.1));
         if let Some(report) = [&warm_up, &report].into_iter().find(|report| !report.is_clean()) {
             return Err(format!("{}: {:?}", self.name, report.first_failure).into());
         }
-        let figures = &mut self.figures[which as usize];
+        let figures = &mut self.figures[kind as usize];
         let count = report.answered as f64;
         let quantile = |q| report.latency.value_at_quantile(q) as f64 / 1e6;
         figures.rates.push(Report::per_second(&report));
@@ -179,24 +182,24 @@ impl Contestant {
         Ok(())
     }
 
-    fn rate(&self, which: Which) -> f64 {
-        median(self.figures[which as usize].rates.clone())
+    fn rate(&self, kind: SliceKind) -> f64 {
+        median(self.figures[kind as usize].rates.clone())
     }
 }
 
-/// What a slice measures: the index of its figures.
+/// The kind of a slice, which is the index of its figures.
 #[derive(Clone, Copy)]
-enum Which {
+enum SliceKind {
     Get,
     Put,
-    /// GETs at half of the rate.
+    /// GETs at 50 % of the closed-loop rate.
     HalfRate,
-    /// GETs at four fifths of the rate.
-    MostOfRate,
+    /// GETs at 80 % of the closed-loop rate.
+    FourFifthsRate,
 }
 
-/// A load of all connections for a slice.
-fn load(server: &Part, mix: Mix, round: u64) -> Result<Load, Failure> {
+/// Returns a load on all connections, for one slice.
+fn load(server: &ChildProcess, mix: Mix, round: u64) -> Result<Load, Failure> {
     let traffic = Traffic::entities(&Data::new(7), KEYS, Dist::default(), mix, round)?;
     let core = cores()?.1;
     Ok(Load::new(server.line.parse()?, traffic).with(|load| {
@@ -208,9 +211,9 @@ fn load(server: &Part, mix: Mix, round: u64) -> Result<Load, Failure> {
 
 /// Measures all contestants. Prints the medians, and writes them to `cluster.csv` in the directory `out`.
 pub(crate) fn measure(scratch: &Path, header: &figures::Header, out: Option<&Path>) -> Result<(), Failure> {
-    let (server_core, other_core) = cores()?;
-    // The engines inherit this.
-    pin(other_core)?;
+    let (server_core, load_core) = cores()?;
+    // The engines inherit the affinity.
+    pin(load_core)?;
     println!("cluster: {CONNECTIONS} connections, {KEYS} entities, {ROUNDS} rounds of {} ms", SLICE.as_millis());
     let names = ["memory", "durable", "etcd", "redis_cluster", "postgres"];
     let start = Instant::now();
@@ -218,36 +221,36 @@ pub(crate) fn measure(scratch: &Path, header: &figures::Header, out: Option<&Pat
         names.map(|name| Contestant::start(name, server_core, scratch)).into_iter().collect::<Result<Vec<_>, _>>()?;
     for round in 0..ROUNDS {
         eprintln!("round {} of {ROUNDS} (after {} s)", round + 1, start.elapsed().as_secs());
-        for one in &mut contestants {
-            // The entities as the GETs expect them.
-            prefill_for(&load(&one.server, Mix { get: 1, put: 0 }, round)?)?;
-            one.slice(Which::Get, None, round)?;
-            let rate = one.rate(Which::Get);
-            one.slice(Which::HalfRate, Some(rate * 0.5), round)?;
-            one.slice(Which::MostOfRate, Some(rate * 0.8), round)?;
-            if one.engine.is_some() {
-                let alone = Part::start("raw", server_core, &one.repo)?;
-                one.alone.push(alone.line.parse()?);
+        for contestant in &mut contestants {
+            // Restores the entities that the GETs expect.
+            prefill_for(&load(&contestant.server, Mix { get: 1, put: 0 }, round)?)?;
+            contestant.slice(SliceKind::Get, None, round)?;
+            let rate = contestant.rate(SliceKind::Get);
+            contestant.slice(SliceKind::HalfRate, Some(rate * 0.5), round)?;
+            contestant.slice(SliceKind::FourFifthsRate, Some(rate * 0.8), round)?;
+            if contestant.engine.is_some() {
+                let library = ChildProcess::start("raw", server_core, &contestant.repo)?;
+                contestant.library_rates.push(library.line.parse()?);
             }
-            one.slice(Which::Put, None, round)?;
+            contestant.slice(SliceKind::Put, None, round)?;
         }
     }
-    let memory = contestants[0].figures[Which::Get as usize].rates.clone();
-    let rows = contestants.iter_mut().map(|one| one.rows(&memory)).collect::<Result<Vec<_>, _>>()?;
+    let memory = contestants[0].figures[SliceKind::Get as usize].rates.clone();
+    let rows = contestants.iter_mut().map(|contestant| contestant.rows(&memory)).collect::<Result<Vec<_>, _>>()?;
     figures::write(&rows.concat(), header, out)
 }
 
 impl Contestant {
-    /// Returns the medians of GET and of PUT. `memory`: the GETs of the server over memory, by round.
+    /// Returns the medians of GET and of PUT. `memory` has the GET rates of the server over memory, by round.
     fn rows(&mut self, memory: &[f64]) -> Result<[figures::Row; 2], Failure> {
-        let gets = &self.figures[Which::Get as usize].rates;
-        let shares = gets.iter().zip(&self.alone).zip(memory);
-        let shares: Vec<f64> = shares.map(|((full, alone), memory)| full * (1.0 / alone + 1.0 / memory)).collect();
+        let gets = &self.figures[SliceKind::Get as usize].rates;
+        let shares = gets.iter().zip(&self.library_rates).zip(memory);
+        let shares: Vec<f64> = shares.map(|((http, alone), memory)| http * (1.0 / alone + 1.0 / memory)).collect();
         let bytes = size::bytes_per_entity(&self.server, &self.repo)?;
-        let row = |request: &str, which: Which| {
-            let Figures { rates, server_us, engine_us, p50_ms, p99_ms } = &self.figures[which as usize];
+        let row = |request: &str, kind: SliceKind| {
+            let Figures { rates, server_us, engine_us, p50_ms, p99_ms } = &self.figures[kind as usize];
             let of_get = |value: f64| if request == "GET" { value } else { f64::NAN };
-            let p99 = |which: Which| of_get(median_or_nan(&self.figures[which as usize].p99_ms));
+            let p99 = |kind: SliceKind| of_get(median_or_nan(&self.figures[kind as usize].p99_ms));
             figures::Row {
                 repo: self.name.to_owned(),
                 request: request.to_owned(),
@@ -256,20 +259,20 @@ impl Contestant {
                 engine_us: median_or_nan(engine_us),
                 p50_ms: median_or_nan(p50_ms),
                 p99_ms: median_or_nan(p99_ms),
-                p99_half_ms: p99(Which::HalfRate),
-                p99_most_ms: p99(Which::MostOfRate),
-                alone_per_s: of_get(median_or_nan(&self.alone)),
+                p99_half_ms: p99(SliceKind::HalfRate),
+                p99_four_fifths_ms: p99(SliceKind::FourFifthsRate),
+                alone_per_s: of_get(median_or_nan(&self.library_rates)),
                 share: of_get(median_or_nan(&shares)),
                 threads_before: self.threads.0 as f64,
                 threads_during: self.threads.1 as f64,
                 bytes_per_entity: bytes,
             }
         };
-        Ok([row("GET", Which::Get), row("PUT", Which::Put)])
+        Ok([row("GET", SliceKind::Get), row("PUT", SliceKind::Put)])
     }
 }
 
-/// The median. NaN is "not measured".
+/// Returns the median, or NaN if there are no values.
 fn median_or_nan(values: &[f64]) -> f64 {
     if values.is_empty() { f64::NAN } else { median(values.to_vec()) }
 }

@@ -1,4 +1,4 @@
-//! Reads by a client library alone: the same keys, concurrency and threads as a store, without HTTP.
+//! Reads by a client library without a server: the same keys, concurrency and threads as a store, without HTTP.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use tokio::task::spawn_local;
 
 use crate::Failure;
 
-/// The connections to PostgreSQL, as many as a store has.
+/// The number of connections to PostgreSQL, as in a store.
 const SESSIONS: usize = 4;
 
-/// Reads with `readers` tasks for a time. Prints the reads in a second.
+/// Reads with `readers` tasks for `time`. Prints the reads per second.
 pub(super) fn read(repo: &str, keys: u64, readers: usize, time: Duration) -> Result<(), Failure> {
     let (name, urls) = repo.split_once(':').ok_or("NAME:LOCATION is missing")?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
@@ -57,15 +57,15 @@ pub(super) fn read(repo: &str, keys: u64, readers: usize, time: Duration) -> Res
     Ok(())
 }
 
-/// Reads with all tasks after a warm-up of a fifth of the time. Each value must be an entity with the id.
+/// Reads with all tasks after a warm-up of a fifth of `time`. Every value must be the entity with the requested id.
 async fn repeated(
     keys: u64,
     readers: usize,
     time: Duration,
     get: impl AsyncFn(usize, u64) -> Result<Option<Vec<u8>>, Failure>,
 ) -> Result<f64, Failure> {
-    let begin = Instant::now() + time / 5;
-    let end = begin + time;
+    let start = Instant::now() + time / 5;
+    let end = start + time;
     let count = Cell::new(0_u64);
     let reader = async |reader: usize| {
         let mut id = reader as u64 * 7_919 % keys;
@@ -78,7 +78,7 @@ async fn repeated(
             if now >= end {
                 return Ok::<(), Failure>(());
             }
-            count.set(count.get() + u64::from(now >= begin));
+            count.set(count.get() + u64::from(now >= start));
             id = (id + 7_919) % keys;
         }
     };

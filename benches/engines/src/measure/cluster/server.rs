@@ -1,4 +1,4 @@
-//! A server over a repo, as a child process.
+//! The server over a repo, run as a child process.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use polyserve_memory::Sharded;
 
 use crate::Failure;
 
-/// Prints its address, and serves until its input ends.
+/// Prints the address of the server, and serves until standard input ends.
 pub(super) fn serve(repo: &str) -> Result<(), Failure> {
     let server = TokioTcp::new(ServerConfig::default())?;
     let running = server.serve("127.0.0.1:0", EntityService::new(open(repo)?))?;

@@ -1,4 +1,4 @@
-//! The bytes that an entity takes, in the server's memory or in the engine.
+//! The size of an entity in bytes, in the memory of the server or in the engine.
 
 use std::fs;
 use std::path::Path;
@@ -9,31 +9,31 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::spawn_local;
 
 use super::super::resident;
-use super::Part;
+use super::ChildProcess;
 use crate::Failure;
 
-/// The number of entities that are stored to see what they take. One connection stores one after the other, each after an fsync of
-/// three members in etcd.
+/// Returns the number of entities to store for the measurement. It is smaller for etcd: one connection stores the
+/// entities one after another, and each waits for an fsync on three members.
 fn entities(name: &str) -> u64 {
     if name == "etcd" { 5_000 } else { 50_000 }
 }
 
-/// Stores entities, and returns the growth for each.
-pub(super) fn bytes_per_entity(server: &Part, repo: &str) -> Result<f64, Failure> {
+/// Stores entities, and returns the growth per entity in bytes.
+pub(super) fn bytes_per_entity(server: &ChildProcess, repo: &str) -> Result<f64, Failure> {
     let (name, location) = repo.split_once(':').ok_or("NAME:LOCATION is missing")?;
-    let of = || match name {
+    let bytes = || match name {
         "memory" => resident(server.child.id()),
-        "durable" => directory(Path::new(location)),
-        _ => in_engine(name, location),
+        "durable" => directory_bytes(Path::new(location)),
+        _ => engine_bytes(name, location),
     };
-    let before = of()?;
+    let before = bytes()?;
     let traffic = Traffic::entities(&Data::new(7), entities(name), Dist::default(), Mix { get: 1, put: 0 }, 0)?;
     let stored = prefill_for(&Load::new(server.line.parse()?, traffic))?;
-    // The first ones were there.
-    Ok((of()? - before) / (stored - super::KEYS) as f64)
+    // The first `KEYS` entities were already stored.
+    Ok((bytes()? - before) / (stored - super::KEYS) as f64)
 }
 
-fn directory(path: &Path) -> Result<f64, Failure> {
+fn directory_bytes(path: &Path) -> Result<f64, Failure> {
     let mut bytes = 0.0;
     for entry in fs::read_dir(path)? {
         bytes += entry?.metadata()?.len() as f64;
@@ -41,17 +41,17 @@ fn directory(path: &Path) -> Result<f64, Failure> {
     Ok(bytes)
 }
 
-fn in_engine(name: &str, urls: &str) -> Result<f64, Failure> {
+fn engine_bytes(name: &str, urls: &str) -> Result<f64, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         match name {
-            // One member: each has all entities.
+            // One member is enough: every member has all entities.
             "etcd" => {
                 let member = urls.split(',').next().unwrap_or(urls);
                 let status = etcd_client::Client::connect([member], None).await?.maintenance_client().status().await?;
                 Ok(status.db_size() as f64)
             }
-            // All nodes; half of them are replicas.
+            // The sum of all nodes. Half of them are replicas.
             "redis_cluster" => {
                 let mut bytes = 0.0;
                 for url in urls.split(',') {

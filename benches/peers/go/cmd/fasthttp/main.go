@@ -1,4 +1,4 @@
-// Command fasthttp has the same entities as the twin, on fasthttp: a pool of goroutines, one for each connection.
+// Command fasthttp serves the same entities as the twin, on fasthttp: a pool of goroutines, one for each connection.
 package main
 
 import (

@@ -24,7 +24,7 @@ func newServer(service_ *service.Service) *server {
 	s := &server{service: service_}
 	http := &fasthttp.Server{
 		Handler:               s.answer,
-		Logger:                log.New(io.Discard, "", 0), // nobody else logs a request that makes no sense
+		Logger:                log.New(io.Discard, "", 0), // the other peers do not log invalid requests
 		NoDefaultServerHeader: true,
 		NoDefaultContentType:  true,
 		CloseOnShutdown:       true,
@@ -34,12 +34,12 @@ func newServer(service_ *service.Service) *server {
 		WriteTimeout:          30 * time.Second,
 		IdleTimeout:           60 * time.Second,
 	}
-	// What is left when the grace is over ends with the process.
+	// Connections that are open at the end of the grace end with the process.
 	s.Init(http.Serve, func(limit context.Context) { http.ShutdownWithContext(limit) })
 	return s
 }
 
-// spaces are where answers are written, before fasthttp copies them.
+// spaces has the buffers for answers. fasthttp copies an answer from its buffer.
 var spaces = sync.Pool{New: func() any { return new([]byte) }}
 
 func (s *server) answer(ctx *fasthttp.RequestCtx) {
@@ -66,7 +66,7 @@ func (s *server) answer(ctx *fasthttp.RequestCtx) {
 	ctx.SetBody(reply.Body)
 }
 
-// method, target and contentType are strings without an allocation where they are the usual ones.
+// method, target and contentType return strings. They do not allocate for the usual values.
 func method(bytes []byte) string {
 	switch string(bytes) {
 	case "GET":

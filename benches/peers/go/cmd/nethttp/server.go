@@ -44,7 +44,7 @@ func newServer(service_ *service.Service) *server {
 	return s
 }
 
-// room is a request's: where its body is read to and its answer's written.
+// room has the buffers of a request: body for the request body, and space for the answer.
 type room struct {
 	body, space []byte
 }
@@ -75,7 +75,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(reply.Status)
 	if r.Method != http.MethodHead {
-		w.Write(reply.Body) // a client that has gone away misses it
+		w.Write(reply.Body) // fails if the client has disconnected
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *server) reply(room *room, w http.ResponseWriter, r *http.Request) servi
 	return reply
 }
 
-// read reads all of from behind what is in to.
+// read reads from until EOF, and appends the bytes to the buffer to.
 func read(to []byte, from io.Reader) ([]byte, error) {
 	for {
 		if len(to) == cap(to) {

@@ -1,5 +1,5 @@
-// Command page is the page server that sometimes waits, on net/http: a goroutine for each connection, which sleeps, reads the
-// file and writes.
+// Command page is the server of the experiment "a page that sometimes waits", on net/http: a goroutine for each
+// connection, which sleeps, reads the file and writes.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"polyserve/peers/internal/run"
 )
 
-// server counts the requests of the whole process: every n-th one waits.
+// server counts all requests of the process. Every n-th request waits.
 type server struct {
 	library.HTTP
 	file  string
@@ -61,7 +61,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Write(page) // a client that has gone away misses it
+	w.Write(page) // fails if the client has disconnected
 }
 
 func main() {

@@ -1,14 +1,14 @@
-// Command tasks is the twin in Go of the experiment of tasks that only compute: a goroutine for each task.
+// Command tasks is the Go twin of the experiment with tasks that only compute: a goroutine for each task.
 //
-// It reads requests from standard input, a line of JSON each, and answers each with a line for every task, in the order of
-// their numbers, and one that ends the answer. It ends where its input does.
+// It reads requests from standard input, one line of JSON each. The answer to a request is a line per task, in the
+// order of the task numbers, and a final line. It exits at the end of standard input.
 //
 //	{"starts":[[0.1,0.2,0.3]],"steps":1000,"order":"as_described","batch":0}
 //	{"task":1,"submitted_ns":100,"started_ns":900,"finished_ns":2000,"cpu_ns":null,"bits":4598175219545276416}
 //	{"process_cpu_ns":1000000}
 //
-// With -cpu every goroutine is locked to a thread of its own while it runs its task, so that the kernel can say what the
-// task took of a core's time. That changes what is measured: the kernel schedules the tasks then, not Go.
+// With -cpu, every goroutine is locked to its own thread while it runs its task, so that the kernel can report the
+// processor time of the task. This changes what is measured: the kernel then schedules the tasks, not Go.
 package main
 
 import (
@@ -27,16 +27,16 @@ import (
 	"time"
 )
 
-// request asks for tasks that are run at once, or so many at a time where batch is not 0.
+// request has the tasks to run. If batch is 0 they run at once, otherwise in batches of that size.
 type request struct {
 	Starts [][3]float64 `json:"starts"`
 	Steps  uint64       `json:"steps"`
 	Order  string       `json:"order"`
 	Batch  int          `json:"batch"`
-	Check  bool         `json:"check"` // whether each step looks for convergence, as in the published code
+	Check  bool         `json:"check"` // whether each step tests for convergence, as in the published code
 }
 
-// ran is a task that was run; its times are in nanoseconds from the moment at which the request was read.
+// ran is the result of a task. Times are in nanoseconds since the request was read.
 type ran struct {
 	Task        int    `json:"task"`
 	SubmittedNs int64  `json:"submitted_ns"`
@@ -54,14 +54,14 @@ type failed struct {
 	Error string `json:"error"`
 }
 
-// The orders of the recurrence: as its text has it, and as its published code has it.
+// The orders of the recurrence: as in the published text, and as in the published code.
 const (
 	asDescribed = "as_described"
 	asPublished = "as_published"
 )
 
-// described is the last of so many terms more of A(n) = A(n-1) + A(n-2) - A(n-3), or the reciprocal of that where its
-// absolute value is not below 1.
+// described computes the given number of further terms of A(n) = A(n-1) + A(n-2) - A(n-3), and returns the last one. A
+// term with an absolute value of 1 or more is replaced by its reciprocal.
 func described(start [3]float64, steps uint64) float64 {
 	third, second, first := start[0], start[1], start[2]
 	for range steps {
@@ -74,7 +74,7 @@ func described(start [3]float64, steps uint64) float64 {
 	return first
 }
 
-// published is the same of A(n-3) + A(n-2) - A(n-1).
+// published does the same for A(n-3) + A(n-2) - A(n-1).
 func published(start [3]float64, steps uint64) float64 {
 	third, second, first := start[0], start[1], start[2]
 	for range steps {
@@ -87,16 +87,17 @@ func published(start [3]float64, steps uint64) float64 {
 	return first
 }
 
-// equal is how near terms are that count as equal; inARow is how many of them are a limit.
+// equal is the max difference of terms that count as equal. inARow is the number of successive equal terms that counts
+// as convergence.
 const (
 	equal  = 1e-15
 	inARow = 3
 )
 
-// limits keeps what the checks find, so that no compiler leaves them out.
+// limits adds up the results of the checks, so that the compiler does not remove the checks.
 var limits atomic.Uint64
 
-// describedChecked is described with the published check in each step.
+// describedChecked is described with the published convergence check in each step.
 func describedChecked(start [3]float64, steps uint64) float64 {
 	third, second, first := start[0], start[1], start[2]
 	row, limit := 0, uint64(0)
@@ -119,7 +120,8 @@ func describedChecked(start [3]float64, steps uint64) float64 {
 	return first
 }
 
-// publishedChecked is published with the check. The order is no argument: a test of it in each step would take time that Rust does not need.
+// publishedChecked is published with the check. The order is not a parameter, because testing it in each step would
+// cost time that the Rust code does not spend.
 func publishedChecked(start [3]float64, steps uint64) float64 {
 	third, second, first := start[0], start[1], start[2]
 	row, limit := 0, uint64(0)
@@ -142,19 +144,19 @@ func publishedChecked(start [3]float64, steps uint64) float64 {
 	return first
 }
 
-// rusageThread is RUSAGE_THREAD of getrusage(2), which package syscall does not name.
+// rusageThread is RUSAGE_THREAD of getrusage(2). Package syscall does not define it.
 const rusageThread = 1
 
-// spent is what a thread or the process took of the cores' time so far, in nanoseconds.
+// spent returns the processor time that the thread or the process has used, in nanoseconds.
 func spent(who int) int64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(who, &usage); err != nil {
-		return 0 // the constants are right, and nothing else can be wrong
+		return 0 // getrusage fails only for invalid arguments
 	}
 	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
-// run runs the tasks that are asked for, a goroutine each.
+// run runs the requested tasks, one goroutine each.
 func run(asked request, locked bool) ([]ran, error) {
 	var last func([3]float64, uint64) float64
 	switch asked.Order {
@@ -214,7 +216,7 @@ func run(asked request, locked bool) ([]ran, error) {
 	return all, nil
 }
 
-// serve answers requests until there are no more.
+// serve answers requests until the end of the input.
 func serve(requests io.Reader, answers io.Writer, locked bool) error {
 	decoder := json.NewDecoder(requests)
 	out := bufio.NewWriter(answers)

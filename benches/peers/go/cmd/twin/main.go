@@ -1,5 +1,5 @@
-// Command twin is the twin of the published entity server: a channel of connections, N goroutines, and the entities behind
-// read-write locks or in a sync.Map.
+// Command twin is the twin of the published entity server: a channel of connections, N goroutines, and the entities
+// behind read-write locks or in a sync.Map.
 package main
 
 import (
@@ -13,7 +13,8 @@ import (
 	"polyserve/peers/internal/twin"
 )
 
-// perCore is how many goroutines there are for each core, as polyserve's pools have threads.
+// perCore is the default number of goroutines per core. It is the same as the number of threads per core in polyserve's
+// pools.
 const perCore = 4
 
 func main() {

@@ -1,6 +1,6 @@
-// Package entity is what the servers store, and its JSON: the same bytes as polyserve's own service writes.
+// Package entity has the stored type and its JSON, which has the same bytes as from polyserve's own service.
 //
-// Cost: writing takes no allocation beyond the buffer's; reading is encoding/json's.
+// Cost: writing allocates only if the buffer has to grow. Reading costs what encoding/json costs.
 package entity
 
 import (
@@ -11,20 +11,21 @@ import (
 	"unicode/utf8"
 )
 
-// Entity is one of those that are stored.
+// Entity is a stored entity.
 type Entity struct {
 	ID          int64
 	Description string
 	Value       float64
 }
 
-// ErrSyntax says that a body is not JSON at all.
+// ErrSyntax means that a body is not JSON.
 var ErrSyntax = errors.New("the body is not JSON")
 
-// ErrShape says that a body is JSON and no entity.
+// ErrShape means that a body is JSON but not an entity.
 var ErrShape = errors.New("the body is JSON but no entity: {\"id\":1,\"description\":\"...\",\"value\":1.5}")
 
-// Decode reads an entity. Names are matched as encoding/json matches them: whatever their case, and the last one counts.
+// Decode parses an entity. Field names are matched as in encoding/json: case is ignored, and the last of several equal
+// fields counts.
 func Decode(body []byte) (Entity, error) {
 	if !utf8.Valid(body) {
 		return Entity{}, ErrSyntax
@@ -47,7 +48,7 @@ func Decode(body []byte) (Entity, error) {
 	return Entity{ID: *read.ID, Description: *read.Description, Value: *read.Value}, nil
 }
 
-// AppendJSON writes the entity behind what is in to.
+// AppendJSON appends the entity to a buffer, and returns the buffer.
 func (e *Entity) AppendJSON(to []byte) []byte {
 	to = append(to, `{"id":`...)
 	to = strconv.AppendInt(to, e.ID, 10)
@@ -60,7 +61,7 @@ func (e *Entity) AppendJSON(to []byte) []byte {
 
 const hex = "0123456789abcdef"
 
-// appendString escapes what JSON demands and no more; encoding/json escapes for HTML beside it.
+// appendString appends a JSON string with only the required escapes. encoding/json also escapes for HTML.
 func appendString(to []byte, text string) []byte {
 	to = append(to, '"')
 	begun := 0
@@ -92,8 +93,8 @@ func appendString(to []byte, text string) []byte {
 	return append(append(to, text[begun:]...), '"')
 }
 
-// appendFloat writes the shortest digits that are read as the same bits. Like serde_json it keeps the ".0" of an integer,
-// so that the value stays a float, and takes an exponent from 1e16 on and below 1e-5.
+// appendFloat appends the shortest digits that parse to the same bits. Like serde_json, it appends ".0" to an integer,
+// so that the value stays a float. It uses an exponent from 1e16 on and below 1e-5.
 func appendFloat(to []byte, value float64) []byte {
 	size := math.Abs(value)
 	if size != 0 && (size < 1e-5 || size >= 1e16) {
@@ -109,7 +110,7 @@ func appendFloat(to []byte, value float64) []byte {
 	return append(to, ".0"...)
 }
 
-// appendExponent writes 1e-7 where Go says 1e-07, and 1e16 where it says 1e+16.
+// appendExponent writes 1e-7 and 1e16, where Go writes 1e-07 and 1e+16.
 func appendExponent(to []byte, value float64) []byte {
 	var space [32]byte
 	text := strconv.AppendFloat(space[:0], value, 'e', -1, 64)
@@ -118,7 +119,7 @@ func appendExponent(to []byte, value float64) []byte {
 			continue
 		}
 		to = append(to, text[:i+1]...)
-		exponent, _ := strconv.Atoi(string(text[i+1:])) // Go has just written it
+		exponent, _ := strconv.Atoi(string(text[i+1:])) // AppendFloat has written valid digits
 		return strconv.AppendInt(to, int64(exponent), 10)
 	}
 	return append(to, text...)

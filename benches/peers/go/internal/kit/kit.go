@@ -1,4 +1,5 @@
-// Package kit is what every server here is tested with: the contract as a client on a socket sees it, and the drain.
+// Package kit has the tests of every server in this module: the contract, as a client with a socket sees it, and the
+// drain.
 package kit
 
 import (
@@ -15,17 +16,17 @@ import (
 	"polyserve/peers/internal/run"
 )
 
-// patience only matters where something hangs.
+// patience is a timeout that only matters if a server hangs.
 const patience = 20 * time.Second
 
-// Serving is a server that listens.
+// Serving is a listening server.
 type Serving struct {
 	Addr   string
 	server run.Server
 	served chan error
 }
 
-// Start serves on a port of its own.
+// Start starts a server on a free port.
 func Start(t *testing.T, server run.Server) *Serving {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,11 +35,12 @@ func Start(t *testing.T, server run.Server) *Serving {
 	}
 	serving := &Serving{listener.Addr().String(), server, make(chan error, 1)}
 	go func() { serving.served <- server.Serve(listener) }()
-	serving.Client(t).Ask(t, "GET /-1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "GET") // it accepts: it can be drained
+	// An answer shows that the server accepts connections, so it can be drained.
+	serving.Client(t).Ask(t, "GET /-1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "GET")
 	return serving
 }
 
-// Drain drains it, and sees that nobody listens any more.
+// Drain drains the server, and checks that the port is closed.
 func (s *Serving) Drain(t *testing.T, grace time.Duration) run.Counts {
 	t.Helper()
 	counts := s.server.Drain(grace)
@@ -52,7 +54,7 @@ func (s *Serving) Drain(t *testing.T, grace time.Duration) run.Counts {
 	return counts
 }
 
-// Whole is the contract, load on kept connections and on others, and the drain after it.
+// Whole runs all tests: the contract, a load on kept-alive connections and on new ones, and the drain after it.
 func Whole(t *testing.T, server run.Server) {
 	t.Helper()
 	serving := Start(t, server)
@@ -66,7 +68,7 @@ type Client struct {
 	in *bufio.Reader
 }
 
-// Client connects.
+// Client opens a connection to the server.
 func (s *Serving) Client(t *testing.T) *Client {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.Addr)
@@ -78,7 +80,7 @@ func (s *Serving) Client(t *testing.T) *Client {
 	return &Client{connection, bufio.NewReader(connection)}
 }
 
-// Ask sends a request and reads its answer, with the body in place of the reader.
+// Ask sends a request. It returns the response and its body, which has been read.
 func (c *Client) Ask(t *testing.T, request, method string) (*http.Response, string) {
 	t.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
@@ -87,7 +89,7 @@ func (c *Client) Ask(t *testing.T, request, method string) (*http.Response, stri
 	return c.Receive(t, method)
 }
 
-// Receive reads an answer.
+// Receive reads a response. It returns the response and its body.
 func (c *Client) Receive(t *testing.T, method string) (*http.Response, string) {
 	t.Helper()
 	response, err := http.ReadResponse(c.in, &http.Request{Method: method})
@@ -102,7 +104,7 @@ func (c *Client) Receive(t *testing.T, method string) (*http.Response, string) {
 	return response, string(body)
 }
 
-// Ended tells whether the server has closed the connection, with nothing more on it.
+// Ended returns an error unless the server closes the connection without sending anything more.
 func (c *Client) Ended() error {
 	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
 		return fmt.Errorf("%d bytes more, and %v", len(rest), err)
@@ -110,7 +112,7 @@ func (c *Client) Ended() error {
 	return nil
 }
 
-// Get and Put are requests.
+// Get and Put return the text of a request.
 func Get(id int, fields string) string {
 	return fmt.Sprintf("GET /%d HTTP/1.1\r\nHost: x\r\n%s\r\n", id, fields)
 }
@@ -120,12 +122,12 @@ func Put(entity, fields string) string {
 		fields, len(entity), entity)
 }
 
-// Entity is the JSON of an entity.
+// Entity returns the JSON of an entity.
 func Entity(id int, value string) string {
 	return fmt.Sprintf(`{"id":%d,"description":"d\"<","value":%s}`, id, value)
 }
 
-// Contract is what all servers keep. It answers with how many requests it has sent.
+// Contract tests what all servers guarantee. It returns the number of its requests.
 func Contract(t *testing.T, s *Serving) uint64 {
 	t.Helper()
 	client, asked := s.Client(t), uint64(0)
@@ -169,7 +171,7 @@ func Contract(t *testing.T, s *Serving) uint64 {
 	return asked + endings(t, s) + pipelined(t, s)
 }
 
-// endings is how connections end, or are kept, in either version. Entity 1 is there.
+// endings tests how connections end, and how they are kept alive, in both versions of HTTP/1. Entity 1 must be stored.
 func endings(t *testing.T, s *Serving) uint64 {
 	t.Helper()
 	for _, last := range []string{Get(1, "Connection: close\r\n"), "GET /1 HTTP/1.0\r\n\r\n"} {
@@ -203,8 +205,8 @@ func pipelined(t *testing.T, s *Serving) uint64 {
 	return 16
 }
 
-// Load asks and answers on many connections at once, each request on one of its own or on kept ones; nobody may be left
-// without an answer. It answers with how many there were.
+// Load sends requests over many connections at once. Each request has a new connection, or the connections are kept
+// alive. Every request must have an answer. Load returns the number of requests.
 func Load(t *testing.T, s *Serving, kept bool) uint64 {
 	t.Helper()
 	const clients, requests = 24, 40
@@ -227,7 +229,7 @@ func Load(t *testing.T, s *Serving, kept bool) uint64 {
 					client = s.Client(t)
 				}
 				response, body, err := client.try(request, method)
-				if err != nil && used { // a server may close a connection that is idle
+				if err != nil && used { // a server may close an idle connection
 					client = s.Client(t)
 					response, body, err = client.try(request, method)
 				}
@@ -246,7 +248,7 @@ func Load(t *testing.T, s *Serving, kept bool) uint64 {
 	return clients * requests
 }
 
-// try asks from a goroutine of its own, which must not end the test.
+// try is Ask for goroutines of a test, which must not call Fatal. It returns the error.
 func (c *Client) try(request, method string) (*http.Response, string, error) {
 	if _, err := io.WriteString(c, request); err != nil {
 		return nil, "", err
@@ -260,11 +262,12 @@ func (c *Client) try(request, method string) (*http.Response, string, error) {
 	return response, string(body), err
 }
 
-// Begins is a server that tells how many requests it is about.
+// Begins is a server that reports the number of requests in progress.
 type Begins interface{ Begun() int }
 
-// Drains is how a server ends: who is idle is let go, all answers are counted, and where the server tells what has begun,
-// that is answered. Entity 1 is there, and so many requests were answered before, beside that of Start.
+// Drains tests a drain. Idle connections must be closed, and all answers counted. If the server implements Begins, a
+// request in progress must be answered. Entity 1 must be stored. asked is the number of requests so far, without the
+// request of Start.
 func Drains(t *testing.T, s *Serving, asked uint64) {
 	t.Helper()
 	idle, begun := s.Client(t), s.Client(t)
@@ -306,7 +309,7 @@ func awaitBegun(t *testing.T, server Begins) {
 	}
 }
 
-// Cuts is what becomes of a request that never ends: it is cut when the grace is over, and counted.
+// Cuts tests a request that never ends: it must be cut at the end of the grace, and counted.
 func Cuts(t *testing.T, s *Serving) {
 	t.Helper()
 	client := s.Client(t)

@@ -1,5 +1,5 @@
-// Package library is what the servers on other people's libraries share: the entities, what -workers means, and how a drain
-// is waited for and counted.
+// Package library has the parts that the servers on HTTP libraries share: the entities, the meaning of -workers, and
+// the drain with its counts.
 package library
 
 import (
@@ -15,7 +15,7 @@ import (
 	"polyserve/peers/internal/store"
 )
 
-// Main runs the server that build makes, to the process's end. Its workers are as many cores.
+// Main runs the server that build returns, and exits the process. -workers sets GOMAXPROCS.
 func Main(name string, build func(*service.Service) run.Server) {
 	os.Exit(run.Main(name, nil, func(options run.Options) (run.Server, error) {
 		if options.Workers > 0 {
@@ -29,7 +29,7 @@ func Main(name string, build func(*service.Service) run.Server) {
 	}))
 }
 
-// Service is the service over the published store.
+// Service returns the service over the published store.
 func Service() (*service.Service, error) {
 	entities, err := store.New("rwmutex")
 	if err != nil {
@@ -38,8 +38,8 @@ func Service() (*service.Service, error) {
 	return service.New(entities), nil
 }
 
-// HTTP is a library's server, and the requests that it hands to the service; those that it refuses by itself are not
-// counted.
+// HTTP is the server of a library, with the counts of the requests that reach the service. Requests that the library
+// refuses itself are not counted.
 type HTTP struct {
 	Begun, Answered atomic.Uint64
 
@@ -48,12 +48,13 @@ type HTTP struct {
 	drained chan struct{}
 }
 
-// Init says how the library accepts, until it is stopped, and how it is stopped by the context's end.
+// Init sets how the library accepts and stops. accept returns when the library is stopped. stop stops the library, at
+// the latest when the context ends.
 func (h *HTTP) Init(accept func(net.Listener) error, stop func(context.Context)) {
 	h.accept, h.stop, h.drained = accept, stop, make(chan struct{})
 }
 
-// Serve accepts until the drain has ended.
+// Serve accepts connections until the drain has ended.
 func (h *HTTP) Serve(listener net.Listener) error {
 	if err := h.accept(listener); err != nil {
 		return err
@@ -62,12 +63,12 @@ func (h *HTTP) Serve(listener net.Listener) error {
 	return nil
 }
 
-// Drain stops the library within the grace, and counts.
+// Drain stops the library within the grace, and returns the counts.
 func (h *HTTP) Drain(grace time.Duration) run.Counts {
 	defer close(h.drained)
 	limit, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	h.stop(limit)
-	answered := h.Answered.Load() // before the other: what is answered meanwhile was begun
+	answered := h.Answered.Load() // read before Begun, so that Begun is never smaller
 	return run.Counts{Answered: answered, Cut: h.Begun.Load() - answered}
 }

@@ -15,7 +15,7 @@ func TestADrainIsWaitedForAndCounted(t *testing.T) {
 		func(net.Listener) error { <-stopped; return nil },
 		func(limit context.Context) {
 			close(stopped)
-			<-limit.Done() // a request is not answered in time
+			<-limit.Done() // one request is not answered in time
 		},
 	)
 	http.Begun.Add(3)

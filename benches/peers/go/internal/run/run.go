@@ -1,7 +1,8 @@
-// Package run is how the servers begin and end: the command line, the line that says where they listen, and the drain.
+// Package run has the start and the end of the servers: the command line, the line with the address, and the drain.
 //
-// Invariant: the first SIGINT or SIGTERM drains and ends the process well, a second one ends it at once; with
-// -until-stdin-ends the end of standard input is a first one too, so that no server outlives whoever started it.
+// Invariant: the first SIGINT or SIGTERM drains the server, and the process exits with code 0. A second signal exits at
+// once. With -until-stdin-ends, the end of standard input counts as a signal, so a server does not outlive its parent
+// process.
 package run
 
 import (
@@ -19,37 +20,37 @@ import (
 	"time"
 )
 
-// Grace is how long a drain waits for what was begun.
+// Grace is the max time that a drain waits for requests in progress.
 const Grace = 10 * time.Second
 
-// MostWorkers bounds -workers.
+// MostWorkers is the max value of -workers.
 const MostWorkers = 100_000
 
-// Counts is how a server ended.
+// Counts is the result of a server.
 type Counts struct {
-	Answered uint64 `json:"answered"` // requests with a whole answer
-	Cut      uint64 `json:"cut"`      // connections with a request that had no answer when the grace was over
-	Stuck    uint64 `json:"stuck"`    // those that did not end even then
+	Answered uint64 `json:"answered"` // requests with a complete answer
+	Cut      uint64 `json:"cut"`      // connections with an unanswered request at the end of the grace
+	Stuck    uint64 `json:"stuck"`    // connections that did not end even after that
 }
 
-// Server is one that can be drained.
+// Server is a server that can be drained.
 type Server interface {
-	// Serve accepts from the listener until Drain begins, which closes it.
+	// Serve accepts connections until Drain begins. Drain closes the listener.
 	Serve(net.Listener) error
-	// Drain answers what was begun, within the grace, and says what came of it.
+	// Drain answers the requests in progress, within the grace, and returns the counts.
 	Drain(grace time.Duration) Counts
 }
 
-// Options is what the command line says of every server.
+// Options has the flags that every server has.
 type Options struct {
 	Listen         string
-	Workers        int // 0 where nothing was said
+	Workers        int // 0 if not set
 	JSON           bool
 	UntilStdinEnds bool
 }
 
-// Parse reads a command line. extra adds the server's own flags. The environment's THREAD_POOL_SIZE and TCP_ADDRESS, those
-// of the published servers, count where a flag is not there.
+// Parse parses a command line. extra adds the server's own flags. If a flag is missing, the environment variables of
+// the published servers apply: THREAD_POOL_SIZE and TCP_ADDRESS.
 func Parse(name string, words []string, env func(string) string, extra func(*flag.FlagSet)) (Options, error) {
 	var options Options
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -83,8 +84,8 @@ func Parse(name string, words []string, env func(string) string, extra func(*fla
 	return options, nil
 }
 
-// Main runs a server as the command line says, and answers with the process's exit code: 2 where the command line makes no
-// sense, 1 where the server fails.
+// Main runs a server with the flags of the command line. It returns the exit code: 2 if the command line is invalid, 1
+// if the server fails.
 func Main(name string, extra func(*flag.FlagSet), build func(Options) (Server, error)) int {
 	options, err := Parse(name, os.Args[1:], os.Getenv, extra)
 	if errors.Is(err, flag.ErrHelp) {
@@ -102,7 +103,7 @@ func Main(name string, extra func(*flag.FlagSet), build func(Options) (Server, e
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	if options.UntilStdinEnds {
 		go func() {
-			io.Copy(io.Discard, os.Stdin) // an error is an end
+			io.Copy(io.Discard, os.Stdin) // an error also ends the input
 			signals <- syscall.SIGTERM
 		}()
 	}
@@ -113,7 +114,7 @@ func Main(name string, extra func(*flag.FlagSet), build func(Options) (Server, e
 	return 0
 }
 
-// serve says where it listens, serves until a signal, drains, and says what came of it.
+// serve prints the address, serves until a signal, drains, and prints the counts.
 func serve(server Server, options Options, signals <-chan os.Signal, out io.Writer) error {
 	listener, err := net.Listen("tcp", options.Listen)
 	if err != nil {
@@ -142,7 +143,7 @@ func serve(server Server, options Options, signals <-chan os.Signal, out io.Writ
 	return say(out, options.JSON, text, counts)
 }
 
-// say writes a line, as text or as JSON.
+// say prints a line, as text or as JSON.
 func say(out io.Writer, asJSON bool, text string, value any) error {
 	buffered := bufio.NewWriter(out)
 	if asJSON {

@@ -45,7 +45,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// idle is a server that keeps its listener and answers nobody.
+// idle is a server that keeps its listener and never answers.
 type idle struct{ listener chan net.Listener }
 
 func (s idle) Serve(listener net.Listener) error {

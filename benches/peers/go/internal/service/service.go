@@ -1,5 +1,5 @@
-// Package service answers the requests, alike on all servers: the entity service of polyserve's contract, and the page of
-// the "Welcome!" experiment.
+// Package service answers requests, in the same way on all servers: the entity service of polyserve's contract, and the
+// page of the "Welcome!" experiment.
 package service
 
 import (
@@ -14,10 +14,10 @@ import (
 	"polyserve/peers/internal/store"
 )
 
-// MaxBody is the longest body that is taken, in bytes.
+// MaxBody is the max length of a request body in bytes.
 const MaxBody = 1 << 20
 
-// MaxHead is the longest head that is taken, in bytes.
+// MaxHead is the max length of a request head in bytes.
 const MaxHead = 16 << 10
 
 // Media types of answers.
@@ -26,26 +26,26 @@ const (
 	Problem = "application/problem+json"
 )
 
-// Reply is an answer. A HEAD's has the body of the GET; whoever sends it sends only its length.
+// Reply is an answer. The answer to a HEAD has the body of the GET, and the server sends only its length.
 type Reply struct {
 	Status      int
-	ContentType string // empty where there is no body
-	Location    string // of what was created, or empty
-	Allow       string // the path's methods, or empty
-	Server      string // the Server header of the welcome, or empty
+	ContentType string // empty if there is no body
+	Location    string // the path of a created entity, or empty
+	Allow       string // the methods of the path, or empty
+	Server      string // the Server header of the welcome page, or empty
 	Body        []byte
 }
 
-// serverName is in the welcome alone: the published answers name their server, in eight letters.
+// serverName is only in answers with the welcome page. The published answers have a server name of eight letters.
 const serverName = "go-peers"
 
-// Service answers from a store.
+// Service answers requests from a store.
 type Service struct {
 	store store.Store
 	lines io.Writer
 }
 
-// New is a service over that store.
+// New returns a service over store.
 func New(store store.Store) *Service {
 	return &Service{store: store}
 }
@@ -56,7 +56,8 @@ func (s *Service) PrintTo(lines io.Writer) *Service {
 	return s
 }
 
-// Answer answers. The reply's body is written into space where it fits; contentType is the request's, or empty.
+// Answer answers a request. The body of the reply uses the memory of space if it is large enough. contentType is the
+// Content-Type of the request, or empty.
 func (s *Service) Answer(space []byte, method, target, contentType string, body []byte) Reply {
 	if s.lines != nil {
 		fmt.Fprintln(s.lines, method, target)
@@ -154,7 +155,8 @@ func notAllowed(space []byte, allow string) Reply {
 	return reply
 }
 
-// Failure is an error's answer: a problem of RFC 9457. why is a sentence of printable ASCII, which Go quotes as JSON does.
+// Failure returns the answer for an error: a problem of RFC 9457. why is a sentence of printable ASCII, which strconv
+// and JSON quote in the same way.
 func Failure(space []byte, status int, why string) Reply {
 	body := append(space[:0], `{"status":`...)
 	body = strconv.AppendInt(body, int64(status), 10)

@@ -1,7 +1,7 @@
-// Package store keeps the entities: the two stores of the published twin.
+// Package store has the two entity stores of the published twin.
 //
-// Invariant: a PUT that is answered is seen by every GET that begins later, and of two racing first PUTs one creates, the
-// other replaces, and the later one stays. Cost: a lock or two for each request.
+// Invariant: a PUT that has been answered is visible to every GET that begins later. Of two concurrent first PUTs, one
+// creates the entity and the other replaces it, and the later one remains. Cost: one or two locks per request.
 package store
 
 import (
@@ -11,17 +11,17 @@ import (
 	"polyserve/peers/internal/entity"
 )
 
-// Store keeps entities by their id, for many goroutines at once.
+// Store stores entities by id. Its methods may be called concurrently.
 type Store interface {
-	// AppendJSON writes the entity of that id behind what is in to; false where there is none.
+	// AppendJSON appends the JSON of the entity to a buffer. It returns false if the id is not stored.
 	AppendJSON(id int64, to []byte) ([]byte, bool)
-	// Put stores an entity; true where its id is new.
+	// Put stores an entity. It returns true if the id is new.
 	Put(entity.Entity) bool
-	// Remove forgets an id; false where there was none.
+	// Remove removes an entity. It returns false if the id is not stored.
 	Remove(id int64) bool
 }
 
-// New is an empty store of that kind: rwmutex or syncmap.
+// New returns an empty store of the given kind: rwmutex or syncmap.
 func New(kind string) (Store, error) {
 	switch kind {
 	case "rwmutex":
@@ -38,15 +38,15 @@ type entry struct {
 	entity entity.Entity
 }
 
-// RWMutex is a map behind a lock, and a lock for each entity in it. Its three cases: a read takes the map's read lock and
-// the entity's; a PUT of a new id takes the map's write lock; a PUT of a known id the map's read lock and the entity's write
-// lock.
+// RWMutex is a map behind a lock, with a lock for each entity. A read takes the read locks of the map and of the
+// entity. A PUT of a new id takes the write lock of the map. A PUT of a stored id takes the read lock of the map and
+// the write lock of the entity.
 type RWMutex struct {
 	lock    sync.RWMutex
 	entries map[int64]*entry
 }
 
-// AppendJSON writes under both read locks.
+// AppendJSON holds both read locks while it writes.
 func (s *RWMutex) AppendJSON(id int64, to []byte) ([]byte, bool) {
 	s.lock.RLock()
 	defer s.lock.RUnlock()
@@ -59,7 +59,7 @@ func (s *RWMutex) AppendJSON(id int64, to []byte) ([]byte, bool) {
 	return found.entity.AppendJSON(to), true
 }
 
-// Put looks for the id again under the write lock: another first PUT may have been faster.
+// Put looks for the id again under the write lock, because a concurrent PUT may have created it.
 func (s *RWMutex) Put(e entity.Entity) bool {
 	if s.replace(e) {
 		return false
@@ -67,7 +67,7 @@ func (s *RWMutex) Put(e entity.Entity) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if found, ok := s.entries[e.ID]; ok {
-		found.entity = e // whoever holds the entity's lock holds the map's read lock too, so nobody does
+		found.entity = e // the entity's lock is free: it is only taken under the map's read lock
 		return false
 	}
 	s.entries[e.ID] = &entry{entity: e}
@@ -95,12 +95,12 @@ func (s *RWMutex) Remove(id int64) bool {
 	return ok
 }
 
-// SyncMap is a sync.Map of entities that never change: a PUT swaps one for another.
+// SyncMap is a sync.Map of immutable entities. A PUT swaps the entity.
 type SyncMap struct {
 	entities sync.Map // int64 -> *entity.Entity
 }
 
-// AppendJSON takes no lock where the map has settled.
+// AppendJSON takes no lock.
 func (s *SyncMap) AppendJSON(id int64, to []byte) ([]byte, bool) {
 	found, ok := s.entities.Load(id)
 	if !ok {
@@ -109,13 +109,13 @@ func (s *SyncMap) AppendJSON(id int64, to []byte) ([]byte, bool) {
 	return found.(*entity.Entity).AppendJSON(to), true
 }
 
-// Put swaps.
+// Put swaps the entity.
 func (s *SyncMap) Put(e entity.Entity) bool {
 	_, known := s.entities.Swap(e.ID, &e)
 	return !known
 }
 
-// Remove deletes what is there.
+// Remove deletes the entity.
 func (s *SyncMap) Remove(id int64) bool {
 	_, known := s.entities.LoadAndDelete(id)
 	return known

@@ -49,7 +49,8 @@ func TestNewKnownAbsent(t *testing.T) {
 	})
 }
 
-// Of racing first PUTs exactly one creates, a reader sees a whole row or none, and what stays is one of those written.
+// Of concurrent first PUTs exactly one creates the entity. A reader sees a complete entity or none. The final entity is
+// one of those that were written.
 func TestRacingFirstPuts(t *testing.T) {
 	const ids, writers = 500, 8
 	each(t, func(t *testing.T, store Store) {
@@ -86,8 +87,7 @@ func whole(text string, id int64, writers int) bool {
 	return false
 }
 
-// A PUT whose answer a goroutine has seen is what it reads afterwards where nobody else writes, whatever others do to
-// other ids.
+// A goroutine reads its own last PUT if no other goroutine writes that id, whatever the others write to other ids.
 func TestEveryoneReadsOwnWrites(t *testing.T) {
 	each(t, func(t *testing.T, store Store) {
 		var wait sync.WaitGroup

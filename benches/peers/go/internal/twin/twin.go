@@ -1,12 +1,12 @@
-// Package twin is the twin of the published server: an accept loop puts connections on a channel, N goroutines take them
-// from there, and each serves one connection at a time to its end. A WaitGroup is waited for in the end.
+// Package twin is the twin of the published server. An accept loop sends connections to a channel. N goroutines receive
+// them, and each serves one connection at a time until it ends. At the end, a WaitGroup waits for the goroutines.
 //
-// The channel is unbuffered: a connection is handed over when a goroutine is free, and waits in the kernel's queue until
-// then, as in the published one. A goroutine keeps a connection that its client keeps, but not while another one waits:
-// then it says Connection: close, and an idle one is closed.
+// The channel is unbuffered, as in the published server: a connection is handed over when a goroutine is free, and
+// waits in the kernel's backlog until then. A connection is kept alive only while no other one waits. If one waits, the
+// goroutine answers with Connection: close, and an idle connection is closed.
 //
-// Invariant: at most N connections are served at a time, and one that waits is reached though N others are kept and idle.
-// Cost: a hand-over for each connection; for each request a few deadlines and a look whether somebody waits.
+// Invariant: at most N connections are served at a time, and a waiting connection is served even if N others are kept
+// alive and idle. Cost: a hand-over per connection; per request a few deadlines and a check for waiting connections.
 package twin
 
 import (
@@ -20,7 +20,7 @@ import (
 	"polyserve/peers/internal/service"
 )
 
-// Timeouts as polyserve's servers have them.
+// The same timeouts as in polyserve's servers.
 const (
 	headTimeout  = 10 * time.Second
 	bodyTimeout  = 30 * time.Second
@@ -32,17 +32,17 @@ const (
 type Server struct {
 	service     *service.Service
 	connections chan net.Conn
-	waiting     atomic.Int64 // connections that no goroutine has taken yet
+	waiting     atomic.Int64 // connections that no goroutine has received yet
 	draining    atomic.Bool
 	workers     []*worker
-	turn        int // of the accept loop: who was interrupted last
+	turn        int // used by the accept loop: the worker that was interrupted last
 	running     sync.WaitGroup
 	listener    atomic.Pointer[net.TCPListener]
 	accepted    chan struct{} // closed when the accept loop has ended
-	cut         chan struct{} // closed when the grace is over
+	cut         chan struct{} // closed at the end of the grace
 }
 
-// New is a server of so many goroutines, which wait for connections at once.
+// New returns a server and starts its goroutines, which wait for connections.
 func New(service *service.Service, goroutines int) *Server {
 	s := &Server{
 		service:     service,
@@ -58,8 +58,8 @@ func New(service *service.Service, goroutines int) *Server {
 	return s
 }
 
-// Serve puts connections on the channel until the listener is drained. An accept that fails for want of descriptors is
-// tried again.
+// Serve sends connections to the channel until the server is drained. If an accept fails, for example without free file
+// descriptors, it is retried.
 func (s *Server) Serve(listener net.Listener) error {
 	tcp, ok := listener.(*net.TCPListener)
 	if !ok {
@@ -68,7 +68,7 @@ func (s *Server) Serve(listener net.Listener) error {
 	s.listener.Store(tcp)
 	defer close(s.accepted)
 	if s.draining.Load() {
-		tcp.SetDeadline(time.Now()) // Drain may have looked before the listener was there
+		tcp.SetDeadline(time.Now()) // Drain may have run before the listener was set
 	}
 	for {
 		connection, err := tcp.Accept()
@@ -87,11 +87,12 @@ func (s *Server) Serve(listener net.Listener) error {
 	}
 }
 
-// acceptRest takes what the kernel still has, and closes the listener. Clients that come without end are not waited for.
+// acceptRest accepts the backlog of the kernel, and closes the listener. It stops after 100 ms if clients keep
+// connecting.
 func (s *Server) acceptRest(tcp *net.TCPListener) {
 	defer tcp.Close()
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
-		// A deadline that has passed would fail though somebody waits.
+		// With a deadline in the past, Accept would fail even if a connection waits.
 		tcp.SetDeadline(time.Now().Add(5 * time.Millisecond))
 		connection, err := tcp.Accept()
 		if err != nil {
@@ -101,7 +102,7 @@ func (s *Server) acceptRest(tcp *net.TCPListener) {
 	}
 }
 
-// hand puts a connection on the channel. Where no goroutine is free, an idle one is made to let go of its own.
+// hand sends a connection to the channel. If no goroutine is free, it makes one close its idle connection.
 func (s *Server) hand(connection net.Conn) {
 	select {
 	case s.connections <- connection:
@@ -118,8 +119,8 @@ func (s *Server) hand(connection net.Conn) {
 	}
 }
 
-// interruptOne ends the wait of one goroutine on a kept connection, in turn. One that begins to wait later sees that
-// somebody waits.
+// interruptOne interrupts one goroutine that waits on an idle connection, in turn. A goroutine that begins to wait
+// later checks for waiting connections itself.
 func (s *Server) interruptOne() {
 	for range s.workers {
 		s.turn = (s.turn + 1) % len(s.workers)
@@ -129,12 +130,12 @@ func (s *Server) interruptOne() {
 	}
 }
 
-// Drain lets go of the idle connections and waits for the goroutines.
+// Drain closes the idle connections and waits for the goroutines.
 func (s *Server) Drain(grace time.Duration) run.Counts {
 	s.draining.Store(true)
 	tcp := s.listener.Load()
 	if tcp == nil {
-		return run.Counts{} // nothing was accepted ever
+		return run.Counts{} // no connection was accepted
 	}
 	tcp.SetDeadline(time.Now())
 	for _, w := range s.workers {
@@ -155,7 +156,7 @@ func (s *Server) Drain(grace time.Duration) run.Counts {
 		for _, w := range s.workers {
 			w.abort()
 		}
-		<-ended // nothing but a socket is waited for anywhere, and these are closed
+		<-ended // the goroutines only block on sockets, and these are closed
 	}
 	for _, w := range s.workers {
 		counts.Answered += w.answered
@@ -164,7 +165,7 @@ func (s *Server) Drain(grace time.Duration) run.Counts {
 	return counts
 }
 
-// Begun is how many requests have begun and have no answer yet.
+// Begun returns the number of requests in progress.
 func (s *Server) Begun() int {
 	begun := 0
 	for _, w := range s.workers {

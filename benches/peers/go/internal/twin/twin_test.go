@@ -21,7 +21,7 @@ func start(t *testing.T, kind string, goroutines int) *kit.Serving {
 
 func TestTheContractAndTheDrain(t *testing.T) {
 	for _, kind := range []string{"rwmutex", "syncmap"} {
-		serving := start(t, kind, 16) // enough that nobody is let go of before the drain
+		serving := start(t, kind, 16) // enough goroutines, so no connection is closed before the drain
 		kit.Drains(t, serving, kit.Contract(t, serving))
 	}
 }
@@ -36,7 +36,7 @@ func TestManyConnectionsOnFewGoroutines(t *testing.T) {
 	}
 }
 
-// One goroutine, and a connection that is kept and idle: the next client is served all the same.
+// With one goroutine and an idle kept-alive connection, the next client is served.
 func TestAKeptConnectionHoldsNobodyUp(t *testing.T) {
 	serving := start(t, "rwmutex", 1)
 	idle := serving.Client(t)
@@ -54,7 +54,7 @@ func TestARequestThatNeverEndsIsCut(t *testing.T) {
 	kit.Cuts(t, start(t, "rwmutex", 2))
 }
 
-// An answer to a request that is refused reaches a client that goes on sending, and the connection ends.
+// The answer to a refused request reaches a client that keeps sending, and the connection ends.
 func TestARefusalCanBeRead(t *testing.T) {
 	serving := start(t, "rwmutex", 2)
 	for request, status := range map[string]int{

@@ -13,14 +13,14 @@ import (
 	"polyserve/peers/internal/wire"
 )
 
-// state is what a goroutine does with its connection.
+// state is the state of a goroutine's connection.
 type state int
 
 const (
-	none  state = iota // it has none
-	fresh              // it waits for the first byte of all
-	kept               // it waits for the first byte of another request
-	busy               // a request has begun
+	none  state = iota // no connection
+	fresh              // waits for the first byte of the first request
+	kept               // waits for the first byte of another request
+	busy               // a request is in progress
 )
 
 // worker is a goroutine and the connection that it serves.
@@ -29,13 +29,13 @@ type worker struct {
 	in       *bufio.Reader
 	out      []byte
 	space    []byte
-	answered uint64 // read when the goroutine has ended
+	answered uint64 // read after the goroutine has ended
 	cut      uint64
 
-	lock       sync.Mutex // guards what follows, which others look at
+	lock       sync.Mutex // guards the fields below, which other goroutines read
 	connection net.Conn
 	state      state
-	told       bool // to let go of an idle connection
+	told       bool // to close an idle connection
 	aborted    bool
 }
 
@@ -43,7 +43,7 @@ func newWorker(server *Server) *worker {
 	return &worker{server: server, in: bufio.NewReaderSize(nil, service.MaxHead)}
 }
 
-// run serves connections until there are no more.
+// run serves connections until the channel is closed.
 func (w *worker) run() {
 	for connection := range w.server.connections {
 		w.in.Reset(connection)
@@ -53,7 +53,7 @@ func (w *worker) run() {
 	}
 }
 
-// enter notes what is done now; false where the grace is over, and nothing is to be done any more.
+// enter sets the state and the connection. It returns false after abort: the goroutine must stop.
 func (w *worker) enter(state state, connection net.Conn) bool {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -61,27 +61,27 @@ func (w *worker) enter(state state, connection net.Conn) bool {
 	return !w.aborted
 }
 
-// interrupt ends the wait where the goroutine is in one of these states; false where it is not.
+// interrupt ends the wait if the goroutine is in one of these states. It returns false if it is not.
 func (w *worker) interrupt(states ...state) bool {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	for _, state := range states {
 		if w.state == state && !w.told {
 			w.told = true
-			w.connection.SetReadDeadline(time.Now()) // it takes the lock before it sets another
+			w.connection.SetReadDeadline(time.Now()) // the goroutine takes the lock before it sets another deadline
 			return true
 		}
 	}
 	return false
 }
 
-// abort closes the connection, whatever is done with it.
+// abort closes the connection in any state.
 func (w *worker) abort() {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	w.aborted = true
 	if w.state == busy {
-		w.cut++ // the goroutine reads it no more, and Drain when it has ended
+		w.cut++ // only Drain reads cut, after the goroutine has ended
 	}
 	if w.connection != nil {
 		w.connection.Close()
@@ -95,7 +95,7 @@ func (w *worker) serve(connection net.Conn) {
 		connection.SetReadDeadline(time.Now().Add(bodyTimeout))
 		return w.flush(connection, 0)
 	})
-	pending := uint64(0) // answers that are not sent yet
+	pending := uint64(0) // answers that are not flushed yet
 	for first := true; ; first = false {
 		if w.in.Buffered() == 0 {
 			if w.flush(connection, pending) != nil {
@@ -111,7 +111,7 @@ func (w *worker) serve(connection net.Conn) {
 			w.refuse(connection, err, pending)
 			return
 		}
-		// What has come already is answered before a connection is let go of.
+		// Requests that have already arrived are answered before the connection is closed.
 		letGo := w.in.Buffered() == 0 && (w.server.waiting.Load() > 0 || w.server.draining.Load())
 		keep := request.KeepAlive && !letGo
 		reply := w.server.service.Answer(w.space, request.Method, request.Target, request.ContentType, request.Body)
@@ -128,7 +128,8 @@ func (w *worker) serve(connection net.Conn) {
 	}
 }
 
-// await waits for the first byte of a request, and sets the deadline of the rest; false where there is to be none.
+// await waits for the first byte of a request, and sets the deadline for the rest. It returns false if the connection
+// must close.
 func (w *worker) await(connection net.Conn, first bool) bool {
 	waits, timeout := kept, idleTimeout
 	if first {
@@ -139,7 +140,7 @@ func (w *worker) await(connection net.Conn, first bool) bool {
 		if !w.enter(waits, connection) {
 			return false
 		}
-		// Whoever came before this goroutine was seen to wait did not interrupt it.
+		// A connection that arrived before enter did not interrupt this goroutine.
 		if w.isToLetGo(first) {
 			w.interrupt(waits)
 		}
@@ -147,7 +148,7 @@ func (w *worker) await(connection net.Conn, first bool) bool {
 		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end) {
 			err = w.lastLook(connection)
 			if errors.Is(err, os.ErrDeadlineExceeded) && !w.isToLetGo(first) {
-				continue // another has let go meanwhile
+				continue // another goroutine has closed its connection instead
 			}
 		}
 		if err != nil || !w.enter(busy, connection) {
@@ -158,13 +159,14 @@ func (w *worker) await(connection net.Conn, first bool) bool {
 	}
 }
 
-// isToLetGo tells whether an idle connection is to be let go of. One that has not said a word yet is left its time.
+// isToLetGo returns whether an idle connection must close. A connection without a first request keeps its timeout,
+// except in a drain.
 func (w *worker) isToLetGo(first bool) bool {
 	return w.server.draining.Load() || (!first && w.server.waiting.Load() > 0)
 }
 
-// lastLook waits a little longer where a connection is to be let go of: what a client that does not pause has under way
-// is served, and the end is announced with its answer.
+// lastLook waits a little longer before an idle connection closes. A request that is already under way is then served,
+// and its answer announces the close.
 func (w *worker) lastLook(connection net.Conn) error {
 	wait := 50 * time.Millisecond
 	if w.server.draining.Load() {
@@ -175,7 +177,7 @@ func (w *worker) lastLook(connection net.Conn) error {
 	return err
 }
 
-// refuse answers a request that cannot be taken, and sees that the client can read the answer.
+// refuse answers a request that is refused, and makes sure that the client can read the answer.
 func (w *worker) refuse(connection net.Conn, err error, pending uint64) {
 	refused := new(wire.Refused)
 	switch {
@@ -183,7 +185,7 @@ func (w *worker) refuse(connection net.Conn, err error, pending uint64) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		refused.Status, refused.Why = 408, "the request took too long"
 	default:
-		w.flush(connection, pending) // what came before it is answered
+		w.flush(connection, pending) // the requests before it are answered
 		return
 	}
 	reply := service.Failure(w.space, refused.Status, refused.Why)
@@ -193,7 +195,7 @@ func (w *worker) refuse(connection net.Conn, err error, pending uint64) {
 	}
 }
 
-// flush sends what is to be sent, so many answers.
+// flush sends the buffered output, which has the given number of answers.
 func (w *worker) flush(connection net.Conn, answers uint64) error {
 	if len(w.out) == 0 {
 		return nil
@@ -207,10 +209,11 @@ func (w *worker) flush(connection net.Conn, answers uint64) error {
 	return err
 }
 
-// linger reads on for a moment: to close a socket with unread bytes is to reset it, and the answer may be lost.
+// linger reads for a moment before the close. Closing a socket with unread bytes resets the connection, and the answer
+// may be lost.
 func linger(connection net.Conn) {
 	if tcp, ok := connection.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
 		connection.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		io.CopyN(io.Discard, connection, 1<<20) // whatever it was, the connection is closed next
+		io.CopyN(io.Discard, connection, 1<<20) // the connection closes next in any case
 	}
 }

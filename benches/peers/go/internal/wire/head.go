@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// framing is how long a request's body is.
+// framing describes the body of a request.
 type framing struct {
-	length  int64 // -1 where it was not said
+	length  int64 // in bytes; 0 if the head has no length
 	chunked bool
-	expects bool // a 100 before the body
+	expects bool // the client waits for a 100 before it sends the body
 }
 
-// parse reads a head: lines that end with CR LF.
+// parse parses a head, whose lines end with CR LF. most is the max number of fields.
 func parse(head string, most int, request *Request, framing *framing) error {
 	line, rest, _ := strings.Cut(head, "\r\n")
 	*request = Request{}
@@ -65,7 +65,7 @@ func parseLine(line string, request *Request) error {
 	return absolute(request)
 }
 
-// absolute takes the path out of http://host/path.
+// absolute reduces a target such as http://host/path to its path.
 func absolute(request *Request) error {
 	scheme, rest, ok := strings.Cut(request.Target, "://")
 	if !ok || !(strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")) {
@@ -85,7 +85,7 @@ func absolute(request *Request) error {
 	return nil
 }
 
-// fields is what the fields of a head say, as far as it matters here.
+// fields has the content of the header fields that matter here.
 type fields struct {
 	hosts       int
 	length      int64
@@ -103,7 +103,7 @@ func (f *fields) take(line string, request *Request) error {
 	if !clean(value) {
 		return refuse(400, "a field has control bytes")
 	}
-	switch len(name) { // most fields are told apart by their length
+	switch len(name) { // the length rules out most names without a comparison
 	case len("host"):
 		if strings.EqualFold(name, "host") {
 			f.hosts++
@@ -144,7 +144,7 @@ func (f *fields) take(line string, request *Request) error {
 	return nil
 }
 
-// takeLength takes a length, which may be said more than once where it stays the same.
+// takeLength parses a Content-Length. The same length may be repeated.
 func (f *fields) takeLength(value string) error {
 	for part := range strings.SplitSeq(value, ",") {
 		part = strings.Trim(part, " \t")
@@ -175,7 +175,7 @@ func (f *fields) frame(old bool, framing *framing) error {
 	}
 }
 
-// isToken tells whether text is a token of RFC 9110.
+// isToken returns whether text is a token of RFC 9110.
 func isToken(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if !isTokenByte[text[i]] {
@@ -201,7 +201,7 @@ func isTarget(text string) bool {
 	return text != ""
 }
 
-// isHost tells whether text may be a host and a port; an empty one is allowed, as RFC 9110 says.
+// isHost returns whether text can be a host and a port. An empty host is allowed, as in RFC 9110.
 func isHost(text string) bool {
 	host, port := text, ""
 	if at := strings.LastIndexByte(text, ':'); at > strings.LastIndexByte(text, ']') {
@@ -219,10 +219,10 @@ func isHost(text string) bool {
 	return !strings.ContainsAny(host, "[]:"+noHost)
 }
 
-// noHost is what no host has in it.
+// noHost has the characters that a host cannot contain.
 const noHost = " \t,/?#@\\<>\"{}|^`"
 
-// clean tells whether text has no control byte but tabs.
+// clean returns whether text has no control bytes except tabs.
 func clean(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if c := text[i]; (c < ' ' && c != '\t') || c == 0x7f {

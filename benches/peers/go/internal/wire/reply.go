@@ -9,14 +9,14 @@ import (
 	"polyserve/peers/internal/service"
 )
 
-// Sent is how an answer is sent.
+// Sent describes how an answer is sent.
 type Sent struct {
-	Old       bool // to a client of HTTP/1.0
-	KeepAlive bool // whether the connection is kept
+	Old       bool // to an HTTP/1.0 client
+	KeepAlive bool // whether the connection is kept alive
 	Head      bool // without the body
 }
 
-// AppendReply writes an answer behind what is in to.
+// AppendReply appends an answer to a buffer, and returns the buffer.
 func AppendReply(to []byte, reply *service.Reply, sent Sent, now time.Time) []byte {
 	to = append(to, "HTTP/1.1 "...)
 	to = strconv.AppendInt(to, int64(reply.Status), 10)
@@ -64,7 +64,7 @@ type second struct {
 
 var lastSecond atomic.Pointer[second]
 
-// date is the Date of an answer; it is written once a second.
+// date returns the Date of an answer. It is formatted once per second.
 func date(now time.Time) string {
 	last := lastSecond.Load()
 	if last == nil || last.unix != now.Unix() {

@@ -1,8 +1,9 @@
-// Package wire speaks HTTP/1 by hand over a connection's buffers, as the published twin does, for a server that answers one
-// request after the other.
+// Package wire is a handwritten HTTP/1 codec on the buffers of a connection, as in the published twin. It is for a
+// server that answers requests one after another.
 //
-// Invariant: in doubt about where a request ends it is refused, and the connection is to be closed. Head and body are
-// bounded. Cost: one allocation for the head, none for a body that fits the last one's room.
+// Invariant: if the end of a request is ambiguous, the request is refused, and the connection must be closed. Head and
+// body have a max length. Cost: one allocation for the head, and none for a body that fits into the buffer of the last
+// one.
 package wire
 
 import (
@@ -14,17 +15,17 @@ import (
 	"strings"
 )
 
-// Request is a request; it is valid until the next is read.
+// Request is a request. It is valid until the next request is read.
 type Request struct {
 	Method      string
-	Target      string // its path and query, or *
-	Old         bool   // of HTTP/1.0
-	KeepAlive   bool   // whether the client goes on with the connection
-	ContentType string // or empty
+	Target      string // path and query, or *
+	Old         bool   // whether the version is HTTP/1.0
+	KeepAlive   bool   // whether the client keeps the connection open
+	ContentType string // empty if there is none
 	Body        []byte
 }
 
-// Refused is a request that cannot be taken. After its answer the connection is to be closed.
+// Refused is the error for a request that the server refuses. After its answer the connection must be closed.
 type Refused struct {
 	Status int
 	Why    string
@@ -34,7 +35,7 @@ func (r *Refused) Error() string { return r.Why }
 
 func refuse(status int, why string) error { return &Refused{status, why} }
 
-// Limits of a request, in bytes, and of its fields.
+// Limits has the max lengths of a head and of a body in bytes, and the max number of fields.
 type Limits struct {
 	Head, Body, Fields int
 }
@@ -43,19 +44,20 @@ type Limits struct {
 type Reader struct {
 	buffer *bufio.Reader
 	limits Limits
-	// proceed is called where a client waits for a 100 before it sends a body.
+	// proceed is called if the client waits for a 100 before it sends a body.
 	proceed func() error
 	head    []byte
 	body    []byte
 	request Request
 }
 
-// NewReader reads from buffer, whose size bounds a line of the head.
+// NewReader returns a reader of buffer. The size of buffer is the max length of a line in a head.
 func NewReader(buffer *bufio.Reader, limits Limits, proceed func() error) *Reader {
 	return &Reader{buffer: buffer, limits: limits, proceed: proceed}
 }
 
-// Next reads a request. io.EOF where the client has ended before its first byte, a *Refused where it is not to be taken.
+// Next reads a request. It returns io.EOF if the client has closed the connection between requests, and a *Refused if
+// the server refuses the request.
 func (r *Reader) Next() (*Request, error) {
 	if err := r.readHead(); err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func (r *Reader) Next() (*Request, error) {
 	return &r.request, nil
 }
 
-// readHead reads lines up to an empty one. Empty lines before the first are skipped.
+// readHead reads lines until an empty one. It skips up to 4 empty lines before the first.
 func (r *Reader) readHead() error {
 	r.head = r.head[:0]
 	for skipped := 0; ; {
@@ -121,10 +123,10 @@ func (r *Reader) readBody(framing *framing) error {
 	return err
 }
 
-// readExactly reads so many bytes more.
+// readExactly appends count bytes to the body.
 func (r *Reader) readExactly(count int) error {
 	start := len(r.body)
-	// What a client announces is not believed before it has sent it.
+	// The buffer grows only as the bytes arrive, whatever length the client has announced.
 	for len(r.body)-start < count {
 		step := min(count-(len(r.body)-start), 64<<10)
 		at := len(r.body)
@@ -181,7 +183,7 @@ func (r *Reader) skipTrailers() error {
 	}
 }
 
-// chunkLine is a line of a chunked body, without its CR LF.
+// chunkLine reads a line of a chunked body, and returns it without its CR LF.
 func (r *Reader) chunkLine() ([]byte, error) {
 	line, err := r.buffer.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -1,4 +1,4 @@
-//! actix-web: a runtime of one thread for each worker, and one thread that accepts.
+//! actix-web: a single-threaded runtime per worker, and one thread that accepts connections.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! axum, by its own `serve`.
+//! axum with its own `serve`.
 
 use std::io;
 
@@ -17,7 +17,7 @@ fn main() -> io::Result<()> {
         Router::new().route("/", routing::put(put)).route("/{id}", routing::get(get)).with_state(Entities::shared());
     on_tokio(|listener| async {
         let listener = listener.tap_io(|stream| {
-            let _ = stream.set_nodelay(true); // a client that has gone already
+            let _ = stream.set_nodelay(true); // fails if the client has disconnected
         });
         axum::serve(listener, app).await
     })

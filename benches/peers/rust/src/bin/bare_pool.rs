@@ -1,6 +1,7 @@
-//! A bare thread pool: threads that receive connections from one channel, and blocking reads and writes. It has no
-//! timeout, no limit and no drain: what remains of a thread pool server without them. A connection holds its thread
-//! until it closes, so the pool needs a thread for each kept connection.
+//! A bare thread pool: threads receive connections from one channel, and use blocking reads and writes. It has no
+//! timeouts, no limits and no drain, so it shows what these cost.
+//!
+//! A connection holds its thread until it closes, so the pool needs a thread per kept-alive connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,13 +14,13 @@ fn main() -> io::Result<()> {
     let Args { workers, listen } = Args::read()?;
     let entities = Entities::shared();
     let listener = TcpListener::bind(listen)?;
-    let (connections, received) = mpsc::channel();
-    let received = Arc::new(Mutex::new(received));
+    let (connections, receiver) = mpsc::channel();
+    let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..workers {
-        let received = Arc::clone(&received);
+        let receiver = Arc::clone(&receiver);
         thread::spawn(move || {
-            while let Some(stream) = next(&received) {
-                let _ = serve(stream, entities); // the client has gone
+            while let Some(stream) = next_connection(&receiver) {
+                let _ = serve(stream, entities); // the client has disconnected
             }
         });
     }
@@ -30,8 +31,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-fn next(received: &Mutex<mpsc::Receiver<TcpStream>>) -> Option<TcpStream> {
-    received.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+fn next_connection(receiver: &Mutex<mpsc::Receiver<TcpStream>>) -> Option<TcpStream> {
+    receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
 /// Serves one connection until one side closes it.
@@ -39,8 +40,8 @@ fn serve(mut stream: TcpStream, entities: &Entities) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut read, mut buffer) = (Vec::new(), [0; 8192]);
     loop {
-        let (answer, used, keep) = match answer(&read, entities)? {
-            Some(answered) => answered,
+        let answer = match answer(&read, entities)? {
+            Some(answer) => answer,
             None => match stream.read(&mut buffer)? {
                 0 => return Ok(()),
                 count => {
@@ -49,17 +50,25 @@ fn serve(mut stream: TcpStream, entities: &Entities) -> io::Result<()> {
                 }
             },
         };
-        read.drain(..used);
-        stream.write_all(&answer)?;
-        if !keep {
+        read.drain(..answer.request_length);
+        stream.write_all(&answer.bytes)?;
+        if !answer.keep_alive {
             return Ok(());
         }
     }
 }
 
-/// Returns the answer to the first request in `read`, the request's length, and whether the connection stays open. `None`
-/// if the request is not complete.
-fn answer(read: &[u8], entities: &Entities) -> io::Result<Option<(Vec<u8>, usize, bool)>> {
+/// The answer to a request.
+struct Answer {
+    bytes: Vec<u8>,
+    /// The length of the request.
+    request_length: usize,
+    /// Whether the connection stays open after the answer.
+    keep_alive: bool,
+}
+
+/// Returns the answer to the first request in `read`, or `None` if the request is not complete.
+fn answer(read: &[u8], entities: &Entities) -> io::Result<Option<Answer>> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut fields);
     let httparse::Status::Complete(head) = request.parse(read).map_err(io::Error::other)? else { return Ok(None) };
@@ -67,7 +76,7 @@ fn answer(read: &[u8], entities: &Entities) -> io::Result<Option<(Vec<u8>, usize
     let length = field("content-length").and_then(|field| str::from_utf8(field.value).ok()?.parse().ok()).unwrap_or(0);
     let Some(body) = read.get(head..).and_then(|rest| rest.get(..length)) else { return Ok(None) };
     let connection = field("connection").map_or(&[][..], |field| field.value);
-    let keep = if request.version == Some(1) {
+    let keep_alive = if request.version == Some(1) {
         !connection.eq_ignore_ascii_case(b"close")
     } else {
         connection.eq_ignore_ascii_case(b"keep-alive")
@@ -84,10 +93,10 @@ fn answer(read: &[u8], entities: &Entities) -> io::Result<Option<(Vec<u8>, usize
         },
         _ => ("405 Method Not Allowed", String::new(), Vec::new()),
     };
-    let connection = if keep { "keep-alive" } else { "close" };
-    let mut answer =
+    let connection = if keep_alive { "keep-alive" } else { "close" };
+    let mut bytes =
         format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: {connection}\r\n{extra}\r\n", body.len())
             .into_bytes();
-    answer.extend(body);
-    Ok(Some((answer, head + length, keep)))
+    bytes.extend(body);
+    Ok(Some(Answer { bytes, request_length: head + length, keep_alive }))
 }

@@ -1,4 +1,4 @@
-//! hyper alone: a function of a request.
+//! hyper without a framework: one async function answers the requests.
 
 use std::convert::Infallible;
 use std::io;

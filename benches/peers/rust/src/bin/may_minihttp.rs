@@ -1,5 +1,5 @@
-//! may_minihttp: coroutines with stacks of their own. It answers with fixed header fields alone, so a PUT that created
-//! something cannot say where it is; it sets no TCP_NODELAY, and has no way to close a connection.
+//! may_minihttp: stackful coroutines. Its header fields must be static strings, so the answer to a PUT has no
+//! `Location`. It does not set TCP_NODELAY, and has no way to close a connection.
 
 use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener};
@@ -39,7 +39,7 @@ fn status(response: &mut Response<'_>, code: usize, reason: &'static str) {
     response.status_code(code, reason);
 }
 
-/// Times that a free port is looked for: it may be taken before the server has it.
+/// The max number of attempts to find a free port. Another process may take the port before the server binds it.
 const TRIES: usize = 10;
 
 fn main() -> io::Result<()> {
@@ -48,7 +48,7 @@ fn main() -> io::Result<()> {
     let peer = Peer(Entities::shared());
     let mut tries = 0;
     let server = loop {
-        // The server does not say on which port it listens.
+        // The server does not report its port, so a free port is chosen first.
         let addr = if listen.port() == 0 { free_port(listen)? } else { listen };
         tries += 1;
         match HttpServer(peer.clone()).start(addr) {

@@ -1,5 +1,5 @@
-//! ntex on tokio: a runtime of one thread for each worker, and one thread that accepts. It sets no TCP_NODELAY; on Linux a
-//! connection inherits its listener's.
+//! ntex on tokio: a single-threaded runtime per worker, and one thread that accepts connections. ntex does not set
+//! TCP_NODELAY. On Linux a connection inherits it from the listener.
 
 use std::io;
 use std::net::TcpListener;

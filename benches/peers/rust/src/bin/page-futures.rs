@@ -1,5 +1,5 @@
-//! The published page server on the thread pool of the `futures` crate: a future for each connection, which blocks its thread,
-//! because that crate has neither timers nor sockets.
+//! The published page server on the thread pool of the `futures` crate. Each connection is a future, which blocks its
+//! thread, because the crate has neither timers nor sockets.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ fn main() -> io::Result<()> {
     for (stream, nth) in listener.incoming().zip(1..) {
         let stream = stream?;
         pool.spawn_ok(async move {
-            let _ = serve(stream, nth, page).await; // the client has gone
+            let _ = serve(stream, nth, page).await; // the client has disconnected
         });
     }
     Ok(())

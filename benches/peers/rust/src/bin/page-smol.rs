@@ -1,6 +1,7 @@
-//! The published page server on smol, the named successor of the discontinued async-std: a task for each connection, its timer,
-//! and its file API, which reads on a thread of its own pool. The main thread accepts, and the workers run the tasks, as
-//! async-std arranges it.
+//! The published page server on smol, the official successor of the discontinued async-std. Each connection is a task.
+//! It uses smol's timer, and smol's file API, which reads on a separate thread pool.
+//!
+//! As in async-std, the main thread accepts connections and the workers run the tasks.
 
 use std::future::pending;
 use std::{io, thread};
@@ -26,7 +27,7 @@ fn main() -> io::Result<()> {
             count += 1;
             let nth = count;
             let serve = async move {
-                let _ = serve(stream, nth, page).await; // the client has gone
+                let _ = serve(stream, nth, page).await; // the client has disconnected
             };
             executor.spawn(serve).detach();
         }

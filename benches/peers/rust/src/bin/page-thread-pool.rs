@@ -1,5 +1,5 @@
-//! The published page server on a thread pool: the main thread accepts and counts, and a worker sleeps, reads the file and
-//! writes, all of it blocking.
+//! The published page server on a thread pool. The main thread accepts and counts connections. A worker sleeps, reads
+//! the file and writes the answer, all with blocking calls.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,14 +12,14 @@ use polyserve_peers::page::{Page, answer, answered};
 fn main() -> io::Result<()> {
     let (args, page) = Page::read()?;
     let listener = TcpListener::bind(args.listen)?;
-    let (connections, received) = mpsc::channel();
-    let received = Arc::new(Mutex::new(received));
+    let (connections, receiver) = mpsc::channel();
+    let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..args.workers {
-        let received: Arc<Mutex<mpsc::Receiver<(TcpStream, u64)>>> = Arc::clone(&received);
-        let next = move || received.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let receiver: Arc<Mutex<mpsc::Receiver<(TcpStream, u64)>>> = Arc::clone(&receiver);
+        let next = move || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         thread::spawn(move || {
             while let Ok((stream, nth)) = next() {
-                let _ = serve(stream, nth, page); // the client has gone
+                let _ = serve(stream, nth, page); // the client has disconnected
             }
         });
     }

@@ -1,5 +1,5 @@
-//! The published page server on tokio: a task for each connection, tokio's timer, and its file API, which reads on a thread of
-//! its own pool.
+//! The published page server on tokio. Each connection is a task. It uses tokio's timer, and tokio's file API, which
+//! reads on a separate thread pool.
 
 use std::io;
 
@@ -21,7 +21,7 @@ fn main() -> io::Result<()> {
             count += 1;
             let nth = count;
             tokio::spawn(async move {
-                let _ = serve(stream, nth, page).await; // the client has gone
+                let _ = serve(stream, nth, page).await; // the client has disconnected
             });
         }
     })

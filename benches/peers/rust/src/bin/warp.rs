@@ -1,5 +1,5 @@
-//! warp's filters on hyper's connections. Its own server sets no TCP_NODELAY: pipelined answers would wait for 40 ms a
-//! batch.
+//! warp's filters on hyper's connections. warp's own server does not set TCP_NODELAY, so every batch of pipelined
+//! answers would wait for 40 ms.
 
 use std::io;
 
