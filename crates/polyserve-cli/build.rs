@@ -13,12 +13,12 @@ fn main() {
         }
     };
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    note("POLYSERVE_BUILT_BY", said(Command::new(rustc).arg("--version")));
+    note("POLYSERVE_BUILT_BY", output_of(Command::new(rustc).arg("--version")));
     note("POLYSERVE_BUILT_AS", profile());
     // The last commit that changed the sources. A commit of the docs does not change the program.
-    let of = |args: &[&str]| git(&[args, &["--", "..", "../../Cargo.toml", "../../Cargo.lock"]].concat());
-    let mark = if of(&["status", "--porcelain", "--untracked-files=no"]).is_some() { "+" } else { "" };
-    let commit = of(&["log", "-1", "--abbrev=12", "--format=%h"]);
+    let git_in_sources = |args: &[&str]| git(&[args, &["--", "..", "../../Cargo.toml", "../../Cargo.lock"]].concat());
+    let mark = if git_in_sources(&["status", "--porcelain", "--untracked-files=no"]).is_some() { "+" } else { "" };
+    let commit = git_in_sources(&["log", "-1", "--abbrev=12", "--format=%h"]);
     note("POLYSERVE_BUILT_FROM", commit.map(|commit| format!("{commit}{mark}")));
     println!("cargo:rerun-if-changed=build.rs");
     // The note on the commit depends on all crates.
@@ -39,11 +39,11 @@ fn profile() -> Option<String> {
 }
 
 fn git(args: &[&str]) -> Option<String> {
-    said(Command::new("git").args(args))
+    output_of(Command::new("git").args(args))
 }
 
 /// The output of a command; `None` if it fails or prints nothing.
-fn said(command: &mut Command) -> Option<String> {
+fn output_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (!text.is_empty()).then_some(text)

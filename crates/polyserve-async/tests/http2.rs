@@ -276,9 +276,9 @@ fn the_preface_is_recognised_if_http2_is_on() {
         let (answer, _) = client.end();
         assert_eq!(answer.get(3), Some(&4), "it answers with its settings, cut at {cut}: {answer:?}");
     }
-    let without = TokioHyper::new(ServerConfig::default()).expect("it is honoured");
-    let without = without.serve(([127, 0, 0, 1], 0), Echo).expect("it serves");
-    let mut client = Client::connect(without.local_addr(), PATIENCE).expect("it accepts");
+    let without_http2 = TokioHyper::new(ServerConfig::default()).expect("it is honoured");
+    let without_http2 = without_http2.serve(([127, 0, 0, 1], 0), Echo).expect("it serves");
+    let mut client = Client::connect(without_http2.local_addr(), PATIENCE).expect("it accepts");
     client.send(PREFACE).expect("it takes it");
     client.expect_last(400);
 }

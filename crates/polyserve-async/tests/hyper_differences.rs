@@ -154,8 +154,8 @@ fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
         let (single, (head, rest)) = (bytes.chunks(1).collect::<Vec<_>>(), bytes.split_at(head));
         let single = if bytes.len() > MAX_HEAD { &[][..] } else { &single };
         for pieces in [&[bytes][..], &[head, rest], single].into_iter().filter(|pieces| !pieces.is_empty()) {
-            let shown: String = input.escape_debug().take(300).collect();
-            check(exchange(&hyper, pieces), exchange(&codec, pieces), &format!("{} pieces: {shown}", pieces.len()));
+            let excerpt: String = input.escape_debug().take(300).collect();
+            check(exchange(&hyper, pieces), exchange(&codec, pieces), &format!("{} pieces: {excerpt}", pieces.len()));
         }
     }
 }

@@ -42,13 +42,13 @@ impl Service for Where {
 fn tasks_run_where_the_owner_runs_them() {
     let executor = Arc::new(Executor::new());
     let server = Smol::with_executor(ServerConfig::default(), Arc::clone(&executor)).unwrap();
-    let (said, heard) = mpsc::channel();
-    let runs = [(); 2].map(|()| server.serve(any_port(), Arc::new(Where(said.clone()))).unwrap());
+    let (sender, receiver) = mpsc::channel();
+    let runs = [(); 2].map(|()| server.serve(any_port(), Arc::new(Where(sender.clone()))).unwrap());
     let addrs = runs.each_ref().map(Running::local_addr);
-    let (end, told) = promise(());
+    let (end, end_signal) = promise(());
     let owner = thread::spawn(move || {
         async_io::block_on(executor.run(async {
-            told.await;
+            end_signal.await;
             for run in runs {
                 let drain = run.drained().await.unwrap();
                 assert_eq!((drain.answered, drain.cut, drain.stuck), (3, 0, 0), "{drain}");
@@ -59,7 +59,7 @@ fn tasks_run_where_the_owner_runs_them() {
     for addr in addrs.iter().cycle().take(6) {
         let answer = ask(*addr).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
-        assert_eq!(heard.recv().unwrap(), owner.thread().id());
+        assert_eq!(receiver.recv().unwrap(), owner.thread().id());
     }
     end.complete(()).unwrap();
     owner.join().unwrap();

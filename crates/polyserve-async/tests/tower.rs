@@ -42,14 +42,14 @@ fn client(running: &Running) -> Client {
 /// A client that keeps all bytes that it receives.
 struct Raw {
     stream: TcpStream,
-    all: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Raw {
     fn new(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the server accepts connections");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time that is valid");
-        Self { stream, all: Vec::new() }
+        Self { stream, received: Vec::new() }
     }
 
     fn send(&mut self, text: &str) {
@@ -63,13 +63,13 @@ impl Raw {
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece).expect("something comes") {
                 0 => panic!("it ended before {text:?}: {}", self.text()),
-                count => self.all.extend_from_slice(&piece[..count]),
+                count => self.received.extend_from_slice(&piece[..count]),
             }
         }
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.all).into_owned()
+        String::from_utf8_lossy(&self.received).into_owned()
     }
 }
 
@@ -109,14 +109,14 @@ fn a_service_is_nested_in_axum() {
     let running = serve(router, |_| ());
     let mut client = client(&running);
     assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "axum");
-    let one = r#"{"id":1,"description":"one","value":60.750847}"#;
-    let put = format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{one}", one.len());
+    let entity = r#"{"id":1,"description":"one","value":60.750847}"#;
+    let put = format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{entity}", entity.len());
     assert_eq!(client.ask(put.as_bytes(), 201).header("Location"), Some("/1"));
-    let chunked = format!("{:x}\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n", 9, &one[..9], one.len() - 9, &one[9..]);
+    let chunked = format!("{:x}\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n", 9, &entity[..9], entity.len() - 9, &entity[9..]);
     let put = format!("PUT /entities/1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}");
     client.ask(put.as_bytes(), 200);
     let found = client.ask(b"GET /entities/1 HTTP/1.1\r\nHost: a\r\n\r\n", 200);
-    assert_eq!((found.text().as_str(), found.header("Content-Type")), (one, Some("application/json")));
+    assert_eq!((found.text().as_str(), found.header("Content-Type")), (entity, Some("application/json")));
     client.ask(b"GET /entities/2 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
     assert_eq!(client.ask(b"POST /other HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", 200).text(), "hi");
     let large = "x".repeat(1001);
@@ -134,8 +134,8 @@ struct Sends;
 
 impl Service for Sends {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let to = request.head.path().split_once("/to/").map_or("", |(_, to)| to).to_owned();
-        let reply = Reply::empty(polyserve_core::Status::CREATED).with_header("Location", to).expect("a valid field");
+        let path = request.head.path().split_once("/to/").map_or("", |(_, path)| path).to_owned();
+        let reply = Reply::empty(polyserve_core::Status::CREATED).with_header("Location", path).expect("a valid field");
         if request.head.path().starts_with("/later") { Answer::later(async { reply }) } else { reply.into() }
     }
 }
@@ -152,14 +152,14 @@ fn a_nested_service_sends_the_full_location() {
         .nest_service("/sends", sends);
     let running = serve(router, |_| ());
     let mut client = client(&running);
-    let one = r#"{"id":1,"description":"one","value":60.750847}"#;
+    let entity = r#"{"id":1,"description":"one","value":60.750847}"#;
     for prefix in ["/entities", "/deep/er"] {
-        let put = format!("PUT {prefix}/ HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{one}", one.len());
-        let at = client.ask(put.as_bytes(), 201).header("Location").map(str::to_owned).expect("it says where");
-        assert_eq!(at, format!("{prefix}/1"));
-        assert_eq!(client.ask(format!("GET {at} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), 200).text(), one);
+        let put = format!("PUT {prefix}/ HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{entity}", entity.len());
+        let location = client.ask(put.as_bytes(), 201).header("Location").map(str::to_owned).expect("it says where");
+        assert_eq!(location, format!("{prefix}/1"));
+        assert_eq!(client.ask(format!("GET {location} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), 200).text(), entity);
     }
-    for (asked, to) in [
+    for (asked, location) in [
         ("now/to//1", "/sends/1"),
         ("later/to//1", "/sends/1"),
         ("now/to/1", "1"),
@@ -167,7 +167,7 @@ fn a_nested_service_sends_the_full_location() {
         ("now/to/http://b/1", "http://b/1"),
     ] {
         let get = format!("GET /sends/{asked} HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(client.ask(get.as_bytes(), 201).header("Location"), Some(to), "{asked}");
+        assert_eq!(client.ask(get.as_bytes(), 201).header("Location"), Some(location), "{asked}");
     }
     for none in ["", "entities", "//b", "/a?b", "/a b", "/{tenant}", "/a\r\nb"] {
         let error = entities().under(none).expect_err("it is no path");
@@ -281,7 +281,7 @@ fn an_echo_past_the_limit_is_too_large() {
     raw.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
     raw.until("one\r\n");
     raw.send(&format!("3e6\r\n{}\r\n0\r\n\r\n", "x".repeat(998)));
-    let _ = raw.stream.read_to_end(&mut raw.all);
+    let _ = raw.stream.read_to_end(&mut raw.received);
     assert!(raw.text().ends_with("\r\n3\r\none\r\n"), "{}", raw.text());
     drop(client);
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
@@ -318,7 +318,7 @@ fn a_streamed_answer_without_end_is_cut() {
     raw.until("begun");
     let end = running.shutdown_within(Duration::from_millis(50)).expect("it ends");
     assert_eq!(end, Drain::new(0, 1, 0));
-    let _ = raw.stream.read_to_end(&mut raw.all);
+    let _ = raw.stream.read_to_end(&mut raw.received);
     assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
 }
 
@@ -374,7 +374,7 @@ fn a_panic_costs_one_client_one_answer() {
     sender.send("begun").expect("it is wanted");
     raw.until("begun");
     sender.send("panic").expect("it is wanted");
-    let _ = raw.stream.read_to_end(&mut raw.all);
+    let _ = raw.stream.read_to_end(&mut raw.received);
     assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
     assert_eq!(running.counters().panics, 2);
     assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
@@ -407,11 +407,11 @@ fn a_router_has_the_limits_of_a_server() {
 /// If a client leaves in the middle of a body, only its own request ends.
 #[test]
 fn a_client_may_leave_half_way() {
-    let (told, mut ends) = unbounded_channel();
+    let (sender, mut ends) = unbounded_channel();
     let read = move |body: Body| {
-        let told = told.clone();
+        let sender = sender.clone();
         async move {
-            told.send(body.collect().await.is_err()).expect("the test receives it");
+            sender.send(body.collect().await.is_err()).expect("the test receives it");
         }
     };
     let running = serve(Router::new().route("/", post(read)), |_| ());

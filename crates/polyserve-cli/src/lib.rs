@@ -216,20 +216,20 @@ fn is_misuse(error: &anyhow::Error) -> bool {
     error.is::<Misuse>() || error.is::<SettingError>() || error.is::<UnknownName>() || error.is::<ConfigError>()
 }
 
-const LOG: &str = "POLYSERVE_LOG";
+const LOG_ENV: &str = "POLYSERVE_LOG";
 
 fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
-    let level = match (flag, std::env::var(LOG)) {
+    let level = match (flag, std::env::var(LOG_ENV)) {
         (Some(level), _) => level,
         (None, Ok(text)) if !text.is_empty() => {
             let levels = "off, error, warn, info, debug or trace";
-            text.parse().map_err(|_| Misuse(format!("the environment variable {LOG}={text:?} is not {levels}")))?
+            text.parse().map_err(|_| Misuse(format!("the environment variable {LOG_ENV}={text:?} is not {levels}")))?
         }
         (None, _) => LevelFilter::WARN,
     };
     // The Redis client warns of each node that it cannot reach, at each try. The error of the store names the reason.
-    let of_redis = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
-    let targets = Targets::new().with_default(level).with_target("redis", of_redis);
+    let redis_level = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
+    let targets = Targets::new().with_default(level).with_target("redis", redis_level);
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
     // A program that has started its own log before it calls `main` keeps that log.
     let _ = log.with_writer(std::io::stderr).finish().with(targets).try_init();

@@ -176,7 +176,7 @@ impl Members {
         });
         match connected.await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(match sorted(error) {
+            Ok(Err(error)) => Err(match classify(error) {
                 EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
                 failure => failure,
             }),
@@ -186,7 +186,7 @@ impl Members {
 
     /// The failure of a request. A member that fails is left.
     fn failed(&self, connection: &Held<KvClient>, error: Error) -> EngineFailure {
-        let failure = sorted(error);
+        let failure = classify(error);
         if !matches!(failure, EngineFailure::Rejected(_)) {
             self.current.suspect(connection);
         }
@@ -209,7 +209,7 @@ impl Members {
 }
 
 /// What an error means for the request. The numbers are the codes of gRPC.
-fn sorted(error: Error) -> EngineFailure {
+fn classify(error: Error) -> EngineFailure {
     let text = text(&error).into();
     let Error::GRpcStatus(status) = error else { return EngineFailure::Unknown(text) };
     match (i32::from(status.code()), status.message()) {

@@ -249,7 +249,7 @@ impl Pool {
 
     /// The failure of a statement. A session that is closed, fails, or is on a standby, is left.
     fn failed(&self, connection: &PoolTurn, error: Error) -> EngineFailure {
-        let failure = sorted(error);
+        let failure = classify(error);
         if connection.held.connection.client.is_closed() || !matches!(failure, EngineFailure::Rejected(_)) {
             self.suspect(connection);
         }
@@ -276,7 +276,7 @@ impl Pool {
 }
 
 /// What an error means for the statement.
-fn sorted(error: Error) -> EngineFailure {
+fn classify(error: Error) -> EngineFailure {
     match error.code().map(SqlState::code) {
         Some(code) => failure_of(code)(error.into()),
         // The connection ended: a commit may have come before.
@@ -306,7 +306,7 @@ fn failure_of(code: &str) -> fn(Source) -> EngineFailure {
 
 /// What an error means for a session that is being opened. Nothing was written.
 fn not_open(error: Error) -> EngineFailure {
-    match sorted(error) {
+    match classify(error) {
         EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
         // Another process creates the table at the same time.
         EngineFailure::Rejected(source) if is_race(&source) => EngineFailure::NotDone(source),
@@ -321,7 +321,7 @@ fn is_race(source: &Source) -> bool {
 
 /// A session for one operation.
 struct PoolTurn {
-    place: usize,
+    index: usize,
     held: Held<Rc<PreparedClient>>,
 }
 
@@ -348,16 +348,16 @@ impl Engine for Pool {
     type Version = ();
 
     async fn connection(&self, late: Option<&PoolTurn>) -> Result<PoolTurn, EngineFailure> {
-        let place = late.map_or_else(|| self.next.get() % self.sessions.len(), |late| late.place);
+        let index = late.map_or_else(|| self.next.get() % self.sessions.len(), |late| late.index);
         if late.is_none() {
-            self.next.set(place + 1);
+            self.next.set(index + 1);
         }
-        let held = self.sessions[place].get(late.map(|late| &late.held), async |_| self.open().await).await?;
-        Ok(PoolTurn { place, held })
+        let held = self.sessions[index].get(late.map(|late| &late.held), async |_| self.open().await).await?;
+        Ok(PoolTurn { index, held })
     }
 
     fn suspect(&self, turn: &PoolTurn) {
-        self.sessions[turn.place].suspect(&turn.held);
+        self.sessions[turn.index].suspect(&turn.held);
     }
 
     async fn get(&self, turn: &PoolTurn, id: &str) -> Result<Option<Stored<()>>, EngineFailure> {

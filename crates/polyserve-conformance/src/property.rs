@@ -84,12 +84,12 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Conforma
     let mut report = ConformanceReport { subject: name.to_owned(), verdicts: Vec::new() };
     for property in properties {
         let path = format!("{name}::{}", property.name);
-        let child = wanted_child();
-        if child.as_ref().is_some_and(|wanted| *wanted != path) {
+        let child = child_path();
+        if child.as_ref().is_some_and(|child| *child != path) {
             continue;
         }
-        let here = Here { path, harness: Harness::Main };
-        let verdict = match catch_unwind(AssertUnwindSafe(|| within(here, || (property.run)(subject)))) {
+        let context = PropertyContext { path, harness: Harness::Main };
+        let verdict = match catch_unwind(AssertUnwindSafe(|| with_context(context, || (property.run)(subject)))) {
             Ok(Outcome::Held) => PropertyVerdict::Held,
             Ok(Outcome::NotRun(why)) => PropertyVerdict::NotRun(why),
             Err(panic) => PropertyVerdict::Broken(text(panic.as_ref())),
@@ -112,14 +112,14 @@ pub fn test<S>(module: &str, name: &str, subject: &S, run: fn(&S) -> Outcome) {
     // The test harness names tests without their crate, so the crate's name is removed.
     let module = module.split_once("::").map_or("", |(_, rest)| rest);
     let path = if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") };
-    let shown = path.clone();
-    if let Outcome::NotRun(why) = within(Here { path, harness: Harness::Test }, || run(subject)) {
-        let _ = writeln!(std::io::stderr(), "not run: {shown}: {why}");
+    let label = path.clone();
+    if let Outcome::NotRun(why) = with_context(PropertyContext { path, harness: Harness::Test }, || run(subject)) {
+        let _ = writeln!(std::io::stderr(), "not run: {label}: {why}");
     }
 }
 
 #[derive(Clone)]
-struct Here {
+struct PropertyContext {
     path: String,
     harness: Harness,
 }
@@ -131,18 +131,18 @@ enum Harness {
 }
 
 thread_local! {
-    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+    static CONTEXT: RefCell<Option<PropertyContext>> = const { RefCell::new(None) };
 }
 
-fn within<T>(here: Here, run: impl FnOnce() -> T) -> T {
-    HERE.set(Some(here));
+fn with_context<T>(context: PropertyContext, run: impl FnOnce() -> T) -> T {
+    CONTEXT.set(Some(context));
     run()
 }
 
-const CHILD: &str = "POLYSERVE_CONFORMANCE_CHILD";
+const CHILD_VARIABLE: &str = "POLYSERVE_CONFORMANCE_CHILD";
 
-fn wanted_child() -> Option<String> {
-    std::env::var(CHILD).ok()
+fn child_path() -> Option<String> {
+    std::env::var(CHILD_VARIABLE).ok()
 }
 
 /// Runs `body` in a child process. There it can count threads, descriptors and memory.
@@ -164,7 +164,7 @@ pub fn in_child(body: impl FnOnce()) -> Outcome {
 ///
 /// As [`in_child`].
 pub fn in_child_with_descriptors(descriptors: usize, body: impl FnOnce()) -> Outcome {
-    if is_child(&here()) {
+    if is_child(&context()) {
         return run_in_child(None, body);
     }
     if can_limit_descriptors(descriptors) { run_in_child(Some(descriptors), body) } else { no_such_limit(descriptors) }
@@ -179,16 +179,16 @@ fn no_such_limit(limit: usize) -> Outcome {
     Outcome::NotRun(format!("a child process cannot be given a limit of {limit} descriptors here"))
 }
 
-fn here() -> Here {
-    HERE.with_borrow(Clone::clone).expect("a property is running on this thread")
+fn context() -> PropertyContext {
+    CONTEXT.with_borrow(Clone::clone).expect("a property is running on this thread")
 }
 
-fn is_child(here: &Here) -> bool {
-    wanted_child().as_deref() == Some(here.path.as_str())
+fn is_child(context: &PropertyContext) -> bool {
+    child_path().as_deref() == Some(context.path.as_str())
 }
 
 /// The command that starts this program again and runs only the current property.
-fn child_command(here: &Here, descriptors: Option<usize>) -> Command {
+fn child_command(context: &PropertyContext, descriptors: Option<usize>) -> Command {
     let program = std::env::current_exe().expect("this program has a path");
     let mut command = match descriptors {
         None => Command::new(program),
@@ -198,33 +198,33 @@ fn child_command(here: &Here, descriptors: Option<usize>) -> Command {
             shell
         }
     };
-    match here.harness {
-        Harness::Test => command.args(["--exact", &here.path, "--nocapture", "--test-threads=1"]),
+    match context.harness {
+        Harness::Test => command.args(["--exact", &context.path, "--nocapture", "--test-threads=1"]),
         Harness::Main => command.args(std::env::args_os().skip(1)),
     };
-    command.env(CHILD, &here.path);
+    command.env(CHILD_VARIABLE, &context.path);
     command
 }
 
 fn run_in_child(descriptors: Option<usize>, body: impl FnOnce()) -> Outcome {
-    let here = here();
-    if is_child(&here) {
+    let context = context();
+    if is_child(&context) {
         body();
         return Outcome::Held;
     }
-    let mut command = child_command(&here, descriptors);
+    let mut command = child_command(&context, descriptors);
     let output = command.stdin(Stdio::null()).output().expect("the program can be started again");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "in a child process: {}\n{said}", output.status);
-    if matches!(here.harness, Harness::Test) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "in a child process: {}\n{stderr}", output.status);
+    if matches!(context.harness, Harness::Test) {
         let ran = String::from_utf8_lossy(&output.stdout).contains("1 passed");
-        assert!(ran, "the child process ran no test called {}", here.path);
+        assert!(ran, "the child process ran no test called {}", context.path);
     }
     Outcome::Held
 }
 
 /// Marks the line on which a serving child prints its address.
-const ADDRESS: &str = "polyserve-conformance-address=";
+const ADDRESS_MARK: &str = "polyserve-conformance-address=";
 
 /// The child's side of [`with_serving_child`].
 #[derive(Debug)]
@@ -238,7 +238,7 @@ impl ChildSide {
     /// Panics if the parent is gone.
     pub fn announce(&self, addr: SocketAddr) {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{ADDRESS}{addr}").and_then(|()| out.flush()).expect("the parent reads the address");
+        writeln!(out, "{ADDRESS_MARK}{addr}").and_then(|()| out.flush()).expect("the parent reads the address");
     }
 
     /// Waits until the parent calls [`ServingChild::signal_child`], or is gone.
@@ -268,15 +268,15 @@ pub fn with_serving_child(
     serve: impl FnOnce(&ChildSide),
     body: impl FnOnce(&mut ServingChild) -> Outcome,
 ) -> Outcome {
-    let here = here();
-    if is_child(&here) {
+    let context = context();
+    if is_child(&context) {
         serve(&ChildSide(()));
         return Outcome::Held;
     }
     if let Some(limit) = descriptors.filter(|limit| !can_limit_descriptors(*limit)) {
         return no_such_limit(limit);
     }
-    let mut command = child_command(&here, descriptors);
+    let mut command = child_command(&context, descriptors);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("the program can be started again");
     let mut out = BufReader::new(child.stdout.take().expect("the output is piped"));
@@ -288,24 +288,24 @@ pub fn with_serving_child(
         String::from_utf8_lossy(&text).into_owned()
     });
     let addr = out.by_ref().lines().map_while(Result::ok).find_map(|line| {
-        let (_, addr) = line.split_once(ADDRESS)?;
+        let (_, addr) = line.split_once(ADDRESS_MARK)?;
         addr.trim().parse().ok()
     });
     let announced = addr.is_some();
     serving.addr = addr.unwrap_or(serving.addr);
     // The rest of the output is read as well, so that the child never waits for a reader.
-    let rest = std::thread::spawn(move || drop(std::io::copy(&mut out, &mut std::io::sink())));
+    let drainer = std::thread::spawn(move || drop(std::io::copy(&mut out, &mut std::io::sink())));
     let outcome = catch_unwind(AssertUnwindSafe(|| if announced { body(&mut serving) } else { Outcome::Held }));
     drop(serving.child.stdin.take());
     if outcome.is_err() {
         let _ = serving.child.kill();
     }
     let status = serving.child.wait().expect("the child process can be waited for");
-    let said = messages.join().unwrap_or_default();
-    let _ = rest.join();
+    let stderr = messages.join().unwrap_or_default();
+    let _ = drainer.join();
     match outcome {
         Ok(outcome) => {
-            assert!(status.success() && announced, "in a child process: {status}\n{said}");
+            assert!(status.success() && announced, "in a child process: {status}\n{stderr}");
             outcome
         }
         Err(panic) => std::panic::resume_unwind(panic),

@@ -95,8 +95,8 @@ fn every_fault_is_caught_by_the_property_of_its_name() {
 fn leaked_threads_are_caught() {
     let name = "leaked_threads_are_caught";
     let run = property_called("drop_joins_the_workers").run;
-    let look = || property::test(module_path!(), name, &faulty(Fault::LeaksThreads), run);
-    match catch_unwind(AssertUnwindSafe(look)) {
+    let run_check = || property::test(module_path!(), name, &faulty(Fault::LeaksThreads), run);
+    match catch_unwind(AssertUnwindSafe(run_check)) {
         Ok(()) if is_child() => {} // the parent notices
         Ok(()) => panic!("threads were leaked, and the kit did not notice"),
         Err(panic) if is_child() => resume_unwind(panic),
@@ -130,8 +130,8 @@ fn a_bound_that_is_declared_away_must_be_away() {
     let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)))
         .unbounded_queue()
         .patience(Duration::from_millis(500));
-    let look = AssertUnwindSafe(|| executor::a_full_queue_hands_the_job_back(&subject));
-    assert!(catch_unwind(look).is_err(), "an executor that refuses passed as unbounded");
+    let run_check = AssertUnwindSafe(|| executor::a_full_queue_hands_the_job_back(&subject));
+    assert!(catch_unwind(run_check).is_err(), "an executor that refuses passed as unbounded");
 }
 
 /// An executor that starts a thread for each job at once: no job waits, and none is refused.

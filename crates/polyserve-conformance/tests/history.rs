@@ -73,8 +73,8 @@ fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
     assert_eq!(keys, HashSet::from([-1, 0, 1]));
     let [gets, puts, removes] = calls;
     assert!((4_500..5_500).contains(&gets) && (2_700..3_300).contains(&puts) && removes > 1_700, "{calls:?}");
-    let other = RecordingWorkload { seed: 43, ..workload };
-    assert!((0..100).any(|number| other.step(number) != workload.step(number)));
+    let reseeded = RecordingWorkload { seed: 43, ..workload };
+    assert!((0..100).any(|number| reseeded.step(number) != workload.step(number)));
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn conditions_hold_and_are_refused() {
                 Action::RemoveIf(condition, Some(removed)) => (condition, removed.done().is_some()),
                 _ => continue,
             };
-            let place = match condition {
+            let index = match condition {
                 Precondition::Absent => 0,
                 Precondition::Present => 1,
                 Precondition::Value(_) => 2,
             };
-            counts[place][usize::from(is_done)] += 1;
+            counts[index][usize::from(is_done)] += 1;
         }
         assert!(counts.as_flattened().iter().all(|count| *count > 10), "[refused, done] by condition: {counts:?}");
     }
@@ -241,9 +241,9 @@ fn an_answer_that_cannot_be_ends_the_recording() {
 
 #[test]
 fn a_server_that_is_not_there_ends_the_recording() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed_addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let recording = record_http(
-        nobody,
+        closed_addr,
         EntityForm::Published,
         &workload(10),
         2,

@@ -67,7 +67,7 @@ fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
 macro_rules! catches {
     ($($test:ident: $property:ident, $subject:expr;)*) => {
         /// The properties that catch a flaw here.
-        const SHOWN: &[&str] = &[$(stringify!($property)),*];
+        const CATCHING: &[&str] = &[$(stringify!($property)),*];
 
         $(
             #[test]
@@ -175,9 +175,9 @@ fn what_has_no_order_is_caught_by_its_history() {
 
 #[test]
 fn every_property_catches_something() {
-    let shown: BTreeSet<_> = SHOWN.iter().copied().collect();
-    let all: BTreeSet<_> = PROPERTIES.iter().map(|property| property.name).collect();
-    assert_eq!(shown, all);
+    let catching: BTreeSet<_> = CATCHING.iter().copied().collect();
+    let listed: BTreeSet<_> = PROPERTIES.iter().map(|property| property.name).collect();
+    assert_eq!(catching, listed);
 }
 
 /// A repo with a lock that stays held after a panic. A lock of std would be released while unwinding.

@@ -211,12 +211,12 @@ pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Contex
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);
     loop {
-        let late = deadline.is_some_and(|deadline| now() >= deadline);
+        let is_late = deadline.is_some_and(|deadline| now() >= deadline);
         if let Poll::Ready(value) = poll(&mut cx) {
             return Some(value);
         }
         match deadline {
-            _ if late => return None,
+            _ if is_late => return None,
             None => thread::park(),
             Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(now())),
         }

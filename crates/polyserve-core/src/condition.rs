@@ -271,9 +271,9 @@ mod tests {
             (Entity::new(3, "smallest", 5e-324), r#"{"id":3,"description":"smallest","value":5e-324}"#),
             (Entity::new(4, "whole", 3.0), r#"{"id":4,"description":"whole","value":3.0}"#),
         ] {
-            let mut shown = Vec::new();
-            Entity::write_json(entity.as_ref(), &mut shown).unwrap();
-            assert_eq!(str::from_utf8(&shown).unwrap(), json);
+            let mut written = Vec::new();
+            Entity::write_json(entity.as_ref(), &mut written).unwrap();
+            assert_eq!(str::from_utf8(&written).unwrap(), json);
             assert_eq!(ETag::of_entity::<Entity>(entity.as_ref()).unwrap(), ETag::of(json.as_bytes()));
         }
         // The known hash of an empty input.

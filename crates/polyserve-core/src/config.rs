@@ -102,13 +102,13 @@ pub const MAX_CONNECTIONS: usize = 1 << 20;
 
 /// The setters of [`ServerConfig`].
 macro_rules! setters {
-    ($($name:ident: $given:ty;)*) => {
+    ($($name:ident: $value:ty;)*) => {
         /// One setter for each setting. A value is checked by [`validate`](Self::validate), which every constructor calls.
         impl ServerConfig {
             $(
                 #[doc = concat!("Sets [`", stringify!($name), "`](field@Self::", stringify!($name), ").")]
                 #[must_use]
-                pub fn $name(mut self, $name: $given) -> Self {
+                pub fn $name(mut self, $name: $value) -> Self {
                     self.$name = $name.into();
                     self
                 }
@@ -228,19 +228,19 @@ impl ServerConfig {
             ("backlog", self.backlog as usize, i32::MAX as usize),
             ("max_headers", self.max_headers, MAX_HEADERS),
         ];
-        for (name, value, most) in counts {
-            if value == 0 || value > most {
-                return Err(ConfigError::new(name, value, format!("from 1 to {most}")));
+        for (name, value, max) in counts {
+            if value == 0 || value > max {
+                return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
             }
         }
         if requests == 0 {
             return Err(ConfigError::new("requests_per_connection", requests, "at least 1"));
         }
-        for (name, value, least, most) in
+        for (name, value, min, max) in
             [("max_head", self.max_head, 64, 16 << 20), ("max_body", self.max_body, 0, 1 << 30)]
         {
-            if value < least || value > most {
-                return Err(ConfigError::new(name, value, format!("from {least} to {most} bytes")));
+            if value < min || value > max {
+                return Err(ConfigError::new(name, value, format!("from {min} to {max} bytes")));
             }
         }
         let times = [

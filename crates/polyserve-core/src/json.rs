@@ -85,7 +85,7 @@ pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity>
         return Ok(entity);
     }
     Err(match serde_json::from_str::<IgnoredAny>(text) {
-        Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", brief(".", &error))),
+        Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", &error))),
         Ok(_) if !is_object => InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
         Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(text))),
     })
@@ -97,11 +97,11 @@ fn wrong_field<E: DeserializeOwned>(text: &str) -> String {
     let Err(error) = serde_path_to_error::deserialize::<_, E>(&mut reader) else {
         return String::from("it has another form");
     };
-    brief(&error.path().to_string(), error.inner())
+    error_text(&error.path().to_string(), error.inner())
 }
 
 /// Returns the text of an error at `path`. It contains at most 100 bytes of the input.
-fn brief(path: &str, error: &serde_json::Error) -> String {
+fn error_text(path: &str, error: &serde_json::Error) -> String {
     const LIMIT: usize = 100;
     // An error about the object itself, such as a missing field, names the field.
     let mut text = if path == "." { error.to_string() } else { format!("{path}: {error}") };
@@ -160,17 +160,17 @@ mod tests {
     #[test]
     fn every_value_round_trips_bit_for_bit() {
         let mut bits = 0x9E37_79B9_7F4A_7C15_u64;
-        let drawn = std::iter::repeat_with(|| {
+        let random = std::iter::repeat_with(|| {
             bits ^= bits << 13;
             bits ^= bits >> 7;
             bits ^= bits << 17;
             f64::from_bits(bits)
         });
         let special = [0.0, -0.0, 5.0, -1.0, 1e15, 1e16, 1e300, f64::MAX, f64::MIN_POSITIVE, 5e-324, 0.1, 1.0 / 3.0];
-        for value in special.into_iter().chain(drawn.filter(|v| v.is_finite()).take(20_000)) {
+        for value in special.into_iter().chain(random.filter(|v| v.is_finite()).take(20_000)) {
             let text = json(&Entity::new(i64::MIN, "", value));
-            let back = read(text.as_bytes()).unwrap();
-            assert_eq!(back.value.to_bits(), value.to_bits(), "{text}");
+            let parsed = read(text.as_bytes()).unwrap();
+            assert_eq!(parsed.value.to_bits(), value.to_bits(), "{text}");
         }
     }
 

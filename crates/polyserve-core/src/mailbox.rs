@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_sleeping_receiver_is_woken_by_every_sender_and_by_the_close() {
-        const EACH: usize = 2_000;
+        const MESSAGES: usize = 2_000;
         let mailbox = Arc::new(Mailbox::new(usize::MAX));
         let receiver = thread::spawn({
             let mailbox = Arc::clone(&mailbox);
@@ -171,10 +171,10 @@ mod tests {
         thread::scope(|scope| {
             for sender in 0..3 {
                 let mailbox = &mailbox;
-                scope.spawn(move || (0..EACH).for_each(|number| mailbox.send((sender, number)).unwrap()));
+                scope.spawn(move || (0..MESSAGES).for_each(|number| mailbox.send((sender, number)).unwrap()));
             }
         });
         mailbox.close();
-        assert_eq!(receiver.join().unwrap(), [EACH; 3]);
+        assert_eq!(receiver.join().unwrap(), [MESSAGES; 3]);
     }
 }

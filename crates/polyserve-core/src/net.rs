@@ -60,7 +60,7 @@ use crate::config::ServerConfig;
 pub fn listen(on: ListenOn, config: &ServerConfig) -> io::Result<TcpListener> {
     let socket = match on {
         ListenOn::Addr(addr) => {
-            let socket = socket(addr)?;
+            let socket = new_socket(addr)?;
             socket.bind(&addr.into())?;
             socket
         }
@@ -70,7 +70,7 @@ pub fn listen(on: ListenOn, config: &ServerConfig) -> io::Result<TcpListener> {
             socket
         }
     };
-    listening(socket, config)
+    start_listening(socket, config)
 }
 
 /// Binds `count` listeners to one address, each with a queue of its own. The kernel spreads connections over them. Port 0
@@ -99,29 +99,29 @@ pub fn listen_together(on: ListenOn, count: usize, config: &ServerConfig) -> io:
             return Ok(listeners);
         }
     };
-    let first = socket(addr)?;
+    let first = new_socket(addr)?;
     first.bind(&addr.into())?;
     first.set_reuse_port(true)?; // from now on
-    let first = listening(first, config)?;
+    let first = start_listening(first, config)?;
     let addr = first.local_addr()?;
     let mut listeners = vec![first];
     for _ in 1..count {
-        let other = socket(addr)?;
+        let other = new_socket(addr)?;
         other.set_reuse_port(true)?;
         other.bind(&addr.into())?;
-        listeners.push(listening(other, config)?);
+        listeners.push(start_listening(other, config)?);
     }
     Ok(listeners)
 }
 
-fn socket(addr: SocketAddr) -> io::Result<Socket> {
+fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_tcp_nodelay(true)?;
     Ok(socket)
 }
 
-fn listening(socket: Socket, config: &ServerConfig) -> io::Result<TcpListener> {
+fn start_listening(socket: Socket, config: &ServerConfig) -> io::Result<TcpListener> {
     socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
     let listener = TcpListener::from(socket);
     if config.defer_accept {

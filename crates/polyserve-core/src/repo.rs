@@ -200,12 +200,15 @@ macro_rules! forward {
     ($($pointer:ty),*) => {$(
         #[deny(clippy::missing_trait_methods)]
         impl<E: Identifiable, R: EntityRepo<E> + ?Sized> EntityRepo<E> for $pointer {
+            #[inline]
             fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
                 (**self).get(id, visit)
             }
+            #[inline]
             fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
                 (**self).put_if(entity, condition)
             }
+            #[inline]
             fn remove_if(
                 &self,
                 id: &E::Id,
@@ -213,12 +216,15 @@ macro_rules! forward {
             ) -> Answer<Result<Conditional<Removed>, RepoError>> {
                 (**self).remove_if(id, condition)
             }
+            #[inline]
             fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
                 (**self).put(entity)
             }
+            #[inline]
             fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
                 (**self).remove(id)
             }
+            #[inline]
             fn len(&self) -> Answer<Result<u64, RepoError>> {
                 (**self).len()
             }
@@ -237,10 +243,10 @@ pub trait EntityRepoExt<E: Identifiable = Entity>: EntityRepo<E> {
     ///
     /// Returns the [`RepoError`] of [`EntityRepo::get`].
     fn fetch(&self, id: &E::Id) -> Result<Option<E>, RepoError> {
-        let mut seen = None;
-        match self.get(id, &mut |entity| seen = Some(E::from_view(entity))).wait()? {
+        let mut visited = None;
+        match self.get(id, &mut |entity| visited = Some(E::from_view(entity))).wait()? {
             Lookup::Absent => Ok(None),
-            Lookup::Visited => Ok(seen),
+            Lookup::Visited => Ok(visited),
             Lookup::Fetched(entity) => Ok(Some(entity)),
         }
     }

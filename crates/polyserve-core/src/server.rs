@@ -365,10 +365,10 @@ mod tests {
     /// A service that is wrapped twice costs a second virtual call for each request.
     #[test]
     fn a_shared_service_is_not_wrapped_again() {
-        let own = Arc::new(Echo);
+        let concrete = Arc::new(Echo);
         let shared: Arc<dyn Service> = Arc::new(Echo);
         let boxed: Arc<dyn Service> = Arc::from(Box::new(Echo) as Box<dyn Service>);
-        assert_eq!(address_in_server(Arc::clone(&own)), Arc::as_ptr(&own).cast());
+        assert_eq!(address_in_server(Arc::clone(&concrete)), Arc::as_ptr(&concrete).cast());
         assert_eq!(address_in_server(Arc::clone(&shared)), Arc::as_ptr(&shared).cast());
         assert_eq!(address_in_server(Arc::clone(&boxed)), Arc::as_ptr(&boxed).cast());
     }

@@ -86,10 +86,10 @@ impl Timer {
             heap.waits.retain(|wait| !wait.completer.is_abandoned());
             heap.sweep_at = SWEEP_FLOOR.max(heap.waits.len() * 2);
         }
-        let earliest = heap.waits.peek().is_none_or(|first| wait.instant < first.instant);
+        let is_earliest = heap.waits.peek().is_none_or(|first| wait.instant < first.instant);
         heap.waits.push(wait);
         drop(heap);
-        if earliest {
+        if is_earliest {
             self.changed.notify_one();
         }
     }
@@ -97,13 +97,13 @@ impl Timer {
     fn run(&self) {
         let mut due = Vec::new();
         loop {
-            self.turn(&mut due);
+            self.run_once(&mut due);
         }
     }
 
     /// Completes the waits that are due, or waits until one may be. Returns the number of waits completed. `due` is empty
     /// before and after.
-    pub(crate) fn turn(&self, due: &mut Vec<Wait>) -> usize {
+    pub(crate) fn run_once(&self, due: &mut Vec<Wait>) -> usize {
         let mut heap = lock(&self.heap);
         let now = now();
         while heap.waits.peek().is_some_and(|first| first.instant <= now) {

@@ -18,12 +18,12 @@ const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl
 const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
 
 /// Serves one read of a kept connection.
-fn round(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], status: &[u8]) {
+fn serve_once(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], status: &[u8]) {
     let want = session.receive(bytes, env, scratch);
     assert_eq!(want, Want::Read(Phase::Idle));
     assert!(scratch.out().starts_with(status));
-    let all = scratch.out().len();
-    session.written(all, scratch);
+    let length = scratch.out().len();
+    session.written(length, scratch);
 }
 
 #[test]
@@ -43,11 +43,11 @@ fn the_hot_path() {
         // The description.
         ("PUT of a known id", put.as_bytes(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", 1, 1),
     ] {
-        round(&mut session, &mut scratch, &env, bytes, status); // warm
+        serve_once(&mut session, &mut scratch, &env, bytes, status); // warm
         session.take_answered();
         let counted = measure(|| {
             for _ in 0..100 {
-                round(&mut session, &mut scratch, &env, bytes, status);
+                serve_once(&mut session, &mut scratch, &env, bytes, status);
             }
         });
         assert_eq!(session.take_answered(), 100 * answers);
@@ -65,7 +65,7 @@ fn routes() {
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let get = b"GET /a/b/1?query HTTP/1.1\r\nHost: localhost:8001\r\n\r\n";
     let mut serve =
-        || round(&mut session, &mut scratch, &env, get, b"HTTP/1.1 200 OK\r\nContent-Type: application/json");
+        || serve_once(&mut session, &mut scratch, &env, get, b"HTTP/1.1 200 OK\r\nContent-Type: application/json");
     serve(); // warm
     assert_eq!(measure(serve).count_total, 0);
 }
@@ -88,8 +88,8 @@ fn a_body_in_pieces() {
         }
         assert_eq!(want, Want::Read(Phase::Idle));
         assert!(scratch.out().ends_with(&[b'x'; LENGTH]));
-        let all = scratch.out().len();
-        session.written(all, &mut scratch);
+        let length = scratch.out().len();
+        session.written(length, &mut scratch);
     };
     serve(); // warm
     let formatting = measure(|| drop(announced(LENGTH))).count_total;

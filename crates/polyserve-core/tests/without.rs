@@ -11,7 +11,7 @@ use polyserve_core::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve_core::service::Welcome;
 
 const GET: &[u8] = b"GET /welcome HTTP/1.1\r\nHost: a\r\n\r\n";
-const THEN: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+const CACHED_DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
 /// Returns the writes that contain the answers to three requests.
 fn writes() -> Vec<String> {
@@ -40,15 +40,15 @@ fn writes() -> Vec<String> {
 #[test]
 fn answers_leave_together_or_one_by_one() {
     let writes = writes();
-    let alone = cfg!(polyserve_without = "pipeline_flush");
-    assert_eq!(writes.len(), if alone { 3 } else { 1 });
+    let one_by_one = cfg!(polyserve_without = "pipeline_flush");
+    assert_eq!(writes.len(), if one_by_one { 3 } else { 1 });
     assert_eq!(writes.concat().matches("Welcome!").count(), 3);
 }
 
 #[test]
 fn a_date_is_cached_or_formatted_for_each_answer() {
-    let all = writes().concat();
-    let told = all.matches(THEN).count();
-    assert_eq!(told, if cfg!(polyserve_without = "date_cache") { 0 } else { 3 });
-    assert_eq!(all.matches("\r\nDate: ").count(), 3);
+    let output = writes().concat();
+    let cached = output.matches(CACHED_DATE).count();
+    assert_eq!(cached, if cfg!(polyserve_without = "date_cache") { 0 } else { 3 });
+    assert_eq!(output.matches("\r\nDate: ").count(), 3);
 }

@@ -238,7 +238,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     fn decide(&mut self, write: Write<E>) {
         match write {
             Write::Put { entity, condition, record, reply } => {
-                let result = self.look(entity.id(), &condition).map(|look| match look {
+                let result = self.evaluate(entity.id(), &condition).map(|outcome| match outcome {
                     (_, false) => Conditional::Refused,
                     (true, true) => Conditional::Done(Put::Replaced),
                     (false, true) => Conditional::Done(Put::Created),
@@ -251,7 +251,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                 self.decided.push(Decided::Put { entity, record, result, reply });
             }
             Write::Remove { id, condition, record, reply } => {
-                let result = self.look(&id, &condition).map(|look| match look {
+                let result = self.evaluate(&id, &condition).map(|outcome| match outcome {
                     (false, _) => Conditional::Done(Removed::Absent),
                     (true, false) => Conditional::Refused,
                     (true, true) => Conditional::Done(Removed::Removed),
@@ -278,26 +278,26 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     }
 
     /// Returns whether the entity is stored after all writes so far, and whether the condition allows a write.
-    fn look(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
-        catch_unwind(AssertUnwindSafe(|| self.look_up(id, condition))).unwrap_or_else(|payload| {
+    fn evaluate(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
+        catch_unwind(AssertUnwindSafe(|| self.evaluate_inner(id, condition))).unwrap_or_else(|payload| {
             drop_payload(payload);
             Err(RepoError::Other("the evaluation of the condition panicked".into()))
         })
     }
 
-    fn look_up(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
-        let is_allowed =
+    fn evaluate_inner(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
+        let outcome_of =
             |view: Option<E::View<'_>>| (view.is_some(), condition.is_always() || condition.allows_view::<E>(view));
         match self.latest.get(id).and_then(|position| self.decided.get(*position)) {
-            Some(Decided::Put { entity, .. }) => return Ok(is_allowed(Some(entity.view()))),
-            Some(Decided::Remove { .. }) => return Ok(is_allowed(None)),
+            Some(Decided::Put { entity, .. }) => return Ok(outcome_of(Some(entity.view()))),
+            Some(Decided::Remove { .. }) => return Ok(outcome_of(None)),
             None => {}
         }
-        let mut seen = (false, false);
-        match self.memory.get(id, &mut |view| seen = is_allowed(Some(view))).wait()? {
-            Lookup::Absent => Ok(is_allowed(None)),
-            Lookup::Visited => Ok(seen),
-            Lookup::Fetched(entity) => Ok(is_allowed(Some(entity.view()))),
+        let mut outcome = (false, false);
+        match self.memory.get(id, &mut |view| outcome = outcome_of(Some(view))).wait()? {
+            Lookup::Absent => Ok(outcome_of(None)),
+            Lookup::Visited => Ok(outcome),
+            Lookup::Fetched(entity) => Ok(outcome_of(Some(entity.view()))),
         }
     }
 
@@ -332,7 +332,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                     self.answers.push_back(Answered::Remove(reply, result));
                     if apply {
                         let remove = || self.memory.remove(&id).wait().map(drop);
-                        applied = until_taken(remove(), || Some(remove()));
+                        applied = retry_while_overloaded(remove(), || Some(remove()));
                     }
                 }
             }))
@@ -348,7 +348,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     /// Puts an entity into the repo in memory. If the repo is overloaded, the entity of the next try is read from its record.
     fn put_in_memory(&self, entity: E, record: Range<usize>) -> Result<(), RepoError> {
         let put = |entity| self.memory.put(entity).wait().map(drop);
-        until_taken(put(entity), || {
+        retry_while_overloaded(put(entity), || {
             let entity = self.frame.record(record.clone()).and_then(|record| read_entity(record).ok())?;
             Some(put(entity))
         })
@@ -391,18 +391,18 @@ fn in_general(error: &io::Error) -> &'static str {
 
 /// Tries a write to the repo in memory until the repo is not overloaded, with a pause before each try. The write is on the
 /// disk, so it cannot be rejected. Returns the last result.
-fn until_taken(
-    mut taken: Result<(), RepoError>,
+fn retry_while_overloaded(
+    mut result: Result<(), RepoError>,
     mut retry: impl FnMut() -> Option<Result<(), RepoError>>,
 ) -> Result<(), RepoError> {
-    let (mut pause, longest) = PAUSES;
-    while matches!(taken, Err(RepoError::Overloaded)) {
+    let (mut pause, max_pause) = PAUSES;
+    while matches!(result, Err(RepoError::Overloaded)) {
         thread::sleep(pause);
-        pause = (2 * pause).min(longest);
+        pause = (2 * pause).min(max_pause);
         let Some(next) = retry() else { break };
-        taken = next;
+        result = next;
     }
-    taken
+    result
 }
 
 /// Completes an answer. An abandoned one is dropped.

@@ -85,43 +85,49 @@ pub(crate) fn merge(
 ) -> Result<Option<u64>, OpenError> {
     let io = |action: &'static str, name: String| move |source| OpenError::io(action, Path::new(&name), source);
     let name = Kind::Snapshot.file_name(next);
-    let abandoned = || {
+    let remove_incomplete = || {
         let removed = disk.remove(&(name.clone() + INCOMPLETE));
         removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     };
     let mut opened = Vec::new();
     for (name, kind, number) in files.in_order() {
         let file = disk.open(&name).map_err(io("open", name.clone()))?;
-        opened.push((file, name, kind, number));
+        opened.push(SourceFile { file, name, kind, number });
     }
     let Some(places) = last_places(&opened, cancelled, tolerance)? else { return Ok(None) };
     let written = write_snapshot(disk, next, &opened, places, cancelled);
     match written {
         Ok(Some(bytes)) => Ok(Some(bytes)),
-        Ok(None) => abandoned().map_err(io("remove", name.clone())).map(|()| None),
+        Ok(None) => remove_incomplete().map_err(io("remove", name.clone())).map(|()| None),
         Err(source) => {
-            let _ = abandoned(); // the first error is the one to report; the next start removes the file
+            let _ = remove_incomplete(); // the first error is the one to report; the next start removes the file
             Err(io("write", name.clone())(source))
         }
     }
 }
 
-type Opened = (Box<dyn DiskFile>, String, Kind, u64);
+/// An open file that a compaction reads.
+struct SourceFile {
+    file: Box<dyn DiskFile>,
+    name: String,
+    kind: Kind,
+    number: u64,
+}
 
 /// Returns the place of the last record of each stored entity.
 fn last_places(
-    opened: &[Opened],
+    opened: &[SourceFile],
     cancelled: &AtomicBool,
     tolerance: &mut Tolerance<'_>,
 ) -> Result<Option<Vec<RecordPlace>>, OpenError> {
     let mut places: HashMap<Box<str>, RecordPlace> = HashMap::new();
-    for (position, (file, name, kind, number)) in opened.iter().enumerate() {
+    for (position, SourceFile { file, name, kind, number }) in opened.iter().enumerate() {
         if cancelled.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let is_last = matches!(tolerance, Tolerance::Collect(_)) && position + 1 == opened.len();
         read_file(&**file, (name, *kind, *number), is_last, tolerance, |frame| {
-            let kept = frame.for_each(|record, offset, length| {
+            let result = frame.for_each(|record, offset, length| {
                 let place = || RecordPlace {
                     position: position as u32,
                     offset,
@@ -137,7 +143,7 @@ fn last_places(
                 }
                 Ok::<(), ()>(())
             });
-            kept.map_err(|_| no_records(name, frame.offset))
+            result.map_err(|_| no_records(name, frame.offset))
         })?;
     }
     let mut places: Vec<RecordPlace> = places.into_values().collect();
@@ -148,7 +154,7 @@ fn last_places(
 fn write_snapshot(
     disk: &Arc<dyn Disk>,
     next: u64,
-    opened: &[Opened],
+    opened: &[SourceFile],
     places: Vec<RecordPlace>,
     cancelled: &AtomicBool,
 ) -> io::Result<Option<u64>> {
@@ -174,11 +180,11 @@ struct Window {
 impl Window {
     const LENGTH: usize = 1 << 20;
 
-    fn read(&mut self, opened: &[Opened], place: RecordPlace) -> io::Result<&[u8]> {
+    fn read(&mut self, opened: &[SourceFile], place: RecordPlace) -> io::Result<&[u8]> {
         let (position, offset, length) = (place.position as usize, place.offset, place.length as usize);
         let end = offset + length as u64;
         if self.position != position || offset < self.start || end > self.start + self.bytes.len() as u64 {
-            let file = &opened[position].0;
+            let file = &opened[position].file;
             let left = usize::try_from(file.len()?.saturating_sub(offset)).unwrap_or(usize::MAX);
             (self.position, self.start) = (position, offset);
             self.bytes.clear();
@@ -195,8 +201,8 @@ impl Window {
         let from = (offset - self.start) as usize;
         let record = self.bytes.get(from..from + length).ok_or(io::ErrorKind::UnexpectedEof)?;
         if crc32fast::hash(record) != place.checksum {
-            let reason =
-                format!("{} at byte {offset}: the record was read with other bytes before", opened[position].1);
+            let name = &opened[position].name;
+            let reason = format!("{name} at byte {offset}: the record was read with other bytes before");
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         Ok(record)

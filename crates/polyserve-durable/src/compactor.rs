@@ -18,7 +18,7 @@ use crate::recovery::{Files, Recovered};
 pub(crate) struct Compactor {
     disk: Arc<dyn Disk>,
     /// The least number of bytes of logs for a compaction.
-    least: u64,
+    min_bytes: u64,
     files: Files,
     snapshot_bytes: u64,
     /// The bytes of the complete logs that no compaction has tried yet.
@@ -35,10 +35,10 @@ struct Compaction {
 }
 
 impl Compactor {
-    pub(crate) fn new(disk: &Arc<dyn Disk>, least: u64, recovered: &Recovered) -> Self {
+    pub(crate) fn new(disk: &Arc<dyn Disk>, min_bytes: u64, recovered: &Recovered) -> Self {
         Self {
             disk: Arc::clone(disk),
-            least,
+            min_bytes,
             files: recovered.files.clone(),
             snapshot_bytes: recovered.snapshot_bytes,
             sealed_bytes: recovered.sealed_bytes,
@@ -64,7 +64,7 @@ impl Compactor {
         if self.running.as_ref().is_some_and(|running| running.thread.is_finished()) {
             self.end();
         }
-        let is_due = self.sealed_bytes + log.len() >= self.least.max(self.snapshot_bytes);
+        let is_due = self.sealed_bytes + log.len() >= self.min_bytes.max(self.snapshot_bytes);
         if self.running.is_none() && is_due {
             self.begin(log)?;
         }

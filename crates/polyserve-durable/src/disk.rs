@@ -73,7 +73,7 @@ pub trait DiskFile: fmt::Debug + Send {
 pub struct Directory {
     path: PathBuf,
     /// The directory itself: an fsync makes names durable.
-    this: File,
+    handle: File,
     /// The lock is held as long as this file is open.
     _lock: Option<File>,
 }
@@ -126,7 +126,7 @@ impl Directory {
     }
 
     fn at(path: &Path, lock: Option<File>) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), this: File::open(path)?, _lock: lock })
+        Ok(Self { path: path.to_owned(), handle: File::open(path)?, _lock: lock })
     }
 }
 
@@ -197,7 +197,7 @@ impl Disk for Directory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.this.sync_all()
+        self.handle.sync_all()
     }
 }
 
@@ -250,9 +250,9 @@ mod tests {
             };
             create_directory(path, &mut sync).map(|()| synced)
         };
-        let above = root.parent().unwrap();
+        let parent = root.parent().unwrap();
         let [first, second, third] = ["n", "n/x", "n/x/y"].map(|name| root.join(name));
-        assert_eq!(create(&third).unwrap(), [above, &*root, &*first, &*second]);
+        assert_eq!(create(&third).unwrap(), [parent, &*root, &*first, &*second]);
         assert!(third.is_dir());
         assert_eq!(create(&third).unwrap(), [&*second]);
         fs::write(root.join("file"), "text").unwrap();

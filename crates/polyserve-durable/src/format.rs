@@ -134,11 +134,11 @@ impl FileHeader {
     /// fits the checksum and differs in at most one byte from the stored salt is right. Else the stored one is taken.
     pub(crate) fn restore(kind: Kind, number: u64, damaged: &[u8; HEADER]) -> Self {
         let stored = word(&damaged[12..]);
-        let with = |salt| Self { kind, number, salt };
+        let header_with = |salt| Self { kind, number, salt };
         let bytes = (0..4).flat_map(|byte| (0..=0xFF).map(move |value| (8 * byte, value)));
         let mut salts = bytes.map(|(shift, value)| (stored & !(0xFF << shift)) | (value << shift));
-        let salt = salts.find(|salt| with(*salt).encode()[24..] == damaged[24..]);
-        with(salt.unwrap_or(stored))
+        let salt = salts.find(|salt| header_with(*salt).encode()[24..] == damaged[24..]);
+        header_with(salt.unwrap_or(stored))
     }
 }
 
@@ -245,9 +245,9 @@ impl<'a> Record<'a> {
         out.push(change as u8);
         out.extend_from_slice(&[0; 8]);
         write!(out, "{id}").expect("a vector takes all bytes");
-        let middle = out.len();
+        let entity_start = out.len();
         entity(out)?;
-        let lengths = [middle - start - Self::HEADER, out.len() - middle].map(|length| length as u32);
+        let lengths = [entity_start - start - Self::HEADER, out.len() - entity_start].map(|length| length as u32);
         out[start + 1..start + 5].copy_from_slice(&lengths[0].to_le_bytes());
         out[start + 5..start + 9].copy_from_slice(&lengths[1].to_le_bytes());
         Ok(())

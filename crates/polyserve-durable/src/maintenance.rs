@@ -140,9 +140,9 @@ pub struct RepairReport {
 pub fn repair(directory: impl AsRef<Path>) -> Result<RepairReport, OpenError> {
     let directory = directory.as_ref();
     let disk: Arc<dyn Disk> = lock_store(directory)?;
-    let kept = repair_on(&disk)?;
+    let (damage, renamed) = repair_on(&disk)?;
     let named = |name: &String| directory.join(name);
-    Ok(RepairReport { damage: kept.0, renamed: kept.1.iter().map(named).collect() })
+    Ok(RepairReport { damage, renamed: renamed.iter().map(named).collect() })
 }
 
 pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String>), OpenError> {
@@ -159,23 +159,23 @@ pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String
         move |source| OpenError::io(action, Path::new(&name), source)
     };
     // The second names are durable before there is a snapshot, because the next start removes the files before a snapshot.
-    let taken = disk.list().map_err(failed("list", "the directory"))?;
-    let mut kept = Vec::new();
+    let names = disk.list().map_err(failed("list", "the directory"))?;
+    let mut renamed = Vec::new();
     for (name, _, _) in files.in_order() {
-        let new = damaged_name(&name, &taken);
+        let new = damaged_name(&name, &names);
         disk.link(&name, &new).map_err(failed("link", &name))?;
-        kept.push(new);
+        renamed.push(new);
     }
     disk.sync().map_err(failed("sync", "the directory"))?;
     // A snapshot needs the log of its number.
     drop(Log::create(disk, next).map_err(failed("create", &Kind::Log.file_name(next)))?);
-    let never = AtomicBool::new(false);
-    merge(disk, &files, next, &never, &mut Tolerance::Collect(&mut damage))?;
+    let not_cancelled = AtomicBool::new(false);
+    merge(disk, &files, next, &not_cancelled, &mut Tolerance::Collect(&mut damage))?;
     for (name, _, _) in files.in_order() {
         disk.remove(&name).map_err(failed("remove", &name))?;
     }
     disk.sync().map_err(failed("sync", "the directory"))?;
-    Ok((report.damage, kept))
+    Ok((report.damage, renamed))
 }
 
 /// Returns a new name for a damaged file. An earlier repair may have used the first one.
@@ -197,7 +197,7 @@ pub struct BackupReport {
 }
 
 /// The number of times that a backup lists the files anew, because a compaction has removed one before it was opened.
-const ATTEMPTS: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// Copies a store, also while it is in use, to the new directory `to`. The copy has every write that was answered before this
 /// call, and is a state that the store had: opening the copy is like opening the store after a crash.
@@ -276,8 +276,8 @@ fn open_all(disk: &dyn Disk, directory: &Path) -> Result<Vec<OpenedFile>, OpenEr
             }
             Ok(opened) => return Ok(opened),
             // A directory that is read while its files change may show neither an old file nor its successor.
-            Err(OpenError::Damaged(_)) if tries < ATTEMPTS => {}
-            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && tries < ATTEMPTS => {}
+            Err(OpenError::Damaged(_)) if tries < MAX_TRIES => {}
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && tries < MAX_TRIES => {}
             Err(error) => return Err(error),
         }
     }
@@ -287,8 +287,8 @@ fn copy_bytes(from: &dyn DiskFile, to: &mut dyn DiskFile, length: u64) -> io::Re
     let mut buffer = vec![0; 1 << 20];
     let mut offset = 0;
     while offset < length {
-        let wanted = buffer.len().min(usize::try_from(length - offset).unwrap_or(usize::MAX));
-        match from.read_at(&mut buffer[..wanted], offset)? {
+        let chunk = buffer.len().min(usize::try_from(length - offset).unwrap_or(usize::MAX));
+        match from.read_at(&mut buffer[..chunk], offset)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => to.write_all_at(&buffer[..read], offset)?,
         }

@@ -58,19 +58,19 @@ mod planted {
     }
 
     thread_local! {
-        static MADE: Cell<Option<Mistake>> = const { Cell::new(None) };
+        static CURRENT: Cell<Option<Mistake>> = const { Cell::new(None) };
     }
 
     /// Whether this thread makes the mistake.
     pub(crate) fn is_made(mistake: Mistake) -> bool {
-        MADE.get() == Some(mistake)
+        CURRENT.get() == Some(mistake)
     }
 
     /// Makes a mistake while `run` runs.
     pub(crate) fn making<T>(mistake: Mistake, run: impl FnOnce() -> T) -> T {
-        MADE.set(Some(mistake));
+        CURRENT.set(Some(mistake));
         let result = run();
-        MADE.set(None);
+        CURRENT.set(None);
         result
     }
 }

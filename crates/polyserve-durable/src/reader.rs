@@ -25,22 +25,22 @@ impl<'a> Frame<'a> {
         &self.payload[start..start + length]
     }
 
-    /// Calls `each` with every record and its offset in the file.
+    /// Calls `on_record` with every record and its offset in the file.
     ///
     /// # Errors
     ///
-    /// Returns `None` if the bytes are not as many records as the frame states, else the error of `each`.
+    /// Returns `None` if the bytes are not as many records as the frame states, else the error of `on_record`.
     pub(crate) fn for_each<X>(
         &self,
-        mut each: impl FnMut(Record<'a>, u64, usize) -> Result<(), X>,
+        mut on_record: impl FnMut(Record<'a>, u64, usize) -> Result<(), X>,
     ) -> Result<(), Option<X>> {
-        let mut at = 0;
+        let mut position = 0;
         for _ in 0..self.records {
-            let (record, length) = Record::read(&self.payload[at..]).ok_or(None)?;
-            each(record, self.offset + (FRAME_HEADER + at) as u64, length).map_err(Some)?;
-            at += length;
+            let (record, length) = Record::read(&self.payload[position..]).ok_or(None)?;
+            on_record(record, self.offset + (FRAME_HEADER + position) as u64, length).map_err(Some)?;
+            position += length;
         }
-        if at == self.payload.len() { Ok(()) } else { Err(None) }
+        if position == self.payload.len() { Ok(()) } else { Err(None) }
     }
 }
 
@@ -127,8 +127,8 @@ impl<'f> Reader<'f> {
     /// Returns up to `length` bytes at `offset`; fewer at the end of the file only.
     fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let length = length.min(usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX));
-        let inside = offset >= self.start && offset + length as u64 <= self.start + self.buffer.len() as u64;
-        if !inside {
+        let is_buffered = offset >= self.start && offset + length as u64 <= self.start + self.buffer.len() as u64;
+        if !is_buffered {
             let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
             self.buffer.clear();
             self.buffer.resize(length.max(CHUNK).min(left), 0);

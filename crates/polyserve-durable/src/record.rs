@@ -20,7 +20,7 @@ pub(crate) fn put_record<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoErr
         E::write_json(entity.view(), &mut json).map(|()| json)
     };
     let written = json(entity).map_err(RepoError::Other)?;
-    let is_same = |read: &E| json(read).is_ok_and(|again| again == written);
+    let is_same = |read: &E| json(read).is_ok_and(|rewritten| rewritten == written);
     let id = entity.id();
     let mut record = Vec::with_capacity(written.len() + 64);
     match E::read_json(&written) {
@@ -33,8 +33,8 @@ pub(crate) fn put_record<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoErr
         _ => {
             let packed = postcard::to_extend(&entity.view(), Vec::new()).map_err(unreadable)?;
             let read: E = postcard::from_bytes(&packed).map_err(unreadable)?;
-            let again = postcard::to_extend(&read.view(), Vec::new()).map_err(unreadable)?;
-            if again != packed || read.id() != id || !is_same(&read) {
+            let repacked = postcard::to_extend(&read.view(), Vec::new()).map_err(unreadable)?;
+            if repacked != packed || read.id() != id || !is_same(&read) {
                 return Err(unreadable("it is another entity after it was read back"));
             }
             let _ = Record::write(Change::PutPacked, id, &mut record, |out| {

@@ -128,7 +128,7 @@ pub(crate) fn read_file(
     (name, kind, number): (&str, Kind, u64),
     is_last: bool,
     tolerance: &mut Tolerance<'_>,
-    mut each: impl FnMut(Frame<'_>) -> Result<(), OpenError>,
+    mut on_frame: impl FnMut(Frame<'_>) -> Result<(), OpenError>,
 ) -> Result<Option<Extent>, OpenError> {
     let failed = |source| OpenError::io("read", Path::new(name), source);
     let damage = |offset, reason: &str| Damage::new(name, offset, reason);
@@ -167,7 +167,7 @@ pub(crate) fn read_file(
             }
             Next::Frame(frame) => {
                 is_complete = kind == Kind::Snapshot && frame.records == 0;
-                each(frame)?;
+                on_frame(frame)?;
                 continue;
             }
             Next::End => break,
@@ -208,11 +208,11 @@ pub(crate) struct Recovered {
     pub(crate) torn: Option<TornTail>,
 }
 
-/// Reads the state of a directory, and makes it ready for the next write. Calls `each` with every frame, in order, and the
+/// Reads the state of a directory, and makes it ready for the next write. Calls `on_frame` with every frame, in order, and the
 /// name of its file. What an interrupted compaction or creation has left is removed.
 pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
-    mut each: impl FnMut(&str, Frame<'_>) -> Result<(), OpenError>,
+    mut on_frame: impl FnMut(&str, Frame<'_>) -> Result<(), OpenError>,
 ) -> Result<Recovered, OpenError> {
     let files = Files::of(&**disk)?;
     let (mut snapshot_bytes, mut sealed_bytes, mut torn, mut log) = (0, 0, None, None);
@@ -229,7 +229,7 @@ pub(crate) fn recover(
             file.drop_cache().map_err(failed("drop the cache of"))?;
         }
         let Some(extent) =
-            read_file(&*file, (&name, kind, number), is_last, &mut Tolerance::None, |frame| each(&name, frame))?
+            read_file(&*file, (&name, kind, number), is_last, &mut Tolerance::None, |frame| on_frame(&name, frame))?
         else {
             break;
         };

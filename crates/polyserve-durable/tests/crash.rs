@@ -56,7 +56,7 @@ fn read(store: &Durable<Sharded>, key: i64) -> Option<u64> {
 }
 
 /// Writes a line in one call, so that a kill does not cut it.
-fn say(line: &str) {
+fn report(line: &str) {
     std::io::stdout().lock().write_all(line.as_bytes()).expect("the parent reads");
 }
 
@@ -71,9 +71,9 @@ fn child() {
     for key in 0..KEYS * GROUPS {
         let called = now();
         let value = read(&store, key).map_or(-1, |value| value as i64);
-        say(&format!("\nc 0 {key} get 0 {called}\nr 0 {} {value}\n", now()));
+        report(&format!("\nc 0 {key} get 0 {called}\nr 0 {} {value}\n", now()));
     }
-    say("\nready\n");
+    report("\nready\n");
     thread::scope(|scope| {
         for process in 1..=THREADS {
             let store = &store;
@@ -85,19 +85,19 @@ fn child() {
                     let called = now();
                     match random.random_range(0..10) {
                         0..5 => {
-                            say(&format!("\nc {process} {key} put {value} {called}\n"));
+                            report(&format!("\nc {process} {key} put {value} {called}\n"));
                             let put = store.put(entity(key, value)).wait().unwrap();
-                            say(&format!("\nr {process} {} {}\n", now(), i32::from(put == Put::Created)));
+                            report(&format!("\nr {process} {} {}\n", now(), i32::from(put == Put::Created)));
                         }
                         5 => {
-                            say(&format!("\nc {process} {key} remove 0 {called}\n"));
+                            report(&format!("\nc {process} {key} remove 0 {called}\n"));
                             let removed = store.remove(&key).wait().unwrap();
-                            say(&format!("\nr {process} {} {}\n", now(), i32::from(removed == Removed::Removed)));
+                            report(&format!("\nr {process} {} {}\n", now(), i32::from(removed == Removed::Removed)));
                         }
                         _ => {
-                            say(&format!("\nc {process} {key} get 0 {called}\n"));
+                            report(&format!("\nc {process} {key} get 0 {called}\n"));
                             let value = read(store, key).map_or(-1, |value| value as i64);
-                            say(&format!("\nr {process} {} {value}\n", now()));
+                            report(&format!("\nr {process} {} {value}\n", now()));
                         }
                     }
                 }
@@ -117,11 +117,11 @@ enum Called {
 /// Reads the reports of a life. Its processes get numbers that no other life has.
 fn operations(life: u64, lines: &[String]) -> Vec<Operation> {
     let mut pending: Vec<Option<(i64, Called, u64)>> = vec![None; THREADS as usize + 1];
-    let mut all = Vec::new();
-    let of = |process: usize| (life * (THREADS + 1)) as u32 + process as u32;
+    let mut operations = Vec::new();
+    let process_id = |process: usize| (life * (THREADS + 1)) as u32 + process as u32;
     for line in lines {
-        let words: Vec<&str> = line.split(' ').collect();
-        match *words.as_slice() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        match *fields.as_slice() {
             ["c", process, key, operation, value, time] => {
                 let called = match operation {
                     "get" => Called::Get,
@@ -133,7 +133,7 @@ fn operations(life: u64, lines: &[String]) -> Vec<Operation> {
             }
             ["r", process, time, result] => {
                 let process: usize = process.parse().unwrap();
-                let (key, called, at) = pending[process].take().expect("a call comes before its answer");
+                let (key, called, called_at) = pending[process].take().expect("a call comes before its answer");
                 let result: i64 = result.parse().unwrap();
                 let action = match called {
                     Called::Get => Action::Get(Some(match u64::try_from(result) {
@@ -148,21 +148,21 @@ fn operations(life: u64, lines: &[String]) -> Vec<Operation> {
                     }
                 };
                 let returned = time.parse().unwrap();
-                all.push(Operation { process: of(process), key, action, called: at, returned });
+                operations.push(Operation { process: process_id(process), key, action, called: called_at, returned });
             }
             _ => {}
         }
     }
     for (process, lost) in pending.into_iter().enumerate() {
-        let Some((key, called, at)) = lost else { continue };
+        let Some((key, called, called_at)) = lost else { continue };
         let action = match called {
             Called::Get => continue,
             Called::Put(value) => Action::Put(value, None),
             Called::Remove => Action::Remove(None),
         };
-        all.push(Operation { process: of(process), key, action, called: at, returned: 0 });
+        operations.push(Operation { process: process_id(process), key, action, called: called_at, returned: 0 });
     }
-    all
+    operations
 }
 
 /// Runs a child and kills it some time after it has begun to write. Returns its reports.
@@ -177,27 +177,27 @@ fn run_and_kill(directory: &Path, life: u64, seed: u64, delay: Duration) -> (Exi
         .spawn()
         .unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
-    let (ready, is_ready) = mpsc::channel();
+    let (ready_sender, ready_receiver) = mpsc::channel();
     let reader = thread::spawn(move || {
         let mut lines = Vec::new();
         for line in stdout.lines() {
             let line = line.unwrap();
             if line == "ready" {
-                let _ = ready.send(());
+                let _ = ready_sender.send(());
             }
             lines.push(line);
         }
         lines
     });
-    let began = is_ready.recv_timeout(Duration::from_secs(60));
-    if began.is_ok() {
+    let ready = ready_receiver.recv_timeout(Duration::from_secs(60));
+    if ready.is_ok() {
         // The moment of the kill is drawn, so this is no synchronisation.
         thread::sleep(delay);
     }
     let _ = child.kill();
     let status = child.wait().unwrap();
     let lines = reader.join().unwrap();
-    assert!(began.is_ok(), "the child ended with {status} before it wrote: {lines:?}");
+    assert!(ready.is_ok(), "the child ended with {status} before it wrote: {lines:?}");
     (status, lines)
 }
 
@@ -208,27 +208,27 @@ fn kills_take_back_nothing() {
     eprintln!("seed {seed}");
     let directory: PathBuf = env::temp_dir().join(format!("polyserve-crash-{}", std::process::id()));
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let (mut all, mut lost) = (Vec::new(), 0);
+    let (mut history, mut lost) = (Vec::new(), 0);
     for life in 0..kills {
         let delay = Duration::from_micros(random.random_range(0..60_000));
         let (status, lines) = run_and_kill(&directory, life, seed, delay);
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "life {life} ended by itself");
         let operations = operations(life, &lines);
         lost += operations.iter().filter(|operation| operation.is_unknown()).count();
-        all.extend(operations);
+        history.extend(operations);
     }
     let store = open(&directory);
     for key in 0..KEYS * GROUPS {
         let called = now();
         let value = read(&store, key).map_or(ReadValue::Absent, ReadValue::Value);
-        all.push(Operation { process: u32::MAX, key, action: Action::Get(Some(value)), called, returned: now() });
+        history.push(Operation { process: u32::MAX, key, action: Action::Get(Some(value)), called, returned: now() });
     }
     drop(store);
     fs::remove_dir_all(&directory).unwrap();
-    let writes = all.iter().filter(|operation| matches!(operation.action, Action::Put(_, Some(_)))).count();
-    eprintln!("{kills} kills, {} operations, {writes} answered puts, {lost} writes without an answer", all.len());
+    let writes = history.iter().filter(|operation| matches!(operation.action, Action::Put(_, Some(_)))).count();
+    eprintln!("{kills} kills, {} operations, {writes} answered puts, {lost} writes without an answer", history.len());
     assert!(writes as u64 >= kills, "the lives are too short to show anything");
-    match check(&History::new(all).unwrap()) {
+    match check(&History::new(history).unwrap()) {
         CheckVerdict::Linearizable => {}
         verdict => panic!("seed {seed}: {verdict:?}"),
     }

@@ -31,11 +31,11 @@ fn a_store_leaves_files_that_are_not_its_own() {
     for name in foreign {
         fs::write(dir.join(name), "text of others\n").unwrap();
     }
-    let own = dir.join("snapshot-0000000000000007.tmp");
-    fs::write(&own, "what an interrupted compaction has left").unwrap();
+    let own_file = dir.join("snapshot-0000000000000007.tmp");
+    fs::write(&own_file, "what an interrupted compaction has left").unwrap();
     put(&open(&dir), 1);
     assert!(open(&dir).fetch(&1).unwrap().is_some() && maintenance::check(&*dir).unwrap().damage.is_empty());
-    assert!(dir.join("cache.tmp").is_dir() && !own.exists());
+    assert!(dir.join("cache.tmp").is_dir() && !own_file.exists());
     for name in foreign {
         assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), "text of others\n", "{name}");
     }
@@ -45,16 +45,16 @@ fn a_store_leaves_files_that_are_not_its_own() {
 fn a_backup_leaves_files_that_are_not_its_own() {
     let dir = TestDir::new("backup-foreign");
     put(&open(&dir.join("store")), 1);
-    let (to, incomplete) = (dir.join("copy"), dir.join("copy.incomplete"));
+    let (copy, incomplete) = (dir.join("copy"), dir.join("copy.incomplete"));
     fs::create_dir(&incomplete).unwrap();
     fs::write(incomplete.join("notes"), "text of others").unwrap();
-    let error = maintenance::backup(dir.join("store"), &to).unwrap_err();
+    let error = maintenance::backup(dir.join("store"), &copy).unwrap_err();
     assert!(error.to_string().contains("copy.incomplete"), "{error}");
     assert_eq!(fs::read_to_string(incomplete.join("notes")).unwrap(), "text of others");
-    assert!(!to.exists());
+    assert!(!copy.exists());
     fs::remove_dir_all(&incomplete).unwrap();
-    assert_eq!(maintenance::backup(dir.join("store"), &to).unwrap().files, 1);
-    assert!(!incomplete.exists() && open(&to).fetch(&1).unwrap().is_some());
+    assert_eq!(maintenance::backup(dir.join("store"), &copy).unwrap().files, 1);
+    assert!(!incomplete.exists() && open(&copy).fetch(&1).unwrap().is_some());
 }
 
 /// A backup that fails removes what it made.
@@ -69,8 +69,8 @@ fn a_failed_backup_leaves_nothing() {
     let mut bytes = fs::read(&log).unwrap();
     bytes[60] ^= 1;
     fs::write(&log, bytes).unwrap();
-    let to = dir.join("copies").join("first");
-    assert!(maintenance::backup(&source, &to).unwrap_err().to_string().contains("damaged"));
+    let copy = dir.join("copies").join("first");
+    assert!(maintenance::backup(&source, &copy).unwrap_err().to_string().contains("damaged"));
     assert_eq!(fs::read_dir(dir.join("copies")).unwrap().count(), 0);
 }
 
@@ -109,7 +109,7 @@ fn a_backup_under_load_has_all_answered_writes() {
     let is_over = AtomicBool::new(false);
     // The last value of each writer that was called, and that was answered.
     let values: Vec<_> = (0..WRITERS).map(|_| (AtomicI64::new(0), AtomicI64::new(0))).collect();
-    let load = |which: &AtomicI64| which.load(Ordering::SeqCst);
+    let load = |value: &AtomicI64| value.load(Ordering::SeqCst);
     thread::scope(|scope| {
         for (writer, (called, answered)) in (0..).zip(&values) {
             let (store, is_over) = (&store, &is_over);
@@ -127,18 +127,18 @@ fn a_backup_under_load_has_all_answered_writes() {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut copies = 0;
             while copies < 40 || newest_snapshot(&source) < 5 {
-                let least: Vec<_> = values.iter().map(|(_, answered)| load(answered)).collect();
+                let min: Vec<_> = values.iter().map(|(_, answered)| load(answered)).collect();
                 let copy = dir.join(format!("copy-{copies}"));
                 let report = maintenance::backup(&source, &copy).unwrap();
-                let most: Vec<_> = values.iter().map(|(called, _)| load(called)).collect();
+                let max: Vec<_> = values.iter().map(|(called, _)| load(called)).collect();
                 let checked = maintenance::check(&copy).unwrap();
                 assert!(checked.damage.is_empty() && checked.torn.is_none(), "{checked:?}");
                 assert_eq!((checked.files, checked.bytes), (report.files, report.bytes));
                 let copied = open(&copy);
                 for writer in 0..WRITERS {
                     let value = copied.fetch(&writer).unwrap().map_or(0, |entity| entity.value as i64);
-                    let (least, most) = (least[writer as usize], most[writer as usize]);
-                    assert!(least <= value && value <= most, "{writer}: {value} is not in {least} to {most}");
+                    let (min, max) = (min[writer as usize], max[writer as usize]);
+                    assert!(min <= value && value <= max, "{writer}: {value} is not in {min} to {max}");
                 }
                 drop(copied);
                 fs::remove_dir_all(&copy).unwrap();
@@ -155,18 +155,18 @@ fn a_backup_under_load_has_all_answered_writes() {
 fn temporary_stores_of_killed_processes_are_removed() {
     let dir = TestDir::new("abandoned");
     let mut ended = Command::new("true").spawn().unwrap();
-    let dead = ended.id();
+    let dead_id = ended.id();
     ended.wait().unwrap();
-    let (abandoned, locked) = (dir.join(format!("temporary-{dead}-0")), dir.join(format!("temporary-{dead}-1")));
-    let own = dir.join(format!("temporary-{}-999", process::id()));
+    let (abandoned, locked) = (dir.join(format!("temporary-{dead_id}-0")), dir.join(format!("temporary-{dead_id}-1")));
+    let own_dir = dir.join(format!("temporary-{}-999", process::id()));
     let others = ["temporary-notes", "temporary-1-x", "other-1-0"].map(|name| dir.join(name));
     put(&open(&abandoned), 1);
     let _held = open(&locked);
-    for path in others.iter().chain([&own]) {
+    for path in others.iter().chain([&own_dir]) {
         fs::create_dir(path).unwrap();
     }
     drop(Durable::temporary(&*dir, Sharded::new()).unwrap());
     assert!(!abandoned.exists());
-    assert!(others.iter().chain([&own, &locked]).all(|path| path.is_dir()));
+    assert!(others.iter().chain([&own_dir, &locked]).all(|path| path.is_dir()));
     assert_eq!(fs::read_dir(&*dir).unwrap().count(), others.len() + 2, "it has removed its own");
 }

@@ -61,8 +61,8 @@ impl Barrier {
 
 impl SlowRepo {
     fn is_rejected(&self) -> bool {
-        let less = |left: u32| left.checked_sub(1);
-        self.rejections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        let decrement = |count: u32| count.checked_sub(1);
+        self.rejections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement).is_ok()
     }
 }
 
@@ -119,8 +119,8 @@ fn an_overloaded_memory_delays_a_write() {
 #[test]
 fn a_flood_of_gets_stops_no_write() {
     let dir = TestDir::new("flood");
-    let one = NonZeroUsize::MIN;
-    let store = Durable::open(&*dir, Actor::<Entity>::with(one, one).unwrap()).unwrap();
+    let single = NonZeroUsize::MIN;
+    let store = Durable::open(&*dir, Actor::<Entity>::with(single, single).unwrap()).unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -167,11 +167,11 @@ fn fill(name: &str, options: &DurableOptions, waiting: i64) {
     for answer in accepted.into_iter().chain([first]) {
         assert_eq!(answer.wait().unwrap(), Put::Created);
     }
-    let all: Vec<i64> = (0..=waiting).collect();
-    assert_eq!(ids(&store), all);
+    let expected: Vec<i64> = (0..=waiting).collect();
+    assert_eq!(ids(&store), expected);
     drop(store);
     let store = Durable::open(&*dir, StdMutex::new()).unwrap();
-    assert_eq!(ids(&store), all);
+    assert_eq!(ids(&store), expected);
     assert_eq!(store.put(Entity::new(50, "text", 0.5)).wait().unwrap(), Put::Created);
 }
 

@@ -174,6 +174,6 @@ impl EtcdCluster {
         let status = command.args(["endpoint", "status", "--write-out=fields"]).output().expect("etcdctl can be run");
         let text = String::from_utf8_lossy(&status.stdout);
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" : "));
-        field("\"MemberID\"").is_some_and(|own| field("\"Leader\"") == Some(own))
+        field("\"MemberID\"").is_some_and(|member_id| field("\"Leader\"") == Some(member_id))
     }
 }

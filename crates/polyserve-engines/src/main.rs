@@ -17,16 +17,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
-    let known = EngineKind::ALL.map(EngineKind::name).join(", ");
+    let names = EngineKind::ALL.map(EngineKind::name).join(", ");
     let mut kinds = Vec::new();
     for name in std::env::args().skip(1) {
         if ["--help", "-h"].contains(&&*name) {
             // A reader that closes its end is no error.
-            let _ = write!(io::stdout(), "{}", usage(&known));
+            let _ = write!(io::stdout(), "{}", usage(&names));
             return ExitCode::SUCCESS;
         }
         let Some(kind) = EngineKind::ALL.into_iter().find(|kind| kind.name() == name) else {
-            eprintln!("error: there is no engine {name:?}; there are: {known}");
+            eprintln!("error: there is no engine {name:?}; there are: {names}");
             return ExitCode::from(2);
         };
         kinds.push(kind);
@@ -73,13 +73,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn usage(known: &str) -> String {
+fn usage(names: &str) -> String {
     format!(
         "Starts engines on loopback, and prints NAME:URL,... for each, for `polyserve serve --repo`.\n\
          \n\
          Usage: polyserve-engines [ENGINE...]\n\
          \n\
-         Engines: {known}. Without a name, all are started.\n\
+         Engines: {names}. Without a name, all are started.\n\
          The engines end at SIGINT or SIGTERM. If standard input is a pipe, they also end when it is closed.\n\
          Their data is removed at the end.\n"
     )

@@ -86,8 +86,8 @@ impl PostgresServer {
         wait_for("PostgreSQL accepts connections", || {
             self.process.assert_runs();
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let (_, since) = text.rsplit_once("starting PostgreSQL")?;
-            since.contains("ready to accept connections").then_some(())
+            let (_, last_run) = text.rsplit_once("starting PostgreSQL")?;
+            last_run.contains("ready to accept connections").then_some(())
         });
     }
 
@@ -114,8 +114,8 @@ impl PostgresServer {
 
     /// The processes that serve connections, and the server's other helpers.
     fn children(&self) -> Vec<String> {
-        let own = self.process.id();
-        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let id = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
         children.split_whitespace().map(str::to_owned).collect()
     }
 

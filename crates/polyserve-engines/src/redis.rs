@@ -118,8 +118,8 @@ impl RedisNodes {
     fn masters(&self) -> Vec<RedisMaster> {
         let masters = self.nodes.iter().enumerate().filter_map(|(number, (port, _))| {
             let nodes = ask(*port, "CLUSTER NODES")?;
-            let own = nodes.lines().find(|line| line.contains("myself,master"))?;
-            let mut fields = own.split(' ');
+            let own_line = nodes.lines().find(|line| line.contains("myself,master"))?;
+            let mut fields = own_line.split(' ');
             let id = fields.next()?.to_owned();
             let slots = fields.skip(7).filter_map(|range| {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -139,21 +139,21 @@ impl RedisNodes {
     pub fn move_slot(&self, slot: u16, keys: &[String], mut pause: impl FnMut()) {
         let masters = self.masters();
         let owns = |master: &&RedisMaster| master.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
-        let from = masters.iter().find(owns).expect("a master has the slot");
-        let to = masters.iter().find(|master| !owns(master)).expect("there are several masters");
-        let tell = |master: &RedisMaster, command: &str| {
+        let source = masters.iter().find(owns).expect("a master has the slot");
+        let target = masters.iter().find(|master| !owns(master)).expect("there are several masters");
+        let send = |master: &RedisMaster, command: &str| {
             assert!(ask(master.port, command).is_some(), "a master rejects {command:?}");
         };
-        tell(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", from.id));
-        tell(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", to.id));
+        send(target, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id));
+        send(source, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", target.id));
         pause();
         for key in keys {
-            tell(from, &format!("MIGRATE 127.0.0.1 {} {key} 0 5000", to.port));
+            send(source, &format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port));
         }
         pause();
         // First the new owner: the slot always has one.
-        for master in [to, from] {
-            tell(master, &format!("CLUSTER SETSLOT {slot} NODE {}", to.id));
+        for master in [target, source] {
+            send(master, &format!("CLUSTER SETSLOT {slot} NODE {}", target.id));
         }
         pause();
     }

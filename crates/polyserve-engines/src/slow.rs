@@ -58,19 +58,19 @@ fn pass(client: TcpStream, server: TcpStream, delay_ms: Arc<AtomicU64>) {
         let _ = std::io::copy(&mut requests, &mut to_server);
         let _ = to_server.shutdown(Shutdown::Write);
     });
-    let (late, due) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
         let mut buffer = [0; 16 * 1_024];
         while let Ok(count @ 1..) = answers.read(&mut buffer) {
-            let at = Instant::now() + Duration::from_millis(delay_ms.load(Relaxed));
-            if late.send((at, buffer[..count].to_vec())).is_err() {
+            let due = Instant::now() + Duration::from_millis(delay_ms.load(Relaxed));
+            if sender.send((due, buffer[..count].to_vec())).is_err() {
                 return;
             }
         }
     });
     thread::spawn(move || {
-        for (at, bytes) in due {
-            thread::sleep(at.saturating_duration_since(Instant::now()));
+        for (due, bytes) in receiver {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
             if to_client.write_all(&bytes).is_err() {
                 break;
             }

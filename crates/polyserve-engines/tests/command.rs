@@ -12,10 +12,10 @@ fn run(argument: &str) -> Output {
 fn help_is_printed() {
     for flag in ["--help", "-h"] {
         let output = run(flag);
-        let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!((output.status.code(), &*error), (Some(0), ""), "{flag}");
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{flag}");
         for part in ["Usage: polyserve-engines [ENGINE...]", "etcd, redis_cluster, postgres", "SIGTERM"] {
-            assert!(out.contains(part), "{part}: {out}");
+            assert!(stdout.contains(part), "{part}: {stdout}");
         }
     }
 }

@@ -9,20 +9,20 @@
 //!
 //! Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
-use polyserve_lab::statistics::ERROR;
+use polyserve_lab::statistics::ERROR_PROBABILITY;
 use polyserve_report::{Claim, ClaimVerdict};
 
 /// Returns the claims, with the verdicts that remain if they share one error. Each function of `claims` judges its
 /// claim at an error. `others` is the number of the article's claims that no interval decides. The printed figures are
 /// of 5 %.
 pub(crate) fn sharing(claims: &[Box<dyn Fn(f64) -> Claim + '_>], others: usize) -> Vec<Claim> {
-    let mut judged: Vec<Claim> = claims.iter().map(|claim| claim(ERROR)).collect();
+    let mut judged: Vec<Claim> = claims.iter().map(|claim| claim(ERROR_PROBABILITY)).collect();
     let total = claims.len() + others;
     let is_decided = |claim: &Claim| claim.verdict != ClaimVerdict::Undecided;
     let mut open: Vec<usize> = (0..claims.len()).filter(|place| is_decided(&judged[*place])).collect();
     let mut decided = 0;
     let next = |open: &[usize], decided: usize| {
-        let error = ERROR / (total - decided) as f64;
+        let error = ERROR_PROBABILITY / (total - decided) as f64;
         open.iter().position(|place| is_decided(&claims[*place](error)))
     };
     while let Some(place) = next(&open, decided) {
@@ -42,14 +42,14 @@ mod tests {
     use super::*;
 
     /// A claim that holds at this error and above.
-    fn claim(least: f64, holds: bool) -> Box<dyn Fn(f64) -> Claim> {
+    fn claim(min_error: f64, holds: bool) -> Box<dyn Fn(f64) -> Claim> {
         Box::new(move |error| {
-            Claim::new("any", "claim", (error >= least).then_some(holds), format!("decided from {least} on"))
+            Claim::new("any", "claim", (error >= min_error).then_some(holds), format!("decided from {min_error} on"))
         })
     }
 
     fn verdicts(claims: &[(f64, bool)], others: usize) -> Vec<ClaimVerdict> {
-        let claims: Vec<_> = claims.iter().map(|(least, holds)| claim(*least, *holds)).collect();
+        let claims: Vec<_> = claims.iter().map(|(min_error, holds)| claim(*min_error, *holds)).collect();
         sharing(&claims, others).iter().map(|claim| claim.verdict).collect()
     }
 

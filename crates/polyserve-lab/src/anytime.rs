@@ -16,27 +16,27 @@
 //! Source: Howard and Ramdas, "Sequential estimation of quantiles with applications to A/B testing and best-arm identification"
 //! (2022); Ramdas, Grünwald, Vovk and Shafer, "Game-theoretic statistics and safe anytime-valid inference" (2023).
 
-use crate::statistics::{Estimate, Interval, LARGEST, median};
+use crate::statistics::{Estimate, Interval, MAX_RATIO, median};
 
 /// The capital at which a candidate is rejected: one over 5 %.
-const CAPITAL: f64 = 20.0;
+const REJECTING_CAPITAL: f64 = 20.0;
 
 impl Estimate {
     /// The median of `ratios`, one for each round, with an interval that may be used after each round: the probability that
     /// it ever misses the median is at most 5 %. It is wider than the interval of [`Estimate::of`], which treats ratios in the
     /// same way. `None` if `ratios` is empty.
     pub fn anytime(ratios: &[f64]) -> Option<Self> {
-        let finite = ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, LARGEST));
+        let finite = ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, MAX_RATIO));
         let mut ratios: Vec<f64> = finite.collect();
         let rounds = ratios.len();
         if rounds == 0 {
             return None;
         }
         ratios.sort_unstable_by(f64::total_cmp);
-        let interval = match least_on_a_side(rounds) {
-            // A candidate below `low` has `least` ratios above it.
-            Some(least) => Interval { low: ratios[rounds - least], high: ratios[least - 1] },
-            None => Interval { low: 0.0, high: LARGEST },
+        let interval = match min_on_one_side(rounds) {
+            // A candidate below `low` has `min_count` ratios above it.
+            Some(min_count) => Interval { low: ratios[rounds - min_count], high: ratios[min_count - 1] },
+            None => Interval { low: 0.0, high: MAX_RATIO },
         };
         Some(Self { ratio: median(&mut ratios), interval, rounds })
     }
@@ -44,20 +44,20 @@ impl Estimate {
 
 /// Returns the min number of ratios, of `rounds`, on one side of a candidate that rejects the candidate. `None` if all
 /// ratios on one side do not reject it.
-fn least_on_a_side(rounds: usize) -> Option<usize> {
+fn min_on_one_side(rounds: usize) -> Option<usize> {
     let count = rounds as f64;
     // All on one side: B(count + 3, 3) / B(3, 3) = 60 / ((count + 3) (count + 4) (count + 5)).
     let mut log_capital =
         count * std::f64::consts::LN_2 + 60_f64.ln() - ((count + 3.0) * (count + 4.0) * (count + 5.0)).ln();
-    let mut least = None;
+    let mut min_count = None;
     for side in (rounds.div_ceil(2)..=rounds).rev() {
-        if log_capital < CAPITAL.ln() {
+        if log_capital < REJECTING_CAPITAL.ln() {
             break;
         }
-        least = Some(side);
+        min_count = Some(side);
         log_capital += ((count - side as f64 + 3.0) / (side as f64 + 2.0)).ln();
     }
-    least
+    min_count
 }
 
 #[cfg(test)]
@@ -108,19 +108,19 @@ mod tests {
             (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
         }
 
-        /// The noise of one contestant's rounds: each value is correlated with the previous value by `kept`.
-        fn autocorrelated(&mut self, spread: f64, kept: f64) -> Vec<f64> {
+        /// The noise of one contestant's rounds: each value is correlated with the previous value by `correlation`.
+        fn autocorrelated(&mut self, spread: f64, correlation: f64) -> Vec<f64> {
             let mut now = spread * self.normal();
             let mut next = || {
-                now = kept * now + spread * (1.0 - kept * kept).sqrt() * self.normal();
+                now = correlation * now + spread * (1.0 - correlation * correlation).sqrt() * self.normal();
                 now
             };
             (0..FIXED_ROUNDS).map(|_| next()).collect()
         }
 
         /// Logarithms of the ratios of a contestant to both entries of the baseline; each has noise of its own.
-        fn pooled(&mut self, spread: f64, kept: f64) -> Vec<f64> {
-            let [own, base, same] = [(); 3].map(|()| self.autocorrelated(spread, kept));
+        fn pooled(&mut self, spread: f64, correlation: f64) -> Vec<f64> {
+            let [own, base, same] = [(); 3].map(|()| self.autocorrelated(spread, correlation));
             own.iter().zip(base.iter().zip(same)).map(|(own, (base, same))| own - f64::midpoint(*base, same)).collect()
         }
 
@@ -140,9 +140,9 @@ mod tests {
     /// The verdict of a comparison that is looked at after each round, and the number of its rounds.
     fn ended_early(noise: &[f64], ratio: f64) -> (Verdict, usize) {
         let ratios: Vec<f64> = noise.iter().map(|noise| ratio * noise.exp()).collect();
-        let one = Interval { low: 1.0, high: 1.0 };
+        let no_difference = Interval { low: 1.0, high: 1.0 };
         for rounds in MIN_ROUNDS..=ratios.len() {
-            let verdict = Estimate::anytime(&ratios[..rounds]).unwrap().verdict(&one);
+            let verdict = Estimate::anytime(&ratios[..rounds]).unwrap().verdict(&no_difference);
             if verdict != Verdict::Tie {
                 return (verdict, rounds);
             }
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn the_number_on_a_side_that_rejects() {
         // The capital after n of n rounds is 2^n 60 / ((n + 3) (n + 4) (n + 5)): 8.95 for n = 8, 14.07 for 9, 22.5 for 10.
-        for (rounds, least) in [(1, None), (9, None), (10, Some(10)), (11, Some(11)), (50, Some(36))] {
-            assert_eq!(least_on_a_side(rounds), least, "{rounds}");
+        for (rounds, min_count) in [(1, None), (9, None), (10, Some(10)), (11, Some(11)), (50, Some(36))] {
+            assert_eq!(min_on_one_side(rounds), min_count, "{rounds}");
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
     fn an_interval_is_of_the_ratios_themselves() {
         assert_eq!(Estimate::anytime(&[f64::NAN]), None);
         let few = Estimate::anytime(&[2.0; 9]).unwrap();
-        assert_eq!(few.interval, Interval { low: 0.0, high: LARGEST });
+        assert_eq!(few.interval, Interval { low: 0.0, high: MAX_RATIO });
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
         let ten = Estimate::anytime(&ten).unwrap();
         assert_eq!((ten.ratio, ten.interval, ten.rounds), (5.5, Interval { low: 1.0, high: 10.0 }, 10));

@@ -92,16 +92,16 @@ mod tests {
         let created = repo.put(entity(1.0));
         assert!(created.is_now());
         assert_eq!(created.wait().unwrap(), Put::Created);
-        let late = |what: &str, act: &dyn Fn()| {
+        let assert_delayed = |what: &str, act: &dyn Fn()| {
             let start = Instant::now();
             act();
             assert!(start.elapsed() >= DELAY, "{what}");
         };
-        late("an update", &|| assert_eq!(repo.put(entity(2.0)).wait().unwrap(), Put::Replaced));
-        late("a look-up", &|| assert_eq!(repo.fetch(&7).unwrap(), Some(entity(2.0))));
-        late("a look-up of nothing", &|| assert_eq!(repo.fetch(&8).unwrap(), None));
-        late("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
-        late("a removal", &|| assert_eq!(repo.remove(&7).wait().unwrap(), Removed::Removed));
+        assert_delayed("an update", &|| assert_eq!(repo.put(entity(2.0)).wait().unwrap(), Put::Replaced));
+        assert_delayed("a look-up", &|| assert_eq!(repo.fetch(&7).unwrap(), Some(entity(2.0))));
+        assert_delayed("a look-up of nothing", &|| assert_eq!(repo.fetch(&8).unwrap(), None));
+        assert_delayed("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
+        assert_delayed("a removal", &|| assert_eq!(repo.remove(&7).wait().unwrap(), Removed::Removed));
         // The operation takes effect although its answer is dropped.
         drop(repo.put(entity(3.0)));
         drop(repo.put(entity(4.0)));

@@ -39,8 +39,8 @@ impl Drop for TestDir {
 
 /// The header of a record with this plan.
 pub fn header(experiment: &str, plan: Value) -> Header {
-    let one = Cores::from(0);
-    Header::new(experiment, plan, Environment::of(&one, [&one; 2], 1, "any"))
+    let core = Cores::from(0);
+    Header::new(experiment, plan, Environment::of(&core, [&core; 2], 1, "any"))
 }
 
 /// The header of a record of format 2.

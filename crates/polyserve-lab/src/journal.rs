@@ -72,13 +72,13 @@ impl Header {
         if self.format != now.format {
             return Some(format!("it has record format {}, and this build writes format {}", self.format, now.format));
         }
-        let then = Environment {
+        let recorded = Environment {
             command: now.environment.command.clone(),
             date: now.environment.date.clone(),
             toolchains: now.environment.toolchains.clone(),
             ..self.environment.clone()
         };
-        (then != now.environment).then(|| String::from("it has another build, machine, seed or set of cores"))
+        (recorded != now.environment).then(|| String::from("it has another build, machine, seed or set of cores"))
     }
 }
 
@@ -117,28 +117,28 @@ impl Journal {
         let Some(dir) = dir else { return Ok(Self::none()) };
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be created", dir.display()))?;
         let path = dir.join(format!("{name}.{EXTENSION}"));
-        let within = || path.display().to_string();
+        let path_text = || path.display().to_string();
         let mut options = OpenOptions::new();
         // In append mode, the lines of a program that ignores the lock are not overwritten.
-        let mut file = options.read(true).append(true).create(true).open(&path).with_context(within)?;
+        let mut file = options.read(true).append(true).create(true).open(&path).with_context(path_text)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 return Err(Misuse(format!("{} is being written by another process", path.display())).into());
             }
-            Err(error) => return Err(error).with_context(within),
+            Err(error) => return Err(error).with_context(path_text),
         }
         let mut text = String::new();
-        file.read_to_string(&mut text).with_context(within)?;
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let before = parse(&text[..whole]).with_context(within)?;
+        file.read_to_string(&mut text).with_context(path_text)?;
+        let complete_len = text.rfind('\n').map_or(0, |end| end + 1);
+        let before = parse(&text[..complete_len]).with_context(path_text)?;
         if !before.is_empty() {
-            let then = first_header(&before).with_context(within)?;
-            if let Some(why) = then.differs_from(header) {
+            let recorded = first_header(&before).with_context(path_text)?;
+            if let Some(why) = recorded.differs_from(header) {
                 return Err(Misuse(format!("{} is not overwritten: {why}", path.display())).into());
             }
         }
-        file.set_len(whole as u64).with_context(within)?; // a line that was cut off goes
+        file.set_len(complete_len as u64).with_context(path_text)?; // a line that was cut off goes
         let mut journal = Self { file: Some(file), path, before };
         journal.line(Header::KIND, header)?;
         Ok(journal)
@@ -191,8 +191,8 @@ impl Journal {
 /// hyphen or underscore, or is longer than 100 bytes.
 pub fn file_name(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    if begins && text.len() <= 100 && text.bytes().all(is_plain) {
+    let starts_plain = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if starts_plain && text.len() <= 100 && text.bytes().all(is_plain) {
         return Ok(text.to_owned());
     }
     Err(format!(
@@ -222,10 +222,10 @@ pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
 ///
 /// Returns an error if the file cannot be read, a line is not JSON, or the format is newer than [`FORMAT`].
 pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let within = || path.display().to_string();
-    let text = fs::read_to_string(path).with_context(within)?;
-    let lines = parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(within)?;
-    upgrade(lines).with_context(within)
+    let path_text = || path.display().to_string();
+    let text = fs::read_to_string(path).with_context(path_text)?;
+    let lines = parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(path_text)?;
+    upgrade(lines).with_context(path_text)
 }
 
 /// Converts the lines of one file to the current format. The first line states the format of all lines.
@@ -276,8 +276,8 @@ pub fn first_header(lines: &[Value]) -> anyhow::Result<Header> {
 ///
 /// Returns an error if a line is not a `T`.
 pub fn of_kind<T: DeserializeOwned>(lines: &[Value], kind: &str) -> anyhow::Result<Vec<T>> {
-    let those = lines.iter().filter(|line| line["kind"] == kind);
-    those.map(|line| serde_json::from_value(line.clone()).with_context(|| format!("a line of kind {kind:?}"))).collect()
+    let found = lines.iter().filter(|line| line["kind"] == kind);
+    found.map(|line| serde_json::from_value(line.clone()).with_context(|| format!("a line of kind {kind:?}"))).collect()
 }
 
 fn parse(text: &str) -> anyhow::Result<Vec<Value>> {

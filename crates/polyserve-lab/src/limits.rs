@@ -25,14 +25,14 @@ pub fn open_descriptors() -> u64 {
 }
 
 /// Descriptors that are reserved for other uses: records, pipes to other processes, the files that watch them.
-const SPARE: u64 = 64;
+const SPARE_DESCRIPTORS: u64 = 64;
 
 /// Returns the max number of further connections. `also` is the number of descriptors that are needed for other purposes,
 /// in addition to the spare descriptors of any command. Raises the limit first. A server in its own process has the same limit
 /// for itself.
 pub fn connections(also: u64) -> u64 {
-    let kept = open_descriptors().saturating_add(SPARE).saturating_add(also);
-    raise_descriptors().saturating_sub(kept)
+    let reserved = open_descriptors().saturating_add(SPARE_DESCRIPTORS).saturating_add(also);
+    raise_descriptors().saturating_sub(reserved)
 }
 
 /// Returns the max number of connections of one address to one server: nine tenths of the system's ephemeral ports.
@@ -43,16 +43,16 @@ pub fn ports() -> u64 {
     last.saturating_sub(first) / 10 * 9
 }
 
-/// Checks that `--connections` asks for no more than `room`.
+/// Checks that `--connections` asks for no more than `limit`.
 ///
 /// # Errors
 ///
-/// Returns [`Misuse`] if `asked` is above `room`.
-pub fn enough(asked: usize, room: u64) -> Result<(), Misuse> {
-    if asked as u64 <= room {
+/// Returns [`Misuse`] if `requested` is above `limit`.
+pub fn check_connections(requested: usize, limit: u64) -> Result<(), Misuse> {
+    if requested as u64 <= limit {
         return Ok(());
     }
-    Err(Misuse(format!("--connections {asked}: at most {room} with this limit on open descriptors")))
+    Err(Misuse(format!("--connections {requested}: at most {limit} with this limit on open descriptors")))
 }
 
 #[cfg(test)]
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn a_request_above_the_limit_is_refused_with_the_limit() {
-        assert!(enough(5, 5).is_ok());
-        let Misuse(why) = enough(6, 5).unwrap_err();
+        assert!(check_connections(5, 5).is_ok());
+        let Misuse(why) = check_connections(6, 5).unwrap_err();
         assert!(why.contains("at most 5") && why.contains("--connections 6"), "{why}");
     }
 }

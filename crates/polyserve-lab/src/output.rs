@@ -15,12 +15,12 @@ use crate::machine::Environment;
 pub const INDENT: usize = 3;
 
 /// The max deviation from Little's law without a mark.
-pub const LITTLE: f64 = 0.05;
+pub const MAX_LITTLES_LAW_ERROR: f64 = 0.05;
 
 /// Requests a second, for a table. `under_way` is the mean number of requests under way as a share of the connections; by
 /// Little's law it is 1 in a closed loop. A rate that breaks the law is marked: `12,345 (0.94 under way)`.
 pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
-    match under_way.filter(|share| (share - 1.0).abs() > LITTLE) {
+    match under_way.filter(|share| (share - 1.0).abs() > MAX_LITTLES_LAW_ERROR) {
         Some(share) => format!("{} ({share:.2} under way)", count(per_s)),
         None => count(per_s),
     }
@@ -33,7 +33,7 @@ pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
 /// Returns an error if standard output fails. It is no error if the reader has closed its end.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
+    ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
 }
 
 /// Returns true if standard output is a terminal with colours and `NO_COLOR` is not set.
@@ -81,7 +81,7 @@ pub fn print_report(json: bool, environment: &Environment, report: &(impl Serial
 /// # Errors
 ///
 /// Returns any other error.
-pub fn quiet(result: io::Result<()>) -> io::Result<bool> {
+pub fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),

@@ -9,30 +9,30 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    called: &'static str,
+    units: &'static str,
     terminal: bool,
-    said: Instant,
+    last_line: Instant,
     /// When the estimate of the time left began, and the steps that were over then.
     since: (Instant, u64),
 }
 
 /// The min time between two lines, if there is no terminal.
-const LINES: Duration = Duration::from_secs(15);
+const MIN_LINE_INTERVAL: Duration = Duration::from_secs(15);
 
 impl Progress {
-    /// The progress of a run of this number of steps. `called` is their name in the plural.
-    pub fn counting(steps: usize, called: &'static str) -> Self {
+    /// The progress of a run of this number of steps. `units` is their name in the plural.
+    pub fn counting(steps: usize, units: &'static str) -> Self {
         // The prefix is the time left: the bar's own estimate is a moving mean, see `left`.
         let style =
-            ProgressStyle::with_template(&format!("{{msg:40!}} {{wide_bar}} {{pos}}/{{len}} {called}{{prefix}}"));
+            ProgressStyle::with_template(&format!("{{msg:40!}} {{wide_bar}} {{pos}}/{{len}} {units}{{prefix}}"));
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // If standard error is not a terminal, it draws nothing.
         let bar = ProgressBar::new(steps as u64).with_style(style);
         Self {
             bar,
-            called,
+            units,
             terminal: std::io::stderr().is_terminal(),
-            said: Instant::now(),
+            last_line: Instant::now(),
             since: (Instant::now(), 0),
         }
     }
@@ -40,7 +40,7 @@ impl Progress {
     /// A bar that is not drawn. Lines are still printed.
     pub fn hidden() -> Self {
         let now = Instant::now();
-        Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: now, since: (now, 0) }
+        Self { bar: ProgressBar::hidden(), units: "", terminal: true, last_line: now, since: (now, 0) }
     }
 
     /// Shows the name of the step that begins.
@@ -64,10 +64,10 @@ impl Progress {
     fn show_time_left(&mut self) {
         let left = self.left().map(|left| humantime::format_duration(Duration::from_secs(left.as_secs())));
         let left = left.map_or_else(String::new, |left| format!(", about {left} left"));
-        if !self.terminal && self.said.elapsed() >= LINES {
-            self.said = Instant::now();
-            let (over, all, called) = (self.bar.position(), self.bar.length().unwrap_or(0), self.called);
-            self.say(&format!("{over} of {all} {called}{left}"));
+        if !self.terminal && self.last_line.elapsed() >= MIN_LINE_INTERVAL {
+            self.last_line = Instant::now();
+            let (over, all, units) = (self.bar.position(), self.bar.length().unwrap_or(0), self.units);
+            self.print_line(&format!("{over} of {all} {units}{left}"));
         }
         self.bar.set_prefix(left);
     }
@@ -97,13 +97,13 @@ impl Progress {
     }
 
     /// This number of steps was over before this run. They do not count in the estimate of the time left.
-    pub fn were_over(&mut self, steps: usize) {
+    pub fn skip_steps(&mut self, steps: usize) {
         self.bar.inc(steps as u64);
         self.restart_estimate();
     }
 
     /// Prints a line on standard error.
-    pub fn say(&self, text: &str) {
+    pub fn print_line(&self, text: &str) {
         // A closed standard error is no failure.
         self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
     }
@@ -123,7 +123,7 @@ mod tests {
         let mut progress = Progress::counting(0, "turns");
         progress.grow(100);
         assert_eq!(progress.left(), None, "no step is over");
-        progress.were_over(60);
+        progress.skip_steps(60);
         assert_eq!(progress.left(), None, "what was over before this run tells nothing");
         progress.advance(20);
         let (start, before) = progress.since;

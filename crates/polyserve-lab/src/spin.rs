@@ -18,7 +18,7 @@ pub struct Spin {
 
 /// The min time that is measured by the thread's CPU clock. Reading this clock is a system call, so shorter times are
 /// measured by the monotonic clock: a thread that is interrupted then takes less CPU time.
-const BY_CPU_CLOCK: Duration = Duration::from_micros(20);
+const MIN_CPU_CLOCK_TIME: Duration = Duration::from_micros(20);
 
 impl Spin {
     /// `service`, slowed by `time` a request.
@@ -27,7 +27,7 @@ impl Spin {
     }
 
     fn spin(&self) {
-        if self.time < BY_CPU_CLOCK {
+        if self.time < MIN_CPU_CLOCK_TIME {
             let start = Instant::now();
             while start.elapsed() < self.time {
                 std::hint::spin_loop();

@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 pub const MIN_ROUNDS: usize = 10;
 
 /// The ratio to a baseline without an answer. It is finite, because JSON has no infinite numbers.
-pub const LARGEST: f64 = 1e9;
+pub const MAX_RATIO: f64 = 1e9;
 
 /// The probability that an interval misses: 5 %, unless another one is asked for.
-pub const ERROR: f64 = 0.05;
+pub const ERROR_PROBABILITY: f64 = 0.05;
 
 /// Resamples of an estimate.
 pub const RESAMPLES: usize = 10_000;
@@ -99,13 +99,13 @@ impl Verdict {
 
 impl Estimate {
     /// The estimate of `ratios`, one for each round; `None` if there are none. A contestant without an answer in a round has
-    /// the ratio 0. A baseline without an answer makes the ratio [`LARGEST`]. A round without any answer (NaN) does not count.
+    /// the ratio 0. A baseline without an answer makes the ratio [`MAX_RATIO`]. A round without any answer (NaN) does not count.
     pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         Self::resampled(ratios, seed, RESAMPLES)
     }
 
     fn resampled(ratios: &[f64], seed: u64, resamples: usize) -> Option<Self> {
-        Resampled::of_count(ratios, seed, resamples).map(|resampled| resampled.estimate(ERROR))
+        Resampled::of_count(ratios, seed, resamples).map(|resampled| resampled.estimate(ERROR_PROBABILITY))
     }
 
     /// The verdict. `band` is the band of ties: see [`tie_band`].
@@ -139,7 +139,7 @@ impl Resampled {
 
     fn of_count(ratios: &[f64], seed: u64, resamples: usize) -> Option<Self> {
         let mut ratios: Vec<f64> =
-            ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, LARGEST)).collect();
+            ratios.iter().filter(|ratio| !ratio.is_nan()).map(|ratio| ratio.clamp(0.0, MAX_RATIO)).collect();
         if ratios.is_empty() {
             return None;
         }
@@ -179,7 +179,7 @@ pub fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The median of some values; `None` without any.
-pub fn middle(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     (!values.is_empty()).then(|| median(&mut values))
 }
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     /// Resamples that a simulation of hundreds of runs can afford.
-    const ENOUGH: usize = 300;
+    const TEST_RESAMPLES: usize = 300;
 
     /// Draws from a normal distribution (Box and Muller).
     struct Noise(ChaCha8Rng);
@@ -295,25 +295,25 @@ mod tests {
             own.push(noise.turn(speed, spread) / base);
             same.push(noise.turn(1.0, spread) / base);
         }
-        let band = tie_band(Estimate::resampled(&same, 1, ENOUGH).as_ref());
-        Estimate::resampled(&own, 1, ENOUGH).unwrap().verdict(&band)
+        let band = tie_band(Estimate::resampled(&same, 1, TEST_RESAMPLES).as_ref());
+        Estimate::resampled(&own, 1, TEST_RESAMPLES).unwrap().verdict(&band)
     }
 
-    fn count(times: usize, wanted: Verdict, mut once: impl FnMut() -> Verdict) -> usize {
-        (0..times).filter(|_| once() == wanted).count()
+    fn count(times: usize, expected: Verdict, mut run: impl FnMut() -> Verdict) -> usize {
+        (0..times).filter(|_| run() == expected).count()
     }
 
     #[test]
     fn medians() {
-        for (mut values, middle) in [
+        for (mut values, expected) in [
             (vec![], 0.0),
             (vec![2.0], 2.0),
             (vec![3.0, 1.0], 2.0),
             (vec![9.0, 1.0, 2.0], 2.0),
             (vec![4.0, 1.0, 3.0, 2.0], 2.5),
         ] {
-            assert_eq!(median(&mut values), middle, "{values:?}");
-            assert_eq!(super::middle(values.clone()), (!values.is_empty()).then_some(middle), "{values:?}");
+            assert_eq!(median(&mut values), expected, "{values:?}");
+            assert_eq!(super::median_of(values.clone()), (!values.is_empty()).then_some(expected), "{values:?}");
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(Estimate::of(&[], 0), None);
         assert_eq!(Estimate::of(&[f64::NAN, f64::NAN], 0), None);
         let extremes = Estimate::of(&[f64::NAN, 0.0, f64::INFINITY, 0.0], 0).unwrap();
-        assert_eq!((extremes.ratio, extremes.interval.high, extremes.rounds), (0.0, LARGEST, 3));
+        assert_eq!((extremes.ratio, extremes.interval.high, extremes.rounds), (0.0, MAX_RATIO, 3));
         let only = Estimate::of(&[f64::NAN, 1.5], 0).unwrap();
         assert_eq!(only, Estimate { ratio: 1.5, interval: Interval { low: 1.5, high: 1.5 }, rounds: 1 });
     }
@@ -359,7 +359,7 @@ mod tests {
             let mut noise = Noise::new(seed);
             let held = (0..400).filter(|_| {
                 let ratios: Vec<f64> = (0..rounds).map(|_| noise.turn(1.1, 0.08)).collect();
-                Estimate::resampled(&ratios, 5, ENOUGH).unwrap().interval.contains(1.1)
+                Estimate::resampled(&ratios, 5, TEST_RESAMPLES).unwrap().interval.contains(1.1)
             });
             let held = held.count();
             assert!((364..=396).contains(&held), "{rounds} rounds: {held} of 400");
@@ -390,7 +390,7 @@ mod tests {
         let mut noise = Noise::new(8);
         let ratios: Vec<f64> = (0..20).map(|_| noise.turn(1.0, 0.1)).collect();
         let resampled = Resampled::of(&ratios, 3).unwrap();
-        assert_eq!(Some(resampled.estimate(ERROR)), Estimate::of(&ratios, 3));
+        assert_eq!(Some(resampled.estimate(ERROR_PROBABILITY)), Estimate::of(&ratios, 3));
         let [wide, narrow] = [0.005, 0.1].map(|error| resampled.estimate(error).interval);
         assert!(wide.low < narrow.low && wide.high > narrow.high, "{wide}, {narrow}");
         assert_eq!(Resampled::of(&[], 3), None);
@@ -408,8 +408,8 @@ mod tests {
     #[test]
     fn nine_rounds_decide_nothing_and_ten_do() {
         let band = Interval { low: 0.9, high: 1.1 };
-        for (rounds, said) in [(9, Verdict::TooFewRounds), (10, Verdict::Faster)] {
-            assert_eq!(Estimate::of(&vec![2.0; rounds], 0).unwrap().verdict(&band), said);
+        for (rounds, expected) in [(9, Verdict::TooFewRounds), (10, Verdict::Faster)] {
+            assert_eq!(Estimate::of(&vec![2.0; rounds], 0).unwrap().verdict(&band), expected);
         }
         assert_eq!(Estimate::of(&[0.5; 10], 0).unwrap().verdict(&band), Verdict::Slower);
     }

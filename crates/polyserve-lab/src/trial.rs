@@ -19,18 +19,18 @@ use crate::experiment::{Absence, Experiment, Notebook, Plan, Records, run_with};
 use crate::journal::{Header, Journal};
 use crate::machine::Environment;
 use crate::progress::Progress;
-use crate::statistics::{Verdict, middle};
+use crate::statistics::{Verdict, median_of};
 
 /// The name of the experiment, its command and its record.
 pub const NAME: &str = "trial";
 /// The max share of comparisons in which a server is called different from itself.
-const MAX_FALSE: f64 = 0.05;
+const MAX_FALSE_SHARE: f64 = 0.05;
 /// The min share of comparisons in which a slowed server is called slower.
-const MIN_FOUND: f64 = 0.8;
+const MIN_FOUND_SHARE: f64 = 0.8;
 
 /// The max share of the planned rounds that the median comparison with a slowed server takes, if it stops when it is sure. An
 /// early end that saves less is not worth its wider intervals.
-const MAX_SHARE: f64 = 0.5;
+const MAX_ROUNDS_SHARE: f64 = 0.5;
 
 /// The kind of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -180,7 +180,7 @@ impl Experiment for Trials {
         if let (Some(Compared { estimate, verdict }), Some(band)) = (throughput, ranking.bands.throughput) {
             let (ratio, interval) = (estimate.ratio, estimate.interval);
             let times = part.times;
-            notebook.progress.say(&format!("{key} of {times}: {ratio:.3} {interval}, band {band}: {verdict:?}"));
+            notebook.progress.print_line(&format!("{key} of {times}: {ratio:.3} {interval}, band {band}: {verdict:?}"));
         }
         Ok(Sample { throughput, cost })
     }
@@ -201,7 +201,7 @@ impl Experiment for Trials {
             }
             let slowed_percent = if kind == TrialKind::Slowed { slowed_percent } else { 0.0 };
             let samples = records.samples().filter(|(key, _)| key.trial == kind).map(|(_, sample)| sample);
-            let median_rounds = middle(samples.filter_map(|sample| Some(sample.throughput?.estimate.rounds as f64)));
+            let median_rounds = median_of(samples.filter_map(|sample| Some(sample.throughput?.estimate.rounds as f64)));
             let most_rounds = comparison["rounds"].as_f64().filter(|_| comparison[STOPS_WHEN_SURE] == true);
             Trial { kind, times: times as usize, slowed_percent, median_rounds, most_rounds, throughput, cost }
         };
@@ -243,14 +243,14 @@ impl Trial {
             return false;
         }
         match self.kind {
-            TrialKind::Same => self.throughput.share(slower + faster) <= MAX_FALSE,
-            TrialKind::Slowed => self.throughput.share(slower) >= MIN_FOUND && self.is_quick(),
+            TrialKind::Same => self.throughput.share(slower + faster) <= MAX_FALSE_SHARE,
+            TrialKind::Slowed => self.throughput.share(slower) >= MIN_FOUND_SHARE && self.is_quick(),
         }
     }
 
     /// Returns false if comparisons that stop when they are sure take too many rounds to find a slowed server.
     fn is_quick(&self) -> bool {
-        self.most_rounds.is_none_or(|most| self.median_rounds.is_some_and(|median| median <= most * MAX_SHARE))
+        self.most_rounds.is_none_or(|max| self.median_rounds.is_some_and(|median| median <= max * MAX_ROUNDS_SHARE))
     }
 }
 
@@ -288,8 +288,8 @@ impl fmt::Display for Report {
             .iter()
             .filter(|trial| trial.kind == TrialKind::Slowed && trial.median_rounds.is_some() && !trial.is_quick())
         {
-            let most = or_nothing(trial.most_rounds.map(|most| format!("{:.0}", most * MAX_SHARE)));
-            writeln!(f, "a comparison that stops when it is sure should find this difference in {most} rounds")?;
+            let max_rounds = or_nothing(trial.most_rounds.map(|max| format!("{:.0}", max * MAX_ROUNDS_SHARE)));
+            writeln!(f, "a comparison that stops when it is sure should find this difference in {max_rounds} rounds")?;
         }
         writeln!(f, "{}", if self.passed { "passed" } else { "FAILED: do not rely on comparisons like these" })
     }

@@ -31,7 +31,7 @@ fn nanoseconds(time: Timespec) -> u64 {
 }
 
 /// Returns `time` in nanoseconds, at most 584 years.
-pub(crate) fn of(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

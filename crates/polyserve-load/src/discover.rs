@@ -52,12 +52,12 @@ fn exchange_once(
     requests: &EncodedRequests,
     planned: PlannedRequest,
 ) -> Result<(u16, Vec<u8>), DiscoveryError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut stream =
         TcpStream::connect_timeout(&load.target, load.patience).map_err(|error| format!("cannot connect: {error}"))?;
     let step = Some(STOP_CHECK.min(load.patience));
     stream.set_read_timeout(step).and(stream.set_write_timeout(step)).map_err(|error| error.to_string())?;
-    let may_go_on = || match begun.elapsed() >= load.patience {
+    let may_go_on = || match started.elapsed() >= load.patience {
         _ if load.stop.is_begun() => Err(DiscoveryError::Stopped),
         true => Err(format!("no answer within {} s", load.patience.as_secs_f64()).into()),
         false => Ok(()),

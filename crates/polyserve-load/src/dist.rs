@@ -24,15 +24,15 @@ impl FromStr for Dist {
 
     /// `uniform`, `zipf:0.99` or `hot`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let no = || format!("{text:?} is none of uniform, hot and zipf:0.99, its exponent above 0 and at most 10");
+        let message = || format!("{text:?} is none of uniform, hot and zipf:0.99, its exponent above 0 and at most 10");
         match text {
             "uniform" => return Ok(Self::Uniform),
             "hot" => return Ok(Self::Hot),
             _ => {}
         }
-        let power = text.strip_prefix("zipf:").and_then(|power| power.parse().ok()).ok_or_else(no)?;
+        let power = text.strip_prefix("zipf:").and_then(|power| power.parse().ok()).ok_or_else(message)?;
         let dist = Self::Zipf(power);
-        if dist.is_valid() { Ok(dist) } else { Err(no()) }
+        if dist.is_valid() { Ok(dist) } else { Err(message()) }
     }
 }
 
@@ -72,12 +72,12 @@ struct AliasSlot {
 impl Picker {
     /// Creates a sampler of `keys` keys, at least one. Zipf's law allocates eight bytes a key.
     pub fn new(keys: u32, dist: Dist) -> Self {
-        let (drawn, aliases) = match dist {
+        let (bound, aliases) = match dist {
             Dist::Uniform => (keys, None),
             Dist::Zipf(power) => (keys, Some(aliases(keys, power))),
             Dist::Hot => (1, None),
         };
-        Self { keys: drawn, aliases }
+        Self { keys: bound, aliases }
     }
 
     /// Returns the key for `random`. All 64 bits must be random.
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!("zipf:0.99".parse(), Ok(Dist::Zipf(0.99)));
         assert_eq!(("hot".parse(), Dist::Hot.to_string().as_str()), (Ok(Dist::Hot), "hot"));
         assert_eq!(Dist::Zipf(0.99).to_string(), "zipf:0.99");
-        for no in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:inf", "zipf:11", "Uniform"] {
-            assert!(no.parse::<Dist>().unwrap_err().contains("zipf:0.99"), "{no}");
+        for invalid in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:inf", "zipf:11", "Uniform"] {
+            assert!(invalid.parse::<Dist>().unwrap_err().contains("zipf:0.99"), "{invalid}");
         }
     }
 }

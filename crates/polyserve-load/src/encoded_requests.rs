@@ -32,8 +32,8 @@ impl EncodedRequests {
     pub(crate) fn new(traffic: &Traffic, host: &str, closes: bool) -> Self {
         let close = if closes { "Connection: close\r\n" } else { "" };
         let fixed = match &*traffic.plan {
-            TrafficPlan::Exchanges(all) => all.iter().map(|exchange| written(exchange, host, close)).collect(),
-            TrafficPlan::Unknown(exchange) => vec![written(exchange, host, close)],
+            TrafficPlan::Exchanges(all) => all.iter().map(|exchange| encode(exchange, host, close)).collect(),
+            TrafficPlan::Unknown(exchange) => vec![encode(exchange, host, close)],
             TrafficPlan::Entities(_) => Vec::new(),
         };
         Self {
@@ -88,8 +88,8 @@ impl EncodedRequests {
     /// Returns the expected answers to the request.
     pub(crate) fn expected(&self, planned: PlannedRequest) -> Expected<'_> {
         match planned {
-            PlannedRequest::Get(key) => self.found(key, 0),
-            PlannedRequest::GetUpdated(key) => self.found(key, 1),
+            PlannedRequest::Get(key) => self.rows_from(key, 0),
+            PlannedRequest::GetUpdated(key) => self.rows_from(key, 1),
             PlannedRequest::Put(..) => Expected { statuses: STORED, is_head: false, bodies: Bodies::Empty },
             PlannedRequest::Fixed(at) => match &*self.traffic.plan {
                 TrafficPlan::Exchanges(all) => all.get(at as usize).map_or(Expected::EMPTY, Expected::of),
@@ -108,15 +108,15 @@ impl EncodedRequests {
             (PlannedRequest::Fixed(_), TrafficPlan::Unknown(Exchange { method, target, .. })) => {
                 format!("{method} {target}")
             }
-            (PlannedRequest::Fixed(at), TrafficPlan::Exchanges(all)) => {
-                all.get(at as usize).map_or_else(String::new, |one| format!("{} {}", one.method, one.target))
-            }
+            (PlannedRequest::Fixed(at), TrafficPlan::Exchanges(all)) => all
+                .get(at as usize)
+                .map_or_else(String::new, |exchange| format!("{} {}", exchange.method, exchange.target)),
             (PlannedRequest::Fixed(_), TrafficPlan::Entities(_)) => String::new(),
         }
     }
 
     /// Returns the rows of `key`, from row number `first`.
-    fn found(&self, key: u32, first: u32) -> Expected<'_> {
+    fn rows_from(&self, key: u32, first: u32) -> Expected<'_> {
         match self.rows() {
             Some(rows) => Expected { statuses: OK, is_head: false, bodies: Bodies::Rows(rows, key, first) },
             None => Expected::EMPTY,
@@ -134,7 +134,7 @@ impl EncodedRequests {
 /// Returns a cleared bit for each key, if the traffic updates entities. The first rows are stored before the load.
 fn updates(traffic: &Traffic) -> Option<Arc<[AtomicU64]>> {
     match &*traffic.plan {
-        TrafficPlan::Entities(Entities { rows, keys, .. }) if rows.each() > 1 && !traffic.is_filling => {
+        TrafficPlan::Entities(Entities { rows, keys, .. }) if rows.per_key() > 1 && !traffic.is_filling => {
             Some((0..keys.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
         }
         TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
@@ -145,7 +145,7 @@ fn bit(key: u32) -> u64 {
     1 << (key % 64)
 }
 
-fn written(exchange: &Exchange, host: &str, close: &str) -> Vec<u8> {
+fn encode(exchange: &Exchange, host: &str, close: &str) -> Vec<u8> {
     let Exchange { method, target, headers, body, .. } = exchange;
     let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{close}");
     for (name, value) in headers {
@@ -200,7 +200,7 @@ impl<'a> Expected<'a> {
     pub(crate) fn count(&self) -> u32 {
         match self.bodies {
             Bodies::Empty | Bodies::Any => 1,
-            Bodies::Rows(rows, _, first) => rows.each() - first,
+            Bodies::Rows(rows, _, first) => rows.per_key() - first,
             Bodies::List(list) => list.len() as u32,
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(text(&closing, PlannedRequest::Put(1, EntityVersion::SecondUpdate as u32)), put);
         assert_eq!(text(&closing, PlannedRequest::Get(0)), "GET /0 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n");
         let one = Traffic::one("POST", "/x", Some(b"ab"), Some("text/plain")).unwrap();
-        let written = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab";
-        assert_eq!(text(&EncodedRequests::new(&one, "h", false), PlannedRequest::Fixed(0)), written);
+        let expected = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab";
+        assert_eq!(text(&EncodedRequests::new(&one, "h", false), PlannedRequest::Fixed(0)), expected);
     }
 }

@@ -99,7 +99,7 @@ pub(crate) const MAX_PIPELINED: usize = 1024;
 const MAX_CONNECTIONS: usize = 1_000_000;
 const MAX_THREADS: usize = 1024;
 /// The max value of any time.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Load {
     /// Creates a closed loop of 64 kept connections for 10 seconds.
@@ -140,45 +140,45 @@ impl Load {
         within("threads", self.threads, MAX_THREADS)?;
         if self.threads > self.connections {
             let (threads, connections) = (self.threads, self.connections);
-            return no(format!("{threads} threads share {connections} connections: there must be one for each"));
+            return reject(format!("{threads} threads share {connections} connections: there must be one for each"));
         }
         if let Pace::Rate(rate) = self.pace
             && !(0.001..=1e9).contains(&rate)
         {
-            return no(format!("rate {rate} is not between 0.001 and 1e9 requests a second"));
+            return reject(format!("rate {rate} is not between 0.001 and 1e9 requests a second"));
         }
         if let Usage::KeepAlive { pipeline } = self.usage {
             within("pipeline", pipeline, MAX_PIPELINED)?;
         }
         match self.length {
-            RunLength::Time(time) if time.is_zero() || time > LONGEST => {
-                return no(format!("run length {time:?} is not above 0 and at most 30 days"));
+            RunLength::Time(time) if time.is_zero() || time > MAX_TIME => {
+                return reject(format!("run length {time:?} is not above 0 and at most 30 days"));
             }
-            RunLength::Requests(0) => return no("run length 0 requests is not above 0".into()),
+            RunLength::Requests(0) => return reject("run length 0 requests is not above 0".into()),
             _ => {}
         }
-        if self.warm_up > LONGEST {
-            return no(format!("a warm-up of {:?} is above 30 days", self.warm_up));
+        if self.warm_up > MAX_TIME {
+            return reject(format!("a warm-up of {:?} is above 30 days", self.warm_up));
         }
-        if self.patience < Duration::from_millis(1) || self.patience > LONGEST {
-            return no(format!("patience {:?} is not between 1 ms and 30 days", self.patience));
+        if self.patience < Duration::from_millis(1) || self.patience > MAX_TIME {
+            return reject(format!("patience {:?} is not between 1 ms and 30 days", self.patience));
         }
         if self.host.is_empty() || !self.host.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return no(format!("{:?} is no host", self.host));
+            return reject(format!("{:?} is no host", self.host));
         }
         if let Some(core) = self.cores.iter().find(|core| **core >= rustix::thread::CpuSet::MAX_CPU) {
-            return no(format!("there is no core {core}"));
+            return reject(format!("there is no core {core}"));
         }
         Ok(())
     }
 }
 
-fn no(why: String) -> Result<(), LoadError> {
+fn reject(why: String) -> Result<(), LoadError> {
     Err(LoadError::Setting(why))
 }
 
-fn within(name: &str, count: usize, most: usize) -> Result<(), LoadError> {
-    if (1..=most).contains(&count) { Ok(()) } else { no(format!("{name} {count} is not between 1 and {most}")) }
+fn within(name: &str, count: usize, max: usize) -> Result<(), LoadError> {
+    if (1..=max).contains(&count) { Ok(()) } else { reject(format!("{name} {count} is not between 1 and {max}")) }
 }
 
 #[cfg(test)]

@@ -25,22 +25,22 @@ impl FromStr for Mix {
 
     /// Parses `get=95,put=5`. A method that is not named has weight 0.
     fn from_str(text: &str) -> Result<Self, String> {
-        let no = || format!("{text:?} is no mix like get=95,put=5");
+        let message = || format!("{text:?} is no mix like get=95,put=5");
         let (mut get, mut put) = (None, None);
         for part in text.split(',') {
-            let (name, weight) = part.split_once('=').ok_or_else(no)?;
-            let weight: u32 = weight.parse().map_err(|_| no())?;
-            let place = match name {
+            let (name, weight) = part.split_once('=').ok_or_else(message)?;
+            let weight: u32 = weight.parse().map_err(|_| message())?;
+            let slot = match name {
                 "get" => &mut get,
                 "put" => &mut put,
-                _ => return Err(no()),
+                _ => return Err(message()),
             };
-            if place.replace(weight).is_some() {
-                return Err(no());
+            if slot.replace(weight).is_some() {
+                return Err(message());
             }
         }
         let mix = Self { get: get.unwrap_or(0), put: put.unwrap_or(0) };
-        if mix == (Self { get: 0, put: 0 }) { Err(no()) } else { Ok(mix) }
+        if mix == (Self { get: 0, put: 0 }) { Err(message()) } else { Ok(mix) }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::run::run;
 use crate::traffic::Traffic;
 
 /// The max number of connections. A repo that writes in batches stores the entities of all of them in one.
-const CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// Stores the first row of every key by pipelined PUTs, and verifies each answer. Returns the number of
 /// stored rows, which is 0 if the traffic has no entities.
@@ -31,7 +31,7 @@ pub fn prefill_for(load: &Load) -> Result<u64, LoadError> {
     let load = Load::new(load.target, filling).with(|filling| {
         filling.host.clone_from(&load.host);
         (filling.patience, filling.stop) = (load.patience, load.stop.clone());
-        (filling.connections, filling.threads) = (load.connections.min(CONNECTIONS), 1);
+        (filling.connections, filling.threads) = (load.connections.min(MAX_CONNECTIONS), 1);
         filling.usage = Usage::KeepAlive { pipeline: 32 };
         filling.length = RunLength::Requests(keys);
     });

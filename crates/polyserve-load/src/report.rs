@@ -219,16 +219,16 @@ struct Quantiles<'a>(&'a Histogram<u64>);
 
 impl Serialize for Quantiles<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(of) = self;
+        let Self(histogram) = self;
         let mut out = serializer.serialize_struct("Quantiles", 8)?;
-        out.serialize_field("count", &of.len())?;
-        out.serialize_field("mean_ns", &of.mean())?;
-        out.serialize_field("min_ns", &of.min())?;
-        out.serialize_field("p50_ns", &of.value_at_quantile(0.5))?;
-        out.serialize_field("p90_ns", &of.value_at_quantile(0.9))?;
-        out.serialize_field("p99_ns", &of.value_at_quantile(0.99))?;
-        out.serialize_field("p999_ns", &of.value_at_quantile(0.999))?;
-        out.serialize_field("max_ns", &of.max())?;
+        out.serialize_field("count", &histogram.len())?;
+        out.serialize_field("mean_ns", &histogram.mean())?;
+        out.serialize_field("min_ns", &histogram.min())?;
+        out.serialize_field("p50_ns", &histogram.value_at_quantile(0.5))?;
+        out.serialize_field("p90_ns", &histogram.value_at_quantile(0.9))?;
+        out.serialize_field("p99_ns", &histogram.value_at_quantile(0.99))?;
+        out.serialize_field("p999_ns", &histogram.value_at_quantile(0.999))?;
+        out.serialize_field("max_ns", &histogram.max())?;
         out.end()
     }
 }

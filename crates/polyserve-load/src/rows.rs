@@ -22,7 +22,7 @@ pub(crate) struct Entities {
 pub(crate) struct Rows {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    each: u32,
+    per_key: u32,
 }
 
 impl Rows {
@@ -42,19 +42,19 @@ impl Rows {
                 ends.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
             }
         }
-        Self { bytes, ends, each: versions.len() as u32 }
+        Self { bytes, ends, per_key: versions.len() as u32 }
     }
 
     /// Returns the number of rows of a key.
-    pub(crate) fn each(&self) -> u32 {
-        self.each
+    pub(crate) fn per_key(&self) -> u32 {
+        self.per_key
     }
 
     /// Returns row number `version` of `key`; both start at 0.
     pub(crate) fn get(&self, key: u32, version: u32) -> Option<&[u8]> {
-        let at = (key * self.each + version) as usize;
+        let at = (key * self.per_key + version) as usize;
         let (start, end) = (*self.ends.get(at)?, *self.ends.get(at + 1)?);
-        if version < self.each { self.bytes.get(start as usize..end as usize) } else { None }
+        if version < self.per_key { self.bytes.get(start as usize..end as usize) } else { None }
     }
 }
 

@@ -37,23 +37,23 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Re
     let requests = EncodedRequests::new(&load.traffic, &load.host, load.usage == Usage::Close);
     let meter = Meter::new(load.cpu)?;
     let counters: Vec<ThreadCounters> = (0..load.threads).map(|_| ThreadCounters::default()).collect();
-    let (clients, watch) = thread::scope(|scope| {
-        let (events, news) = mpsc::channel();
+    let (clients, monitor) = thread::scope(|scope| {
+        let (sender, events) = mpsc::channel();
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         for (thread, counters) in counters.iter().enumerate() {
             let (start, times) = mpsc::channel();
-            let (requests, events) = (requests.clone(), events.clone());
+            let (requests, sender) = (requests.clone(), sender.clone());
             // The first thread also reads the server's clock: no other thread must wake up for it on the client's core.
             let meter = (thread == 0).then_some(meter);
-            let body = move || client(load, requests, ThreadContext { thread, counters, meter }, &times, &events);
+            let body = move || client(load, requests, ThreadContext { thread, counters, meter }, &times, &sender);
             let builder = thread::Builder::new().name(format!("load-{thread}"));
             threads.push(builder.spawn_scoped(scope, body).map_err(LoadError::system("a client thread"))?);
             starts.push(start);
         }
-        drop(events);
+        drop(sender);
         for _ in &threads {
             // The join returns the error of a failed thread.
-            if news.recv() != Ok(ThreadEvent::Ready) {
+            if events.recv() != Ok(ThreadEvent::Ready) {
                 starts.clear();
                 break;
             }
@@ -63,19 +63,19 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Re
             // A thread that has ended has failed. Its error is returned below.
             let _ = start.send(times);
         }
-        let watch = Monitor { load, times, counters: &counters, meter, end: None }.until_done(&news, on_progress);
-        let clients = threads.into_iter().map(joined).collect::<Result<Vec<_>, LoadError>>()?;
-        Ok::<_, LoadError>((clients, watch))
+        let monitor = Monitor { load, times, counters: &counters, meter, end: None }.until_done(&events, on_progress);
+        let clients = threads.into_iter().map(join_client).collect::<Result<Vec<_>, LoadError>>()?;
+        Ok::<_, LoadError>((clients, monitor))
     })?;
     let tallies: Vec<&Tally> = clients.iter().map(|client| &client.tally).collect();
-    Ok(watch.report(&tallies))
+    Ok(monitor.report(&tallies))
 }
 
 fn times(load: &Load) -> Times {
     let start = clock::now();
-    let counted = start.saturating_add(clock::of(load.warm_up));
+    let counted = start.saturating_add(clock::nanos(load.warm_up));
     let end = match load.length {
-        RunLength::Time(time) => counted.saturating_add(clock::of(time)),
+        RunLength::Time(time) => counted.saturating_add(clock::nanos(time)),
         RunLength::Requests(_) => u64::MAX,
     };
     Times { start, counted, end }
@@ -109,7 +109,7 @@ fn client(
     client.run(load, context, times).map(Some)
 }
 
-fn joined(
+fn join_client(
     thread: ScopedJoinHandle<'_, Result<Option<FinishedClient>, LoadError>>,
 ) -> Result<FinishedClient, LoadError> {
     match thread.join() {
@@ -132,14 +132,14 @@ struct Monitor<'a> {
 }
 
 /// The time between two calls of `on_progress`.
-const STEP: u64 = 100_000_000;
+const PROGRESS_INTERVAL: u64 = 100_000_000;
 
 impl Monitor<'_> {
-    fn until_done(mut self, news: &Receiver<ThreadEvent>, on_progress: &mut dyn FnMut(&LoadProgress)) -> Self {
-        let mut next = self.times.start + STEP;
+    fn until_done(mut self, events: &Receiver<ThreadEvent>, on_progress: &mut dyn FnMut(&LoadProgress)) -> Self {
+        let mut next = self.times.start + PROGRESS_INTERVAL;
         loop {
-            let patience = Duration::from_nanos(next.saturating_sub(clock::now()));
-            let is_done = news.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected);
+            let timeout = Duration::from_nanos(next.saturating_sub(clock::now()));
+            let is_done = events.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected);
             let now = clock::now();
             if self.load.stop.is_begun() && now < self.times.end {
                 self.times.end = now;
@@ -150,7 +150,7 @@ impl Monitor<'_> {
                 return self;
             }
             if now >= next {
-                next = now + STEP;
+                next = now + PROGRESS_INTERVAL;
                 on_progress(&self.progress(now));
             }
         }
@@ -164,7 +164,7 @@ impl Monitor<'_> {
         );
         let elapsed = now.saturating_sub(self.times.start);
         let share = match self.load.length {
-            RunLength::Time(time) => elapsed as f64 / clock::of(self.load.warm_up.saturating_add(time)) as f64,
+            RunLength::Time(time) => elapsed as f64 / clock::nanos(self.load.warm_up.saturating_add(time)) as f64,
             RunLength::Requests(_) if now < self.times.counted => 0.0,
             RunLength::Requests(all) => (answered + failed) as f64 / all as f64,
         };
@@ -222,7 +222,7 @@ impl Monitor<'_> {
         let [from, to] = tallies.first().map_or([None; 2], |tally| tally.server);
         // A run of a number of requests ends with the last thread.
         let (Some((from, Some(before))), Some((to, Some(after)))) = (from, to.or(self.end)) else { return };
-        let own = if self.load.cpu == CpuSource::Own { clock::of(report.client_cpu) } else { 0 };
+        let own = if self.load.cpu == CpuSource::Own { clock::nanos(report.client_cpu) } else { 0 };
         let cpu = after.saturating_sub(before).saturating_sub(own);
         report.server_cpu = Some(Duration::from_nanos(cpu));
         report.server_busy = Some(cpu as f64 / to.saturating_sub(from).max(1) as f64);

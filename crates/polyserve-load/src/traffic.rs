@@ -53,7 +53,7 @@ pub(crate) const MAX_ANSWERS: usize = 32;
 const MAX_ROWS: u64 = 10_000_000;
 /// The max total size of the rows, and the max size of a row without its description, in bytes.
 const MAX_BYTES: u64 = 1_500_000_000;
-const ROW: u64 = 85;
+const ROW_BYTES: u64 = 85;
 
 impl Traffic {
     /// GETs and PUTs of the ids `0..keys`. Every id must be stored before: [`prefill`](crate::prefill()).
@@ -71,9 +71,9 @@ impl Traffic {
             0 => &[EntityVersion::New],
             _ => &[EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate],
         };
-        let most = MAX_ROWS.min(MAX_BYTES / (data.description() as u64 + ROW)) / versions.len() as u64;
-        let bounded = u32::try_from(keys).ok().filter(|keys| *keys > 0 && u64::from(*keys) <= most);
-        let keys = bounded.ok_or_else(|| LoadError::setting(format!("keys {keys} is not between 1 and {most}")))?;
+        let max_keys = MAX_ROWS.min(MAX_BYTES / (data.description() as u64 + ROW_BYTES)) / versions.len() as u64;
+        let bounded = u32::try_from(keys).ok().filter(|keys| *keys > 0 && u64::from(*keys) <= max_keys);
+        let keys = bounded.ok_or_else(|| LoadError::setting(format!("keys {keys} is not between 1 and {max_keys}")))?;
         if u64::from(mix.get) + u64::from(mix.put) == 0 {
             return Err(LoadError::setting("a mix of no GETs and no PUTs asks for nothing"));
         }
@@ -164,23 +164,24 @@ impl Exchange {
 
     fn validate(&self, is_unknown: bool) -> Result<(), LoadError> {
         let Self { method, target, headers, statuses, answers, .. } = self;
-        let no = |why: String| Err(LoadError::Setting(why));
+        let reject = |why: String| Err(LoadError::Setting(why));
         if !is_token(method) || method == "CONNECT" {
-            return no(format!("{method:?} is no method"));
+            return reject(format!("{method:?} is no method"));
         }
         if !(target == "*" || target.starts_with('/')) || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return no(format!("{target:?} is no path: it begins with a slash and has no blanks"));
+            return reject(format!("{target:?} is no path: it begins with a slash and has no blanks"));
         }
         let is_value = |value: &str| value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
         if let Some((name, value)) = headers.iter().find(|(name, value)| !is_token(name) || !is_value(value)) {
-            return no(format!("{name:?}: {value:?} is no header field"));
+            return reject(format!("{name:?}: {value:?} is no header field"));
         }
-        let ours = |name: &str| ["host", "content-length", "connection"].contains(&name.to_ascii_lowercase().as_str());
-        if let Some((name, _)) = headers.iter().find(|(name, _)| ours(name)) {
-            return no(format!("the header field {name} is the load's own"));
+        let is_reserved =
+            |name: &str| ["host", "content-length", "connection"].contains(&name.to_ascii_lowercase().as_str());
+        if let Some((name, _)) = headers.iter().find(|(name, _)| is_reserved(name)) {
+            return reject(format!("the header field {name} is the load's own"));
         }
         if !is_unknown && (statuses.is_empty() || answers.is_empty() || answers.len() > MAX_ANSWERS) {
-            return no(format!("{method} {target} needs a right status, and 1 to {MAX_ANSWERS} right bodies"));
+            return reject(format!("{method} {target} needs a right status, and 1 to {MAX_ANSWERS} right bodies"));
         }
         Ok(())
     }
@@ -238,8 +239,8 @@ mod tests {
         refused(exchange(|e| e.statuses.clear()), "right status");
         refused(exchange(|e| e.answers.clear()), "right bodies");
         refused(exchange(|e| e.headers.push(("HOST".into(), "x".into()))), "own");
-        for no in ["", "get", "get=", "get=-1", "get=0", "get=1,get=2", "delete=1", "get=1,"] {
-            assert!(no.parse::<Mix>().unwrap_err().contains("get=95,put=5"), "{no}");
+        for invalid in ["", "get", "get=", "get=-1", "get=0", "get=1,get=2", "delete=1", "get=1,"] {
+            assert!(invalid.parse::<Mix>().unwrap_err().contains("get=95,put=5"), "{invalid}");
         }
     }
 }

@@ -166,8 +166,8 @@ impl<E: Identifiable> Default for Actor<E> {
 impl<E: Identifiable> Drop for Actor<E> {
     fn drop(&mut self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.close());
-        let this = thread::current().id();
-        if self.owners.iter().any(|owner| owner.thread().id() == this) {
+        let current = thread::current().id();
+        if self.owners.iter().any(|owner| owner.thread().id() == current) {
             return;
         }
         for owner in self.owners.drain(..) {
@@ -304,11 +304,11 @@ impl<E: Identifiable> EntityRepo<E> for Actor<E> {
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
-        let parts: Vec<_> = self.mailboxes.iter().map(|mailbox| ask(mailbox, Message::Len)).collect();
+        let lengths: Vec<_> = self.mailboxes.iter().map(|mailbox| ask(mailbox, Message::Len)).collect();
         Answer::later(async move {
             let mut sum = 0;
-            for part in parts {
-                sum += part.await?;
+            for length in lengths {
+                sum += length.await?;
             }
             Ok(sum)
         })

@@ -151,6 +151,6 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_shard_is_128_bytes() {
-        assert_eq!(Shards::<ShardTable<Entity>>::EACH, 128);
+        assert_eq!(Shards::<ShardTable<Entity>>::SHARD_SIZE, 128);
     }
 }

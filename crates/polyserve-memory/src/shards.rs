@@ -20,13 +20,13 @@ use polyserve_core::config::cores;
 use crate::hash::IdState;
 
 /// Number of shards for each core.
-const PER_CORE: usize = 16;
+const SHARDS_PER_CORE: usize = 16;
 
 /// The maximum number of shards. More would take memory without a benefit, even on the largest machine.
 const MAX_SHARDS: usize = 1 << 14;
 
 /// A table with this number of slots or fewer is not shrunk.
-pub(crate) const SMALLEST: usize = 64;
+pub(crate) const MIN_SLOTS: usize = 64;
 
 /// One `T` for each shard.
 pub(crate) struct Shards<T> {
@@ -38,7 +38,7 @@ pub(crate) struct Shards<T> {
 
 impl<T: Default> Default for Shards<T> {
     fn default() -> Self {
-        let count = (cores() * PER_CORE).next_power_of_two().min(MAX_SHARDS);
+        let count = (cores() * SHARDS_PER_CORE).next_power_of_two().min(MAX_SHARDS);
         let shards = (0..count).map(|_| CachePadded::default()).collect();
         Self { shards, shift: u64::BITS - count.ilog2(), state: IdState::default() }
     }
@@ -47,7 +47,7 @@ impl<T: Default> Default for Shards<T> {
 impl<T> Shards<T> {
     /// The size of a shard in bytes, with its lock and its padding.
     #[cfg(all(test, target_arch = "x86_64"))]
-    pub(crate) const EACH: usize = size_of::<CachePadded<RwLock<T>>>();
+    pub(crate) const SHARD_SIZE: usize = size_of::<CachePadded<RwLock<T>>>();
 
     /// Returns the hash of `id` and the shard of `id`.
     #[inline]
@@ -73,5 +73,5 @@ impl<T> Shards<T> {
 /// Cost: rebuilding the table is O(slots), and happens at most once in `slots / 4` removals. So a removal is O(1)
 /// amortised.
 pub(crate) fn shrunk(len: usize, slots: usize) -> Option<usize> {
-    (slots > SMALLEST && len < slots / 8).then_some(len * 3 / 2)
+    (slots > MIN_SLOTS && len < slots / 8).then_some(len * 3 / 2)
 }

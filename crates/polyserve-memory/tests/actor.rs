@@ -48,16 +48,16 @@ fn call_when_answered(repo: &Actor, call: impl Fn() + Send + Sync + 'static) -> 
 /// Blocks the owner in a waker until the returned sender is dropped.
 fn block_owner(repo: &Actor) -> (Sender<()>, Got) {
     loop {
-        let (entered, has_entered) = mpsc::channel();
+        let (entered_sender, entered_receiver) = mpsc::channel();
         let (release, released) = mpsc::channel();
-        let held = Mutex::new((entered, released));
+        let held = Mutex::new((entered_sender, released));
         let hold = move || {
             let held: &(Sender<()>, Receiver<()>) = &held.lock().unwrap();
             held.0.send(()).unwrap();
             let _ = held.1.recv();
         };
         if let Some(got) = call_when_answered(repo, hold) {
-            has_entered.recv_timeout(PATIENCE).expect("the owner wakes the waiting task");
+            entered_receiver.recv_timeout(PATIENCE).expect("the owner wakes the waiting task");
             return (release, got);
         }
     }
@@ -107,9 +107,9 @@ fn panic_loses_no_answer(payload: fn() -> Box<dyn Any + Send>) {
         let (release, _got) = block_owner(&repo);
         let panic = move || resume_unwind(payload()); // `resume_unwind` skips the panic hook, which would print it
         let panicked = call_when_answered(&repo, panic).expect("the owner is blocked");
-        let behind: Vec<_> = (0..8).map(|id| put(&repo, round * 8 + id)).collect();
+        let queued: Vec<_> = (0..8).map(|id| put(&repo, round * 8 + id)).collect();
         drop(release);
-        for put in behind {
+        for put in queued {
             let put = put.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("the owner has gone"));
             assert_eq!(put.expect("it answers"), Put::Created);
         }
@@ -125,15 +125,15 @@ fn an_owner_can_drop_the_repo() {
     let repo = Arc::new(one_owner(64));
     let (release, _got) = block_owner(&repo);
     let last = Mutex::new(Some(Arc::clone(&repo)));
-    let (dropped, has_dropped) = mpsc::channel();
+    let (dropped_sender, dropped_receiver) = mpsc::channel();
     let drop_it = move || {
         drop(last.lock().unwrap().take());
-        dropped.send(()).unwrap();
+        dropped_sender.send(()).unwrap();
     };
     let _got = call_when_answered(&repo, drop_it).expect("the owner is blocked");
-    let behind = put(&repo, 7);
+    let queued = put(&repo, 7);
     drop(repo); // now the waker has the last reference
     drop(release);
-    has_dropped.recv_timeout(PATIENCE).expect("a drop on the owner's thread returns");
-    assert_eq!(behind.wait().expect("the put was sent before"), Put::Created);
+    dropped_receiver.recv_timeout(PATIENCE).expect("a drop on the owner's thread returns");
+    assert_eq!(queued.wait().expect("the put was sent before"), Put::Created);
 }

@@ -30,10 +30,10 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
 
 /// Returns the address of a description while it is visited.
 fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
-    let mut at = std::ptr::null();
-    let found = repo.get(&id, &mut |entity| at = entity.description.as_ptr()).wait().expect("it answers");
+    let mut address = std::ptr::null();
+    let found = repo.get(&id, &mut |entity| address = entity.description.as_ptr()).wait().expect("it answers");
     assert_eq!(found, Lookup::Visited, "{repo:?}");
-    at
+    address
 }
 
 /// Declared differences: the `Debug` text of a repo, and the maximum length of a description that it copies.
@@ -48,12 +48,12 @@ fn no_description_is_copied() {
             // The first put is of a new id, the second of a known id.
             for value in [1.0, 2.0] {
                 let description = "d".repeat(length);
-                let at = description.as_ptr();
+                let address = description.as_ptr();
                 repo.put(Entity::new(length as i64, description, value)).wait().expect("it answers");
-                let shown = shown_at(&repo, length as i64);
+                let visited = shown_at(&repo, length as i64);
                 let moved = copied.is_none_or(|longest| length > longest);
-                assert_eq!(shown == at, moved, "{repo:?} moves a description of {length} bytes in: {moved}");
-                assert_eq!(shown_at(&repo, length as i64), shown, "{repo:?} shows it at the same address every time");
+                assert_eq!(visited == address, moved, "{repo:?} moves a description of {length} bytes in: {moved}");
+                assert_eq!(shown_at(&repo, length as i64), visited, "{repo:?} shows it at the same address every time");
             }
         }
     }
@@ -64,8 +64,8 @@ fn debug_names_the_repo_and_shows_no_entity() {
     let later: Box<dyn EntityRepo> = Box::new(Actor::new());
     for repo in all().into_iter().chain([later]) {
         repo.put(Entity::new(7, "secret", 1.0)).wait().expect("it answers");
-        let shown = format!("{repo:?}");
-        assert!(shown.ends_with(" { .. }") && !shown.contains("secret"), "{shown}");
+        let text = format!("{repo:?}");
+        assert!(text.ends_with(" { .. }") && !text.contains("secret"), "{text}");
     }
 }
 
@@ -74,10 +74,10 @@ fn debug_names_the_repo_and_shows_no_entity() {
 fn a_repo_can_be_printed_from_its_own_visit() {
     for repo in all() {
         repo.put(Entity::new(7, "seven", 1.0)).wait().expect("it answers");
-        let mut shown = String::new();
-        let found = repo.get(&7, &mut |_| shown = format!("{repo:?}")).wait().expect("it answers");
+        let mut text = String::new();
+        let found = repo.get(&7, &mut |_| text = format!("{repo:?}")).wait().expect("it answers");
         assert_eq!(found, Lookup::Visited);
-        assert!(!shown.is_empty());
+        assert!(!text.is_empty());
         assert!(repo.fetch(&7).expect("it answers").is_some());
     }
 }

@@ -4,8 +4,8 @@
 pub fn count(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) && digits.chars().all(|digit| digit.is_ascii_digit()) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) && digits.chars().all(|digit| digit.is_ascii_digit()) {
             text.push(',');
         }
         text.push(digit);

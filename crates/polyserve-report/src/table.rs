@@ -25,11 +25,11 @@ const SEPARATOR: &str = "  ";
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
-    numbers: bool,
+    is_numeric: bool,
     /// The number of first columns that name a row.
-    names: usize,
+    name_columns: usize,
     /// Columns of texts in a table of numbers.
-    texts: Vec<usize>,
+    text_columns: Vec<usize>,
     /// Colours by row and column.
     tones: HashMap<(usize, usize), Tone>,
 }
@@ -62,12 +62,12 @@ impl Table {
     /// A table of texts: columns are aligned left.
     pub fn of_texts(header: &[&str]) -> Self {
         let rows = vec![header.iter().map(ToString::to_string).collect()];
-        Self { rows, numbers: false, names: 1, texts: Vec::new(), tones: HashMap::new() }
+        Self { rows, is_numeric: false, name_columns: 1, text_columns: Vec::new(), tones: HashMap::new() }
     }
 
     /// A table of numbers: all columns but the first are aligned right.
     pub fn of_numbers(header: &[&str]) -> Self {
-        Self { numbers: true, ..Self::of_texts(header) }
+        Self { is_numeric: true, ..Self::of_texts(header) }
     }
 
     /// A table of numbers with a row for each item.
@@ -80,21 +80,21 @@ impl Table {
     /// This table, with this column aligned left.
     #[must_use]
     pub fn with_texts_in(mut self, column: usize) -> Self {
-        self.texts.push(column);
+        self.text_columns.push(column);
         self
     }
 
     /// This table, with the first `columns` columns as the names of rows, instead of one column.
     #[must_use]
     pub fn named_by(mut self, columns: usize) -> Self {
-        self.names = columns;
+        self.name_columns = columns;
         self
     }
 
     /// This table, with rows' names of at most `max` characters. See [`shortened`].
     #[must_use]
     pub fn with_names_of(mut self, max: usize) -> Self {
-        for column in 0..self.names {
+        for column in 0..self.name_columns {
             let mut cells: Vec<&mut String> = self.rows.iter_mut().filter_map(|row| row.get_mut(column)).collect();
             let names = shortened(&cells, max);
             cells.iter_mut().zip(names).for_each(|(cell, name)| **cell = name);
@@ -116,7 +116,7 @@ impl Table {
             }
         }
         let shifted = |other: usize| other - usize::from(other > column);
-        self.texts = self.texts.into_iter().filter(|other| *other != column).map(shifted).collect();
+        self.text_columns = self.text_columns.into_iter().filter(|other| *other != column).map(shifted).collect();
         let tones = self.tones.into_iter().filter(|((_, other), _)| *other != column);
         self.tones = tones.map(|((row, other), tone)| ((row, shifted(other)), tone)).collect();
         self
@@ -165,21 +165,21 @@ impl Table {
 
 /// Escapes a text for a line of Markdown: it ends no cell and no line, and has no HTML, emphasis or link.
 pub fn in_markdown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for char in text.split_whitespace().collect::<Vec<_>>().join(" ").chars() {
         match char {
-            '<' => shown.push_str("&lt;"),
-            '&' => shown.push_str("&amp;"),
-            '|' | '\\' | '`' | '*' | '[' | ']' => shown.extend(['\\', char]),
-            char => shown.push(char),
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            '|' | '\\' | '`' | '*' | '[' | ']' => escaped.extend(['\\', char]),
+            char => escaped.push(char),
         }
     }
-    shown
+    escaped
 }
 
 impl Table {
     fn is_number(&self, column: usize) -> bool {
-        self.numbers && column > 0 && !self.texts.contains(&column)
+        self.is_numeric && column > 0 && !self.text_columns.contains(&column)
     }
 
     fn all_columns(&self) -> Vec<usize> {
@@ -194,7 +194,7 @@ impl Table {
     /// The columns of each part that is at most [`WIDTH`] wide. Each part starts with the columns that name a row.
     fn parts(&self) -> Vec<Vec<usize>> {
         let columns = self.all_columns();
-        let (names, others) = columns.split_at(self.names.min(columns.len()));
+        let (names, others) = columns.split_at(self.name_columns.min(columns.len()));
         let width = |part: &[usize]| -> usize {
             part.iter().map(|column| self.width_of(*column) + SEPARATOR.len()).sum::<usize>() - SEPARATOR.len()
         };
@@ -214,18 +214,18 @@ impl Table {
     fn lines(&self, columns: &[usize], is_coloured: bool) -> String {
         let widths: Vec<usize> = columns.iter().map(|column| self.width_of(*column)).collect();
         let mut text = String::new();
-        for (place, row) in self.rows.iter().enumerate() {
+        for (row_index, row) in self.rows.iter().enumerate() {
             let cells: Vec<(usize, &String)> =
                 columns.iter().filter_map(|column| Some((*column, row.get(*column)?))).collect();
             let last = cells.iter().rposition(|(_, cell)| !cell.is_empty()).unwrap_or(0);
             let mut line = String::new();
-            for (at, ((column, cell), width)) in cells.into_iter().zip(&widths).enumerate().take(last + 1) {
+            for (position, ((column, cell), width)) in cells.into_iter().zip(&widths).enumerate().take(last + 1) {
                 let padding = " ".repeat(width - cell.chars().count());
-                let cell = match self.tones.get(&(place, column)).filter(|_| is_coloured) {
+                let cell = match self.tones.get(&(row_index, column)).filter(|_| is_coloured) {
                     Some(tone) => format!("{}{cell}{:#}", tone.style(), tone.style()),
                     None => cell.clone(),
                 };
-                let separator = if at > 0 { SEPARATOR } else { "" };
+                let separator = if position > 0 { SEPARATOR } else { "" };
                 match self.is_number(column) {
                     true => line.push_str(&format!("{separator}{padding}{cell}")),
                     false => line.push_str(&format!("{separator}{cell}{padding}")),

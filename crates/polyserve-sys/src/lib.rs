@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Returns an error if the system call fails, or if the system does not have the option.
 #[cfg(target_os = "linux")]
 pub fn defer_accept(listener: &TcpListener, timeout: Duration) -> io::Result<()> {
-    let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
-    let seconds = libc::c_int::try_from(whole.max(1)).unwrap_or(libc::c_int::MAX);
+    let rounded_up = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+    let seconds = libc::c_int::try_from(rounded_up.max(1)).unwrap_or(libc::c_int::MAX);
     set_int(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use std::net::{Shutdown, TcpStream};
 
     const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
-    const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
     /// An address that is not mapped has no effect.
     #[test]
@@ -123,9 +123,9 @@ mod tests {
     fn a_socket_below_its_mark_is_not_readable() {
         let (mut sending, receiving) = pair();
         deliver(&sending, &receiving, b"ab");
-        assert!(is_readable_within(&receiving, &NONE));
+        assert!(is_readable_within(&receiving, &NO_WAIT));
         set_receive_low_water(&receiving, 3).unwrap();
-        assert!(!is_readable_within(&receiving, &NONE));
+        assert!(!is_readable_within(&receiving, &NO_WAIT));
         sending.write_all(b"c").unwrap();
         assert!(is_readable_within(&receiving, &PATIENCE));
     }
@@ -153,10 +153,10 @@ mod tests {
             let mut events = Vec::with_capacity(1);
             epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(timeout)).unwrap()
         };
-        assert_eq!(wait(&NONE), 0);
+        assert_eq!(wait(&NO_WAIT), 0);
         set_receive_low_water(&receiving, 2).unwrap();
         assert_eq!(wait(&PATIENCE), 1);
-        assert_eq!(wait(&NONE), 0, "it is an edge");
+        assert_eq!(wait(&NO_WAIT), 0, "it is an edge");
         set_receive_low_water(&receiving, 1).unwrap();
         assert_eq!(wait(&PATIENCE), 1, "and again");
     }
@@ -169,10 +169,10 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let _silent = TcpStream::connect(addr).unwrap();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let mut talking = TcpStream::connect(addr).unwrap();
-        talking.write_all(b"x").unwrap();
+        let mut sender = TcpStream::connect(addr).unwrap();
+        sender.write_all(b"x").unwrap();
         listener.set_nonblocking(false).unwrap();
         let (_, peer) = listener.accept().unwrap();
-        assert_eq!(peer, talking.local_addr().unwrap());
+        assert_eq!(peer, sender.local_addr().unwrap());
     }
 }

@@ -32,15 +32,15 @@ struct LatchState {
 }
 
 impl Latch {
-    fn note(&self, change: impl FnOnce(&mut LatchState)) {
+    fn update(&self, change: impl FnOnce(&mut LatchState)) {
         change(&mut lock(&self.state));
         self.changed.notify_all();
     }
 
-    fn wait(&self, until: impl Fn(&LatchState) -> bool) {
-        let waiting = lock(&self.state);
-        let (_state, late) = self.changed.wait_timeout_while(waiting, PATIENCE, |state| !until(state)).unwrap();
-        assert!(!late.timed_out());
+    fn wait(&self, condition: impl Fn(&LatchState) -> bool) {
+        let state = lock(&self.state);
+        let (_state, result) = self.changed.wait_timeout_while(state, PATIENCE, |state| !condition(state)).unwrap();
+        assert!(!result.timed_out());
     }
 }
 
@@ -49,7 +49,7 @@ struct ThreadEnd(Arc<Latch>);
 
 impl Drop for ThreadEnd {
     fn drop(&mut self) {
-        self.0.note(|state| state.ended += 1);
+        self.0.update(|state| state.ended += 1);
     }
 }
 
@@ -64,11 +64,11 @@ impl Service for Held {
         THREAD_END.with_borrow_mut(|end| {
             end.get_or_insert_with(|| ThreadEnd(Arc::clone(&self.0)));
         });
-        self.0.note(|state| {
+        self.0.update(|state| {
             state.threads.insert(thread::current().id());
         });
         if request.head.target == "/hold" {
-            self.0.note(|state| state.held += 1);
+            self.0.update(|state| state.held += 1);
             self.0.wait(|state| state.open);
         }
         Answer::Now(Reply::empty(Status::OK))
@@ -111,7 +111,7 @@ fn a_blocked_leader_blocks_no_other_connection() {
         latch.wait(|state| state.held == round);
         ask(addr, "/");
     }
-    latch.note(|state| state.open = true);
+    latch.update(|state| state.open = true);
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(running.shutdown().unwrap().answered, 16);
 }
@@ -122,7 +122,7 @@ fn blocked_requests_have_a_thread_each() {
     let (running, latch) = start();
     let clients = hold(running.local_addr(), 200);
     latch.wait(|state| state.held == 200 && state.threads.len() == 200);
-    latch.note(|state| state.open = true);
+    latch.update(|state| state.open = true);
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
@@ -145,7 +145,7 @@ fn idle_threads_end() {
     let (running, latch) = start();
     let clients = hold(running.local_addr(), 20);
     latch.wait(|state| state.held == 20);
-    latch.note(|state| state.open = true);
+    latch.update(|state| state.open = true);
     clients.into_iter().for_each(|client| client.join().unwrap());
     latch.wait(|state| state.ended + 1 >= state.threads.len()); // the leader stays
     ask(running.local_addr(), "/");
@@ -159,12 +159,12 @@ fn idle_threads_end() {
 fn kept_and_new_connections_are_served() {
     let (running, _) = start();
     let addr = running.local_addr();
-    let mut kept = Vec::new();
+    let mut streams = Vec::new();
     for round in 1..=20 {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        kept.push(stream);
-        for stream in &mut kept {
+        streams.push(stream);
+        for stream in &mut streams {
             stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             let mut start = [0; 12];
             stream.read_exact(&mut start).unwrap();
@@ -188,7 +188,7 @@ fn a_shutdown_ends_idle_threads() {
         let (running, latch) = start();
         let clients = hold(running.local_addr(), 8);
         latch.wait(|state| state.held == 8);
-        latch.note(|state| state.open = true);
+        latch.update(|state| state.open = true);
         clients.into_iter().for_each(|client| client.join().unwrap());
         let drain = running.shutdown().unwrap();
         assert_eq!((drain.answered, drain.cut, drain.stuck), (8, 0, 0));
@@ -211,19 +211,19 @@ fn a_connection_that_becomes_idle_is_evicted() {
         stream.read_exact(&mut start).unwrap();
         String::from_utf8(start.to_vec()).unwrap()
     };
-    let mut kept = TcpStream::connect(addr).unwrap();
-    let kept = thread::spawn(move || (status("/hold", &mut kept), kept));
+    let mut client = TcpStream::connect(addr).unwrap();
+    let holder = thread::spawn(move || (status("/hold", &mut client), client));
     latch.wait(|state| state.held == 1);
     for _ in 0..3 {
         assert_eq!(status("/", &mut TcpStream::connect(addr).unwrap()), "HTTP/1.1 503");
     }
-    latch.note(|state| state.open = true);
-    let (answer, _kept) = kept.join().unwrap();
+    latch.update(|state| state.open = true);
+    let (answer, _client) = holder.join().unwrap();
     assert_eq!(answer, "HTTP/1.1 200");
     // The connection becomes idle a moment after its answer. Until then, new ones are rejected.
-    let until = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while status("/", &mut TcpStream::connect(addr).unwrap()) != "HTTP/1.1 200" {
-        assert!(Instant::now() < until, "the idle connection is never evicted");
+        assert!(Instant::now() < deadline, "the idle connection is never evicted");
     }
     running.shutdown().unwrap();
 }

@@ -22,8 +22,8 @@ fn config(workers: usize, queue: usize, on_full: OnFull) -> PoolConfig {
     PoolConfig::new(workers).queue(Queue::Bounded(queue)).on_full(on_full)
 }
 
-fn over_caller_runs(config_: ServerConfig) -> Result<PoolServer, ConfigError> {
-    PoolServer::with_factory(config_, |_| MpscPool::new(config(2, 1, OnFull::CallerRuns)))
+fn over_caller_runs(server_config: ServerConfig) -> Result<PoolServer, ConfigError> {
+    PoolServer::with_factory(server_config, |_| MpscPool::new(config(2, 1, OnFull::CallerRuns)))
 }
 
 fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
@@ -115,14 +115,14 @@ fn clients_past_the_limit_read_a_503() {
 #[derive(Debug, Default)]
 struct Holding {
     held: AtomicUsize,
-    let_go: Mutex<bool>,
-    told: Condvar,
+    is_released: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Holding {
-    fn let_go(&self) {
-        *self.let_go.lock().unwrap() = true;
-        self.told.notify_all();
+    fn release(&self) {
+        *self.is_released.lock().unwrap() = true;
+        self.changed.notify_all();
     }
 }
 
@@ -131,7 +131,7 @@ impl Service for Holding {
         let is_later = request.head.path() == "/later";
         if request.head.path() == "/held" {
             self.held.fetch_add(1, Ordering::SeqCst);
-            let _gone = self.told.wait_while(self.let_go.lock().unwrap(), |let_go| !*let_go).unwrap();
+            let _guard = self.changed.wait_while(self.is_released.lock().unwrap(), |released| !*released).unwrap();
         }
         match Echo.call(request, body) {
             Answer::Now(reply) if is_later => timer::after(Duration::from_millis(20)).map(move |()| reply),
@@ -140,7 +140,7 @@ impl Service for Holding {
     }
 }
 
-const LAST: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const CLOSING_GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 fn holding(workers: usize) -> (Running, Arc<Holding>) {
     holding_with(|config| config.workers = Some(workers))
@@ -159,7 +159,7 @@ fn hold_one(addr: SocketAddr, service: &Holding) -> TcpStream {
     let before = service.held.load(Ordering::SeqCst);
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(LAST.replace("GET /", "GET /held").as_bytes()).unwrap();
+    stream.write_all(CLOSING_GET.replace("GET /", "GET /held").as_bytes()).unwrap();
     while service.held.load(Ordering::SeqCst) == before {
         thread::yield_now();
     }
@@ -180,14 +180,14 @@ fn a_blocked_accepting_worker_blocks_no_other_connection() {
     for round in 0..2 {
         // Quick requests first, so that a worker polls and accepts; the next request blocks it.
         for _ in 0..20 {
-            assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+            assert!(ask(addr, CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
         }
         let held = hold_one(addr, &service);
         for _ in 0..20 {
-            assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+            assert!(ask(addr, CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
         }
         if round == 1 {
-            service.let_go();
+            service.release();
             assert!(read_all(held).starts_with("HTTP/1.1 200 "));
         } else {
             drop(held);
@@ -201,17 +201,17 @@ fn a_blocked_accepting_worker_blocks_no_other_connection() {
 fn a_silent_connection_is_not_held_up_with_its_worker() {
     let (running, service) = holding(2);
     let addr = running.local_addr();
-    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+    assert!(ask(addr, CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
     let mut silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
     let held = hold_one(addr, &service);
     for stream in &mut silent {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(LAST.as_bytes()).unwrap();
+        stream.write_all(CLOSING_GET.as_bytes()).unwrap();
     }
     for stream in silent {
         assert!(read_all(stream).starts_with("HTTP/1.1 200 "));
     }
-    service.let_go();
+    service.release();
     assert!(read_all(held).starts_with("HTTP/1.1 200 "));
     let drain = running.shutdown().unwrap();
     assert_eq!((drain.answered, drain.cut, drain.stuck), (42, 0, 0));
@@ -223,30 +223,30 @@ fn a_silent_connection_is_not_held_up_with_its_worker() {
 fn a_pool_of_one_serves_kept_and_new_connections() {
     let (running, _) = holding(1);
     let addr = running.local_addr();
-    let mut kept = TcpStream::connect(addr).unwrap();
-    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
-                    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+                    assert!(ask(addr, CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
                 }
             });
         }
         for _ in 0..200 {
-            kept.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             let mut answer = Vec::new();
             while !answer.ends_with(b"\r\n\r\n") {
                 let mut byte = [0];
-                kept.read_exact(&mut byte).unwrap();
+                client.read_exact(&mut byte).unwrap();
                 answer.push(byte[0]);
             }
             assert!(answer.starts_with(b"HTTP/1.1 200 "));
         }
         stop.store(true, Ordering::SeqCst);
     });
-    drop(kept);
+    drop(client);
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
@@ -285,7 +285,7 @@ fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
         while answered.load(Ordering::SeqCst) < 20 {
             thread::yield_now();
         }
-        let answers: Vec<_> = (0..20).map(|_| ask(addr, LAST)).collect();
+        let answers: Vec<_> = (0..20).map(|_| ask(addr, CLOSING_GET)).collect();
         stop.store(true, Ordering::SeqCst);
         for answer in answers {
             let answer = answer.unwrap();
@@ -311,7 +311,7 @@ fn a_pipeline_of_deferred_answers_does_not_hold_a_worker() {
     for client in &clients {
         assert!(client.peek(&mut [0]).unwrap() > 0);
     }
-    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+    assert!(ask(addr, CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
     for mut client in clients {
         client.set_nonblocking(true).unwrap();
         let mut bytes = Vec::new();
@@ -331,18 +331,18 @@ fn a_request_that_waits_for_a_worker_has_a_timeout() {
         config.answer_timeout = Duration::from_millis(100);
     });
     let addr = running.local_addr();
-    let mut kept = TcpStream::connect(addr).unwrap();
-    kept.set_read_timeout(Some(PATIENCE)).unwrap();
-    kept.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    assert!(kept.peek(&mut [0]).unwrap() > 0);
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(client.peek(&mut [0]).unwrap() > 0);
     let held = hold_one(addr, &service);
     // A connection that was served already, and a new one.
-    kept.write_all(LAST.as_bytes()).unwrap();
-    let answers = read_all(kept);
+    client.write_all(CLOSING_GET.as_bytes()).unwrap();
+    let answers = read_all(client);
     assert_eq!(answers.matches("HTTP/1.1 200 ").count(), 1, "{answers}");
     assert_eq!(answers.matches("HTTP/1.1 503 ").count(), 1, "{answers}");
-    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 503 "));
-    service.let_go();
+    assert!(ask(addr, CLOSING_GET).unwrap().starts_with("HTTP/1.1 503 "));
+    service.release();
     assert!(read_all(held).starts_with("HTTP/1.1 200 "));
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
@@ -379,7 +379,7 @@ fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
     drop(slow);
     let _ = sending.join().unwrap();
     assert!(received < 40_000_000, "all answers were written, so none was half-written");
-    service.let_go();
+    service.release();
     assert!(read_all(held).starts_with("HTTP/1.1 200 "));
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
@@ -422,7 +422,7 @@ fn a_job_that_a_shared_executor_drops_leaves_no_connection_behind() {
     let server = PoolServer::with_executor(ServerConfig::default(), executor).unwrap();
     let running = server.serve("127.0.0.1:0", Echo).unwrap();
     for _ in 0..10 {
-        assert!(ask(running.local_addr(), LAST).unwrap().starts_with("HTTP/1.1 200 "));
+        assert!(ask(running.local_addr(), CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
     }
     let drain = running.shutdown().unwrap();
     assert_eq!((drain.answered, drain.cut, drain.stuck), (10, 0, 0));

@@ -30,7 +30,7 @@ use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, Server
 use polyserve_threadpool::PoolClassic;
 
 /// The number of threads of the published pool.
-const THREADS: usize = 100;
+const PUBLISHED_THREADS: usize = 100;
 
 /// A server that runs each connection as a task that blocks, on the thread pool of the futures crate.
 ///
@@ -54,7 +54,7 @@ impl FuturesPool {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        let workers = config.workers.unwrap_or(THREADS);
+        let workers = config.workers.unwrap_or(PUBLISHED_THREADS);
         let config = config.workers(workers);
         let pool = PoolClassic::with_factory(config, |config| {
             let tasks = TasksConfig::from(config).name("futures");

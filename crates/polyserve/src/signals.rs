@@ -64,8 +64,8 @@ impl Signals {
         thread::Builder::new().name("polyserve-signals".into()).spawn(move || {
             let mut completer = Some(completer);
             for signal in arrivals.forever() {
-                let taken = completer.take().map(|completer| completer.complete(Some(signal)));
-                if taken != Some(Ok(())) {
+                let completed = completer.take().map(|completer| completer.complete(Some(signal)));
+                if completed != Some(Ok(())) {
                     process::exit(exit_code(signal));
                 }
             }

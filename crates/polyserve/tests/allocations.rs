@@ -20,7 +20,7 @@ fn get(id: i64) -> String {
 /// Sends requests on a kept connection, one after the other. Returns the number of allocations.
 fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
-    let mut all = || {
+    let mut serve_all = || {
         for request in requests {
             let want = session.receive(request.as_bytes(), env, &mut scratch);
             assert_eq!(want, Want::Read(Phase::Idle));
@@ -29,13 +29,13 @@ fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
             session.written(written, &mut scratch);
         }
     };
-    all(); // the buffers grow to their final sizes
-    measure(all).count_total
+    serve_all(); // the buffers grow to their final sizes
+    measure(serve_all).count_total
 }
 
 #[test]
 fn no_repo_allocates_for_a_get() {
-    let (mut promised, mut held) = (Vec::new(), Vec::new());
+    let (mut promised, mut checked) = (Vec::new(), Vec::new());
     for entry in Catalog::builtin().repos() {
         if entry.promises(Promise::AnswersNow) {
             promised.push(entry.name.clone());
@@ -59,8 +59,8 @@ fn no_repo_allocates_for_a_get() {
         let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
         let present: Vec<_> = (0..REQUESTS).map(get).collect();
         assert_eq!(allocations(&env, &present, b"HTTP/1.1 200 OK\r\n"), 0, "GETs of what is in {name}");
-        held.push(name.clone());
+        checked.push(name.clone());
     }
-    assert!(!held.is_empty());
-    assert_eq!(held, promised, "those that answer now are those that promise it");
+    assert!(!checked.is_empty());
+    assert_eq!(checked, promised, "those that answer now are those that promise it");
 }

@@ -26,11 +26,11 @@ impl Blocking {
         Arc::new(Self([(); 2].map(|()| Barrier::new(others + 1))))
     }
 
-    fn meet(&self) {
+    fn wait_for_arrival(&self) {
         self.0[0].wait();
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.0[1].wait();
     }
 }
@@ -38,8 +38,8 @@ impl Blocking {
 impl Service for Blocking {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         if request.head.path() == "/block" {
-            self.meet();
-            self.let_go();
+            self.wait_for_arrival();
+            self.release();
         }
         Answer::Now(Reply::empty(Status::OK))
     }
@@ -82,7 +82,7 @@ fn a_full_queue_rejects_connections() {
     let service = Blocking::new(2);
     let running = serve(service.clone(), |config| (config.workers, config.queue) = (Some(2), Some(3)));
     let held = [(); 2].map(|()| send(running.local_addr(), "/block"));
-    service.meet();
+    service.wait_for_arrival();
     let (answered, answers) = mpsc::channel();
     for stream in [(); 4].map(|()| send(running.local_addr(), "/")) {
         let answered = answered.clone();
@@ -90,7 +90,7 @@ fn a_full_queue_rejects_connections() {
     }
     let first = answers.recv_timeout(PATIENCE).unwrap();
     assert!(first.starts_with("HTTP/1.1 503 ") && first.contains("\r\nRetry-After: "), "{first:?}");
-    service.let_go();
+    service.release();
     let others = (0..3).map(|_| answers.recv_timeout(PATIENCE).unwrap());
     for answer in others.chain(held.map(receive)) {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
@@ -112,19 +112,19 @@ fn threads_that_are_not_stuck_end() {
     let running = serve(service.clone(), |config| config.workers = Some(8));
     assert!(receive(send(running.local_addr(), "/")).starts_with("HTTP/1.1 200 "));
     let _held = send(running.local_addr(), "/block");
-    service.meet();
+    service.wait_for_arrival();
     let drain = running.shutdown_within(Duration::from_millis(50)).unwrap();
     assert_eq!((drain.answered, drain.stuck), (1, 1), "{drain}");
     wait_for_threads(1);
-    service.let_go();
+    service.release();
     wait_for_threads(0);
 }
 
 #[track_caller]
 fn wait_for_threads(count: usize) {
-    let until = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while pool_threads() != count {
-        assert!(Instant::now() < until, "{} threads are left", pool_threads());
+        assert!(Instant::now() < deadline, "{} threads are left", pool_threads());
         thread::yield_now();
     }
 }
@@ -148,15 +148,15 @@ impl Service for Held {
 fn the_last_connection_of_a_drain_lingers() {
     let _alone = lock(&ALONE);
     for round in 0..300 {
-        let (said, heard) = mpsc::channel();
-        let service = Arc::new(Held(Mutex::default(), said));
+        let (sender, arrivals) = mpsc::channel();
+        let service = Arc::new(Held(Mutex::default(), sender));
         let running = serve(service.clone(), |config| config.workers = Some(2));
         let _first = send(running.local_addr(), "/");
-        heard.recv_timeout(PATIENCE).unwrap();
+        arrivals.recv_timeout(PATIENCE).unwrap();
         let mut last = TcpStream::connect(running.local_addr()).unwrap();
         last.set_read_timeout(Some(PATIENCE)).unwrap();
         last.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        heard.recv_timeout(PATIENCE).unwrap();
+        arrivals.recv_timeout(PATIENCE).unwrap();
         last.write_all(b"GET / HTTP/1.1\r\nHos").unwrap();
         let drained = running.drained();
         for completer in std::mem::take(&mut *lock(&service.0)) {
@@ -176,8 +176,8 @@ fn a_stuck_request_is_not_cut_too() {
     let service = Blocking::new(1);
     let running = serve(service.clone(), |config| config.workers = Some(2));
     let _client = send(running.local_addr(), "/block");
-    service.meet();
+    service.wait_for_arrival();
     let drain = running.shutdown_within(Duration::ZERO).unwrap();
-    service.let_go();
+    service.release();
     assert_eq!((drain.answered, drain.cut, drain.stuck), (0, 0, 1), "{drain}");
 }

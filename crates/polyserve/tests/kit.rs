@@ -29,15 +29,15 @@ fn main() {
     args.test_threads = args.test_threads.or(threads);
     let catalog = Catalog::builtin();
     let mut trials = Vec::new();
-    trials.extend(catalog.repos().iter().flat_map(|entry| of("repo", entry, repo::PROPERTIES, repo_subject)));
+    trials.extend(catalog.repos().iter().flat_map(|entry| kit("repo", entry, repo::PROPERTIES, repo_subject)));
     let named = catalog.repos().iter().filter(|entry| entry.named.is_some());
-    trials.extend(named.flat_map(|entry| of("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
+    trials.extend(named.flat_map(|entry| kit("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
     let located = located(&catalog);
-    trials.extend(located.iter().flat_map(|entry| of("repo", entry, repo::PROPERTIES, repo_subject)));
-    trials.extend(located.iter().flat_map(|entry| of("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
-    trials.extend(catalog.servers().iter().flat_map(|entry| of("server", entry, server::PROPERTIES, server_subject)));
+    trials.extend(located.iter().flat_map(|entry| kit("repo", entry, repo::PROPERTIES, repo_subject)));
+    trials.extend(located.iter().flat_map(|entry| kit("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
+    trials.extend(catalog.servers().iter().flat_map(|entry| kit("server", entry, server::PROPERTIES, server_subject)));
     trials.extend(
-        catalog.executors().iter().flat_map(|entry| of("executor", entry, executor::PROPERTIES, executor_subject)),
+        catalog.executors().iter().flat_map(|entry| kit("executor", entry, executor::PROPERTIES, executor_subject)),
     );
     let repos = || catalog.repos().iter().chain(&located);
     trials.extend(catalog.servers().iter().flat_map(|server| repos().map(|repo| pair(server, repo))));
@@ -50,8 +50,8 @@ fn located(catalog: &Catalog) -> Vec<RepoEntry> {
     let in_directories = catalog.located_repos().iter().filter(|located| located.location == "PATH");
     let entry = |located: &LocatedRepo| {
         let location = std::env::temp_dir();
-        let found = catalog.repo(&format!("{}:{}", located.name, location.display()));
-        let mut entry = found.expect("the location is given");
+        let result = catalog.repo(&format!("{}:{}", located.name, location.display()));
+        let mut entry = result.expect("the location is given");
         entry.name.clone_from(&located.name);
         entry
     };
@@ -59,7 +59,7 @@ fn located(catalog: &Catalog) -> Vec<RepoEntry> {
 }
 
 /// Makes a test of each property for one strategy.
-fn of<M: Clone + Send + 'static, S: 'static>(
+fn kit<M: Clone + Send + 'static, S: 'static>(
     kind: &'static str,
     entry: &Entry<M>,
     properties: &'static [Property<S>],
@@ -80,11 +80,11 @@ fn pair(server: &ServerEntry, repo: &RepoEntry) -> Trial {
     let (server, repo) = (server.clone(), repo.clone());
     Trial::test(format!("pair::{}/{}::no_increment_is_lost", server.name, repo.name), move || {
         let subject = server_subject(&server);
-        let made = (repo.make)().expect("the repo can be made");
-        let mut outcomes = vec![server::no_increment_is_lost_over(&subject, made)];
+        let store = (repo.make)().expect("the repo can be made");
+        let mut outcomes = vec![server::no_increment_is_lost_over(&subject, store)];
         if let Some(make) = &repo.named {
-            let made = make().expect("the repo can be made");
-            outcomes.push(server::no_increment_is_lost_of_named_entities_over(&subject, made));
+            let store = make().expect("the repo can be made");
+            outcomes.push(server::no_increment_is_lost_of_named_entities_over(&subject, store));
         }
         assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Held), "{outcomes:?}");
         Ok(())
@@ -93,16 +93,16 @@ fn pair(server: &ServerEntry, repo: &RepoEntry) -> Trial {
 
 fn repo_subject(entry: &RepoEntry) -> RepoSubject {
     let make = Arc::clone(&entry.make);
-    promising(entry, RepoSubject::new(move || make().expect("the repo can be made")))
+    with_promises(entry, RepoSubject::new(move || make().expect("the repo can be made")))
 }
 
 /// The same repo with entities of another type.
 fn named_repo_subject(entry: &RepoEntry) -> RepoSubject {
     let make = entry.named.clone().expect("the repo takes any entity");
-    promising(entry, RepoSubject::named(move || make().expect("the repo can be made")))
+    with_promises(entry, RepoSubject::named(move || make().expect("the repo can be made")))
 }
 
-fn promising(entry: &polyserve::catalog::RepoEntry, subject: RepoSubject) -> RepoSubject {
+fn with_promises(entry: &polyserve::catalog::RepoEntry, subject: RepoSubject) -> RepoSubject {
     match (entry.promises(Promise::AnswersNow), entry.promises(Promise::AnswersLater)) {
         (true, false) => subject.in_memory(),
         (false, true) => subject.answers_later(),

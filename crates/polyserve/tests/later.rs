@@ -30,7 +30,7 @@ struct Held {
 #[derive(Default)]
 struct Promises {
     open: Vec<Completer<Reply>>,
-    most_at_once: usize,
+    max_pending: usize,
 }
 
 impl Service for Held {
@@ -38,7 +38,7 @@ impl Service for Held {
         let (completer, answer) = promise(Reply::empty(Status::SERVICE_UNAVAILABLE));
         let mut promises = lock(&self.promises);
         promises.open.push(completer);
-        promises.most_at_once = promises.most_at_once.max(promises.open.len());
+        promises.max_pending = promises.max_pending.max(promises.open.len());
         self.changed.notify_all();
         answer
     }
@@ -50,9 +50,9 @@ impl Held {
         let deadline = Instant::now() + PATIENCE;
         let mut promises = lock(&self.promises);
         while promises.open.len() < count {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{} requests are pending, not {count}", promises.open.len());
-            promises = self.changed.wait_timeout(promises, left).unwrap_or_else(PoisonError::into_inner).0;
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            assert!(!remaining.is_zero(), "{} requests are pending, not {count}", promises.open.len());
+            promises = self.changed.wait_timeout(promises, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -64,8 +64,8 @@ impl Held {
         }
     }
 
-    fn most_at_once(&self) -> usize {
-        lock(&self.promises).most_at_once
+    fn max_pending(&self) -> usize {
+        lock(&self.promises).max_pending
     }
 }
 
@@ -80,7 +80,7 @@ fn get(addr: SocketAddr) -> String {
 
 /// Sends all requests at once to `server` with the given number of workers. `release` decides when they are answered.
 /// Returns the max number of pending requests.
-fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
+fn max_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
     let catalog = Catalog::builtin();
     let config = with_workers(workers);
     let server = (catalog.server(server).expect("it is in the catalog").make)(&config).expect("it takes workers");
@@ -97,7 +97,7 @@ fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> us
     });
     let drain = running.shutdown().expect("it ends well");
     assert_eq!((drain.answered, drain.cut, drain.stuck), (REQUESTS as u64, 0, 0));
-    held.most_at_once()
+    held.max_pending()
 }
 
 fn with_workers(workers: usize) -> ServerConfig {
@@ -117,11 +117,11 @@ fn a_later_answer_holds_no_thread() {
     let servers = servers_that(Promise::LaterHoldsNoThread, 2);
     assert!(servers.iter().any(|name| name == "tokio_tcp"), "{servers:?}");
     for server in servers {
-        let most = most_pending(&server, 2, |held| {
+        let max = max_pending(&server, 2, |held| {
             held.wait_for(REQUESTS);
             held.release(REQUESTS);
         });
-        assert_eq!(most, REQUESTS, "{server}");
+        assert_eq!(max, REQUESTS, "{server}");
     }
 }
 
@@ -131,7 +131,7 @@ fn a_later_answer_holds_a_worker_of_a_pool() {
     let servers = servers_that(Promise::LaterHoldsWorker, WORKERS);
     assert!(servers.iter().any(|name| name == "pool_server/mpsc_pool"), "{servers:?}");
     for server in servers {
-        let most = most_pending(&server, WORKERS, |held| {
+        let max = max_pending(&server, WORKERS, |held| {
             for _ in 0..REQUESTS - WORKERS {
                 held.wait_for(WORKERS);
                 held.release(1);
@@ -139,6 +139,6 @@ fn a_later_answer_holds_a_worker_of_a_pool() {
             held.wait_for(WORKERS);
             held.release(WORKERS);
         });
-        assert_eq!(most, WORKERS, "{server}");
+        assert_eq!(max, WORKERS, "{server}");
     }
 }

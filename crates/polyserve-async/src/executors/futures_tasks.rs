@@ -83,8 +83,8 @@ impl Backend for FuturesBackend {
     }
 
     fn stop(&self, _drained: bool) {
-        let mut own = write(&self.pool);
-        let Some(pool) = own.take() else { return };
+        let mut guard = write(&self.pool);
+        let Some(pool) = guard.take() else { return };
         for _ in 0..self.workers {
             let threads = Arc::clone(&self.threads);
             pool.spawn_ok(async move {

@@ -34,9 +34,9 @@ pub(super) struct JobQueue {
 #[repr(align(128))]
 struct CacheAligned<T>(T);
 
-const WAITING: u64 = 1;
-const RUNNING: u64 = 1 << 32;
-const CLOSED: u64 = 1 << 63;
+const ONE_WAITING: u64 = 1;
+const ONE_RUNNING: u64 = 1 << 32;
+const CLOSED_BIT: u64 = 1 << 63;
 
 /// The value of the word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,15 +44,15 @@ pub(super) struct Snapshot(u64);
 
 impl Snapshot {
     pub(super) fn waiting(self) -> usize {
-        usize::try_from(self.0 % RUNNING).expect("at most the number of slots")
+        usize::try_from(self.0 % ONE_RUNNING).expect("at most the number of slots")
     }
 
     pub(super) fn running(self) -> usize {
-        usize::try_from(self.0 % CLOSED / RUNNING).expect("at most the number of threads")
+        usize::try_from(self.0 % CLOSED_BIT / ONE_RUNNING).expect("at most the number of threads")
     }
 
     pub(super) fn is_closed(self) -> bool {
-        self.0 & CLOSED != 0
+        self.0 & CLOSED_BIT != 0
     }
 }
 
@@ -82,7 +82,7 @@ impl JobQueue {
             if Snapshot(word).waiting() >= self.slots.len() {
                 return Err(RejectedReason::Full);
             }
-            match self.word.0.compare_exchange_weak(word, word + WAITING, Ordering::SeqCst, Ordering::Relaxed) {
+            match self.word.0.compare_exchange_weak(word, word + ONE_WAITING, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => word = now,
             }
@@ -118,18 +118,18 @@ impl JobQueue {
     /// Counts a job that was taken as running.
     #[inline]
     pub(super) fn begin(&self) {
-        self.word.0.fetch_add(RUNNING - WAITING, Ordering::SeqCst);
+        self.word.0.fetch_add(ONE_RUNNING - ONE_WAITING, Ordering::SeqCst);
     }
 
     /// Counts a running job as ended.
     #[inline]
     pub(super) fn end(&self) -> Snapshot {
-        Snapshot(self.word.0.fetch_sub(RUNNING, Ordering::SeqCst) - RUNNING)
+        Snapshot(self.word.0.fetch_sub(ONE_RUNNING, Ordering::SeqCst) - ONE_RUNNING)
     }
 
     /// Counts a job that was taken and will not run.
     pub(super) fn discard_one(&self) -> Snapshot {
-        Snapshot(self.word.0.fetch_sub(WAITING, Ordering::SeqCst) - WAITING)
+        Snapshot(self.word.0.fetch_sub(ONE_WAITING, Ordering::SeqCst) - ONE_WAITING)
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -145,7 +145,7 @@ impl JobQueue {
 
     /// Admits no more jobs.
     pub(super) fn close(&self) {
-        self.word.0.fetch_or(CLOSED, Ordering::SeqCst);
+        self.word.0.fetch_or(CLOSED_BIT, Ordering::SeqCst);
     }
 
     pub(super) fn is_cut(&self) -> bool {

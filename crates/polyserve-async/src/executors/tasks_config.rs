@@ -48,9 +48,9 @@ impl TasksConfig {
     ///
     /// Returns an error that names the first invalid setting and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", self.queue, MAX_CONNECTIONS)] {
-            if value == 0 || value > most {
-                return Err(ConfigError::new(name, value, format!("from 1 to {most}")));
+        for (name, value, max) in [("workers", self.workers, MAX_WORKERS), ("queue", self.queue, MAX_CONNECTIONS)] {
+            if value == 0 || value > max {
+                return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
             }
         }
         if self.name.contains('\0') {

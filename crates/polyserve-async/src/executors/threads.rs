@@ -54,8 +54,8 @@ pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>) {
 
 impl Threads {
     pub(super) fn new() -> Arc<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { id, state: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -100,11 +100,11 @@ impl Threads {
     pub(super) fn wait<'a>(
         &self,
         state: MutexGuard<'a, ThreadState>,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
     ) -> MutexGuard<'a, ThreadState> {
-        match until.map(|until| until.saturating_duration_since(Instant::now())) {
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => state,
-            Some(most) => self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+            Some(timeout) => self.changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0,
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         }
     }

@@ -88,14 +88,14 @@ impl WatchThread {
 
 /// The time between two checks, and what the last check found.
 struct CheckState {
-    every: Duration,
+    interval: Duration,
     /// The queue's progress at the last check, if that check woke a thread.
     woken_at: Option<(Snapshot, usize)>,
 }
 
 impl Default for CheckState {
     fn default() -> Self {
-        Self { every: CHECK_INTERVAL, woken_at: None }
+        Self { interval: CHECK_INTERVAL, woken_at: None }
     }
 }
 
@@ -115,7 +115,7 @@ impl WatchState {
                 thread::park();
                 continue;
             }
-            thread::park_timeout(last_check.every);
+            thread::park_timeout(last_check.interval);
             if self.check(workers, &mut last_check) {
                 wake();
             }
@@ -127,8 +127,8 @@ impl WatchState {
     fn check(&self, workers: usize, last_check: &mut CheckState) -> bool {
         let progress @ (snapshot, _) = self.queue.progress();
         if snapshot.waiting() > 0 && snapshot.running() < workers {
-            last_check.every = if last_check.woken_at == Some(progress) {
-                MAX_CHECK_INTERVAL.min(last_check.every * 2)
+            last_check.interval = if last_check.woken_at == Some(progress) {
+                MAX_CHECK_INTERVAL.min(last_check.interval * 2)
             } else {
                 CHECK_INTERVAL
             };
@@ -223,7 +223,7 @@ mod tests {
         let slot = waits(&queue);
         let mut next = || {
             assert!(state.check(2, &mut last_check), "a job waits and two threads are idle");
-            last_check.every
+            last_check.interval
         };
         assert_eq!([next(), next(), next()], [CHECK_INTERVAL, CHECK_INTERVAL * 2, CHECK_INTERVAL * 4]);
         assert_eq!((0..10).map(|_| next()).last(), Some(MAX_CHECK_INTERVAL));

@@ -70,7 +70,7 @@ enum WaitKind {
 
 /// The maximum number of steps in one poll of the task, so that other tasks get their turn. A step is one call of
 /// [`ConnectionTask::serve`] or [`ConnectionTask::linger`].
-const STEPS: usize = 8;
+const MAX_STEPS: usize = 8;
 
 /// The result of a step.
 pub(super) enum StepResult {
@@ -141,7 +141,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             self.entry.set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let step = match self.mode {
                 Mode::Serving => self.serve(cx, buffers),
                 Mode::Lingering => self.linger(cx, buffers),

@@ -171,23 +171,23 @@ impl AsTower {
             return Err(too_large());
         }
         let mut body = pin!(body);
-        let mut whole = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
             let Ok(frame) = frame else {
                 return Err(Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole."));
             };
             let Ok(mut data) = frame.into_data() else { continue };
-            if whole.len().saturating_add(data.remaining()) > self.max_body {
+            if bytes.len().saturating_add(data.remaining()) > self.max_body {
                 return Err(too_large());
             }
             while data.has_remaining() {
                 let chunk = data.chunk();
-                whole.extend_from_slice(chunk);
+                bytes.extend_from_slice(chunk);
                 let count = chunk.len();
                 data.advance(count);
             }
         }
-        Ok((method, whole))
+        Ok((method, bytes))
     }
 
     /// Calls the service with the head. A panic becomes an answer.
@@ -214,11 +214,11 @@ pub(crate) async fn caught(mut future: BoxFuture<Reply>, panicked: impl Fn(Box<d
     .await
 }
 
-pub(crate) fn response(given: Reply, in_place: Vec<u8>) -> http::Response<ReplyBody> {
+pub(crate) fn response(answer: Reply, in_place: Vec<u8>) -> http::Response<ReplyBody> {
     let mut response = http::Response::new(ReplyBody(None));
-    *response.status_mut() = reply::status(&given);
-    reply::fill(response.headers_mut(), &given);
-    let bytes = match given.into_body().into_bytes(in_place) {
+    *response.status_mut() = reply::status(&answer);
+    reply::fill(response.headers_mut(), &answer);
+    let bytes = match answer.into_body().into_bytes(in_place) {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),
         Cow::Owned(bytes) => Bytes::from(bytes),
     };

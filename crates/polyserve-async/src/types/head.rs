@@ -14,8 +14,8 @@ use polyserve_core::{Headers, Version};
 /// Most requests have at most this many fields.
 const USUAL_FIELDS: usize = 16;
 
-/// Calls `look` with the converted head. Fields past [`MAX_HEADERS`] are left out: the caller checks their number.
-pub(crate) fn convert<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
+/// Calls `inspect` with the converted head. Fields past [`MAX_HEADERS`] are left out: the caller checks their number.
+pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
     let target = target(&parts.uri);
     let version = match parts.version {
         http::Version::HTTP_2 => Version::Http2,
@@ -24,21 +24,21 @@ pub(crate) fn convert<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Heade
     };
     let line = RequestLine { method: parts.method.as_str(), target: &target, version };
     if parts.headers.len() <= USUAL_FIELDS {
-        let mut room = [Header { name: "", value: b"" }; USUAL_FIELDS];
-        look(line, fields(&parts.headers, &mut room))
+        let mut buffer = [Header { name: "", value: b"" }; USUAL_FIELDS];
+        inspect(line, fields(&parts.headers, &mut buffer))
     } else {
-        let mut room = [Header { name: "", value: b"" }; MAX_HEADERS];
-        look(line, fields(&parts.headers, &mut room))
+        let mut buffer = [Header { name: "", value: b"" }; MAX_HEADERS];
+        inspect(line, fields(&parts.headers, &mut buffer))
     }
 }
 
-fn fields<'a, 'r: 'a>(headers: &'r HeaderMap, room: &'a mut [Header<'r>]) -> Headers<'a> {
+fn fields<'a, 'r: 'a>(headers: &'r HeaderMap, buffer: &'a mut [Header<'r>]) -> Headers<'a> {
     let mut count = 0;
-    for (field, (name, value)) in room.iter_mut().zip(headers) {
+    for (field, (name, value)) in buffer.iter_mut().zip(headers) {
         *field = Header { name: name.as_str(), value: value.as_bytes() };
         count += 1;
     }
-    Headers::new(room.get(..count).unwrap_or_default())
+    Headers::new(buffer.get(..count).unwrap_or_default())
 }
 
 fn target(uri: &Uri) -> Cow<'_, str> {

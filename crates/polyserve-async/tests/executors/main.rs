@@ -55,11 +55,11 @@ fn threads_are_named() {
 fn a_job_may_wait_for_a_job_of_its_own_if_another_worker_is_idle() {
     for executor in executors(&bounded(2, 8)) {
         let (sender, done) = mpsc::channel();
-        let own = Arc::clone(&executor);
+        let handle = Arc::clone(&executor);
         executor
             .execute(Job::new(move || {
                 let (its_sender, its_done) = mpsc::channel();
-                own.execute(Job::new(move || its_sender.send(()).unwrap())).unwrap();
+                handle.execute(Job::new(move || its_sender.send(()).unwrap())).unwrap();
                 soon(&its_done, "a job's own job");
                 sender.send(()).unwrap();
             }))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polyserve::catalog::{Catalog, Tag};
 use polyserve_lab::Misuse;
 use polyserve_lab::capacity::{Capacity, CapacityBench, Key, NamedLaunch};
-use polyserve_lab::experiment::{Absent, RecordArgs};
+use polyserve_lab::experiment::{Absent, RecordArgs, distinct};
 use polyserve_lab::limits;
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Mix, Traffic};
@@ -14,12 +14,12 @@ use serde_json::json;
 
 use super::cores::CoresArgs;
 use super::entrants::{LIMIT, ServerLaunches, left_out, limit_launch};
-use super::names::{chosen, full_names, once, repo_names, tagged_or_own};
+use super::names::{default_names, full_names, repo_names, tagged_or_own};
 use super::room;
 use super::seed::SeedArgs;
 use super::session::Context;
 use super::times::{SLICES, WAITS, within};
-use super::workload::{misuse, of_one};
+use super::workload::{misuse, reference_traffic};
 use crate::config_args::ConfigArgs;
 
 /// The server that is measured over every repo, and the baseline unless servers are given.
@@ -71,7 +71,7 @@ pub(crate) fn run(context: Context<'_>, args: &CapacityArgs) -> anyhow::Result<E
     within("--slice", slice, SLICES)?;
     args.p99.iter().try_for_each(|goal| within("--p99", *goal, WAITS))?;
     let connections = args.connections as usize;
-    limits::enough(connections, limits::connections(0))?;
+    limits::check_connections(connections, limits::connections(0))?;
     let (targets, absent) = args.targets(session.catalog)?;
     let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let environment = session.environment([&server_cores, &client_cores], args.random.seed);
@@ -90,11 +90,11 @@ pub(crate) fn run(context: Context<'_>, args: &CapacityArgs) -> anyhow::Result<E
         connections,
         traffic: Traffic::entities(&data, args.keys, Dist::Uniform, args.mix, args.random.seed).map_err(misuse)?,
         limit: NamedLaunch { name: LIMIT.into(), launch: limit_launch() },
-        limit_traffic: of_one(args.keys, args.mix).map_err(misuse)?,
+        limit_traffic: reference_traffic(args.keys, args.mix).map_err(misuse)?,
         slice,
         stop: session.stop.clone(),
     };
-    let goals_us = once(args.p99.iter().map(|goal| goal.as_micros() as u64));
+    let goals_us = distinct(args.p99.iter().map(|goal| goal.as_micros() as u64));
     let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 10 }) as usize;
     let mut capacity = Capacity { targets, absent, goals_us, rounds, description, instrument };
     session.run(&args.record, environment, &mut capacity)
@@ -130,7 +130,7 @@ impl CapacityArgs {
         let builtin = Catalog::builtin();
         let quick = self.quick.then_some(Tag::Recommended);
         let servers = match self.servers.is_empty() {
-            true => chosen(catalog.servers(), builtin.servers(), quick),
+            true => default_names(catalog.servers(), builtin.servers(), quick),
             false => full_names(&self.servers, |name| catalog.server(name))?,
         };
         let repos = match self.repos.is_empty() {
@@ -149,6 +149,6 @@ impl CapacityArgs {
         {
             pairs[..=baseline].rotate_right(1);
         }
-        Ok(once(pairs))
+        Ok(distinct(pairs))
     }
 }

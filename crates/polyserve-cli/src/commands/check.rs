@@ -134,10 +134,10 @@ impl CheckArgs {
     }
 
     /// Returns an error if a setting was given although no server is started.
-    fn takes_no_settings(&self, with: &str) -> Result<(), Misuse> {
+    fn takes_no_settings(&self, mode: &str) -> Result<(), Misuse> {
         match self.config.flags().first() {
             None => Ok(()),
-            Some(flag) => Err(Misuse(format!("{flag}: with {with} no server is started"))),
+            Some(flag) => Err(Misuse(format!("{flag}: with {mode} no server is started"))),
         }
     }
 }

@@ -20,7 +20,7 @@ use super::foreign::foreign_servers;
 use super::memory::MemoryArgs;
 use super::session::{Context, MeasurementSession};
 use super::times::{SLICES, within};
-use super::workload::{WorkloadArgs, checked, misuse, of_one};
+use super::workload::{WorkloadArgs, checked, misuse, reference_traffic};
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve compare`.
@@ -114,8 +114,8 @@ impl CompareArgs {
             Some(Baseline::Foreign(server)) => Some(server),
             _ => None,
         };
-        let is_asked = |server: &Foreign| is_all || named.contains(server) || baseline == Some(*server);
-        let asked = Foreign::all().into_iter().filter(is_asked).collect();
+        let is_selected = |server: &Foreign| is_all || named.contains(server) || baseline == Some(*server);
+        let asked = Foreign::all().into_iter().filter(is_selected).collect();
         let workers = self.plan.config.settings(None)?.config.workers;
         let (rust_dir, go_dir) = (self.peers_dir.clone(), self.go_dir.clone());
         Ok(Peers { asked, named, rust_dir, go_dir, allocator, workers })
@@ -144,7 +144,7 @@ impl PlanArgs {
             return Err(Misuse("--memory is for the choice of repos by --quick without --repos".into()).into());
         }
         let instrument = self.instrument(session)?;
-        let (keys, mix) = self.asked();
+        let (keys, mix) = self.keys_and_mix();
         let entrants = Entrants {
             catalog: session.catalog,
             servers: &self.servers,
@@ -169,7 +169,7 @@ impl PlanArgs {
         };
         let Entered { contestants, absent, because } = entrants.enter()?;
         // This process has the client's end of each connection; each server has the same limit for its own ends.
-        limits::enough(self.workload.connections, limits::connections(0))?;
+        limits::check_connections(self.workload.connections, limits::connections(0))?;
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
         (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
         comparison.stops_when_sure = self.stop_when_sure;
@@ -177,9 +177,9 @@ impl PlanArgs {
     }
 
     /// The number of entities, and the mix of requests.
-    fn asked(&self) -> (u64, Mix) {
+    fn keys_and_mix(&self) -> (u64, Mix) {
         let (keys, mix) = if self.quick { QUICK } else { PUBLISHED };
-        self.workload.asked(keys, mix)
+        self.workload.keys_and_mix(keys, mix)
     }
 
     /// The number of rounds.
@@ -198,7 +198,7 @@ impl PlanArgs {
         within("--warm-up", warm_up, SLICES)?;
         let [server_cores, client_cores] = self.cores.of(&session.available)?;
         let (connections, usage) = (self.workload.connections, self.workload.usage());
-        let (keys, mix) = self.asked();
+        let (keys, mix) = self.keys_and_mix();
         let traffic = checked(self.workload.entities(keys, mix), connections, usage)?;
         Ok(Instrument {
             server_cores,
@@ -207,7 +207,7 @@ impl PlanArgs {
             usage,
             arrivals: self.workload.arrivals.unwrap_or_default(),
             traffic,
-            limit_traffic: of_one(keys, mix).map_err(misuse)?,
+            limit_traffic: reference_traffic(keys, mix).map_err(misuse)?,
             asked: self.workload.in_words(keys, mix),
             warm_up,
             slice,

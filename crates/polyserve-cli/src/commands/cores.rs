@@ -18,15 +18,15 @@ pub(crate) struct CoresArgs {
 impl CoresArgs {
     /// Returns the servers' cores and the clients' cores. Without flags, each has its own core if two are `available`.
     pub(crate) fn of(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
-        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
-        let servers = chosen("--server-cores", own, others, available)?;
-        let clients = chosen("--client-cores", others, Some(&servers), available)?;
+        let (server, client) = (self.server_cores.as_ref(), self.client_cores.as_ref());
+        let servers = chosen_cores("--server-cores", server, client, available)?;
+        let clients = chosen_cores("--client-cores", client, Some(&servers), available)?;
         Ok([servers, clients])
     }
 }
 
 /// Returns the `given` cores. Without them, returns the first core that is not in `others`, or else the first core.
-pub(crate) fn chosen(
+pub(crate) fn chosen_cores(
     flag: &str,
     given: Option<&Cores>,
     others: Option<&Cores>,
@@ -51,15 +51,15 @@ mod tests {
     fn client_and_server_have_a_core_each_if_there_are_two() {
         let cores = |text: &str| text.parse::<Cores>().unwrap();
         let (one, two) = (cores("3"), cores("0,2"));
-        let usual = |others: Option<&str>, available: &Cores| {
-            chosen("--any", None, others.map(cores).as_ref(), available).unwrap().to_string()
+        let default_cores = |others: Option<&str>, available: &Cores| {
+            chosen_cores("--any", None, others.map(cores).as_ref(), available).unwrap().to_string()
         };
         assert_eq!(
-            (usual(None, &two), usual(Some("0"), &two), usual(Some("2"), &two)),
+            (default_cores(None, &two), default_cores(Some("0"), &two), default_cores(Some("2"), &two)),
             ("0".into(), "2".into(), "0".into())
         );
-        assert_eq!((usual(Some("3"), &one), usual(Some("0,2"), &two)), ("3".into(), "0".into()));
-        let error = chosen("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
+        assert_eq!((default_cores(Some("3"), &one), default_cores(Some("0,2"), &two)), ("3".into(), "0".into()));
+        let error = chosen_cores("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
         assert!(error.contains("--any 1: there is no core 1, only 0,2"), "{error}");
     }
 }

@@ -81,9 +81,9 @@ pub(crate) struct CrowdArgs {
 }
 
 /// The length of the description that slow readers request, in bytes, unless the limit of a body is lower.
-const DESCRIPTION: usize = 64 * 1024;
+const DESCRIPTION_BYTES: usize = 64 * 1024;
 /// The idle timeout, unless it is given: an idle crowd stays connected to the end.
-const IDLE: Duration = Duration::from_secs(3600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
@@ -94,8 +94,8 @@ pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<Exit
     let servers = args.servers(catalog)?;
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = session.environment([&bench.server_cores, &bench.client_cores], args.random.seed);
-    let most = crowds.iter().map(|crowd| crowd.connections).max().unwrap_or_default();
-    let connections = Some(most + usize::from(args.good));
+    let max_crowd = crowds.iter().map(|crowd| crowd.connections).max().unwrap_or_default();
+    let connections = Some(max_crowd + usize::from(args.good));
     let foreign = foreign::built(&args.peers, settings.config.workers, connections, context.allocator, &session.stop)?;
     let names = servers.iter().map(|(server, repo)| name(server, repo));
     let names: Vec<String> = names.chain(foreign.iter().map(|server| server.name.clone())).collect();
@@ -158,17 +158,17 @@ impl CrowdArgs {
         repo: &str,
         crowd: CrowdSpec,
     ) -> anyhow::Result<CrowdCell> {
-        let together = crowd.connections + usize::from(self.good);
-        let mut config = roomy(settings, &settings.with_pool_size(), together);
+        let total_connections = crowd.connections + usize::from(self.good);
+        let mut config = roomy(settings, &settings.with_pool_size(), total_connections);
         if crowd.kind == CrowdKind::Idle && !settings.is_given("idle_timeout") {
-            config.idle_timeout = config.idle_timeout.max(IDLE);
+            config.idle_timeout = config.idle_timeout.max(IDLE_TIMEOUT);
         }
-        let (made, config) = catalog.server(server)?.make_with_supported(&config)?;
+        let (instance, config) = catalog.server(server)?.make_with_supported(&config)?;
         let flags = room::flags(&config, &self.config.flags(), &["idle_timeout"]);
         let launch = serve(server, repo, &flags, Vec::new());
         let contestant = Contestant::new(&name(server, repo), Role::Ranked, launch);
-        let contestant = contestant.with(|one| one.shape = Some(made.connections()));
-        Ok(CrowdCell { contestant, crowd, bound: bound(&made, &config, together) })
+        let contestant = contestant.with(|contestant| contestant.shape = Some(instance.connections()));
+        Ok(CrowdCell { contestant, crowd, bound: bound(&instance, &config, total_connections) })
     }
 
     fn bench(&self, session: &MeasurementSession<'_>, settings: &Settings) -> anyhow::Result<CrowdBench> {
@@ -191,7 +191,7 @@ impl CrowdArgs {
             rounds: self.rounds.unwrap_or(if self.quick { 10 } else { 20 }) as usize,
             rate: self.rate,
             phase,
-            description: DESCRIPTION.min(settings.config.max_body / 2),
+            description: DESCRIPTION_BYTES.min(settings.config.max_body / 2),
             seed: self.random.seed,
             ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
             stop: session.stop.clone(),
@@ -224,24 +224,24 @@ impl CrowdArgs {
     /// The requested crowds. A crowd that exceeds the limit on descriptors is reduced, with a warning.
     fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<CrowdSpec>> {
         // The servers' ends are in other processes, each with a limit that it inherits.
-        let room = limits::connections(2 * u64::from(self.good));
+        let max_connections = limits::connections(2 * u64::from(self.good));
         let kinds = if self.kind.is_empty() { &CrowdKind::ALL[..] } else { &self.kind };
         let mut crowds = Vec::new();
         for kind in kinds {
-            let usual = match (kind, self.quick) {
+            let default = match (kind, self.quick) {
                 (CrowdKind::Idle, false) => 10_000,
                 (CrowdKind::Idle, true) => 1000,
                 (_, false) => 500,
                 (_, true) => 100,
             };
-            let asked = self.connections.unwrap_or(usual);
-            let connections = usize::try_from(u64::from(asked).min(room)).unwrap_or(usize::MAX);
+            let requested = self.connections.unwrap_or(default);
+            let connections = usize::try_from(u64::from(requested).min(max_connections)).unwrap_or(usize::MAX);
             if connections == 0 {
                 return Err(Misuse("the limit on open descriptors allows no crowd".into()).into());
             }
-            if connections < asked as usize {
+            if connections < requested as usize {
                 let why = "the limit on open descriptors allows no more";
-                tracing::warn!("{}: {connections} connections in place of {asked}: {why}", kind.name());
+                tracing::warn!("{}: {connections} connections in place of {requested}: {why}", kind.name());
             }
             let interval = self.interval(*kind, &settings.config)?;
             // A slow reader cannot notice that the server has closed: it opens a new connection after the write timeout.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
 use polyserve_lab::data::{Data, EntityVersion, Row};
-use polyserve_lab::output::quiet;
+use polyserve_lab::output::ignore_broken_pipe;
 
 use super::seed::SeedArgs;
 
@@ -40,12 +40,12 @@ pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
     match &args.out {
         None => {
             // A reader that closes its end, such as `head`, is no error.
-            quiet(write(args, end, json, &mut BufWriter::new(io::stdout().lock())))?;
+            ignore_broken_pipe(write(args, end, json, &mut BufWriter::new(io::stdout().lock())))?;
         }
         Some(path) => {
-            let named = || format!("{} cannot be written", path.display());
-            let file = File::create(path).with_context(named)?;
-            write(args, end, json, &mut BufWriter::new(file)).with_context(named)?;
+            let context = || format!("{} cannot be written", path.display());
+            let file = File::create(path).with_context(context)?;
+            write(args, end, json, &mut BufWriter::new(file)).with_context(context)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -54,14 +54,14 @@ pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
 fn write(args: &DataArgs, end: i64, json: bool, out: &mut impl Write) -> io::Result<()> {
     let (data, line): (_, fn(&Row) -> String) =
         (Data::new(args.random.seed), if json { Row::to_json } else { Row::to_csv });
-    let draws: &[EntityVersion] =
+    let versions: &[EntityVersion] =
         if args.updates { &[EntityVersion::FirstUpdate, EntityVersion::SecondUpdate] } else { &[EntityVersion::New] };
     if !json && !args.no_header {
         out.write_all(b"id,description,value\n")?;
     }
     for id in args.first_id..end {
-        for draw in draws {
-            writeln!(out, "{}", line(&data.row(id, *draw)))?;
+        for version in versions {
+            writeln!(out, "{}", line(&data.row(id, *version)))?;
         }
     }
     out.flush()

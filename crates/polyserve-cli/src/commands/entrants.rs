@@ -10,7 +10,7 @@ use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
 use polyserve_lab::compare::{Key, Peers};
-use polyserve_lab::experiment::{Absence, Absent, again};
+use polyserve_lab::experiment::{Absence, Absent, again, distinct};
 use polyserve_lab::launch::foreign::{Foreign, ForeignProgram};
 use polyserve_lab::launch::go;
 use polyserve_lab::launch::peers::PREFIX;
@@ -20,7 +20,7 @@ use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
 use super::foreign::unknown;
-use super::names::{chosen, full_names, once, repo_names};
+use super::names::{default_names, full_names, repo_names};
 use super::room;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
@@ -131,7 +131,7 @@ impl Entrants<'_> {
     pub(crate) fn enter(&self) -> anyhow::Result<Entered> {
         let (pairs, because) = self.pairs()?;
         room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
-        let named = !self.servers.is_empty();
+        let is_named = !self.servers.is_empty();
         let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
         let mut absent = Vec::new();
         let leave_out = |name: &str, why: String, excused| left_out(Key::new(0, name), why, excused);
@@ -144,7 +144,7 @@ impl Entrants<'_> {
                     let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
                     contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
                 }
-                Err(error) if named || (place == 0 && matches!(self.baseline, Some(Baseline::Pair(_)))) => {
+                Err(error) if is_named || (place == 0 && matches!(self.baseline, Some(Baseline::Pair(_)))) => {
                     return Err(error.into());
                 }
                 Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
@@ -168,7 +168,7 @@ impl Entrants<'_> {
             let name = format!("{} (slowed {percent} %)", baseline.name);
             contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
         }
-        contestants.extend(self.limits().into_iter().filter(|limit| limit.name != baseline.name));
+        contestants.extend(self.limit_contestants().into_iter().filter(|limit| limit.name != baseline.name));
         Ok(Entered { contestants, absent, because })
     }
 
@@ -179,13 +179,13 @@ impl Entrants<'_> {
         let mut servers = full_names(self.servers, |name| catalog.server(name))?;
         let mut repos = repo_names(catalog, self.repos)?;
         if servers.is_empty() {
-            servers = chosen(catalog.servers(), builtin.servers(), quick);
+            servers = default_names(catalog.servers(), builtin.servers(), quick);
         }
         let mut because = Vec::new();
         if repos.is_empty() && self.quick {
             (repos, because) = self.quick_repos(&builtin)?;
         } else if repos.is_empty() {
-            repos = chosen(catalog.repos(), builtin.repos(), None);
+            repos = default_names(catalog.repos(), builtin.repos(), None);
         }
         let baseline = match self.baseline {
             Some(Baseline::Pair(Pair { server, repo })) => {
@@ -195,7 +195,7 @@ impl Entrants<'_> {
         };
         let pair = |server: &String, repo: &String| Pair { server: server.clone(), repo: repo.clone() };
         let pairs = servers.iter().flat_map(|server| repos.iter().map(move |repo| pair(server, repo)));
-        Ok((once(baseline.into_iter().chain(pairs)), because))
+        Ok((distinct(baseline.into_iter().chain(pairs)), because))
     }
 
     /// Returns two repos for a quick comparison, and the reasons. The program's own repos come first, the last added
@@ -207,7 +207,7 @@ impl Entrants<'_> {
         // Without a memory limit, the first repos of the catalog fill the remaining places.
         let rest = self.catalog.repos().iter().filter(|_| self.criteria.memory_limit.is_none());
         let mut names =
-            once(own.chain(suited.iter().map(|(entry, _)| *entry)).chain(rest).map(|entry| entry.name.clone()));
+            distinct(own.chain(suited.iter().map(|(entry, _)| *entry)).chain(rest).map(|entry| entry.name.clone()));
         names.truncate(QUICK_REPOS);
         let reasons = left_out::reasons(&left_out, &self.criteria);
         if names.is_empty() {
@@ -233,10 +233,10 @@ impl Entrants<'_> {
             return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.title()));
         }
         let launch = ForeignProgram::unbuilt(server).launch(workers)?;
-        let most = server.max_concurrent(workers).filter(|most| *most < self.connections);
-        let bound = most.zip(server.head_timeout()).and_then(|(most, time)| bound_of(most, time, self.connections));
-        if let (Some(most), None, Usage::KeepAlive { .. }) = (most, &bound, self.usage) {
-            return Err(format!("it serves {most} of {} kept connections, and the others never", self.connections));
+        let max = server.max_concurrent(workers).filter(|max| *max < self.connections);
+        let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, self.connections));
+        if let (Some(max), None, Usage::KeepAlive { .. }) = (max, &bound, self.usage) {
+            return Err(format!("it serves {max} of {} kept connections, and the others never", self.connections));
         }
         Ok(Contestant::new(&server.title(), Role::Ranked, launch).with(|one| {
             // The contract of a server with a fixed answer is not checked.
@@ -277,27 +277,27 @@ impl Entrants<'_> {
                 Misuse(format!("--slowed needs a server as the baseline: {name} has no service to slow down")).into()
             );
         }
-        Ok(Some(limit(name)))
+        Ok(Some(reference_contestant(name)))
     }
 
-    fn limits(&self) -> Vec<Contestant> {
+    fn limit_contestants(&self) -> Vec<Contestant> {
         let names: &[&str] = match self.usage {
             Usage::KeepAlive { .. } => &[LIMIT],
             Usage::Close => &[LIMIT, ACCEPT_LIMIT],
         };
         let entries = names.iter().filter_map(|name| self.catalog.reference(name).ok());
-        entries.map(|Entry { name, .. }| limit(name)).collect()
+        entries.map(|Entry { name, .. }| reference_contestant(name)).collect()
     }
 }
 
 /// A reference. It takes no settings, neither as flags nor from the environment.
-fn limit(name: &str) -> Contestant {
+fn reference_contestant(name: &str) -> Contestant {
     Contestant::new(name, Role::Limit, reference_launch(name))
 }
 
 fn reference_launch(name: &str) -> Launch {
-    let none = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
-    serve(name, UNUSED_REPO, &[], none)
+    let cleared = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
+    serve(name, UNUSED_REPO, &[], cleared)
 }
 
 /// Returns the null server that is the limit for kept connections.
@@ -340,14 +340,14 @@ impl ServerLaunches<'_> {
         workers: Option<usize>,
     ) -> anyhow::Result<Result<Launch, String>> {
         let entry = self.catalog.server(server)?;
-        let room = room::roomy(self.settings, &self.settings.with_pool_size(), connections);
+        let roomy_config = room::roomy(self.settings, &self.settings.with_pool_size(), connections);
         // A number of workers from a flag applies only to servers with that setting.
         let swept = workers.filter(|_| workers != self.settings.config.workers);
-        let (made, config) = match room::fitted(entry, &room, swept) {
-            Ok(made) => made,
+        let (instance, config) = match room::fitted(entry, &roomy_config, swept) {
+            Ok(fitted) => fitted,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        if let Some(bound) = bound(&made, &config, connections).filter(|_| !self.connection_each) {
+        if let Some(bound) = bound(&instance, &config, connections).filter(|_| !self.connection_each) {
             return Ok(Err(format!("it serves fewer connections at a time; another connection may wait {bound}")));
         }
         let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };

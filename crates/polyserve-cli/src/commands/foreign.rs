@@ -5,8 +5,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::foreign::{self, Foreign, ForeignSources};
 
-/// The name of all foreign servers.
-pub(crate) const ALL: &str = "all";
+use super::names::ALL;
 
 /// The error for a name that no foreign server has.
 pub(crate) fn unknown(name: &str) -> String {
@@ -46,13 +45,13 @@ pub(crate) fn built(
     stop: &Shutdown,
 ) -> Result<Vec<BuiltServer>, Misuse> {
     let (named, is_all) = foreign_servers(names)?;
-    let is_asked = |server: &Foreign| is_all || named.contains(server);
-    let asked: Vec<Foreign> = Foreign::all().into_iter().filter(is_asked).collect();
-    let built = foreign::build(&asked, ForeignSources::default(), allocator, stop).into_iter().map(|program| {
+    let is_selected = |server: &Foreign| is_all || named.contains(server);
+    let selected: Vec<Foreign> = Foreign::all().into_iter().filter(is_selected).collect();
+    let built = foreign::build(&selected, ForeignSources::default(), allocator, stop).into_iter().map(|program| {
         let server = program.server;
         let launch =
-            match server.max_concurrent(workers).zip(connections).filter(|(most, connections)| most < connections) {
-                Some((most, _)) => Err(format!("it serves {most} connections at a time")),
+            match server.max_concurrent(workers).zip(connections).filter(|(max, connections)| max < connections) {
+                Some((max, _)) => Err(format!("it serves {max} connections at a time")),
                 None if !server.keeps_entities() => Err(String::from("it stores no entities")),
                 None => program.launch(workers),
             };

@@ -12,13 +12,13 @@ use polyserve_experiments::ladder::variant::Binary;
 use polyserve_experiments::ladder::{Ladder, traffic};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::Instrument;
-use polyserve_lab::experiment::RecordArgs;
+use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::limits;
 use polyserve_load::{Arrivals, Usage};
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::names::{once, tagged};
+use super::names::tagged;
 use super::room;
 use super::seed::SeedArgs;
 use super::session::{Context, MeasurementSession};
@@ -95,7 +95,8 @@ pub(crate) fn run(context: Context<'_>, args: &LadderArgs) -> anyhow::Result<Exi
     let settings = args.config.settings(None)?;
     let environment = session.environment([&instrument.server_cores, &instrument.client_cores], args.random.seed);
     let description = args.description(&subjects, &references, &steps, &instrument);
-    let mut ladder = Ladder::new(subjects, steps, once(args.pipeline.clone()), args.rounds(), description, instrument);
+    let mut ladder =
+        Ladder::new(subjects, steps, distinct(args.pipeline.clone()), args.rounds(), description, instrument);
     ladder.references = references;
     ladder.named.clone_from(&args.against);
     ladder.source.clone_from(&args.source);
@@ -151,9 +152,9 @@ impl LadderArgs {
     }
 
     fn references(&self) -> Result<Vec<String>, Misuse> {
-        let usual = [FASTHTTP, NETHTTP].map(String::from);
-        let asked = if self.against.is_empty() { &usual[..] } else { &self.against[..] };
-        let names: Vec<String> = asked.iter().filter(|name| *name != NONE).cloned().collect();
+        let default = [FASTHTTP, NETHTTP].map(String::from);
+        let requested = if self.against.is_empty() { &default[..] } else { &self.against[..] };
+        let names: Vec<String> = requested.iter().filter(|name| *name != NONE).cloned().collect();
         match names.iter().find(|name| entry::server(name).is_none()) {
             None => Ok(names),
             Some(unknown) => Err(Misuse(format!("--against: there is no {unknown:?}, only {FASTHTTP} and {NETHTTP}"))),
@@ -176,7 +177,7 @@ impl LadderArgs {
     fn connections(&self) -> Result<usize, Misuse> {
         let limit = limits::connections(0);
         match self.connections {
-            Some(given) => limits::enough(given, limit).map(|()| given),
+            Some(given) => limits::check_connections(given, limit).map(|()| given),
             None if self.quick => Ok(QUICK_CONNECTIONS),
             None => Ok(CONNECTIONS.min(usize::try_from(limit).unwrap_or(CONNECTIONS)).max(1)),
         }

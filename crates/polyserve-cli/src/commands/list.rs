@@ -8,7 +8,7 @@ use polyserve_lab::output::{print, print_json};
 use polyserve_report::wrapped;
 use serde::Serialize;
 
-use super::names::turned_on;
+use super::names::build_hint;
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -40,7 +40,7 @@ struct Code<'a> {
 }
 
 /// The repos that need a location, with `NAME:LOCATION` as their names.
-fn located(repos: &[LocatedRepo]) -> Vec<ListEntry<'_>> {
+fn located_entries(repos: &[LocatedRepo]) -> Vec<ListEntry<'_>> {
     repos
         .iter()
         .map(|repo| ListEntry {
@@ -53,7 +53,7 @@ fn located(repos: &[LocatedRepo]) -> Vec<ListEntry<'_>> {
         .collect()
 }
 
-fn lines<M>(entries: &[Entry<M>]) -> Vec<ListEntry<'_>> {
+fn list_entries<M>(entries: &[Entry<M>]) -> Vec<ListEntry<'_>> {
     entries
         .iter()
         .map(|Entry { name, summary, promises, tags, code, .. }| ListEntry {
@@ -71,7 +71,7 @@ fn words(values: &[impl ToString]) -> String {
 }
 
 pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
-    let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, turned_on(feature))).collect();
+    let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, build_hint(feature))).collect();
     let not_built = hints.iter().map(|(name, hint)| ListEntry {
         name: (*name).into(),
         summary: hint,
@@ -81,13 +81,13 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
     });
     let not_built = not_built.collect();
     let listing = Listing {
-        servers: lines(catalog.servers()),
-        repos: lines(catalog.repos()),
-        located_repos: located(catalog.located_repos()),
+        servers: list_entries(catalog.servers()),
+        repos: list_entries(catalog.repos()),
+        located_repos: located_entries(catalog.located_repos()),
         not_built,
-        executors: lines(catalog.executors()),
-        services: lines(catalog.services()),
-        references: lines(catalog.references()),
+        executors: list_entries(catalog.executors()),
+        services: list_entries(catalog.services()),
+        references: list_entries(catalog.references()),
     };
     if json { print_json(&listing) } else { print(&text(&listing)) }?;
     Ok(ExitCode::SUCCESS)
@@ -104,8 +104,8 @@ fn text(listing: &Listing<'_>) -> String {
         ("services", &listing.services),
         ("references", &listing.references),
     ];
-    let names = kinds.iter().flat_map(|(_, entries)| entries.iter()).map(|entry| entry.name.chars().count());
-    let indent = names.max().unwrap_or(0) + 2;
+    let widths = kinds.iter().flat_map(|(_, entries)| entries.iter()).map(|entry| entry.name.chars().count());
+    let indent = widths.max().unwrap_or(0) + 2;
     let mut text = String::new();
     for (kind, entries) in kinds.iter().filter(|(_, entries)| !entries.is_empty()) {
         if !text.is_empty() {

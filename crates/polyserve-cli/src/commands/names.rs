@@ -17,7 +17,7 @@ pub(crate) fn full_names<M, E: Borrow<Entry<M>>>(
     names.iter().map(|name| Ok(find(name)?.borrow().name.clone())).collect()
 }
 
-/// The name that selects all servers, or all repos that need no location.
+/// The name that selects all servers, all foreign servers, or all repos that need no location.
 pub(crate) const ALL: &str = "all";
 
 /// Returns the full names of the repos with these names. [`ALL`] selects the repos that need no location. It lists the
@@ -28,7 +28,7 @@ pub(crate) fn repo_names(catalog: &Catalog, names: &[String]) -> Result<Vec<Stri
             eprintln!("not configured, so left out: {}", repo.form());
         }
         for (name, feature) in catalog.repos_not_built() {
-            eprintln!("not built in, so left out: {name} ({})", turned_on(feature));
+            eprintln!("not built in, so left out: {name} ({})", build_hint(feature));
         }
         return Ok(catalog.repos().iter().map(|entry| entry.name.clone()).collect());
     }
@@ -36,7 +36,7 @@ pub(crate) fn repo_names(catalog: &Catalog, names: &[String]) -> Result<Vec<Stri
 }
 
 /// Returns how to build the command with a feature that it lacks.
-pub(crate) fn turned_on(feature: &str) -> String {
+pub(crate) fn build_hint(feature: &str) -> String {
     format!("build with `--features {feature}`")
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn joined(parts: &[String]) -> Vec<String> {
 /// Returns the names of all `entries`. A quick run has the same number of names as built-in entries have its tag. It
 /// takes the program's own entries first, the last added before the others. Then come the entries with the tag, then
 /// the rest. The result is in the order of the catalog.
-pub(crate) fn chosen<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
+pub(crate) fn default_names<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
     let mut places: Vec<usize> = (0..entries.len()).collect();
     if let Some(tag) = quick {
         let tagged = tagged(builtin, tag);
@@ -80,17 +80,6 @@ pub(crate) fn tagged_or_own<M>(entries: &[Entry<M>], builtin: &[Entry<M>], tag: 
     let name = |entry: &Entry<M>| entry.name.clone();
     let chosen: Vec<String> = entries.iter().filter(|entry| entry.has(tag) || is_own(entry)).map(name).collect();
     if chosen.is_empty() { entries.iter().map(name).collect() } else { chosen }
-}
-
-/// Returns the values in their order, each once.
-pub(crate) fn once<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut once = Vec::new();
-    for value in values {
-        if !once.contains(&value) {
-            once.push(value);
-        }
-    }
-    once
 }
 
 #[cfg(test)]
@@ -114,9 +103,9 @@ mod tests {
         let quick = |name: &str| entry(name).with_tags(&[Tag::Quick]);
         let entries = [entry("sequential"), quick("a"), quick("b"), quick("c"), entry("own1"), entry("own2")];
         let builtin = &entries[..4];
-        assert_eq!(chosen(&entries, builtin, None).len(), 6);
-        assert_eq!(chosen(&entries, builtin, Some(Tag::Quick)), ["a", "own1", "own2"]);
-        assert_eq!(chosen(&entries, &entries[1..2], Some(Tag::Quick)), ["own2"]);
-        assert_eq!(chosen(builtin, builtin, Some(Tag::Quick)), ["a", "b", "c"]);
+        assert_eq!(default_names(&entries, builtin, None).len(), 6);
+        assert_eq!(default_names(&entries, builtin, Some(Tag::Quick)), ["a", "own1", "own2"]);
+        assert_eq!(default_names(&entries, &entries[1..2], Some(Tag::Quick)), ["own2"]);
+        assert_eq!(default_names(builtin, builtin, Some(Tag::Quick)), ["a", "b", "c"]);
     }
 }

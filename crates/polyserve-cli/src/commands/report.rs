@@ -39,7 +39,7 @@ pub(crate) struct ReportArgs {
 
 /// The JSON of the command.
 #[derive(Debug, Default, Serialize)]
-struct Printed {
+struct ReportOutput {
     /// The path of the written page.
     html: Option<String>,
     records: Vec<RecordSummary>,
@@ -74,52 +74,52 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
         print(&format!("{}: {} servers\n", path.display(), curves.curves.len()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut printed = Printed::default();
+    let mut output = ReportOutput::default();
     let mut text = String::new();
     if !args.records.is_empty() {
         let path = args.html.clone().unwrap_or_else(|| PathBuf::from("report.html"));
         let records = report::read(&args.records)?;
-        printed.records = records.iter().map(RecordSummary::of).collect();
+        output.records = records.iter().map(RecordSummary::of).collect();
         fs::write(&path, html::page(&records)?).with_context(|| format!("{} cannot be written", path.display()))?;
-        for record in &printed.records {
+        for record in &output.records {
             text.push_str(&record.to_string());
         }
         text.push_str(&format!("{}\n", path.display()));
-        printed.html = Some(path.display().to_string());
+        output.html = Some(path.display().to_string());
     }
     // All pages are read before one is written.
     let pages = splice::spliced(&args.splice)?;
     let mut code = ExitCode::SUCCESS;
     for page in &pages {
-        let named = page.path.display();
+        let path = page.path.display();
         for difference in &page.differences {
             let verb = if args.check { "differs from its record" } else { "rewritten" };
-            text.push_str(&format!("{named}: {}: {verb}\n", difference.what));
+            text.push_str(&format!("{path}: {}: {verb}\n", difference.what));
             if args.check {
                 text.push_str(&difference.to_string());
                 code = ExitCode::FAILURE;
             }
         }
-        text.push_str(&format!("{named}: {}\n", counted(page)));
+        text.push_str(&format!("{path}: {}\n", status(page)));
         if !args.check {
             page.write()?;
         }
         let differences = page.differences.iter().map(|difference| difference.what.clone()).collect();
         let charts = page.charts.iter().map(ChartFile::link).collect();
-        printed.pages.push(Spliced { page: named.to_string(), tables: page.tables, charts, differences });
+        output.pages.push(Spliced { page: path.to_string(), tables: page.tables, charts, differences });
     }
-    if json { print_json(&printed) } else { print(&text) }?;
+    if json { print_json(&output) } else { print(&text) }?;
     Ok(code)
 }
 
 /// The number of tables and charts that agree with their records, in words.
-fn counted(page: &SplicedPage) -> String {
+fn status(page: &SplicedPage) -> String {
     let what = if page.charts.is_empty() { "tables" } else { "tables and charts" };
     let all = page.tables + page.charts.len();
     match (all, all - page.differences.len()) {
         (0, _) => "no table from a record".into(),
-        (all, good) if all == good => format!("{what} up to date: {all}"),
-        (all, good) => format!("{what} that were up to date: {good} of {all}"),
+        (all, up_to_date) if all == up_to_date => format!("{what} up to date: {all}"),
+        (all, up_to_date) => format!("{what} that were up to date: {up_to_date} of {all}"),
     }
 }
 
@@ -142,9 +142,9 @@ impl std::fmt::Display for RecordSummary {
         let Self { file, experiment, lines, short_of, claims, .. } = self;
         write!(f, "{file}: {experiment}, {lines} lines")?;
         if !claims.is_empty() {
-            let of = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
+            let count = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
             let [confirmed, refuted, undecided] =
-                [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided].map(of);
+                [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided].map(count);
             write!(f, "; claims: {confirmed} confirmed, {refuted} refuted, {undecided} undecided")?;
         }
         if let Some(why) = short_of {

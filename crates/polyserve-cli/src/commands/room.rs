@@ -61,11 +61,11 @@ pub(crate) fn honoured(config: &ServerConfig, given: &[String]) -> Vec<String> {
 /// the other flags of `given` for settings that the server has.
 pub(crate) fn flags(config: &ServerConfig, given: &[String], also: &[&str]) -> Vec<String> {
     let raised = SETTINGS.iter().filter(|setting| RAISED.contains(&setting.name()) || also.contains(&setting.name()));
-    let ours = raised.map(|setting| format!("{}={}", setting.flag(), setting.show(config)));
-    let ours: Vec<String> = ours.filter(|flag| has(config, flag)).collect();
-    let is_ours = |flag: &str| ours.iter().any(|one| name(one) == name(flag));
-    let others: Vec<String> = honoured(config, given).into_iter().filter(|flag| !is_ours(flag)).collect();
-    [ours, others].concat()
+    let raised_flags = raised.map(|setting| format!("{}={}", setting.flag(), setting.show(config)));
+    let raised_flags: Vec<String> = raised_flags.filter(|flag| has(config, flag)).collect();
+    let is_raised = |flag: &str| raised_flags.iter().any(|raised| name(raised) == name(flag));
+    let others: Vec<String> = honoured(config, given).into_iter().filter(|flag| !is_raised(flag)).collect();
+    [raised_flags, others].concat()
 }
 
 /// Returns the name of a flag `--name=value`.

@@ -8,13 +8,13 @@ use polyserve_load::{Mix, Usage};
 
 use super::entrants::{LIMIT, ServerLaunches, accept_limit, limit_launch};
 use super::session::Context;
-use super::workload::{misuse, of_one};
+use super::workload::{misuse, reference_traffic};
 
 mod alone;
 mod args;
 mod targets;
 
-pub(super) use alone::{memory_shortage, named};
+pub(super) use alone::{memory_shortage, store_names};
 pub(crate) use args::ScaleArgs;
 
 use targets::ServerTargets;
@@ -34,10 +34,10 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let connection_each = args.no_keepalive;
     let servers = ServerLaunches { catalog: session.catalog, settings: &settings, flags: &flags, connection_each };
     let (catalog, cores_count) = (session.catalog, session.available.count());
-    let field = ServerTargets { args, catalog, settings: &settings, servers, cores: cores_count };
-    let axes = field.axes()?;
-    let (mut targets, mut absent) = field.targets(&axes)?;
-    let (foreign, left_out) = field.foreign(&axes, context.allocator, &session.stop)?;
+    let server_targets = ServerTargets { args, catalog, settings: &settings, servers, cores: cores_count };
+    let axes = server_targets.axes()?;
+    let (mut targets, mut absent) = server_targets.targets(&axes)?;
+    let (foreign, left_out) = server_targets.foreign(&axes, context.allocator, &session.stop)?;
     targets.extend(foreign);
     absent.extend(left_out);
     let description = args.plan(&targets, &axes, mix, slice)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
     let environment = session.environment([server, client], args.random.seed);
     client.pin()?;
     let times = [slice / 2, slice, slice / 2];
-    let traffic = of_one(args.base(None).keys, mix).map_err(misuse)?;
+    let traffic = reference_traffic(args.base(None).keys, mix).map_err(misuse)?;
     let (name, launch) = if args.no_keepalive { accept_limit() } else { (LIMIT, limit_launch()) };
     let limit = ScaleLimit { name, launch, traffic };
     let mut instrument = ScaleBench::new(cores, times, mix, args.random.seed, limit, session.stop.clone());

@@ -7,14 +7,14 @@ use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{Absence, RecordArgs};
 use polyserve_lab::output::print_json;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
-use polyserve_lab::stores::cell::needs;
+use polyserve_lab::stores::cell::memory_estimate;
 use polyserve_lab::stores::process::Processes;
 use polyserve_lab::stores::record::StoreSettings;
 use polyserve_lab::stores::seam::{Seam, SeamGroup, SeamRun, SeamSetup};
 use polyserve_lab::stores::twins::Lookups;
 
 use super::entrants::part_of;
-use super::scale::{memory_shortage, named};
+use super::scale::{memory_shortage, store_names};
 use super::seed::SeedArgs;
 use super::session::Context;
 
@@ -61,16 +61,16 @@ pub(crate) struct SeamArgs {
 }
 
 /// The size of an id, in bytes. Ids are drawn before the measured time.
-const DRAW: u64 = size_of::<u32>() as u64;
+const ID_BYTES: u64 = size_of::<u32>() as u64;
 
 pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitCode> {
     if let Some(visit) = &args.visit {
-        let visit: SeamRun = serde_json::from_str(visit)
+        let run: SeamRun = serde_json::from_str(visit)
             .map_err(|error| Misuse(format!("--visit {visit:?} is not a run in JSON: {error}")))?;
-        print_json(&visit.run(context.catalog)?)?;
+        print_json(&run.run(context.catalog)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.at_most.is_some_and(|most| !(most.is_finite() && most > 0.0)) {
+    if args.at_most.is_some_and(|ratio| !(ratio.is_finite() && ratio > 0.0)) {
         return Err(Misuse("--at-most is not a ratio".into()).into());
     }
     let session = context.start()?;
@@ -87,8 +87,8 @@ pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitC
     args.fits(&setup)?;
     let environment = session.environment([&session.available; 2], args.random.seed);
     let processes = Processes { stop: session.stop.clone(), patience: setup.patience() };
-    let measure = move |visit: &SeamRun| {
-        let launch = part_of("seam", "visit", visit).map_err(|error| Absence::failed(error.to_string()))?;
+    let measure = move |run: &SeamRun| {
+        let launch = part_of("seam", "visit", run).map_err(|error| Absence::failed(error.to_string()))?;
         processes.value(&launch)
     };
     let mut seam = Seam { setup, at_most: args.at_most, measure: Box::new(measure) };
@@ -97,10 +97,10 @@ pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitC
 
 impl SeamArgs {
     fn groups(&self, catalog: &Catalog) -> anyhow::Result<Vec<SeamGroup>> {
-        let given = if self.stores.is_empty() { Vec::new() } else { named(catalog, &self.stores)? };
+        let given = if self.stores.is_empty() { Vec::new() } else { store_names(catalog, &self.stores)? };
         let Some(baseline) = &self.baseline else { return Ok(with_their_own_maps(catalog, &given)?) };
-        let baseline = named(catalog, std::slice::from_ref(baseline))?.remove(0);
-        let all = if given.is_empty() { named(catalog, &[])? } else { given };
+        let baseline = store_names(catalog, std::slice::from_ref(baseline))?.remove(0);
+        let all = if given.is_empty() { store_names(catalog, &[])? } else { given };
         let is_possible = |name: &String| self.threads.iter().all(|threads| *threads == 1) || name != HASH_MAP;
         if !is_possible(&baseline) || (!self.stores.is_empty() && !all.iter().all(is_possible)) {
             return Err(Misuse(format!("{HASH_MAP} is for one thread: --threads 1")).into());
@@ -113,12 +113,12 @@ impl SeamArgs {
     fn fits(&self, setup: &SeamSetup) -> Result<(), Misuse> {
         let stores = setup.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let place = StoreSettings { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
-        let most = setup.threads.iter().max().map_or(0, |threads| *threads as u64);
-        let draws = setup.gets.saturating_mul(most).saturating_mul(DRAW);
-        match memory_shortage((needs(&place) * stores).saturating_add(draws) as f64) {
+        let max_threads = setup.threads.iter().max().map_or(0, |threads| *threads as u64);
+        let id_bytes = setup.gets.saturating_mul(max_threads).saturating_mul(ID_BYTES);
+        match memory_shortage((memory_estimate(&place) * stores).saturating_add(id_bytes) as f64) {
             None => Ok(()),
-            Some((needs, room)) => Err(Misuse(format!(
-                "{stores} stores and the ids of their gets may need {needs:.1} GB at once, and {room:.1} GB are available"
+            Some((needs, free)) => Err(Misuse(format!(
+                "{stores} stores and the ids of their gets may need {needs:.1} GB at once, and {free:.1} GB are available"
             ))),
         }
     }
@@ -133,8 +133,8 @@ fn maps(entry: &RepoEntry) -> Vec<&'static str> {
 /// Groups repos by the bare maps that they are compared with: a group for each map. Only the `given` repos take part,
 /// if any are given.
 fn with_their_own_maps(catalog: &Catalog, given: &[String]) -> Result<Vec<SeamGroup>, Misuse> {
-    let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
-    let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
+    let is_known = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
+    let variants = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
     let mut tagged: Vec<(&str, Vec<&str>)> = catalog
         .repos()
         .iter()
@@ -143,9 +143,9 @@ fn with_their_own_maps(catalog: &Catalog, given: &[String]) -> Result<Vec<SeamGr
         .collect();
     tagged.sort_by_key(|(_, maps)| maps.len()); // first the repos that are one map behind the seam
     let names =
-        if given.is_empty() { tagged.iter().flat_map(|(name, _)| both(name)).collect() } else { given.to_vec() };
+        if given.is_empty() { tagged.iter().flat_map(|(name, _)| variants(name)).collect() } else { given.to_vec() };
     let mut groups: Vec<SeamGroup> = Vec::new();
-    for name in names.into_iter().filter(|name| there(name)) {
+    for name in names.into_iter().filter(|name| is_known(name)) {
         let repo = name.strip_prefix(TYPED_PREFIX).unwrap_or(&name);
         let maps = tagged.iter().find(|(name, _)| *name == repo).map_or_else(|| vec![repo], |(_, maps)| maps.clone());
         let baselines = maps.iter().map(|map| format!("{PREFIX}{map}"));
@@ -156,8 +156,8 @@ fn with_their_own_maps(catalog: &Catalog, given: &[String]) -> Result<Vec<SeamGr
             }
         }
     }
-    let is_there = |name: &&String| groups.iter().any(|group| group.stores.contains(name));
-    match given.iter().find(|name| !is_there(name)) {
+    let is_grouped = |name: &&String| groups.iter().any(|group| group.stores.contains(name));
+    match given.iter().find(|name| !is_grouped(name)) {
         Some(name) => Err(Misuse(format!("{name} has no bare map to compare with: set --baseline"))),
         None => Ok(groups),
     }

@@ -76,10 +76,10 @@ pub(crate) fn available_cores() -> anyhow::Result<Cores> {
 pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let stop = Shutdown::new();
-    let begun = stop.clone();
+    let shutdown = stop.clone();
     let wait = move || {
         if signals.wait().is_ok() {
-            begun.begin(Instant::now());
+            shutdown.begin(Instant::now());
         }
     };
     thread::Builder::new().name("stop".into()).spawn(wait).context("no thread to wait for signals")?;

@@ -15,7 +15,7 @@ use polyserve_lab::limits;
 use serde_json::json;
 
 use super::entrants::serve;
-use super::foreign::ALL;
+use super::names::ALL;
 use super::room;
 use super::seed::SeedArgs;
 use super::session::{Context, MeasurementSession};
@@ -62,13 +62,13 @@ enum Rounds {
     KeepAlive,
 }
 
-const LARGEST_SCALE: f64 = 10_000.0;
+const MAX_SCALE: f64 = 10_000.0;
 
-const REPO: &str = "two_level";
+const DEFAULT_REPO: &str = "two_level";
 
 pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<ExitCode> {
-    if !(args.scale > 0.0 && args.scale <= LARGEST_SCALE) {
-        return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());
+    if !(args.scale > 0.0 && args.scale <= MAX_SCALE) {
+        return Err(Misuse(format!("--scale {} is not above 0 and at most {MAX_SCALE}", args.scale)).into());
     }
     let settings = args.config.settings(None)?;
     let session = context.start()?;
@@ -76,16 +76,16 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     // Misuse is reported before anything is built.
     let modes = modes(args)?;
     let subjects = match foreign {
-        Some(foreign) => vec![self::foreign(args, foreign, &settings, &session, context.allocator)?],
+        Some(foreign) => vec![foreign_subject(args, foreign, &settings, &session, context.allocator)?],
         None if args.server == ALL => {
             settings.check(session.catalog.servers())?;
-            let all = session.catalog.servers().iter();
-            all.map(|server| own(session.catalog, server, args, &settings)).collect::<anyhow::Result<_>>()?
+            let servers = session.catalog.servers().iter();
+            servers.map(|server| subject(session.catalog, server, args, &settings)).collect::<anyhow::Result<_>>()?
         }
         None => {
             let server = session.catalog.server(&args.server)?;
             settings.make(|config| (server.make)(config).map(drop))?;
-            vec![own(session.catalog, server, args, &settings)?]
+            vec![subject(session.catalog, server, args, &settings)?]
         }
     };
     let scenario = Scenario::new(args.scale, Data::new(args.random.seed));
@@ -107,23 +107,23 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
 }
 
 /// A server of the catalog.
-fn own(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
-    let repo = catalog.repo(args.repo.as_deref().unwrap_or(REPO))?;
+fn subject(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
+    let repo = catalog.repo(args.repo.as_deref().unwrap_or(DEFAULT_REPO))?;
     let groups = usize::from(args.connections) * 3;
     let config = settings.with_pool_size();
     let config = if args.burst { config } else { room::roomy(settings, &config, groups) };
-    let (made, config) = server.make_with_supported(&config)?;
+    let (instance, config) = server.make_with_supported(&config)?;
     let flags = room::flags(&config, &args.config.flags(), &[]);
     Ok(Subject {
         server: server.name.clone(),
         repo: repo.name.clone(),
         launch: serve(&server.name, &repo.name, &flags, Vec::new()),
-        is_single: made.connections() == Connections::One,
+        is_single: instance.connections() == Connections::One,
     })
 }
 
 /// Builds a foreign server.
-fn foreign(
+fn foreign_subject(
     args: &StressArgs,
     foreign: Foreign,
     settings: &Settings,
@@ -148,15 +148,15 @@ fn foreign(
 
 /// The rounds.
 fn modes(args: &StressArgs) -> Result<Vec<ConnectionMode>, Misuse> {
-    let room = limits::connections(0);
+    let max_connections = limits::connections(0);
     let clients = usize::from(args.connections);
     if args.burst {
-        if room == 0 {
+        if max_connections == 0 {
             return Err(Misuse("the limit on open descriptors allows no connection".into()));
         }
-        return Ok(vec![ConnectionMode::Burst(room, clients * 3)]);
+        return Ok(vec![ConnectionMode::Burst(max_connections, clients * 3)]);
     }
-    limits::enough(clients, room / 3)?;
+    limits::check_connections(clients, max_connections / 3)?;
     Ok(match args.mode {
         Rounds::Both => {
             vec![

@@ -15,13 +15,12 @@ use polyserve_experiments::tasks::record::TaskSettings;
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::TermOrder;
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::RecordArgs;
+use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::launch::go::{self, Module};
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::Cores;
 
 use super::entrants::this_program;
-use super::names::once;
 use super::seed::SeedArgs;
 use super::session::Context;
 use super::times::within;
@@ -45,10 +44,10 @@ pub(crate) struct TasksArgs {
     #[arg(long)]
     check_convergence: bool,
     /// The max number of concurrent tasks. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
-    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=MOST))]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=MAX_TASKS))]
     most: Option<u16>,
     /// The size of batches. Its multiples are measured in batches too. A batch begins when the previous batch has ended. 0 for none.
-    #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=MOST))]
+    #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=MAX_TASKS))]
     series: u16,
     /// Use the recurrence of the published code, A(n-3) + A(n-2) - A(n-1), which differs from its text.
     #[arg(long)]
@@ -69,10 +68,10 @@ pub(crate) struct TasksArgs {
 }
 
 /// The max number of concurrent tasks. Each may have a thread.
-const MOST: i64 = 1000;
+const MAX_TASKS: i64 = 1000;
 /// The limits of a task's time.
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_secs(60);
+const MIN_TASK_TIME: Duration = Duration::from_millis(1);
+const MAX_TASK_TIME: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
@@ -90,11 +89,11 @@ pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<Exit
 
 impl TasksArgs {
     fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<TaskSettings> {
-        let usual = if self.quick { Duration::from_millis(25) } else { Duration::from_secs(1) };
-        let task = self.task.unwrap_or(usual);
-        within("--task", task, SHORTEST..=LONGEST)?;
-        let most = usize::from(self.most.unwrap_or(40));
-        let counts = (1..=most).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
+        let default = if self.quick { Duration::from_millis(25) } else { Duration::from_secs(1) };
+        let task = self.task.unwrap_or(default);
+        within("--task", task, MIN_TASK_TIME..=MAX_TASK_TIME)?;
+        let max_tasks = usize::from(self.most.unwrap_or(40));
+        let counts = (1..=max_tasks).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
         let order = if self.as_published { TermOrder::AsPublished } else { TermOrder::AsDescribed };
         Ok(TaskSettings {
             contestants: self.names(catalog)?,
@@ -123,7 +122,7 @@ impl TasksArgs {
             let all = all.join(", ");
             return Err(Misuse(format!("there is no contestant {name:?}; there are {all}, {GO_LOCKED}")));
         }
-        Ok(once(self.contestants.iter().cloned()))
+        Ok(distinct(self.contestants.iter().cloned()))
     }
 }
 
@@ -146,9 +145,9 @@ fn contestants(plan: &TaskSettings, named: &[String], stop: &Shutdown) -> Vec<Ta
             }
             return Ok(launch);
         }
-        let most = plan.counts.iter().max().copied().unwrap_or(1);
+        let max_tasks = plan.counts.iter().max().copied().unwrap_or(1);
         let args = ["task-runner".into(), format!("--contestant={name}"), format!("--workers={}", plan.workers)];
-        Ok(launch(&this_program(), args.into_iter().chain([format!("--queue={most}")])))
+        Ok(launch(&this_program(), args.into_iter().chain([format!("--queue={max_tasks}")])))
     };
     let contestant =
         |name: &String| TaskEntrant { name: name.clone(), launch: launch(name), is_named: named.contains(name) };

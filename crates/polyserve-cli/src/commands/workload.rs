@@ -45,39 +45,39 @@ impl WorkloadArgs {
     }
 
     /// Returns the number of keys and the mix. `keys` and `mix` are the defaults.
-    pub(crate) fn asked(&self, keys: u64, mix: Mix) -> (u64, Mix) {
+    pub(crate) fn keys_and_mix(&self, keys: u64, mix: Mix) -> (u64, Mix) {
         (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix))
     }
 
     /// Describes the requests and the connections.
     pub(crate) fn in_words(&self, keys: u64, mix: Mix) -> String {
-        let (keys, Mix { get, put }) = self.asked(keys, mix);
-        let what = match (get, put) {
+        let (keys, Mix { get, put }) = self.keys_and_mix(keys, mix);
+        let requests = match (get, put) {
             (_, 0) => String::from("GET"),
             (0, _) => String::from("PUT"),
             _ => format!("{get} GET to {put} PUT"),
         };
         let dist = self.dist.unwrap_or_default();
-        let of =
+        let entities =
             if keys == 1 { String::from("one entity") } else { format!("{} entities, {dist}", count(keys as f64)) };
-        let how = match self.usage() {
+        let usage = match self.usage() {
             Usage::Close => String::from("a connection for each request"),
             Usage::KeepAlive { pipeline: 1 } => String::from("kept alive"),
             Usage::KeepAlive { pipeline } => format!("kept alive, {pipeline} requests at once"),
         };
-        format!("{what} of {of}; {} connections, {how}", self.connections)
+        format!("{requests} of {entities}; {} connections, {usage}", self.connections)
     }
 
     /// Returns the requests for entities. `keys` and `mix` are the defaults.
     pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
-        let (keys, mix) = self.asked(keys, mix);
+        let (keys, mix) = self.keys_and_mix(keys, mix);
         Traffic::entities(&Data::new(self.random.seed), keys, self.dist.unwrap_or_default(), mix, self.random.seed)
     }
 }
 
 /// Returns the requests to a reference. They have the mix and the lengths of the requests for entities, but one id. A
 /// reference has the same answer to all requests.
-pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
+pub(crate) fn reference_traffic(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
     let target = format!("/{}", keys.saturating_sub(1));
     if mix.put == 0 {
         return Traffic::one("GET", &target, None, None);
@@ -88,18 +88,18 @@ pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
         exchange.body = Some(BODY.into());
         exchange.answers = vec![BODY.into()];
     });
-    let (gets, puts) = in_few(mix);
+    let (gets, puts) = request_counts(mix);
     Traffic::expecting(repeat_n(get, gets).chain(repeat_n(put, puts)).collect())
 }
 
 /// The mix as numbers of gets and puts: at most a thousand together, and at least one of each kind in the mix.
-fn in_few(Mix { get, put }: Mix) -> (usize, usize) {
-    const MOST: u64 = 1000;
+fn request_counts(Mix { get, put }: Mix) -> (usize, usize) {
+    const MAX_REQUESTS: u64 = 1000;
     let sum = u64::from(get) + u64::from(put);
     let part = |weight: u32| match u64::from(weight) {
-        weight if sum <= MOST => weight as usize,
+        weight if sum <= MAX_REQUESTS => weight as usize,
         0 => 0,
-        weight => (weight * MOST / sum).max(1) as usize,
+        weight => (weight * MAX_REQUESTS / sum).max(1) as usize,
     };
     (part(get), part(put))
 }
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_mix_is_asked_in_few_requests() {
-        let few = |get, put| in_few(Mix { get, put });
-        assert_eq!((few(95, 5), few(0, 3), few(1000, 0)), ((95, 5), (0, 3), (1000, 0)));
-        assert_eq!((few(u32::MAX, 1), few(0, u32::MAX)), ((999, 1), (0, 1000)));
+        let counts = |get, put| request_counts(Mix { get, put });
+        assert_eq!((counts(95, 5), counts(0, 3), counts(1000, 0)), ((95, 5), (0, 3), (1000, 0)));
+        assert_eq!((counts(u32::MAX, 1), counts(0, u32::MAX)), ((999, 1), (0, 1000)));
     }
 }

@@ -27,10 +27,10 @@ pub(super) fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
     let servers: Vec<ServerLine> = of_kind(lines, "server")?;
     let mut tables = Vec::new();
     for group in distinct(benches.iter().map(|bench| bench.group.as_str())) {
-        let mut own: Vec<&BenchLine> = benches.iter().filter(|bench| bench.group == group).collect();
-        own.sort_by(|one, other| one.ns.total_cmp(&other.ns));
+        let mut group_benches: Vec<&BenchLine> = benches.iter().filter(|bench| bench.group == group).collect();
+        group_benches.sort_by(|a, b| a.ns.total_cmp(&b.ns));
         let table = Table::of_columns(
-            &own,
+            &group_benches,
             &[
                 ("benchmark", &|bench| bench.bench.clone()),
                 ("ns/operation, median", &|bench| time(bench.ns)),
@@ -40,10 +40,10 @@ pub(super) fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
         tables.push((group.to_owned(), table));
     }
     for shape in distinct(servers.iter().map(|server| server.shape.as_str())) {
-        let mut own: Vec<&ServerLine> = servers.iter().filter(|server| server.shape == shape).collect();
-        own.sort_by(|one, other| other.requests_per_s.total_cmp(&one.requests_per_s));
+        let mut shape_servers: Vec<&ServerLine> = servers.iter().filter(|server| server.shape == shape).collect();
+        shape_servers.sort_by(|a, b| b.requests_per_s.total_cmp(&a.requests_per_s));
         let table = Table::of_columns(
-            &own,
+            &shape_servers,
             &[
                 ("server", &|server| server.server.clone()),
                 ("req/s", &|server| count(server.requests_per_s)),

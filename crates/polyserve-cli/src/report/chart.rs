@@ -28,17 +28,17 @@ pub(crate) struct ChartFile {
 }
 
 impl ChartFile {
-    /// Returns the record's chart of this name. The file's name is made from `said`, the record's path in the page.
-    pub(crate) fn of(record: &Record, said: &Path, name: &str) -> anyhow::Result<Self> {
+    /// Returns the record's chart of this name. The file's name is made from `path_in_page`, the path of the record.
+    pub(crate) fn of(record: &Record, path_in_page: &Path, name: &str) -> anyhow::Result<Self> {
         let path = record.path.display();
         let charts = &record.recorded().with_context(|| path.to_string())?.summary.charts;
         let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
-        let Some((_, chart)) = charts.iter().find(|(own, _)| *own == name) else {
+        let Some((_, chart)) = charts.iter().find(|(title, _)| *title == name) else {
             let names: Vec<&str> = charts.iter().map(|(name, _)| name.as_str()).collect();
             let names = names.join(", ");
             return Err(Misuse(format!("there is no chart {name:?} of {path}; there are: {names}")).into());
         };
-        Ok(Self { file: file(said, &name), about: chart.about().to_owned(), svg: chart.to_svg() })
+        Ok(Self { file: file(path_in_page, &name), about: chart.about().to_owned(), svg: chart.to_svg() })
     }
 
     /// The path from the page that shows the chart.
@@ -51,14 +51,14 @@ impl ChartFile {
         format!("![{}]({})", in_markdown(&self.about), self.link())
     }
 
-    /// The path of the file, for a page in the directory `within`.
-    pub(crate) fn path(&self, within: &Path) -> PathBuf {
-        within.join(DIRECTORY).join(&self.file)
+    /// The path of the file, for a page in the directory `page_dir`.
+    pub(crate) fn path(&self, page_dir: &Path) -> PathBuf {
+        page_dir.join(DIRECTORY).join(&self.file)
     }
 
     /// Returns the content of the existing file; `None` if there is no file.
-    pub(crate) fn existing(&self, within: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-        let path = self.path(within);
+    pub(crate) fn existing(&self, page_dir: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+        let path = self.path(page_dir);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -67,12 +67,12 @@ impl ChartFile {
     }
 
     /// Writes its file, if the content differs.
-    pub(crate) fn write(&self, within: &Path) -> anyhow::Result<()> {
-        if self.existing(within)?.is_some_and(|bytes| bytes == self.svg.as_bytes()) {
+    pub(crate) fn write(&self, page_dir: &Path) -> anyhow::Result<()> {
+        if self.existing(page_dir)?.is_some_and(|bytes| bytes == self.svg.as_bytes()) {
             return Ok(());
         }
-        let path = self.path(within);
-        let written = fs::create_dir_all(within.join(DIRECTORY)).and_then(|()| fs::write(&path, &self.svg));
+        let path = self.path(page_dir);
+        let written = fs::create_dir_all(page_dir.join(DIRECTORY)).and_then(|()| fs::write(&path, &self.svg));
         written.with_context(|| path.display().to_string())
     }
 }
@@ -124,13 +124,13 @@ mod tests {
         assert_eq!(ChartFile::of(&ladder(), &ladder().path, "steps").unwrap(), chart);
         let error = ChartFile::of(&ladder(), &ladder().path, "keys read").unwrap_err();
         assert!(error.is::<Misuse>(), "{error:#}");
-        let due = "there is no chart \"keys read\" of results/2026-11-22/ladder x.jsonl; there are: steps";
-        assert_eq!(error.to_string(), due);
+        let expected = "there is no chart \"keys read\" of results/2026-11-22/ladder x.jsonl; there are: steps";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
     fn a_file_is_named_by_its_record_and_stays_in_its_directory() {
-        for (record, name, due) in [
+        for (record, name, expected) in [
             (
                 "results/2026-11-22/stores-workers.jsonl",
                 "workers 95/5 zipf:0.99",
@@ -139,7 +139,7 @@ mod tests {
             ("x.jsonl", "keys churn", "x-keys-churn.svg"),
             ("../a (b).jsonl", "keys churn", "a--b--keys-churn.svg"),
         ] {
-            assert_eq!(file(Path::new(record), name), due);
+            assert_eq!(file(Path::new(record), name), expected);
         }
     }
 }

@@ -103,13 +103,13 @@ impl<'a> PageRecord<'a> {
         if let Err(error) = &recorded {
             not_shown.push(format!("no tables, claims and charts of its own: {error:#}"));
         }
-        let Summary { claims, tables: own, .. } = recorded.as_ref().map(|one| one.summary.clone()).unwrap_or_default();
+        let Summary { claims, tables, .. } = recorded.as_ref().map(|result| result.summary.clone()).unwrap_or_default();
         let drawn = DRAWN.iter().find(|(name, ..)| *name == record.name);
-        let tables = if drawn.is_some() { own } else { super::plain::with_plain_tables(own, &record.lines) };
+        let tables = if drawn.is_some() { tables } else { super::plain::with_plain_tables(tables, &record.lines) };
         let (_, kinds, reads_result) = drawn.unwrap_or(&("", &[], false));
         let mut derived = Value::Null;
         if *reads_result {
-            derived = recorded.map(|one| one.report.clone()).unwrap_or_default();
+            derived = recorded.map(|result| result.report.clone()).unwrap_or_default();
             rounded(&mut derived);
         }
         let mut lines: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -162,10 +162,10 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<String> {
         "records": records,
         "published": published,
     })))?);
-    Ok(written(&data))
+    Ok(html_page(&data))
 }
 
-fn written(data: &str) -> String {
+fn html_page(data: &str) -> String {
     // The policy allows only scripts with this nonce. It is a hash of the whole page, so no text of a record can contain it.
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);
@@ -261,17 +261,17 @@ mod tests {
     #[test]
     fn what_is_vendored_or_ours_ends_no_element() {
         for script in LIBRARIES.iter().chain(&SCRIPTS) {
-            let low = script.to_lowercase();
-            assert!(!low.contains("</script") && !low.contains("<!--"), "{}", &script[..80]);
+            let lower = script.to_lowercase();
+            assert!(!lower.contains("</script") && !lower.contains("<!--"), "{}", &script[..80]);
         }
         assert!(!LICENCES.contains("-->") && !STYLE.to_lowercase().contains("</style"));
     }
 
     #[test]
     fn the_same_records_give_the_same_page_which_asks_for_nothing() {
-        let one = || record("page", vec![json!({"kind": "environment"}), json!({"kind": "cell", "server": "a"})]);
-        let page = page(&[one()]).unwrap();
-        assert_eq!(page, super::page(&[one()]).unwrap());
+        let sample = || record("page", vec![json!({"kind": "environment"}), json!({"kind": "cell", "server": "a"})]);
+        let page = page(&[sample()]).unwrap();
+        assert_eq!(page, super::page(&[sample()]).unwrap());
         for asking in [" src=", "<link", "@import", "url("] {
             let ours = page.replace(LIBRARIES[0], "").replace(LIBRARIES[1], "");
             assert!(!ours.contains(asking), "{asking}");

@@ -50,8 +50,8 @@ impl Record {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let lines = journal::read(path)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let said = lines.first().and_then(|line| line["experiment"].as_str());
-        let name = said.unwrap_or_else(|| stem.split(['-', '.']).next().unwrap_or(&stem)).to_owned();
+        let recorded_name = lines.first().and_then(|line| line["experiment"].as_str());
+        let name = recorded_name.unwrap_or_else(|| stem.split(['-', '.']).next().unwrap_or(&stem)).to_owned();
         Ok(Self::new(path, &name, lines))
     }
 
@@ -100,14 +100,14 @@ impl Record {
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut files = Vec::new();
     for path in paths {
-        let within = || path.display().to_string();
+        let context = || path.display().to_string();
         let metadata = fs::metadata(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
         if !metadata.is_dir() {
             files.push(path.clone());
             continue;
         }
         let before = files.len();
-        find(path, &mut files).with_context(within)?;
+        find(path, &mut files).with_context(context)?;
         if files.len() == before {
             return Err(Misuse(format!("there is no record in {}: no file *.{EXTENSION}", path.display())).into());
         }
@@ -117,8 +117,8 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
         bytes += fs::metadata(file).with_context(|| file.display().to_string())?.len();
     }
     if bytes > MAX_BYTES {
-        let most = MAX_BYTES >> 20;
-        return Err(Misuse(format!("these records have {} MiB; the max for a page is {most} MiB", bytes >> 20)).into());
+        let max = MAX_BYTES >> 20;
+        return Err(Misuse(format!("these records have {} MiB; the max for a page is {max} MiB", bytes >> 20)).into());
     }
     let mut records = files.iter().map(|file| Record::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     // The order of the experiments; the sort is stable, so records of one experiment keep their order.

@@ -44,9 +44,9 @@ pub(super) fn packed(value: Value) -> Value {
     }
 }
 
-fn has_same_fields(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => one.keys().eq(other.keys()),
+fn has_same_fields(first: &Value, second: &Value) -> bool {
+    match (first, second) {
+        (Value::Object(first), Value::Object(second)) => first.keys().eq(second.keys()),
         _ => false,
     }
 }
@@ -78,13 +78,13 @@ pub(super) fn latencies_by_name(turns: &[Value]) -> Vec<Value> {
     for turn in turns.iter().filter(|turn| turn["round"].as_u64() > Some(0)) {
         let Some(histogram) = turn["latency"]["histogram"].as_array() else { continue };
         let name = turn["name"].as_str().unwrap_or_default();
-        let at = names.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
+        let index = names.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
             names.push((name, BTreeMap::new()));
             names.len() - 1
         });
         for bucket in histogram {
             let [Some(value), Some(count)] = [bucket[0].as_u64(), bucket[1].as_u64()] else { continue };
-            *names[at].1.entry(coarse(value)).or_default() += count;
+            *names[index].1.entry(coarse(value)).or_default() += count;
         }
     }
     names

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 /// The max number of columns. Further fields are left out, and a column has their number.
 const MAX_COLUMNS: usize = 64;
 /// Fields that are nested deeper than this are shown as JSON.
-const DEEPEST: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// The max number of items of a list that is shown. For a longer list, the table has the length.
-const LONGEST: usize = 8;
+const MAX_ITEMS: usize = 8;
 
 /// Returns an experiment's own tables, and a plain table of each kind of `lines` but the header. If an own table has the name
 /// of the kind, the plain table is called `lines of KIND`.
@@ -75,11 +75,11 @@ fn fields(line: &Value) -> Vec<(String, String)> {
     found
 }
 
-fn flatten(fields: &Map<String, Value>, within: &str, depth: usize, found: &mut Vec<(String, String)>) {
+fn flatten(fields: &Map<String, Value>, prefix: &str, depth: usize, found: &mut Vec<(String, String)>) {
     for (name, value) in fields {
-        let name = if within.is_empty() { name.clone() } else { format!("{within}.{name}") };
+        let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         match value {
-            Value::Object(inner) if depth < DEEPEST => flatten(inner, &name, depth + 1, found),
+            Value::Object(inner) if depth < MAX_DEPTH => flatten(inner, &name, depth + 1, found),
             _ => found.push((name, shown(value))),
         }
     }
@@ -96,7 +96,7 @@ fn shown(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).map_or(number.to_string(), figure),
-        Value::Array(items) if items.len() > LONGEST => format!("{} items", items.len()),
+        Value::Array(items) if items.len() > MAX_ITEMS => format!("{} items", items.len()),
         other => other.to_string(),
     }
 }

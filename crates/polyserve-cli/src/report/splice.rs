@@ -56,57 +56,57 @@ pub(crate) struct Difference {
     /// The wrong lines of the page, or of the chart's file.
     pub(crate) stale: Vec<String>,
     /// The lines of the record in their place.
-    pub(crate) due: Vec<String>,
+    pub(crate) expected: Vec<String>,
 }
 
 /// The text between two markers, and the difference in the file of its chart.
 #[derive(Debug)]
-struct Due {
+struct SplicedContent {
     text: String,
-    in_file: Option<Difference>,
+    file_difference: Option<Difference>,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.stale.iter().try_for_each(|line| writeln!(f, "-{line}"))?;
-        self.due.iter().try_for_each(|line| writeln!(f, "+{line}"))
+        self.expected.iter().try_for_each(|line| writeln!(f, "+{line}"))
     }
 }
 
 const BEGIN: &str = "<!-- ";
 const END: &str = "<!-- end -->";
 
-/// The table, the claims or the chart that a marker names.
+/// A marker: the table, the claims or the chart that it names.
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted<'a> {
+enum PageMarker<'a> {
     Table { name: &'a str, path: &'a str },
     Chart { name: &'a str, path: &'a str },
     Claims { paths: Vec<&'a str> },
 }
 
 /// Parses a marker. Returns `None` if the line is no marker.
-fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
+fn parse_marker(line: &str) -> Result<Option<PageMarker<'_>>, String> {
     let Some(text) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix("-->")).map(str::trim) else {
         return Ok(None);
     };
-    let no = |due: &str| format!("{line:?} is not <!-- {due} -->");
+    let invalid = |form: &str| format!("{line:?} is not <!-- {form} -->");
     if let Some(rest) = text.strip_prefix("table ") {
-        let (name, path) = named(rest).ok_or_else(|| no("table NAME of PATH"))?;
-        return Ok(Some(Wanted::Table { name, path }));
+        let (name, path) = name_and_path(rest).ok_or_else(|| invalid("table NAME of PATH"))?;
+        return Ok(Some(PageMarker::Table { name, path }));
     }
     if let Some(rest) = text.strip_prefix("chart ") {
-        let (name, path) = named(rest).ok_or_else(|| no("chart NAME of PATH"))?;
-        return Ok(Some(Wanted::Chart { name, path }));
+        let (name, path) = name_and_path(rest).ok_or_else(|| invalid("chart NAME of PATH"))?;
+        return Ok(Some(PageMarker::Chart { name, path }));
     }
     match text.strip_prefix("claims of ") {
-        Some(paths) => Ok(Some(Wanted::Claims { paths: paths.split_whitespace().collect() })),
-        None if text.starts_with("claims") => Err(no("claims of PATH...")),
+        Some(paths) => Ok(Some(PageMarker::Claims { paths: paths.split_whitespace().collect() })),
+        None if text.starts_with("claims") => Err(invalid("claims of PATH...")),
         None => Ok(None),
     }
 }
 
 /// Parses `NAME of PATH`.
-fn named(rest: &str) -> Option<(&str, &str)> {
+fn name_and_path(rest: &str) -> Option<(&str, &str)> {
     let (name, path) = rest.rsplit_once(" of ")?;
     Some((name.trim(), path.trim())).filter(|(name, path)| !name.is_empty() && !path.contains(char::is_whitespace))
 }
@@ -118,7 +118,7 @@ pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<SplicedPage>> {
     let mut files: BTreeMap<PathBuf, &ChartFile> = BTreeMap::new();
     for page in &pages {
         for chart in &page.charts {
-            let file = chart.path(page.within());
+            let file = chart.path(page.dir());
             let shown = file.display().to_string();
             if files.insert(file, chart).is_some_and(|other| other != chart) {
                 return Err(Misuse(format!("{}: two charts have the same file {shown}", page.path.display())).into());
@@ -132,18 +132,18 @@ fn page(path: &Path, records: &mut ReadRecords) -> anyhow::Result<SplicedPage> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut page = SplicedPage { path: path.to_owned(), ..SplicedPage::default() };
     let (mut tables, mut charts) = (0, Vec::new());
-    let mut content = |wanted: &Wanted<'_>| {
-        let (text, chart) = content(page.within(), wanted, records)?;
-        let in_file = chart.as_ref().map(|chart| chart_difference(page.within(), chart)).transpose()?.flatten();
+    let mut content = |marker: &PageMarker<'_>| {
+        let (text, chart) = content(page.dir(), marker, records)?;
+        let file_difference = chart.as_ref().map(|chart| chart_difference(page.dir(), chart)).transpose()?.flatten();
         match chart {
             Some(chart) => charts.push(chart),
             None => tables += 1,
         }
-        Ok(Due { text, in_file })
+        Ok(SplicedContent { text, file_difference })
     };
     let (spliced, differences) = splice(&text, &mut content).map_err(|error| {
-        let said = format!("{}: {error:#}", path.display());
-        if error.is::<Misuse>() { Misuse(said).into() } else { anyhow::Error::msg(said) }
+        let message = format!("{}: {error:#}", path.display());
+        if error.is::<Misuse>() { Misuse(message).into() } else { anyhow::Error::msg(message) }
     })?;
     (page.text, page.spliced, page.differences) = (text, spliced, differences);
     (page.tables, page.charts) = (tables, charts);
@@ -152,13 +152,13 @@ fn page(path: &Path, records: &mut ReadRecords) -> anyhow::Result<SplicedPage> {
 
 impl SplicedPage {
     /// The directory of the page. Paths in the page are relative to this directory.
-    fn within(&self) -> &Path {
+    fn dir(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
     /// Writes the charts that differ, then the page if it differs.
     pub(crate) fn write(&self) -> anyhow::Result<()> {
-        self.charts.iter().try_for_each(|chart| chart.write(self.within()))?;
+        self.charts.iter().try_for_each(|chart| chart.write(self.dir()))?;
         if self.text == self.spliced {
             return Ok(());
         }
@@ -169,47 +169,48 @@ impl SplicedPage {
 /// The records by their paths. Each is read once, although a page has several of its tables.
 type ReadRecords = BTreeMap<PathBuf, Rc<Record>>;
 
-type PageContent<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
+type PageContent<'a> = &'a mut dyn FnMut(&PageMarker<'_>) -> anyhow::Result<SplicedContent>;
 
 /// Returns the text with the result of `content` between its markers.
 fn splice(text: &str, content: PageContent<'_>) -> anyhow::Result<(String, Vec<Difference>)> {
     let (mut spliced, mut differences) = (String::with_capacity(text.len()), Vec::new());
     let mut lines = text.split_inclusive('\n').zip(1..);
     let mut fence: Option<&str> = None;
-    while let Some((whole, number)) = lines.next() {
-        spliced.push_str(whole);
-        let line = whole.trim();
+    while let Some((full_line, number)) = lines.next() {
+        spliced.push_str(full_line);
+        let line = full_line.trim();
         fence = fenced(fence, line);
         if fence.is_some() {
             continue;
         }
-        let at = |said: String| Misuse(format!("line {number}: {said}"));
+        let at = |message: String| Misuse(format!("line {number}: {message}"));
         if line == END {
             return Err(at(format!("{END} ends nothing")).into());
         }
-        let Some(asked) = wanted(line).map_err(at)? else { continue };
-        let mut stands = String::new();
+        let Some(marker) = parse_marker(line).map_err(at)? else { continue };
+        let mut existing = String::new();
         loop {
-            let Some((inner, place)) = lines.next() else {
+            let Some((inner, inner_number)) = lines.next() else {
                 return Err(at(format!("{line} has no {END}")).into());
             };
             if inner.trim() == END {
-                let end = if whole.ends_with("\r\n") { "\r\n" } else { "\n" };
-                let Due { text, in_file } = content(&asked).with_context(|| format!("line {number}"))?;
-                let due = text.replace('\n', end);
-                if stands != due || in_file.is_some() {
+                let end = if full_line.ends_with("\r\n") { "\r\n" } else { "\n" };
+                let SplicedContent { text, file_difference } =
+                    content(&marker).with_context(|| format!("line {number}"))?;
+                let expected = text.replace('\n', end);
+                if existing != expected || file_difference.is_some() {
                     let what = line.strip_prefix(BEGIN).unwrap_or(line).trim_end_matches("-->").trim().to_owned();
-                    differences.push(difference(what, &stands, &due).and(in_file));
+                    differences.push(difference(what, &existing, &expected).and(file_difference));
                 }
-                spliced.push_str(&due);
+                spliced.push_str(&expected);
                 spliced.push_str(inner);
                 break;
             }
-            if wanted(inner.trim()).map_err(at)?.is_some() {
+            if parse_marker(inner.trim()).map_err(at)?.is_some() {
                 let inner = inner.trim();
-                return Err(Misuse(format!("line {place}: {inner} is inside {line} of line {number}")).into());
+                return Err(Misuse(format!("line {inner_number}: {inner} is inside {line} of line {number}")).into());
             }
-            stands.push_str(inner);
+            existing.push_str(inner);
         }
     }
     Ok((spliced, differences))
@@ -228,17 +229,17 @@ fn fenced<'a>(fence: Option<&'a str>, line: &'a str) -> Option<&'a str> {
 }
 
 /// Returns the lines that differ, without the common lines at the start and the end.
-fn difference(what: String, stands: &str, due: &str) -> Difference {
-    let (mut stale, mut due): (Vec<&str>, Vec<&str>) = (stands.lines().collect(), due.lines().collect());
-    let common = stale.iter().zip(&due).take_while(|(one, other)| one == other).count();
+fn difference(what: String, existing: &str, expected: &str) -> Difference {
+    let (mut stale, mut expected): (Vec<&str>, Vec<&str>) = (existing.lines().collect(), expected.lines().collect());
+    let common = stale.iter().zip(&expected).take_while(|(old, new)| old == new).count();
     stale.drain(..common);
-    due.drain(..common);
-    while !stale.is_empty() && stale.last() == due.last() {
+    expected.drain(..common);
+    while !stale.is_empty() && stale.last() == expected.last() {
         stale.pop();
-        due.pop();
+        expected.pop();
     }
     let owned = |lines: Vec<&str>| lines.into_iter().map(str::to_owned).collect();
-    Difference { what, stale: owned(stale), due: owned(due) }
+    Difference { what, stale: owned(stale), expected: owned(expected) }
 }
 
 impl Difference {
@@ -246,20 +247,20 @@ impl Difference {
     fn and(mut self, other: Option<Self>) -> Self {
         if let Some(other) = other {
             self.stale.extend(other.stale);
-            self.due.extend(other.due);
+            self.expected.extend(other.expected);
         }
         self
     }
 }
 
 /// Returns the difference between a chart and its file, if any.
-fn chart_difference(within: &Path, chart: &ChartFile) -> anyhow::Result<Option<Difference>> {
-    let existing = match chart.existing(within)? {
+fn chart_difference(page_dir: &Path, chart: &ChartFile) -> anyhow::Result<Option<Difference>> {
+    let existing = match chart.existing(page_dir)? {
         Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
         Some(bytes) => bytes,
         None => {
-            let due = format!("{}, {} lines", chart.link(), chart.svg.lines().count());
-            return Ok(Some(Difference { what: chart.link(), stale: Vec::new(), due: vec![due] }));
+            let expected = format!("{}, {} lines", chart.link(), chart.svg.lines().count());
+            return Ok(Some(Difference { what: chart.link(), stale: Vec::new(), expected: vec![expected] }));
         }
     };
     Ok(Some(difference(chart.link(), &String::from_utf8_lossy(&existing), &chart.svg)))
@@ -267,19 +268,23 @@ fn chart_difference(within: &Path, chart: &ChartFile) -> anyhow::Result<Option<D
 
 /// Returns the text between two markers, and the chart if the marker names a chart. The text is the table or the chart,
 /// and its origin.
-fn content(within: &Path, wanted: &Wanted<'_>, read: &mut ReadRecords) -> anyhow::Result<(String, Option<ChartFile>)> {
-    let (mut text, records, chart) = match wanted {
-        Wanted::Table { name, path } => {
-            let record = record(within, path, read)?;
+fn content(
+    page_dir: &Path,
+    marker: &PageMarker<'_>,
+    cache: &mut ReadRecords,
+) -> anyhow::Result<(String, Option<ChartFile>)> {
+    let (mut text, records, chart) = match marker {
+        PageMarker::Table { name, path } => {
+            let record = record(page_dir, path, cache)?;
             (table(&record, name)?.markdown(), vec![record], None)
         }
-        Wanted::Chart { name, path } => {
-            let record = record(within, path, read)?;
+        PageMarker::Chart { name, path } => {
+            let record = record(page_dir, path, cache)?;
             let chart = ChartFile::of(&record, Path::new(path), name)?;
             (format!("{}\n", chart.markdown()), vec![record], Some(chart))
         }
-        Wanted::Claims { paths } => {
-            let records = paths.iter().map(|path| record(within, path, read)).collect::<anyhow::Result<Vec<_>>>()?;
+        PageMarker::Claims { paths } => {
+            let records = paths.iter().map(|path| record(page_dir, path, cache)).collect::<anyhow::Result<Vec<_>>>()?;
             (claims(&records)?.markdown(), records, None)
         }
     };
@@ -290,16 +295,16 @@ fn content(within: &Path, wanted: &Wanted<'_>, read: &mut ReadRecords) -> anyhow
     Ok((text, chart))
 }
 
-fn record(within: &Path, path: &str, read: &mut ReadRecords) -> anyhow::Result<Rc<Record>> {
-    let path = within.join(path);
+fn record(page_dir: &Path, path: &str, cache: &mut ReadRecords) -> anyhow::Result<Rc<Record>> {
+    let path = page_dir.join(path);
     if !path.is_file() {
         return Err(Misuse(format!("there is no record {}", path.display())).into());
     }
-    if let Some(record) = read.get(&path) {
+    if let Some(record) = cache.get(&path) {
         return Ok(Rc::clone(record));
     }
     let record = Rc::new(Record::read(&path)?);
-    read.insert(path, Rc::clone(&record));
+    cache.insert(path, Rc::clone(&record));
     Ok(record)
 }
 
@@ -333,15 +338,15 @@ pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
 /// Returns the origin of a record: command, date, machine and commit; and whether the record is complete.
 fn origin(record: &Record) -> String {
     let header = record.headers().next().unwrap_or(&Value::Null);
-    let said = |name: &str| header[name].as_str().map_or("unknown".into(), in_markdown);
+    let field = |name: &str| header[name].as_str().map_or("unknown".into(), in_markdown);
     let cores = match header["cores"].as_u64() {
         Some(1) => "1 core".to_owned(),
         Some(cores) => format!("{cores} cores"),
         None => "unknown cores".to_owned(),
     };
-    let date = said("date");
+    let date = field("date");
     let day = date.split('T').next().unwrap_or(&date);
-    let (cpu, kernel, commit) = (said("cpu"), said("kernel"), said("commit"));
+    let (cpu, kernel, commit) = (field("cpu"), field("kernel"), field("commit"));
     let command = in_code(&shown_command(header));
     let mut text = format!("{command}, {day}, {cpu}, {cores}, Linux {kernel}, commit {commit}");
     if let Some(why) = record.incomplete_reason() {

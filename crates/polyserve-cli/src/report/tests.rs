@@ -35,21 +35,21 @@ fn a_record_is_named_by_what_it_says_or_by_its_file() {
         fs::write(&path, text).unwrap();
         path
     };
-    let said = write("a.jsonl", "{\"kind\":\"environment\",\"experiment\":\"page\"}\n{\"kind\":\"cell\"}\n{\"cut");
-    let called = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
+    let named = write("a.jsonl", "{\"kind\":\"environment\",\"experiment\":\"page\"}\n{\"kind\":\"cell\"}\n{\"cut");
+    let unnamed = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
     write("notes.txt", "nothing");
-    assert_eq!(Record::read(&said).unwrap().lines.len(), 2, "what was cut off is no line");
+    assert_eq!(Record::read(&named).unwrap().lines.len(), 2, "what was cut off is no line");
     // Records are in the order of the experiments, not of the files.
-    let names: Vec<String> = read(&[called, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
+    let names: Vec<String> = read(&[unnamed, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
     assert_eq!(names, ["page", "compare", "compare"]);
     fs::create_dir(dir.join("day")).unwrap();
     write("day/tasks.jsonl", "{\"kind\":\"environment\"}\n");
     let found = read(std::slice::from_ref(&dir)).unwrap();
     assert!(found.iter().any(|record| record.path.ends_with("day/tasks.jsonl")), "records in a directory are found");
     let broken = write("b.jsonl", "{\"kind\":1}\nno json\n");
-    let said = format!("{:#}", Record::read(&broken).unwrap_err());
-    assert!(said.contains("b.jsonl: line 2"), "{said}");
+    let message = format!("{:#}", Record::read(&broken).unwrap_err());
+    assert!(message.contains("b.jsonl: line 2"), "{message}");
     fs::remove_dir_all(&dir).unwrap();
-    let said = read(&[dir]).unwrap_err();
-    assert!(said.is::<Misuse>(), "{said}");
+    let error = read(&[dir]).unwrap_err();
+    assert!(error.is::<Misuse>(), "{error}");
 }

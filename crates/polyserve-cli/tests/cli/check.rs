@@ -79,10 +79,10 @@ fn a_recorded_history_is_checked_again() {
         r#"{"process":2,"op":"get","key":5,"value":1,"call":50,"return":60,"outcome":"found"}"#,
     ];
     dir.write("history.jsonl", format!("{recorded}{}\n", lines.join("\n")));
-    let said = text(&ended(1, &format!("check --history {dir}/history.jsonl")).stdout);
+    let output = text(&ended(1, &format!("check --history {dir}/history.jsonl")).stdout);
     let why = "key 5: client 2's get saw 1, which client 1's put of 2 had replaced";
-    has(&said, &["NOT LINEARIZABLE", why, "FAILED"]);
-    assert!(said.lines().count() < 20, "small enough to read: {said}");
+    has(&output, &["NOT LINEARIZABLE", why, "FAILED"]);
+    assert!(output.lines().count() < 20, "small enough to read: {output}");
 }
 
 #[test]
@@ -125,9 +125,9 @@ fn what_shows_nothing_does_not_pass() {
         (by(1), "no two operations of a key overlap"),
     ] {
         dir.write("history.jsonl", history);
-        let said = text(&ended(1, &format!("check --history {dir}/history.jsonl")).stdout);
-        has(&said, &["UNDECIDED", why]);
-        assert!(!said.contains("passed"), "{said}");
+        let output = text(&ended(1, &format!("check --history {dir}/history.jsonl")).stdout);
+        has(&output, &["UNDECIDED", why]);
+        assert!(!output.contains("passed"), "{output}");
     }
     // Operations of one client alone never overlap.
     dir.write("history.jsonl", by(0));

@@ -55,7 +55,7 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     }
     // Round 0 has at least three calibrations of the limit and of the baseline. The other rounds have the pair, the baseline
     // again, the slowed contestant and the limit.
-    let of_round = |wanted: u64| samples.iter().filter(|sample| sample["round"] == wanted).count();
+    let of_round = |round: u64| samples.iter().filter(|sample| sample["round"] == round).count();
     assert!(of_round(0) >= 6 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
     for sample in samples {
         assert_eq!(sample["kind"], "turn");
@@ -336,15 +336,15 @@ fn nothing_is_compared_with_a_baseline_that_fails() {
     assert!(error.starts_with(named) && error.contains("no memory"), "{error}");
 }
 
-/// Starts a comparison that would take hours, and sends it this signal when the record has `least` lines and a server runs.
-/// Returns the output. The server's process has ended.
-fn long(dir: &Dir, signal: Signal, least: usize) -> Output {
+/// Starts a comparison that would take hours, and sends it this signal when the record has `min_lines` lines and a server
+/// runs. Returns the output. The server's process has ended.
+fn signalled_comparison(dir: &Dir, signal: Signal, min_lines: usize) -> Output {
     let args = "--servers=pool_server --repos=two_level --rounds=10000";
     let recorded = || fs::read_to_string(dir.path(RECORD)).map_or(0, |text| text.lines().count());
     let server = Cell::new(None);
     let output = signalled(signal, &format!("compare {args} {TINY} --out={dir}"), |pid| {
         server.set(child(pid));
-        server.get().is_some() && recorded() >= least
+        server.get().is_some() && recorded() >= min_lines
     });
     let server = server.get().expect("a server was running");
     let deadline = Instant::now() + PATIENCE;
@@ -365,7 +365,7 @@ fn child(parent: u32) -> Option<u32> {
 #[test]
 fn an_interrupted_run_leaves_whole_lines_and_no_process() {
     let dir = Dir::new("interrupted");
-    let output = long(&dir, Signal::INT, 6);
+    let output = signalled_comparison(&dir, Signal::INT, 6);
     assert!(output.status.success(), "{}", text(&output.stderr));
     has(&text(&output.stdout), &["ended early", "pool_server/mpsc_pool/two_level"]);
     let lines = dir.lines(RECORD);
@@ -377,5 +377,5 @@ fn an_interrupted_run_leaves_whole_lines_and_no_process() {
 /// After a SIGKILL the servers must end by themselves: their standard input ends.
 #[test]
 fn servers_end_with_a_comparison_that_is_killed() {
-    assert!(!long(&Dir::new("killed"), Signal::KILL, 1).status.success());
+    assert!(!signalled_comparison(&Dir::new("killed"), Signal::KILL, 1).status.success());
 }

@@ -89,9 +89,9 @@ fn a_good_client_is_served_during_a_slow_crowd() {
 
 #[test]
 fn for_people_it_is_a_table_for_each_kind() {
-    let said = printed(&format!("{TINY} --servers=pool_server,sequential --kind=idle,slow-heads --connections=5"));
+    let output = printed(&format!("{TINY} --servers=pool_server,sequential --kind=idle,slow-heads --connections=5"));
     has(
-        &said,
+        &output,
         &[
             "idle: 5 connections",
             "slow-heads: 5 connections",
@@ -99,9 +99,9 @@ fn for_people_it_is_a_table_for_each_kind() {
             "idle CPU (ms/s)",
         ],
     );
-    has(&said, &["p99 < 10 ms", "before", "with"]);
+    has(&output, &["p99 < 10 ms", "before", "with"]);
     // A server of one connection at a time is not measured: every other waits for it.
-    has(&said, &["<= 10s x 8", "an upper bound, not measured"]);
+    has(&output, &["<= 10s x 8", "an upper bound, not measured"]);
 }
 
 #[test]

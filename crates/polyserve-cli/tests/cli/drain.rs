@@ -43,12 +43,12 @@ fn no_answer_is_lost_torn_or_miscounted() {
 /// Loads `server`, interrupts it after about `answers` answers, and compares the counts.
 fn drain(server: &str, answers: u64) {
     let serving = Serving::start(polyserve(&format!("serve --server {server} --listen 127.0.0.1:0")));
-    let whole = Arc::new(AtomicU64::new(0));
+    let answered = Arc::new(AtomicU64::new(0));
     let clients = CLIENTS.map(|kind| {
-        let (addr, whole) = (serving.addr, Arc::clone(&whole));
-        thread::spawn(move || while converse(addr, kind, &whole) {})
+        let (addr, answered) = (serving.addr, Arc::clone(&answered));
+        thread::spawn(move || while converse(addr, kind, &answered) {})
     });
-    while whole.load(Ordering::SeqCst) < answers {
+    while answered.load(Ordering::SeqCst) < answers {
         thread::yield_now();
         assert!(clients.iter().any(|client| !client.is_finished()), "{server}: every client has ended");
     }
@@ -56,14 +56,14 @@ fn drain(server: &str, answers: u64) {
     for client in clients {
         client.join().expect("every answer is whole");
     }
-    let (status, said) = serving.end();
-    let whole = whole.load(Ordering::SeqCst);
-    assert_eq!(said.trim_end(), format!("answered {whole}, cut 0, stuck 0"), "{server}");
+    let (status, output) = serving.end();
+    let answered = answered.load(Ordering::SeqCst);
+    assert_eq!(output.trim_end(), format!("answered {answered}, cut 0, stuck 0"), "{server}");
     assert_eq!(status.code(), Some(0), "{server}");
 }
 
 /// Runs one connection and counts whole answers; false if the server no longer listens.
-fn converse(addr: SocketAddr, kind: ClientKind, whole: &AtomicU64) -> bool {
+fn converse(addr: SocketAddr, kind: ClientKind, answered: &AtomicU64) -> bool {
     let Ok(mut stream) = TcpStream::connect(addr) else { return false };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (request, count) = match kind {
@@ -78,7 +78,7 @@ fn converse(addr: SocketAddr, kind: ClientKind, whole: &AtomicU64) -> bool {
         for _ in 0..count {
             match answer(&mut stream, &mut received) {
                 Some(last) => {
-                    whole.fetch_add(1, Ordering::SeqCst);
+                    answered.fetch_add(1, Ordering::SeqCst);
                     if last {
                         assert!(received.is_empty(), "nothing follows the last answer");
                         return true;

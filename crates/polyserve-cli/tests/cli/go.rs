@@ -12,8 +12,8 @@ use super::{array, ended, has, json, parsed, polyserve, printed, run, text, text
 fn is_here(name: &str) -> bool {
     let here = go::is_installed().and_then(|()| {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/peers/go");
-        let got = Command::new("go").args(["mod", "download"]).current_dir(dir).stderr(Stdio::null()).status();
-        match got.is_ok_and(|status| status.success()) {
+        let download = Command::new("go").args(["mod", "download"]).current_dir(dir).stderr(Stdio::null()).status();
+        match download.is_ok_and(|status| status.success()) {
             true => Ok(()),
             false => Err(String::from("the modules that its module depends on are not available")),
         }

@@ -62,9 +62,9 @@ fn every_rung_is_built_measured_and_gone_on_with() {
     let printed = measure(&sources, 0, args);
     let ladder =
         |subject: &str| ["", " (again)", "+lto", "+lto+pipeline-flush"].map(|added| format!("{subject}{added}"));
-    let wanted = [ladder("tokio_per_core"), ladder("warp")].concat();
+    let expected = [ladder("tokio_per_core"), ladder("warp")].concat();
     let rungs = array(&printed["rungs"]);
-    assert_eq!(texts(rungs, "rung"), wanted);
+    assert_eq!(texts(rungs, "rung"), expected);
     for rung in rungs {
         assert!(rung["requests_per_s"].as_f64() > Some(0.0) && rung["answer_bytes"].as_u64() > Some(50), "{rung}");
         assert_eq!((rung["ratio"].is_number(), rung["rounds"].as_u64()), (rung["rung"] != rung["subject"], Some(2)));

@@ -210,7 +210,7 @@ fn descriptors(pid: u32) -> usize {
 /// The number of open sockets of process `pid`.
 fn sockets(pid: u32) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
-    let targets = descriptors.filter_map(|one| fs::read_link(one.ok()?.path()).ok());
+    let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 

@@ -95,9 +95,9 @@ fn a_default_contestant_can_be_missing() {
 /// More connections than a pool's workers and queue would hold by default: no connection is rejected.
 #[test]
 fn no_connection_is_rejected() {
-    let said = printed("matrix --servers=pool_server --pools=2 --connections=1200 --requests=1300 --methods=put");
-    assert!(said.contains("1200") && !said.contains("no figures"), "{said}");
-    has(&said, &["undecided: PUT costs more than GET"]);
+    let output = printed("matrix --servers=pool_server --pools=2 --connections=1200 --requests=1300 --methods=put");
+    assert!(output.contains("1200") && !output.contains("no figures"), "{output}");
+    has(&output, &["undecided: PUT costs more than GET"]);
 }
 
 /// A wrong answer, caused by a limit, leaves the cell without figures. A later run does not measure it again.

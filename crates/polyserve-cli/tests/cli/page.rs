@@ -58,7 +58,7 @@ fn servers_of_one_size_are_measured_next_to_each_other() {
 #[test]
 fn the_published_set_up_is_a_part_of_the_run() {
     let dir = Dir::new("page-published");
-    let said = printed(&format!("page --parts=published --page-wait=10ms --servers=smol,pool_server --out={dir}"));
+    let output = printed(&format!("page --parts=published --page-wait=10ms --servers=smol,pool_server --out={dir}"));
     // Two of the four were run, so a claim is undecided.
     for start in [
         "thread-pool-100 (published)",
@@ -69,15 +69,15 @@ fn the_published_set_up_is_a_part_of_the_run() {
         "smol (here, from a file)",
         "undecided: ",
     ] {
-        assert!(said.lines().any(|line| line.starts_with(start)), "{start}: {said}");
+        assert!(output.lines().any(|line| line.starts_with(start)), "{start}: {output}");
     }
     let cells = dir.recorded(RECORD, "cell");
     let of = |cell: &Value| ["published_as", "workers", "page", "part"].map(|name| cell[name].clone());
-    let due = |published_as: &str, workers: Value, page: &str| {
+    let expected = |published_as: &str, workers: Value, page: &str| {
         [published_as.into(), workers, page.into(), "published".into()]
     };
-    let pool = |page| due("thread-pool-100", 100.into(), page);
-    let smol = |page| due("async-std", Value::Null, page);
+    let pool = |page| expected("thread-pool-100", 100.into(), page);
+    let smol = |page| expected("async-std", Value::Null, page);
     assert_eq!(cells.iter().map(of).collect::<Vec<_>>(), [pool("memory"), pool("file"), smol("memory"), smol("file")]);
     for cell in &cells {
         assert!(cell["cpu_us_per_request"].as_f64().unwrap() > 0.0, "{cell}");
@@ -108,17 +108,17 @@ fn twins_in_other_languages() {
     let line =
         format!("page --parts=twins --page-wait=10ms --rounds=1 --servers=twin/node,twin/deno,twin/java --out={dir}");
     let output = run(&line);
-    let said = text(&output.stdout);
+    let stdout = text(&output.stdout);
     let cells = dir.recorded(RECORD, "cell");
     for (twin, workers) in [("twin/node", Value::Null), ("twin/deno", Value::Null), ("twin/java", 100.into())] {
         let Some(cell) = cells.iter().find(|cell| cell["server"] == twin) else {
             // Deno is not there if npm cannot install it.
-            let why = said.lines().find(|line| line.contains(&format!("not run: {twin}: "))).unwrap();
+            let why = stdout.lines().find(|line| line.contains(&format!("not run: {twin}: "))).unwrap();
             let _ = writeln!(std::io::stderr(), "{why}");
             continue;
         };
         assert_eq!((&cell["part"], &cell["workers"], &cell["requests"]), (&"twins".into(), &workers, &10_000.into()));
-        assert!(said.lines().any(|line| line.starts_with(twin)), "{said}");
+        assert!(stdout.lines().any(|line| line.starts_with(twin)), "{stdout}");
     }
     has(&misused("page --parts=sweep --servers=twin/node"), &["none of these servers"]);
 }
@@ -149,10 +149,10 @@ fn a_shape_has_a_bound_of_its_own() {
         (server, row["workers"].as_u64(), row["bound_per_s"].as_f64().unwrap())
     };
     let mut rows: Vec<_> = array(&measured["rows"]).iter().map(row).collect();
-    rows.sort_by(|one, other| one.2.total_cmp(&other.2));
-    let due = [("sequential", None, 2500.0), ("futures_pool", Some(2), 5000.0), ("futures_pool", Some(3), 7500.0)];
-    let due = due.into_iter().chain([("leader_followers", None, 12_500.0)]);
-    assert_eq!(rows, due.map(|(server, workers, bound)| (server.to_owned(), workers, bound)).collect::<Vec<_>>());
+    rows.sort_by(|a, b| a.2.total_cmp(&b.2));
+    let expected = [("sequential", None, 2500.0), ("futures_pool", Some(2), 5000.0), ("futures_pool", Some(3), 7500.0)];
+    let expected = expected.into_iter().chain([("leader_followers", None, 12_500.0)]);
+    assert_eq!(rows, expected.map(|(server, workers, bound)| (server.to_owned(), workers, bound)).collect::<Vec<_>>());
 }
 
 /// A server that is not a pool by its shape is not measured: the output names its bound, and the command succeeds.
@@ -163,12 +163,12 @@ fn by_default_all_with_workers_take_part() {
     let listing = json("list");
     let no_pools = ["sequential", "thread_per_connection", "leader_followers"];
     let is_pool = |entry: &&Value| !no_pools.contains(&entry["name"].as_str().unwrap());
-    let wanted: Vec<_> = array(&listing["servers"]).iter().filter(is_pool).collect();
-    assert!(wanted.iter().any(|entry| entry["name"] == "futures_pool"), "{wanted:?}");
-    let said = printed(&line);
-    for entry in wanted {
+    let pools: Vec<_> = array(&listing["servers"]).iter().filter(is_pool).collect();
+    assert!(pools.iter().any(|entry| entry["name"] == "futures_pool"), "{pools:?}");
+    let output = printed(&line);
+    for entry in pools {
         let name = entry["name"].as_str().unwrap();
-        let row = said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
+        let row = output.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {output}"));
         // Only a server with workers that wait has a bound.
         let holds = entry["promises"].as_str().unwrap().contains("later answers hold a worker");
         assert_eq!(row.split_whitespace().nth(3).unwrap() != "-", holds, "{row}");
@@ -176,12 +176,12 @@ fn by_default_all_with_workers_take_part() {
     let failed = dir.recorded(RECORD, "failure");
     for (name, bound) in [("sequential", "1 x 5 / 0.002 s = 2500.0"), ("leader_followers", "5 x 5 / 0.002 s = 12500.0")]
     {
-        let line = said.lines().find(|line| line.starts_with(&format!("not run: {name}: its shape is no pool")));
-        assert!(line.is_some_and(|line| line.contains(bound)), "{name}: {said}");
-        let is_it = |failed: &Value| failed["server"] == name && failed["reason"] == "not_available";
-        assert!(failed.iter().any(is_it), "{failed:?}");
+        let line = output.lines().find(|line| line.starts_with(&format!("not run: {name}: its shape is no pool")));
+        assert!(line.is_some_and(|line| line.contains(bound)), "{name}: {output}");
+        let is_recorded = |failed: &Value| failed["server"] == name && failed["reason"] == "not_available";
+        assert!(failed.iter().any(is_recorded), "{failed:?}");
     }
-    has(&said, &["5 connections ask for at most 5 x 5 / 0.002 s"]);
+    has(&output, &["5 connections ask for at most 5 x 5 / 0.002 s"]);
     printed(&line);
     assert_eq!(dir.recorded(RECORD, "failure"), failed, "a rerun does not record it again");
 }

@@ -20,29 +20,29 @@ const TURNS: &str = "recommend-compare.jsonl";
 fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     let dir = Dir::new("recommend-answer");
     let line = format!("{TINY} --servers=tokio_tcp,leader_followers --reads=50 --out={dir}");
-    let said = json(&line);
-    let workload = &said["workload"];
+    let report = json(&line);
+    let workload = &report["workload"];
     let (reads, keys, connections) = (&workload["reads_pct"], &workload["keys"], &workload["connections"]);
     assert_eq!((reads, keys, connections), (&50.into(), &10.into(), &4.into()));
-    let defaulted: Vec<&str> = array(&said["defaulted"]).iter().filter_map(Value::as_str).collect();
+    let defaulted: Vec<&str> = array(&report["defaulted"]).iter().filter_map(Value::as_str).collect();
     assert!(defaulted.contains(&"--payload 15") && defaulted.contains(&"no --p99"), "{defaulted:?}");
     assert!(!defaulted.iter().any(|flag| flag.starts_with("--reads") || flag.starts_with("--keys")), "{defaulted:?}");
-    let mut servers = texts(array(&said["ranked"]), "server");
+    let mut servers = texts(array(&report["ranked"]), "server");
     servers.sort();
     assert_eq!(servers, ["leader_followers", "tokio_tcp"]);
-    let (first, second) = (&said["ranked"][0], &said["ranked"][1]);
+    let (first, second) = (&report["ranked"][0], &report["ranked"][1]);
     assert_eq!((&first["rank"], &first["of_winner"]), (&1.into(), &Value::Null));
     assert_eq!(second["verdict"], "too_few_rounds");
-    let choice = &said["choice"];
+    let choice = &report["choice"];
     assert_eq!((&choice["server"], &choice["margin"]), (&first["server"], &Value::Null));
     let lines = array(&choice["lines"]["code"]);
     assert!(lines.len() == 2 && lines[1].as_str().unwrap().contains("TwoLevel::new()"), "{choice}");
-    let (goal_met, interrupted, time_was_up) = (&said["goal_met"], &said["interrupted"], &said["time_was_up"]);
+    let (goal_met, interrupted, time_was_up) = (&report["goal_met"], &report["interrupted"], &report["time_was_up"]);
     assert_eq!((goal_met, interrupted, time_was_up), (&Value::Null, &false.into(), &false.into()));
     // A second run measures nothing. Another workload does not resume the record.
     let turns = dir.recorded(TURNS, "turn");
     assert_eq!(turns.iter().filter(|turn| turn["round"] == 1).count(), 3, "two candidates, and the first once more");
-    assert_eq!(json(&line)["ranked"], said["ranked"]);
+    assert_eq!(json(&line)["ranked"], report["ranked"]);
     assert_eq!(dir.recorded(TURNS, "turn"), turns);
     assert_eq!(dir.recorded(RECORD, "recommendation").len(), 2);
     has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not overwritten"]);
@@ -53,13 +53,16 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
 fn what_is_predicted_is_compared_with_what_is_measured() {
     let dir = Dir::new("recommend-predicted");
     let line = format!("{ONE} --servers=tokio_tcp,sequential --out={dir}");
-    let said = json(&line);
-    let predicted = &said["predicted"];
+    let report = json(&line);
+    let predicted = &report["predicted"];
     assert_eq!(predicted["limit"], "null_epoll");
     let all = array(&predicted["candidates"]);
-    assert_eq!(all.len(), array(&said["ranked"]).len());
-    for one in all {
-        assert!(one["requests_per_s"].as_f64() > Some(0.0) && one["measured_per_s"].as_f64() > Some(0.0), "{one}");
+    assert_eq!(all.len(), array(&report["ranked"]).len());
+    for candidate in all {
+        assert!(
+            candidate["requests_per_s"].as_f64() > Some(0.0) && candidate["measured_per_s"].as_f64() > Some(0.0),
+            "{candidate}"
+        );
     }
     // The null server is measured once.
     assert_eq!(json(&line)["predicted"]["limit_per_s"], predicted["limit_per_s"]);
@@ -84,32 +87,32 @@ fn enough_rounds_are_a_decision() {
         "recommend --defaults --rounds=10 --time=5m --keys=10 --connections=4 --repos=two_level --p99=1h --rate=200";
     let line =
         format!("{line} --servers=tokio_tcp,pool_server --cpu-per-request=50us --blocking-wait=100us --out={dir}");
-    let said = json(&line);
+    let report = json(&line);
     assert_eq!(
-        (&said["decided"], &said["rounds"], &said["goal_met"]),
+        (&report["decided"], &report["rounds"], &report["goal_met"]),
         (&true.into(), &10.into(), &true.into()),
-        "{said}"
+        "{report}"
     );
-    let (rate, half_of) = (&said["rate"]["requests_per_s"], &said["rate"]["half_of"]);
+    let (rate, half_of) = (&report["rate"]["requests_per_s"], &report["rate"]["half_of"]);
     assert_eq!((rate.as_f64(), half_of), (Some(200.0), &Value::Null));
-    for one in array(&said["ranked"]) {
-        let settings: Vec<&str> = array(&one["settings"]).iter().filter_map(Value::as_str).collect();
-        assert!(settings.contains(&"--spin=50000") && settings.contains(&"--blocking-wait=100us"), "{one}");
-        assert!(settings.iter().any(|flag| flag.starts_with("--max-connections=")), "{one}");
-        assert_ne!(one["verdict"], "too_few_rounds");
-        assert!(one["p99_interval"]["low"].is_number(), "{one}");
+    for candidate in array(&report["ranked"]) {
+        let settings: Vec<&str> = array(&candidate["settings"]).iter().filter_map(Value::as_str).collect();
+        assert!(settings.contains(&"--spin=50000") && settings.contains(&"--blocking-wait=100us"), "{candidate}");
+        assert!(settings.iter().any(|flag| flag.starts_with("--max-connections=")), "{candidate}");
+        assert_ne!(candidate["verdict"], "too_few_rounds");
+        assert!(candidate["p99_interval"]["low"].is_number(), "{candidate}");
     }
-    let capacity = &array(&said["capacity"])[0];
+    let capacity = &array(&report["capacity"])[0];
     assert_eq!((&capacity["goal_us"], &capacity["searches"]), (&3_600_000_000_u64.into(), &6.into()), "{capacity}");
     assert!(capacity["requests_per_s"].as_f64() > Some(0.0), "{capacity}");
-    let first = said["ranked"][0]["server"].as_str().unwrap();
-    let wanted = match said["client_full"].as_bool() {
+    let first = report["ranked"][0]["server"].as_str().unwrap();
+    let expected = match report["client_full"].as_bool() {
         Some(true) => format!("undecided; the best so far is {first}/two_level"),
         _ => format!("use {first}/two_level: it keeps 99 % of the requests within 3600s"),
     };
     has(
         &printed(&line),
-        &[&wanted, "200 req/s (poisson), as given", "measured with: tokio_tcp ", "it keeps a p99 of "],
+        &[&expected, "200 req/s (poisson), as given", "measured with: tokio_tcp ", "it keeps a p99 of "],
     );
 }
 
@@ -122,34 +125,34 @@ fn a_signal_ends_it_with_a_report() {
     let turns = || fs::read_to_string(dir.path(TURNS)).unwrap_or_default();
     let output = interrupted(&line, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = parsed(&output);
-    assert_eq!((&said["interrupted"], &said["time_was_up"]), (&true.into(), &false.into()));
-    assert_eq!((&said["failed"], array(&said["ranked"]).len()), (&Value::Array(Vec::new()), 2));
-    assert!(said["rounds"].as_u64() >= Some(1) && said["rounds"].as_u64() < Some(1000), "{said}");
-    assert!(said["choice"]["lines"]["code"].is_array(), "{said}");
+    let report = parsed(&output);
+    assert_eq!((&report["interrupted"], &report["time_was_up"]), (&true.into(), &false.into()));
+    assert_eq!((&report["failed"], array(&report["ranked"]).len()), (&Value::Array(Vec::new()), 2));
+    assert!(report["rounds"].as_u64() >= Some(1) && report["rounds"].as_u64() < Some(1000), "{report}");
+    assert!(report["choice"]["lines"]["code"].is_array(), "{report}");
     assert_eq!((dir.recorded(RECORD, "recommendation").len(), dir.recorded(TURNS, "end").len()), (1, 1));
 }
 
 /// No server has a p99 of a nanosecond.
 #[test]
 fn a_goal_that_no_candidate_meets_is_reported() {
-    let said = printed(&format!("{TINY} --servers=smol --p99=1ns"));
+    let output = printed(&format!("{TINY} --servers=smol --p99=1ns"));
     let plainly =
         "no candidate keeps 99 % of the requests within 1ns; the nearest: undecided; the best so far is smol/two_level";
-    has(&said, &[plainly, "too few rounds for a verdict: 1 of 10", "// polyserve = { features = [\"smol\"] }"]);
-    has(&said, &["let server = Smol::new(ServerConfig::default())?;"]);
+    has(&output, &[plainly, "too few rounds for a verdict: 1 of 10", "// polyserve = { features = [\"smol\"] }"]);
+    has(&output, &["let server = Smol::new(ServerConfig::default())?;"]);
 }
 
 /// If the store waits, a pool has a worker for each waiting request.
 #[test]
 fn requests_wait_and_a_pool_has_a_worker_for_each() {
-    let said = json(&format!("{TINY} --servers=pool_server --wait=2ms --p99=1h --keep-alive=false"));
-    let first = &said["ranked"][0];
+    let report = json(&format!("{TINY} --servers=pool_server --wait=2ms --p99=1h --keep-alive=false"));
+    let first = &report["ranked"][0];
     assert_eq!((&first["server"], &first["workers"]), (&"pool_server/mpsc_pool".into(), &4.into()));
     assert!(first["latency"]["p50_us"].as_f64().unwrap() >= 2000.0, "{first}");
-    has(said["choice"]["lines"]["code"][0].as_str().unwrap(), &["ServerConfig::default().workers(4)"]);
-    let mut because = array(&said["because"]).iter().filter_map(Value::as_str);
-    assert!(because.any(|why| why.contains("has 4 workers, one for each connection")), "{said}");
+    has(report["choice"]["lines"]["code"][0].as_str().unwrap(), &["ServerConfig::default().workers(4)"]);
+    let mut because = array(&report["because"]).iter().filter_map(Value::as_str);
+    assert!(because.any(|why| why.contains("has 4 workers, one for each connection")), "{report}");
 }
 
 /// The reasons name each store that takes part, and each that is too large.
@@ -166,10 +169,10 @@ fn what_does_not_fit_the_memory_is_left_out() {
     has(&misused("recommend --defaults --memory=12MB"), &["a number of bytes such as 65536, 64MiB or 1GiB"]);
     let args =
         "recommend --defaults --rounds=1 --time=20s --connections=4 --servers=tokio_tcp --cores=1 --memory=512KiB";
-    let said = json(args);
-    assert_eq!(said["workload"]["memory_limit_bytes"], 512 << 10);
-    assert_eq!(texts(array(&said["ranked"]), "repo"), ["packed"], "{said}");
-    let because: Vec<&str> = array(&said["because"]).iter().filter_map(Value::as_str).collect();
+    let report = json(args);
+    assert_eq!(report["workload"]["memory_limit_bytes"], 512 << 10);
+    assert_eq!(texts(array(&report["ranked"]), "repo"), ["packed"], "{report}");
+    let because: Vec<&str> = array(&report["because"]).iter().filter_map(Value::as_str).collect();
     assert!(because.iter().any(|why| why.starts_with("packed is a candidate: it is the smallest")), "{because:?}");
 }
 
@@ -212,8 +215,8 @@ fn at_a_terminal_it_asks() {
     let output = child.wait_with_output().expect("it ends");
     let drawn = drawn.join().expect("reading does not panic");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&drawn));
-    let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" "); // a long line is wrapped
-    has(&said, &["100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"]);
-    has(&said, &["at most 512.0 KiB for the entities"]);
-    assert!(!said.contains("by default") && said.contains("99 % of the requests within 3600s"), "{said}");
+    let summary = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" "); // a long line is wrapped
+    has(&summary, &["100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"]);
+    has(&summary, &["at most 512.0 KiB for the entities"]);
+    assert!(!summary.contains("by default") && summary.contains("99 % of the requests within 3600s"), "{summary}");
 }

@@ -25,14 +25,14 @@ fn all_records_of_a_directory_make_one_page() {
     fs::create_dir_all(dir.path("")).unwrap();
     let html = dir.path("page.html");
     let output = polyserve("report --json").args([RECORDS, "--html"]).arg(&html).output().unwrap();
-    let said = parsed(&output);
-    assert_eq!(said["html"].as_str(), html.to_str());
+    let report = parsed(&output);
+    assert_eq!(report["html"].as_str(), html.to_str());
     // The figures of claims are long: the text has their verdicts only, and each record is one line.
     let output = polyserve("report").args([RECORDS, "--html"]).arg(&html).output().unwrap();
     let lines = text(&output.stdout);
     assert!(lines.contains("; claims: ") && lines.contains(" refuted, "), "{lines}");
-    assert_eq!(lines.lines().count(), array(&said["records"]).len() + 1, "{lines}");
-    let records = array(&said["records"]);
+    assert_eq!(lines.lines().count(), array(&report["records"]).len() + 1, "{lines}");
+    let records = array(&report["records"]);
     let files = fs::read_dir(RECORDS).unwrap().map(|file| file.unwrap().path());
     assert_eq!(records.len(), files.filter(|file| file.extension().is_some_and(|kind| kind == "jsonl")).count());
     for record in records {
@@ -52,11 +52,11 @@ fn all_records_of_a_directory_make_one_page() {
 fn claims_are_spliced_with_their_verdicts() {
     let dir = place("tasks.jsonl", "<!-- claims of tasks.jsonl -->\n<!-- end -->\n");
     printed(&format!("report --splice {dir}/docs.md"));
-    let said = dir.read("docs.md");
-    let rows: Vec<&str> = said.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    let page = dir.read("docs.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
     let verdicts = ["| confirmed |", "| refuted |", "| undecided |"];
-    assert!(rows.len() > 1, "{said}");
-    assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.contains(verdict))), "{said}");
+    assert!(rows.len() > 1, "{page}");
+    assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.contains(verdict))), "{page}");
 }
 
 /// A run that is killed can leave half a line.
@@ -66,8 +66,8 @@ fn a_run_that_was_cut_off_is_shown_and_marked() {
     // Records of older formats do not have a line that says how the run ended.
     let text = dir.read("page.jsonl").replacen(r#""experiment":"page""#, r#""experiment":"page","format":3"#, 1);
     dir.write("page.jsonl", &text[..text.len() / 2]);
-    let said = json(&format!("report {dir} --html {dir}/page.html"));
-    let short_of = said["records"][0]["short_of"].as_str().unwrap();
+    let report = json(&format!("report {dir} --html {dir}/page.html"));
+    let short_of = report["records"][0]["short_of"].as_str().unwrap();
     assert!(short_of == "the run has not ended, or it was killed", "{short_of}");
     has(&dir.read("page.html"), &[short_of]);
 }
@@ -87,9 +87,9 @@ fn pages_are_spliced_and_checked() {
     let before = "before\n\n<!-- table cell of page.jsonl -->\n<!-- end -->\n\nafter\n";
     let dir = place("page.jsonl", before);
     let check = |code: i32| text(&ended(code, &format!("report --splice {dir}/docs.md --check")).stdout);
-    let said = check(1);
-    has(&said, &["docs.md: tables that were up to date: 0 of 1\n"]);
-    has(&said, &["docs.md: table cell of page.jsonl: differs from its record", "\n+| "]);
+    let output = check(1);
+    has(&output, &["docs.md: tables that were up to date: 0 of 1\n"]);
+    has(&output, &["docs.md: table cell of page.jsonl: differs from its record", "\n+| "]);
     assert_eq!(dir.read("docs.md"), before, "a check writes nothing");
 
     printed(&format!("report --splice {dir}/docs.md"));
@@ -106,8 +106,8 @@ fn pages_are_spliced_and_checked() {
 
     // The output states that no table was compared.
     dir.write("docs.md", "no marker\n");
-    let said = json(&format!("report --splice {dir}/docs.md --check"));
-    assert_eq!(said["pages"][0]["tables"], 0);
+    let report = json(&format!("report --splice {dir}/docs.md --check"));
+    assert_eq!(report["pages"][0]["tables"], 0);
     assert!(check(0).ends_with("docs.md: no table from a record\n"));
 }
 
@@ -132,8 +132,8 @@ fn charts_are_spliced_and_checked() {
     fs::remove_file(dir.path(link)).unwrap();
     has(&check(1), &[&format!("+{link}, ")]);
     assert!(!dir.path(link).exists());
-    let said = json(&format!("report --splice {dir}/docs.md"));
-    assert_eq!(said["pages"][0]["charts"][0], link);
+    let report = json(&format!("report --splice {dir}/docs.md"));
+    assert_eq!(report["pages"][0]["charts"][0], link);
     assert_eq!(dir.read(link), svg);
 }
 

@@ -12,7 +12,7 @@ const FIGURES: [&str; 7] =
     ["per_s", "cpu_us", "p50_us", "p99_us", "loaded_bytes", "server_busy_pct", "client_busy_pct"];
 
 /// The first figure that a point lacks.
-fn lacking(report: &Value) -> Option<String> {
+fn missing_figure(report: &Value) -> Option<String> {
     let mut figures = array(&report["points"]).iter().flat_map(|point| FIGURES.map(|figure| (figure, point)));
     let (figure, point) = figures.find(|(figure, point)| point[figure].as_f64().is_none_or(|value| value <= 0.0))?;
     Some(format!("{figure}: {point}"))
@@ -22,24 +22,24 @@ fn lacking(report: &Value) -> Option<String> {
 ///
 /// On a busy machine a short slice can end without an answer or a sample of the memory, so each retry has a longer
 /// slice. Panics if the longest slice lacks a figure.
-fn whole(name: &str, args: &str) -> (Dir, String, Value) {
-    let mut lacks = None;
+fn complete_report(name: &str, args: &str) -> (Dir, String, Value) {
+    let mut missing = None;
     for slice in ["150ms", "600ms", "2400ms"] {
         let dir = Dir::new(name);
         let line = format!("scale --rounds=2 --keys=20 {args} --slice={slice} --out={dir}");
         let report = json(&line);
-        lacks = lacking(&report);
-        if lacks.is_none() {
+        missing = missing_figure(&report);
+        if missing.is_none() {
             return (dir, line, report);
         }
     }
-    panic!("{lacks:?}");
+    panic!("{missing:?}");
 }
 
 #[test]
 fn points_are_recorded() {
     let args = "--axis=connections --points=2,8 --servers=pool_server,tokio_tcp";
-    let (dir, line, report) = whole("scale-record", args);
+    let (dir, line, report) = complete_report("scale-record", args);
     assert_eq!((&report["rounds"], &report["interrupted"]), (&2.into(), &false.into()));
     assert_eq!((&report["failed"], &report["not_run"]), (&Value::Array(vec![]), &Value::Array(vec![])));
     assert_eq!(array(&report["points"]).len(), 4);
@@ -125,8 +125,8 @@ fn a_contestant_that_is_left_out_is_named() {
     let report = json(&format!("scale --slice=150ms --keys=5 --connections=4 {args}"));
     let not_run = array(&report["not_run"]);
     let why = |axis: &str, name: &str| {
-        let is_it = |one: &&Value| one["axis"] == axis && one["name"] == name;
-        not_run.iter().filter(is_it).map(|one| one["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let is_target = |cell: &&Value| cell["axis"] == axis && cell["name"] == name;
+        not_run.iter().filter(is_target).map(|cell| cell["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert!(why("workers", "leader_followers/sharded")[0].contains("workers"), "{not_run:?}");
     let bounds = why("connections", "sequential/sharded");
@@ -137,7 +137,7 @@ fn a_contestant_that_is_left_out_is_named() {
 
 #[test]
 fn for_people_growth_is_said_in_words() {
-    let said = printed(&format!("{TINY} --axis=payload --points=15,500,4000 --servers=pool_server"));
-    has(&said, &["payload: medians of 2 rounds", "CPU us/req", "as payload^", "too few rounds: intervals"]);
-    has(&said, &["CPU per request of pool_server/mpsc_pool/sharded"]);
+    let output = printed(&format!("{TINY} --axis=payload --points=15,500,4000 --servers=pool_server"));
+    has(&output, &["payload: medians of 2 rounds", "CPU us/req", "as payload^", "too few rounds: intervals"]);
+    has(&output, &["CPU per request of pool_server/mpsc_pool/sharded"]);
 }

@@ -193,8 +193,8 @@ fn a_media_type_is_judged_only_if_that_is_asked_for() {
 
 #[test]
 fn entities_have_tags_if_that_is_asked_for() {
-    let one = put(r#"{"id":1,"description":"one","value":1.5}"#, "application/json");
-    let create = one.replacen("\r\n", "\r\nIf-None-Match: *\r\n", 1);
+    let put = put(r#"{"id":1,"description":"one","value":1.5}"#, "application/json");
+    let create = put.replacen("\r\n", "\r\nIf-None-Match: *\r\n", 1);
     for (serving, has_tags) in [
         (serve(""), false),
         (serve("--etags off"), false),
@@ -202,7 +202,7 @@ fn entities_have_tags_if_that_is_asked_for() {
         (serve_with("POLYSERVE_ETAGS", "on", ""), true),
         (serve_with("POLYSERVE_ETAGS", "on", "--etags off"), false),
     ] {
-        assert_eq!(ask(serving.addr, &one).contains("\r\nETag: \""), has_tags);
+        assert_eq!(ask(serving.addr, &put).contains("\r\nETag: \""), has_tags);
         let again = if has_tags { "HTTP/1.1 412 " } else { "HTTP/1.1 200 " };
         assert!(ask(serving.addr, &create).starts_with(again));
     }

@@ -21,10 +21,10 @@ fn workloads_are_recorded_and_a_rerun_goes_on() {
     let places = "--repos=two_level,bare/dashmap,bare/hash_map --axis=keys --points=10,60000 --workers=2";
     let loads = "--workload=read,churn,insert,memory --dist=uniform,zipf:0.99,hot";
     let line = format!("{TINY} {places} {loads} --out={dir}");
-    let said = printed(&line);
-    has(&said, &["keys: read zipf:0.99; medians of 2 rounds", "keys: churn", "keys: memory", "of bare/dashmap"]);
-    has(&said, &["bare/dashmap (again)", "bare/hash_map, 10 keys: not run: it is for one thread"]);
-    has(&said, &["with one reading of the clock", "too few rounds: a verdict needs 10"]);
+    let output = printed(&line);
+    has(&output, &["keys: read zipf:0.99; medians of 2 rounds", "keys: churn", "keys: memory", "of bare/dashmap"]);
+    has(&output, &["bare/dashmap (again)", "bare/hash_map, 10 keys: not run: it is for one thread"]);
+    has(&output, &["with one reading of the clock", "too few rounds: a verdict needs 10"]);
     let recorded = dir.lines(RECORD);
     // Operations: three distributions of reads, churn and insert; three entries, two points, two rounds.
     let [operations, memory] = cells(&dir, RECORD);
@@ -72,8 +72,8 @@ fn a_store_that_is_not_filled_in_time_is_shown() {
     let dir = Dir::new("stores-limit");
     let args = "--repos=two_level --axis=keys --points=10000000 --workload=read --limit=10ms";
     for _ in 0..2 {
-        let said = printed(&format!("{TINY} {args} --out={dir}"));
-        has(&said, &["two_level did not finish filling 10000000 keys in 0.01 s: it got to "]);
+        let output = printed(&format!("{TINY} {args} --out={dir}"));
+        has(&output, &["two_level did not finish filling 10000000 keys in 0.01 s: it got to "]);
         let timed_out = dir.lines(RECORD).into_iter().filter(|line| line["reason"] == "timed_out");
         assert_eq!(timed_out.count(), 2, "and the second entry");
     }

@@ -31,8 +31,9 @@ fn a_small_one_passes_on_every_shape() {
         for round in rounds {
             let samples =
                 |i: usize| (round["groups"][i]["phase"].as_str().unwrap(), round["groups"][i]["samples"].as_u64());
-            let wanted = [("put-new", Some(100)), ("get", Some(100)), ("put-update", Some(200)), ("total", Some(400))];
-            assert_eq!([0, 1, 2, 3].map(samples), wanted);
+            let expected =
+                [("put-new", Some(100)), ("get", Some(100)), ("put-update", Some(200)), ("total", Some(400))];
+            assert_eq!([0, 1, 2, 3].map(samples), expected);
             assert_eq!(round["drain"]["answered"], 700, "100 stored before, 400 requests, 200 ids seen: {round}");
             assert_eq!(round["store_count"], 200, "{round}");
             assert_eq!((&round["final_state"]["present"], &round["final_state"]["wrong"]), (&200.into(), &0.into()));
@@ -133,8 +134,8 @@ fn stressed(case: &str, mode: ConnectionMode) -> Report {
         address: AddressFrom::Json,
     };
     let subject = Subject { server: "pool_server".into(), repo: "broken".into(), launch, is_single: false };
-    let (one, stop) = (Cores::from(0), Shutdown::new());
-    let header = Header::new(NAME, Value::Null, Environment::of(&one, [&one; 2], 1, "any"));
+    let (core, stop) = (Cores::from(0), Shutdown::new());
+    let header = Header::new(NAME, Value::Null, Environment::of(&core, [&core; 2], 1, "any"));
     let scenario = Scenario::new(0.005, Data::new(1));
     let (modes, description) = (vec![mode], Value::Null);
     let mut stress = Stress { subject, scenario, modes, description, stop: stop.clone() };
@@ -160,10 +161,10 @@ fn a_refusal_is_an_error_outside_a_burst() {
 /// Each broken store fails the scenario.
 #[test]
 fn broken_repos_are_found_out() {
-    for said in ["was lost", "is not a possible value", "in place of 200", "the store reports"] {
-        let report = stressed(said, ConnectionMode::Groups(ConnectionPolicy::Close, 4));
-        assert!(!report.passed, "{said}: {report}");
-        assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{said}: {report}");
+    for case in ["was lost", "is not a possible value", "in place of 200", "the store reports"] {
+        let report = stressed(case, ConnectionMode::Groups(ConnectionPolicy::Close, 4));
+        assert!(!report.passed, "{case}: {report}");
+        assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(case)), "{case}: {report}");
     }
 }
 

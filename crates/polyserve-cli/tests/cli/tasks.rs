@@ -21,13 +21,13 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
     let measured = json(&line);
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
     let cells_printed = array(&measured["cells"]);
-    let wanted = [(1, 0), (2, 0), (3, 0), (4, 0), (4, 2), (5, 0)];
-    let wanted = wanted.iter().flat_map(|at| ["scoped_threads/std", "mpsc_pool", "rayon"].map(|name| (*at, name)));
+    let expected = [(1, 0), (2, 0), (3, 0), (4, 0), (4, 2), (5, 0)];
+    let expected = expected.iter().flat_map(|at| ["scoped_threads/std", "mpsc_pool", "rayon"].map(|name| (*at, name)));
     let number = |cell: &Value, name: &str| cell[name].as_u64().unwrap();
-    let are: Vec<_> = (cells_printed.iter())
+    let actual: Vec<_> = (cells_printed.iter())
         .map(|cell| ((number(cell, "tasks"), number(cell, "series")), cell["contestant"].as_str().unwrap()))
         .collect();
-    assert_eq!(are, wanted.collect::<Vec<_>>());
+    assert_eq!(actual, expected.collect::<Vec<_>>());
     for cell in cells_printed {
         let schedule = array(&cell["schedule"]);
         assert_eq!(schedule.len() as u64, number(cell, "tasks"));
@@ -65,10 +65,10 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
 #[test]
 fn a_given_number_of_steps_is_not_calibrated() {
     let line = "tasks --steps=100000 --most=2 --series=0 --contestants=scoped_threads/std,rayon --check-convergence";
-    let (measured, said) = (json(line), printed(line));
+    let (measured, output) = (json(line), printed(line));
     let cores = &measured["plan"]["core_count"];
-    has(&said, &["a task is 100,000 steps: ", "367,000,000", &format!("cores: {cores}\n")]);
-    has(&said, &[&format!("Steps per second, on {cores} cores, with the check for convergence\n")]);
+    has(&output, &["a task is 100,000 steps: ", "367,000,000", &format!("cores: {cores}\n")]);
+    has(&output, &[&format!("Steps per second, on {cores} cores, with the check for convergence\n")]);
     let speeds = array(&measured["speeds"]);
     let of: Vec<_> = speeds.iter().map(|speed| (speed["contestant"].as_str().unwrap(), &speed["steps"])).collect();
     assert_eq!(of, [("scoped_threads/std", &100_000.into()), ("rayon", &100_000.into())]);

@@ -46,10 +46,10 @@ impl Cluster {
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
                 let asking = [cmd("ASKING"), command()];
-                let node = asked_node(&error).ok_or_else(|| sorted(error))?;
+                let node = asked_node(&error).ok_or_else(|| classify(error))?;
                 succeeded(Box::pin(pipelined(nodes, &asking, node)).await?.pop())?
             }
-            answer => answer.map_err(sorted)?,
+            answer => answer.map_err(classify)?,
         };
         read(answer)
     }
@@ -69,12 +69,12 @@ impl Cluster {
         // Both over one connection: `WAIT` is for the writes of its own connection.
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let nodes = connection.connection.clone();
-        let both = [command(), wait];
-        let answers = match pipelined(nodes.clone(), &both, to_master).await {
+        let commands = [command(), wait];
+        let answers = match pipelined(nodes.clone(), &commands, to_master).await {
             Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
                 // A node forgets `ASKING` after one command: the one that follows.
                 Some(node) => {
-                    let [command, wait] = both;
+                    let [command, wait] = commands;
                     let mut answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await?;
                     succeeded(Some(answers.remove(0)))?;
                     answers
@@ -109,13 +109,13 @@ async fn pipelined(
 ) -> Result<Vec<Value>, EngineFailure> {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
-    nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(sorted)
+    nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(classify)
 }
 
 /// Returns an answer that is no error.
 fn succeeded(answer: Option<Value>) -> Result<Value, EngineFailure> {
     let answer = answer.ok_or_else(|| EngineFailure::Unknown("an answer is missing".into()))?;
-    answer.extract_error().map_err(sorted)
+    answer.extract_error().map_err(classify)
 }
 
 /// The node that an `ASK` names.
@@ -128,7 +128,7 @@ fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
 }
 
 /// What an error means for the request.
-fn sorted(error: RedisError) -> EngineFailure {
+fn classify(error: RedisError) -> EngineFailure {
     use ServerErrorKind as Server;
     match error.kind() {
         ErrorKind::Server(
@@ -269,8 +269,8 @@ async fn keys(
         scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
         scan
     };
-    let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-    let first = nodes.route_command(scan(0), all).await.map_err(sorted)?;
+    let all_masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let first = nodes.route_command(scan(0), all_masters).await.map_err(classify)?;
     let first: Vec<(String, Scanned)> = read(first)?;
     let mut masters = Vec::with_capacity(first.len());
     for (address, (mut cursor, mut keys)) in first {
@@ -279,7 +279,7 @@ async fn keys(
         let master = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
         while cursor != 0 {
             let next = nodes.route_command(scan(cursor), RoutingInfo::SingleNode(master.clone())).await;
-            let (next, mut found): Scanned = read(next.map_err(sorted)?)?;
+            let (next, mut found): Scanned = read(next.map_err(classify)?)?;
             cursor = next;
             keys.append(&mut found);
         }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn failure(text: &str) -> EngineFailure {
-        sorted(value(text).extract_error().expect_err("the text is an error"))
+        classify(value(text).extract_error().expect_err("the text is an error"))
     }
 
     #[test]

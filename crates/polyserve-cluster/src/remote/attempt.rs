@@ -21,9 +21,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::engine::Engine;
 use crate::error::{EngineFailure, Source};
 
-/// The pause after the first failed attempt. It doubles up to [`LONGEST_PAUSE`].
+/// The pause after the first failed attempt. It doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+const MAX_PAUSE: Duration = Duration::from_millis(320);
 
 /// The max number of attempts of one read that are in flight. Each has this part of the timeout before the next starts.
 const READ_ATTEMPTS: u32 = 3;
@@ -120,7 +120,7 @@ impl Attempts {
         if max > 1 {
             let late = Instant::now() + self.timeout / READ_ATTEMPTS;
             match timeout_at(late, first.as_mut()).await {
-                Ok(answer) => return shown_to(engine, connection, answer),
+                Ok(answer) => return report_refusal(engine, connection, answer),
                 // Boxed, so that a read that is quick is a small task. A future cannot contain its own type either.
                 Err(_) => return Box::pin(self.read_with_others(engine, attempt, connection, first, max - 1)).await,
             }
@@ -182,11 +182,11 @@ impl Attempts {
         engine: &N,
         late: Option<&N::Connection>,
     ) -> Result<N::Connection, EngineFailure> {
-        let no_connection = || EngineFailure::NotDone(self.missed("no connection"));
+        let no_connection = || EngineFailure::NotDone(self.timed_out("no connection"));
         let connection = timeout_at(self.deadline, engine.connection(late)).await.map_err(|_| no_connection())??;
         // A timeout polls its future once, even if the deadline is over: that would send a request that nothing waits for.
         if Instant::now() >= self.deadline {
-            return Err(EngineFailure::NotDone(self.missed("the request was not sent")));
+            return Err(EngineFailure::NotDone(self.timed_out("the request was not sent")));
         }
         Ok(connection)
     }
@@ -199,10 +199,10 @@ impl Attempts {
         attempt: Pin<&mut impl Future<Output = Result<T, EngineFailure>>>,
     ) -> Result<T, EngineFailure> {
         match timeout_at(self.deadline, attempt).await {
-            Ok(answer) => shown_to(engine, connection, answer),
+            Ok(answer) => report_refusal(engine, connection, answer),
             Err(_) => {
                 engine.suspect(connection);
-                Err(EngineFailure::Unknown(self.missed("no answer")))
+                Err(EngineFailure::Unknown(self.timed_out("no answer")))
             }
         }
     }
@@ -214,17 +214,17 @@ impl Attempts {
             return Err(failure);
         }
         sleep_until(next).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(())
     }
 
-    fn missed(&self, what: &str) -> Source {
+    fn timed_out(&self, what: &str) -> Source {
         format!("{what} in time; the timeout is {:?}", self.timeout).into()
     }
 }
 
 /// Returns an answer. The engine sees first why an operation was not done.
-fn shown_to<N: Engine, T>(
+fn report_refusal<N: Engine, T>(
     engine: &N,
     connection: &N::Connection,
     answer: Result<T, EngineFailure>,

@@ -172,8 +172,8 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
                 if !allows::<E, N>(&condition, Some(&stored))? {
                     return Ok(Conditional::Refused);
                 }
-                let take = async |connection: &_| engine.remove_seen(connection, &key, &stored).await;
-                if attempts.write(engine, take).await? {
+                let remove = async |connection: &_| engine.remove_seen(connection, &key, &stored).await;
+                if attempts.write(engine, remove).await? {
                     return Ok(Conditional::Done(Removed::Removed));
                 }
             }
@@ -263,12 +263,12 @@ fn allows<E: Identifiable, N: Engine>(
     condition: &Condition,
     stored: Option<&Stored<N::Version>>,
 ) -> Result<bool, EngineFailure> {
-    let judged = isolate(|| {
+    let allowed = isolate(|| {
         let stored: Option<E> = stored.map(|stored| decoded(&stored.value)).transpose()?;
         Ok::<bool, RepoError>(condition.allows(stored.as_ref()))
     });
-    match judged {
-        Ok(judged) => judged.map_err(|error| EngineFailure::Rejected(error.into())),
+    match allowed {
+        Ok(allowed) => allowed.map_err(|error| EngineFailure::Rejected(error.into())),
         Err(panic) => Err(EngineFailure::Rejected(format!("the entity's own code panicked: {panic}").into())),
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use crate::error::{EngineFailure, in_one_line};
 
 /// After a connection could not be opened, operations fail for this time without a try of their own.
-const REST: Duration = Duration::from_millis(20);
+const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection is not replaced before this age, if it is refused requests: the whole engine may be down.
 const MIN_AGE: Duration = Duration::from_millis(500);
@@ -26,13 +26,13 @@ pub(crate) struct Renewed<C> {
 
 struct Generation<C> {
     number: usize,
-    made: Instant,
+    created: Instant,
     connection: OnceCell<C>,
 }
 
 impl<C> Generation<C> {
     fn new(number: usize) -> Self {
-        Self { number, made: Instant::now(), connection: OnceCell::new() }
+        Self { number, created: Instant::now(), connection: OnceCell::new() }
     }
 }
 
@@ -69,7 +69,7 @@ impl<C: Clone> Renewed<C> {
         // Boxed, so that an operation over an open connection is a small task.
         let opened = Box::pin(generation.connection.get_or_try_init(async || {
             if let Some((at, why)) = &*self.failed.borrow()
-                && at.elapsed() < REST
+                && at.elapsed() < FAILURE_PAUSE
             {
                 return Err(EngineFailure::NotDone(why.clone().into()));
             }
@@ -114,7 +114,7 @@ impl<C: Clone> Renewed<C> {
         allow(dead_code, reason = "only Redis has nodes that know that they are cut off")
     )]
     pub(crate) fn refused(&self, held: &Held<C>) {
-        let is_new = self.current.borrow().made.elapsed() < MIN_AGE;
+        let is_new = self.current.borrow().created.elapsed() < MIN_AGE;
         if !is_new {
             self.renew(held.number);
         }

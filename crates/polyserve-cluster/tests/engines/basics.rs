@@ -32,7 +32,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     tests
 }
 
-const ONE: NonZeroUsize = NonZeroUsize::MIN;
+const SINGLE: NonZeroUsize = NonZeroUsize::MIN;
 
 /// Waits for an answer, at most the tests' patience.
 fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
@@ -41,7 +41,7 @@ fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
 
 /// Answers that are outstanding when a store is dropped come, and are results or `Closed`.
 fn a_dropped_store_answers_closed(kind: Kind, urls: &str) {
-    let limits = StoreLimits::default().max_in_flight(ONE);
+    let limits = StoreLimits::default().max_in_flight(SINGLE);
     let store = kind.connect::<Entity>(urls, &name_space(), limits).expect("it connects");
     let puts: Vec<_> = (0..1_000).map(|id| store.put(Entity::new(id, "last", 1.0))).collect();
     drop(store);
@@ -61,24 +61,24 @@ fn stores_share_an_engine(kind: Kind, urls: &str) {
     let (shared, other) = (name_space(), name_space());
     let connect =
         |name_space: &str| kind.connect::<Entity>(urls, name_space, StoreLimits::default()).expect("it connects");
-    let (one, two, three) = (connect(&shared), connect(&shared), connect(&other));
+    let (first, second, third) = (connect(&shared), connect(&shared), connect(&other));
     let entity = Entity::new(1, "first", 0.5);
-    assert_eq!(settled(one.put(entity.clone())).unwrap(), Put::Created);
-    assert_eq!(two.fetch(&1).unwrap(), Some(entity.clone()));
-    assert_eq!(settled(two.put_if(entity.clone(), &Condition::absent())).unwrap().done(), None);
-    assert_eq!(settled(two.put(entity)).unwrap(), Put::Replaced);
-    assert_eq!((settled(one.len()).unwrap(), three.fetch(&1).unwrap()), (1, None));
+    assert_eq!(settled(first.put(entity.clone())).unwrap(), Put::Created);
+    assert_eq!(second.fetch(&1).unwrap(), Some(entity.clone()));
+    assert_eq!(settled(second.put_if(entity.clone(), &Condition::absent())).unwrap().done(), None);
+    assert_eq!(settled(second.put(entity)).unwrap(), Put::Replaced);
+    assert_eq!((settled(first.len()).unwrap(), third.fetch(&1).unwrap()), (1, None));
 }
 
 /// A temporary store is empty, and removes its entities when it is dropped.
 fn a_temporary_store_leaves_nothing(kind: Kind, urls: &str) {
-    let (one, two) = (kind.connect_temporary(urls).expect("it connects"), kind.connect_temporary(urls).unwrap());
+    let (first, second) = (kind.connect_temporary(urls).expect("it connects"), kind.connect_temporary(urls).unwrap());
     for id in 0..100 {
-        assert_eq!(settled(one.put(Entity::new(id, "temporary", 0.5))).unwrap(), Put::Created);
+        assert_eq!(settled(first.put(Entity::new(id, "temporary", 0.5))).unwrap(), Put::Created);
     }
-    assert_eq!((settled(one.len()).unwrap(), settled(two.len()).unwrap()), (100, 0));
+    assert_eq!((settled(first.len()).unwrap(), settled(second.len()).unwrap()), (100, 0));
     assert!(kind.count_temporary(urls) > 0);
-    drop((one, two));
+    drop((first, second));
     assert_eq!(kind.count_temporary(urls), 0);
 }
 

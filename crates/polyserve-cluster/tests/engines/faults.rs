@@ -81,8 +81,8 @@ fn recorded(
     });
     assert_eq!(recording.wrong, []);
     let mut operations = recording.operations;
-    let since = operations.iter().filter(|operation| operation.called > fault_at && !operation.is_unknown()).count();
-    assert!(since > 0, "no operation was called and answered after the fault");
+    let answered = operations.iter().filter(|operation| operation.called > fault_at && !operation.is_unknown()).count();
+    assert!(answered > 0, "no operation was called and answered after the fault");
     for key in 1..=workload.keys.cast_signed() {
         let called = nanos(start);
         let entity = wait_for("the store serves after a fault", || store.fetch(&key).ok());
@@ -151,9 +151,9 @@ fn a_user_needs_only_the_prefix() -> Result<(), Missing> {
     ] {
         etcd.control(&line.split(' ').collect::<Vec<_>>());
     }
-    let brief = limits().connect_timeout(Duration::from_secs(1));
-    connect_etcd(&etcd.urls(), None, brief.clone()).expect_err("it has no user");
-    connect_etcd(&etcd.urls(), Some(("app", "wrong")), brief).expect_err("the password is wrong");
+    let short_limits = limits().connect_timeout(Duration::from_secs(1));
+    connect_etcd(&etcd.urls(), None, short_limits.clone()).expect_err("it has no user");
+    connect_etcd(&etcd.urls(), Some(("app", "wrong")), short_limits).expect_err("the password is wrong");
     let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), limits()).expect("it connects");
     let entity = Entity::new(1, "first", 0.5);
     store.put(entity.clone()).wait().expect("it is stored");
@@ -176,8 +176,8 @@ fn a_killed_server_loses_no_write() -> Result<(), Missing> {
 fn a_password_is_needed() -> Result<(), Missing> {
     let redis = RedisNodes::start()?;
     redis.require_password("secret");
-    let brief = limits().connect_timeout(Duration::from_millis(500));
-    connect_redis(&redis.urls(), PREFIX, 0, None, brief).expect_err("it has no password");
+    let short_limits = limits().connect_timeout(Duration::from_millis(500));
+    connect_redis(&redis.urls(), PREFIX, 0, None, short_limits).expect_err("it has no password");
     let store = connect_redis(&redis.urls(), PREFIX, 0, Some("secret"), limits()).expect("it connects");
     store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
     Ok(())
@@ -214,8 +214,8 @@ fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
         let mut moved = 0;
         for (slot, keys) in slots.iter().cycle().take_while(|_| control.done() < workload.operations) {
             redis.move_slot(*slot, keys, || {
-                let enough = (control.done() + 50).min(workload.operations);
-                wait_for("clients go on while a slot moves", || (control.done() >= enough).then_some(()));
+                let target = (control.done() + 50).min(workload.operations);
+                wait_for("clients go on while a slot moves", || (control.done() >= target).then_some(()));
             });
             moved += 1;
         }
@@ -250,11 +250,11 @@ pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Mis
         let slot = redis.slot(&format!("{PREFIX}{id}"));
         slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
     };
-    let (next, over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let (next_id, is_over) = (AtomicI64::new(0), AtomicBool::new(false));
     let acknowledged = Mutex::new(BTreeMap::new());
     let put = || {
-        while !over.load(Relaxed) {
-            let id = next.fetch_add(1, Relaxed);
+        while !is_over.load(Relaxed) {
+            let id = next_id.fetch_add(1, Relaxed);
             let entity = Entity::new(id, format!("number {id}"), id as f64);
             if store.put(entity.clone()).wait().is_ok() {
                 acknowledged.lock().unwrap().insert(id, entity);
@@ -264,11 +264,11 @@ pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Mis
     let count = || acknowledged.lock().unwrap().len();
     thread::scope(|scope| {
         // Also if a wait below gives up.
-        let _over = OnDrop(|| over.store(true, Relaxed));
+        let _end = OnDrop(|| is_over.store(true, Relaxed));
         (0..16).for_each(|_| _ = scope.spawn(put));
         wait_for("entities are put", || (count() >= 2_000).then_some(()));
         fault(&mut redis, master, &|redis| {
-            let failed_at = next.load(Relaxed);
+            let failed_at = next_id.load(Relaxed);
             let of_master = (failed_at + 16..).find(|id| is_lost_with_master(redis, *id)).expect("ids do not end");
             let entity = Entity::new(of_master, "after the failover", 0.5);
             // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.

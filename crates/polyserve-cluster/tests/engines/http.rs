@@ -39,7 +39,7 @@ fn connections_start_no_threads(kind: Kind, urls: &str) {
     let before = server.threads();
     let (connected, checked) = (Barrier::new(CONNECTIONS + 1), Barrier::new(CONNECTIONS + 1));
     let addr = server.addr;
-    let talk = |number: usize| {
+    let run_client = |number: usize| {
         let mut client = Client::connect(addr, PATIENCE).expect("it connects");
         connected.wait();
         client.ask(&put(number), 201);
@@ -51,9 +51,9 @@ fn connections_start_no_threads(kind: Kind, urls: &str) {
         checked.wait();
     };
     let during = thread::scope(|scope| {
-        let talk = &talk;
+        let run_client = &run_client;
         for number in 0..CONNECTIONS {
-            scope.spawn(move || talk(number));
+            scope.spawn(move || run_client(number));
         }
         connected.wait();
         checked.wait();
@@ -122,8 +122,8 @@ impl Drop for ServerProcess {
 
 /// In a child process: serves until the parent ends. Elsewhere returns false.
 pub(crate) fn serve_if_child() -> bool {
-    let Ok(order) = env::var(SERVE) else { return false };
-    let [name, urls, name_space] = order.split('|').collect::<Vec<_>>()[..] else { panic!("{order:?}") };
+    let Ok(arguments) = env::var(SERVE) else { return false };
+    let [name, urls, name_space] = arguments.split('|').collect::<Vec<_>>()[..] else { panic!("{arguments:?}") };
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).expect("a store has this name");
     let store = kind.connect::<Entity>(urls, name_space, StoreLimits::default()).expect("it connects");
     let server = TokioTcp::new(ServerConfig::default().workers(2)).expect("the settings are valid");

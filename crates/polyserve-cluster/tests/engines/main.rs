@@ -94,13 +94,13 @@ fn is_selected(args: &Arguments, name: &str) -> bool {
 
 /// A test as a trial of the harness.
 fn trial(test: Test, urls: Result<Arc<str>, Missing>, required: bool) -> Trial {
-    let (name, shown) = (test.name.clone(), test.name.clone());
+    let (name, label) = (test.name.clone(), test.name.clone());
     let not_run = move |Missing(why): Missing| {
         if required {
             return Err(format!("{why}, and POLYSERVE_ENGINES is `required`").into());
         }
         // Past the harness, which captures nothing, but prints a test that returns as passed.
-        let _ = writeln!(std::io::stderr(), "not run: {shown}: {why}");
+        let _ = writeln!(std::io::stderr(), "not run: {label}: {why}");
         Ok(())
     };
     match (urls, test.run) {

@@ -34,26 +34,26 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 /// In this environment variable the child process learns that it is in a network of its own.
 const IN_NETWORK: &str = "POLYSERVE_TEST_IN_NETWORK";
 
-const TABLE: &str = "add table inet polyserve";
-const CHAIN: &str = "add chain inet polyserve out { type filter hook output priority 0 ; }";
-const ADD: &str = "add rule inet polyserve out";
+const ADD_TABLE: &str = "add table inet polyserve";
+const ADD_CHAIN: &str = "add chain inet polyserve out { type filter hook output priority 0 ; }";
+const ADD_RULE: &str = "add rule inet polyserve out";
 
 /// Runs a test in a new network name space. `name` is the name of the test.
 fn in_own_network(name: &str, run: fn() -> Result<(), Missing>) -> Result<(), Missing> {
     if env::var_os(IN_NETWORK).is_some() {
-        rule(TABLE);
-        rule(CHAIN);
+        rule(ADD_TABLE);
+        rule(ADD_CHAIN);
         return run();
     }
     for name in ["ip", "nft", "unshare"] {
         program(name)?;
     }
     // Packet rules need root.
-    let try_out = format!("ip link set lo up && nft {TABLE} && nft '{CHAIN}' && nft {ADD} ct mark 7 drop");
-    let tried = Command::new("unshare").args(["--net", "sh", "-c", &try_out]).output();
-    let tried = tried.map_err(|error| Missing(format!("no network name space: {error}")))?;
-    if !tried.status.success() {
-        let why = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+    let trial = format!("ip link set lo up && nft {ADD_TABLE} && nft '{ADD_CHAIN}' && nft {ADD_RULE} ct mark 7 drop");
+    let result = Command::new("unshare").args(["--net", "sh", "-c", &trial]).output();
+    let result = result.map_err(|error| Missing(format!("no network name space: {error}")))?;
+    if !result.status.success() {
+        let why = String::from_utf8_lossy(&result.stderr).trim().to_owned();
         return Err(Missing(format!("no network name space with packet rules: {why}")));
     }
     let mut child = Command::new("unshare");
@@ -70,7 +70,7 @@ fn rule(text: &str) {
 
 /// Drops the packets of all connections that are marked, in both directions. The first packet from here marks them.
 fn cut() {
-    rule(&format!("{ADD} ct mark 7 drop"));
+    rule(&format!("{ADD_RULE} ct mark 7 drop"));
 }
 
 fn heal() {
@@ -88,7 +88,7 @@ fn cut_off_leader() -> Result<(), Missing> {
         let peers: Vec<u16> = etcd.ports().into_iter().map(|(_, peer)| peer).collect();
         for (number, peer) in peers.iter().enumerate() {
             let side = if number == leader { "!= " } else { "" };
-            rule(&format!("{ADD} meta skuid {side}{} tcp dport {peer} ct mark set 7", users[leader]));
+            rule(&format!("{ADD_RULE} meta skuid {side}{} tcp dport {peer} ct mark set 7", users[leader]));
         }
         cut();
         wait_for("another member leads", || etcd.leader_but(leader));
@@ -101,9 +101,9 @@ fn cut_off_leader() -> Result<(), Missing> {
 fn cut_off(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)) {
     let others: Vec<_> =
         (0..NODES).filter(|node| *node != master).map(|node| source_address(node).to_string()).collect();
-    rule(&format!("{ADD} ip saddr {} ct mark set 7", source_address(master)));
+    rule(&format!("{ADD_RULE} ip saddr {} ct mark set 7", source_address(master)));
     for port in redis.ports(master) {
-        rule(&format!("{ADD} ip saddr {{ {} }} tcp dport {port} ct mark set 7", others.join(", ")));
+        rule(&format!("{ADD_RULE} ip saddr {{ {} }} tcp dport {port} ct mark set 7", others.join(", ")));
     }
     cut();
     wait_for("a replica is a master", || (redis.count_masters() > NODES / 2).then_some(()));
@@ -116,7 +116,7 @@ fn cut_off(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNode
 fn cut_off_server() -> Result<(), Missing> {
     let postgres = PostgresServer::start()?;
     recorded_through(Kind::Postgres, &postgres.url(), || {
-        rule(&format!("{ADD} tcp dport {} ct mark set 7", postgres.port()));
+        rule(&format!("{ADD_RULE} tcp dport {} ct mark set 7", postgres.port()));
         cut();
         thread::sleep(Duration::from_secs(4));
         heal();

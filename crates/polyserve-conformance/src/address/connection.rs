@@ -50,8 +50,8 @@ pub(super) fn a_connection_of_1_0_closes_by_default(probe: &Probe) -> Result<(),
     ends(&mut client, &message, &response, false)
 }
 
-fn ends(client: &mut Client, message: &[u8], response: &Response, says_so: bool) -> Result<(), String> {
-    if says_so && !response.closes() {
+fn ends(client: &mut Client, message: &[u8], response: &Response, announces: bool) -> Result<(), String> {
+    if announces && !response.closes() {
         return Err(format!("no Connection: close in the answer to {}", brief(message)));
     }
     match client.end() {
@@ -85,9 +85,9 @@ pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<
     client.send(&bytes).map_err(|error| error.to_string())?;
     for n in 0..16 {
         let answer = client.receive().map_err(|failure| format!("{}, number {n} of 16", first_line(&failure)))?;
-        let (status, wanted) = (answer.status, if n % 3 == 1 { 200 } else { 404 });
-        if status != wanted || (status == 200 && answer.text() != ENTITY) {
-            return Err(format!("answer {n} of 16 pipelined ones is a {status}, not its {wanted}"));
+        let (status, expected) = (answer.status, if n % 3 == 1 { 200 } else { 404 });
+        if status != expected || (status == 200 && answer.text() != ENTITY) {
+            return Err(format!("answer {n} of 16 pipelined ones is a {status}, not its {expected}"));
         }
     }
     Ok(())

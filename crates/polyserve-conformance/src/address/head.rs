@@ -9,14 +9,14 @@ const PATH: &str = "/-7003";
 
 /// Every answer has one `Date`, which is the current time.
 pub(super) fn the_date_is_the_time(probe: &Probe) -> Result<(), String> {
-    const APART: Duration = Duration::from_secs(5); // clocks here are one; the server's may be of the last second
+    const MAX_SKEW: Duration = Duration::from_secs(5); // clocks here are one; the server's may be of the last second
     probe.expect(&put(ENTITY), &[200, 201])?;
     for (request, status) in [(get(PATH), 200), (get("/-7998"), 404)] {
         let response = probe.expect(&request, &[status])?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let dates: Vec<&str> = response.all("Date").collect();
         match response.date() {
-            Some(date) if dates.len() == 1 && now.as_secs().abs_diff(date) <= APART.as_secs() => {}
+            Some(date) if dates.len() == 1 && now.as_secs().abs_diff(date) <= MAX_SKEW.as_secs() => {}
             _ => return Err(format!("the Date of a {status} is {dates:?}")),
         }
     }
@@ -68,10 +68,10 @@ pub(super) fn garbage_is_answered_with_400(probe: &Probe) -> Result<(), String> 
         .try_for_each(|garbage| refused(&probe.all(garbage)?, &[400], &brief(garbage)))
 }
 
-fn refused(ProbeResult { statuses, ending }: &ProbeResult, wanted: &[u16], what: &str) -> Result<(), String> {
+fn refused(ProbeResult { statuses, ending }: &ProbeResult, expected: &[u16], what: &str) -> Result<(), String> {
     match statuses.as_slice() {
         [] => Err(format!("no answer to {what}: {ending:?}")),
-        [status] if wanted.contains(status) => Ok(()),
+        [status] if expected.contains(status) => Ok(()),
         statuses => Err(format!("{statuses:?} to {what}")),
     }
 }

@@ -182,15 +182,15 @@ impl AddressReport {
 impl fmt::Display for AddressReport {
     /// One line: `fails 3 of 40; head: two_hosts_are_refused; framing, by choice: a_bare_lf_ends_no_line, ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.ran();
+        let total = self.ran();
         match self.failed.len() {
-            0 => write!(f, "holds all {all}")?,
-            failed => write!(f, "fails {failed} of {all}")?,
+            0 => write!(f, "holds all {total}")?,
+            failed => write!(f, "fails {failed} of {total}")?,
         }
         let mut group = None;
         for failed in &self.failed {
-            let new = group.replace(failed.group) != Some(failed.group);
-            match new {
+            let is_new_group = group.replace(failed.group) != Some(failed.group);
+            match is_new_group {
                 true => write!(f, "; {}: {}", failed.group.name(), failed.property)?,
                 false => write!(f, ", {}", failed.property)?,
             }
@@ -205,15 +205,15 @@ impl fmt::Display for AddressReport {
 /// The longest wait for a byte.
 const MAX_PATIENCE: Duration = Duration::from_secs(2);
 /// No property begins after this time. One property takes at most three times the patience.
-const WHOLE: Duration = Duration::from_secs(9);
+const MAX_TOTAL: Duration = Duration::from_secs(9);
 
 /// Runs every property on the server at `addr`. Waits at most `patience`, and never more than 2 s, for a byte.
 pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
-    let until = Instant::now() + WHOLE;
+    let deadline = Instant::now() + MAX_TOTAL;
     let patience = patience.min(MAX_PATIENCE);
     let mut report = AddressReport::default();
     for AddressProperty { name, group, run } in PROPERTIES {
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             report.not_run.push(Cow::Borrowed(name));
             continue;
         }

@@ -10,11 +10,11 @@ use crate::client::{Client, Ending, Response, shown};
 pub(super) struct Probe {
     addr: SocketAddr,
     patience: Duration,
-    until: Instant,
+    deadline: Instant,
 }
 
 /// The time limit of a property with many cases, as a multiple of the patience.
-const PATIENCES: u32 = 2;
+const PATIENCE_FACTOR: u32 = 2;
 
 /// The answers on a connection until its end.
 #[derive(Debug)]
@@ -27,12 +27,12 @@ pub(super) struct ProbeResult {
 
 impl Probe {
     pub(super) fn new(addr: SocketAddr, patience: Duration) -> Self {
-        Self { addr, patience, until: Instant::now() + patience * PATIENCES }
+        Self { addr, patience, deadline: Instant::now() + patience * PATIENCE_FACTOR }
     }
 
     /// Opens a connection.
     pub(super) fn client(&self) -> Result<Client, String> {
-        if Instant::now() > self.until {
+        if Instant::now() > self.deadline {
             return Err(String::from("it took too long"));
         }
         let client =
@@ -94,8 +94,8 @@ pub(super) fn has_status(request: &[u8], response: &Response, statuses: &[u16]) 
     if statuses.contains(&response.status) {
         return Ok(());
     }
-    let wanted: Vec<String> = statuses.iter().map(u16::to_string).collect();
-    Err(format!("{}, not {}, to {}", response.status, wanted.join(" or "), brief(request)))
+    let expected: Vec<String> = statuses.iter().map(u16::to_string).collect();
+    Err(format!("{}, not {}, to {}", response.status, expected.join(" or "), brief(request)))
 }
 
 /// The failure's message without the transcript.
@@ -105,8 +105,8 @@ pub(super) fn first_line(failure: &crate::client::ReceiveFailure) -> String {
 
 /// The start of a message, for one line of text.
 pub(super) fn brief(message: &[u8]) -> String {
-    const MOST: usize = 120;
-    let start = message.get(..MOST).unwrap_or(message);
+    const MAX_SHOWN: usize = 120;
+    let start = message.get(..MAX_SHOWN).unwrap_or(message);
     let more = if start.len() < message.len() { " ..." } else { "" };
     format!("{}{more}", shown(start))
 }
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn answers_are_found_by_their_status_lines() {
-        let two = b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\nHTTP/1.1 is usualHTTP/1.0 404 \r\n\r\n";
-        assert_eq!(statuses(two), [200, 404]);
+        let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\nHTTP/1.1 is usualHTTP/1.0 404 \r\n\r\n";
+        assert_eq!(statuses(answers), [200, 404]);
         assert_eq!(statuses(b"HTTP/1.1 2000\r\n"), [] as [u16; 0]);
     }
 }

@@ -226,14 +226,14 @@ impl PlainStore {
             _ => self.limits.operations.get(),
         };
         let is_full = |held: usize| held >= self.limits.operations.get();
-        let room = self.held.fetch_update(SeqCst, SeqCst, |held| (held < max).then_some(held + 1));
-        if room.is_err() {
+        let previous = self.held.fetch_update(SeqCst, SeqCst, |held| (held < max).then_some(held + 1));
+        if previous.is_err() {
             if flaw == Some(EngineFlaw::LosesRoom) {
                 self.held.fetch_add(1, SeqCst);
             }
             return Answer::later(ready(Err(RepoError::Overloaded)));
         }
-        let rejects = flaw == Some(EngineFlaw::RejectsOnceTheEngineAnswers) && room.is_ok_and(is_full);
+        let rejects = flaw == Some(EngineFlaw::RejectsOnceTheEngineAnswers) && previous.is_ok_and(is_full);
         let deadline = Instant::now()
             + match flaw {
                 Some(EngineFlaw::GivesUpEarly) => self.limits.timeout / 3,
@@ -263,17 +263,17 @@ impl PlainStore {
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 
 impl EngineState {
-    /// Waits until the engine's condition is as wanted. Returns `None` if it is not by the deadline.
+    /// Waits until `predicate` holds for the engine's condition. Returns `None` if it does not hold by the deadline.
     fn wait(
         &self,
         deadline: Instant,
-        is_wanted: impl Fn(&EngineCondition) -> bool,
+        predicate: impl Fn(&EngineCondition) -> bool,
     ) -> Option<MutexGuard<'_, EngineCondition>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let condition = lock(&self.condition);
-        let waited = self.changed.wait_timeout_while(condition, left, |condition| !is_wanted(condition));
+        let waited = self.changed.wait_timeout_while(condition, left, |condition| !predicate(condition));
         let (condition, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        is_wanted(&condition).then_some(condition)
+        predicate(&condition).then_some(condition)
     }
 
     /// Runs an operation by its deadline.
@@ -285,14 +285,14 @@ impl EngineState {
         operation: impl FnOnce(&mut EntityMap) -> T,
     ) -> Result<T, RepoError> {
         let unavailable = |why| Err(RepoError::Unavailable(Box::new(PlainError(why))));
-        let late = || {
+        let time_out = || {
             if self.flaw == Some(EngineFlaw::ClosesAfterATimeout) {
                 is_closed.store(true, SeqCst);
             }
             unavailable("the plain engine has not answered in time")
         };
         let Some(mut condition) = self.wait(deadline, |condition| condition.is_stopped || !condition.is_paused) else {
-            return late();
+            return time_out();
         };
         if condition.is_stopped && self.flaw == Some(EngineFlaw::ConnectsOnce) {
             is_closed.store(true, SeqCst);
@@ -303,12 +303,12 @@ impl EngineState {
         if condition.is_stopped || is_closed.load(SeqCst) {
             return unavailable("the plain engine has ended");
         }
-        let done = operation(condition.spaces.entry(name_space.to_owned()).or_default());
+        let result = operation(condition.spaces.entry(name_space.to_owned()).or_default());
         let delay = condition.delay;
         drop(condition);
         let left = deadline.saturating_duration_since(Instant::now());
         thread::sleep(delay.min(left));
-        if delay > left { late() } else { Ok(done) }
+        if delay > left { time_out() } else { Ok(result) }
     }
 }
 

@@ -118,7 +118,7 @@ pub struct Faulty {
 struct Shared {
     fault: Option<Fault>,
     workers: usize,
-    most: usize,
+    max_queue: usize,
     state: Mutex<FaultyState>,
     /// A job was queued, or the pool closed.
     queued: Condvar,
@@ -156,18 +156,18 @@ impl Faulty {
         Self::start(Some(fault), workers, queue)
     }
 
-    fn start(fault: Option<Fault>, workers: usize, most: usize) -> Self {
+    fn start(fault: Option<Fault>, workers: usize, max_queue: usize) -> Self {
         let (state, queued, changed) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { fault, workers, most, state, queued, changed });
+        let shared = Arc::new(Shared { fault, workers, max_queue, state, queued, changed });
         let number = match fault {
             Some(Fault::OneWorkerShort) => workers - 1,
             Some(Fault::OneWorkerTooMany) => workers + 1,
             _ => workers,
         };
         for index in 0..number {
-            let its = Arc::clone(&shared);
+            let pool = Arc::clone(&shared);
             let mut state = lock(&shared.state);
-            let handle = thread::spawn(move || its.work(index));
+            let handle = thread::spawn(move || pool.work(index));
             let id = handle.thread().id();
             let (is_busy, has_ended, is_joined, is_closing) = (false, false, false, false);
             state.threads.push(FaultyThread { handle: Some(handle), id, is_busy, has_ended, is_joined, is_closing });
@@ -183,13 +183,13 @@ impl Shared {
 
     fn wait<'a>(
         &self,
-        on: &Condvar,
+        condvar: &Condvar,
         state: MutexGuard<'a, FaultyState>,
-        most: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> MutexGuard<'a, FaultyState> {
-        match most {
-            Some(most) => on.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
-            None => on.wait(state).unwrap_or_else(PoisonError::into_inner),
+        match timeout {
+            Some(timeout) => condvar.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0,
+            None => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
         }
     }
 
@@ -227,9 +227,9 @@ impl Shared {
     }
 
     /// Queues a job, or hands it back.
-    fn take(&self, job: Job) -> Result<(), Rejected> {
+    fn enqueue(&self, job: Job) -> Result<(), Rejected> {
         let mut state = lock(&self.state);
-        while self.has(Fault::WaitsForRoom) && state.queue.len() >= self.most && !state.closed {
+        while self.has(Fault::WaitsForRoom) && state.queue.len() >= self.max_queue && !state.closed {
             state = self.wait(&self.changed, state, None);
         }
         if state.closed && !self.has(Fault::TakesJobsAfterClose) {
@@ -237,8 +237,8 @@ impl Shared {
         }
         let is_full = match self.fault {
             Some(Fault::IgnoresQueueBound) => false,
-            Some(Fault::BoundsAllJobsEverSubmitted) => state.submitted >= self.most + self.workers,
-            _ => state.queue.len() >= self.most,
+            Some(Fault::BoundsAllJobsEverSubmitted) => state.submitted >= self.max_queue + self.workers,
+            _ => state.queue.len() >= self.max_queue,
         };
         if is_full {
             let job = if self.has(Fault::DropsRejectedJob) { Job::new(|| {}) } else { job };
@@ -246,7 +246,7 @@ impl Shared {
         }
         state.submitted += 1;
         if self.has(Fault::ChecksThenPushes) && state.submitted.is_multiple_of(16) {
-            state = self.be_overtaken(state);
+            state = self.simulate_preemption(state);
         }
         if !(self.has(Fault::LosesJobs) && state.submitted.is_multiple_of(100)) {
             state.queue.push_back(job);
@@ -258,9 +258,9 @@ impl Shared {
     }
 
     /// Waits until the workers have ended, for at most 50 ms. This simulates a submitter that is preempted.
-    fn be_overtaken<'a>(&self, mut state: MutexGuard<'a, FaultyState>) -> MutexGuard<'a, FaultyState> {
-        let until = Instant::now() + Duration::from_millis(50);
-        while Instant::now() < until && !state.threads.iter().all(|thread| thread.has_ended) {
+    fn simulate_preemption<'a>(&self, mut state: MutexGuard<'a, FaultyState>) -> MutexGuard<'a, FaultyState> {
+        let deadline = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < deadline && !state.threads.iter().all(|thread| thread.has_ended) {
             state = self.wait(&self.changed, state, Some(Duration::from_millis(10)));
         }
         state
@@ -300,7 +300,7 @@ impl Shared {
             }
             if !is_late && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 is_late = true;
-                state = self.cut(state);
+                state = self.drop_queued(state);
                 continue;
             }
             let awaits = |index: usize, thread: &FaultyThread| {
@@ -311,8 +311,8 @@ impl Shared {
             if !state.threads.iter().enumerate().any(|(index, thread)| awaits(index, thread)) {
                 break;
             }
-            let most = deadline.filter(|_| !is_late).map(|d| d.saturating_duration_since(Instant::now()));
-            state = self.wait(&self.changed, state, most);
+            let timeout = deadline.filter(|_| !is_late).map(|d| d.saturating_duration_since(Instant::now()));
+            state = self.wait(&self.changed, state, timeout);
         }
         self.set_closing(&mut state, me, false);
         state.left_behind |= is_late;
@@ -321,18 +321,18 @@ impl Shared {
     }
 
     /// Drops the queued jobs after the deadline, without the lock.
-    fn cut<'a>(&'a self, mut state: MutexGuard<'a, FaultyState>) -> MutexGuard<'a, FaultyState> {
+    fn drop_queued<'a>(&'a self, mut state: MutexGuard<'a, FaultyState>) -> MutexGuard<'a, FaultyState> {
         if self.has(Fault::RunsAfterDeadline) {
             return state;
         }
-        let cut = std::mem::take(&mut state.queue);
+        let queued = std::mem::take(&mut state.queue);
         drop(state);
         if self.has(Fault::LeaksQueuedJobs) {
-            std::mem::forget(cut);
+            std::mem::forget(queued);
         } else if self.has(Fault::DoesNotCatchPanicsOfDroppedJobs) {
-            cut.into_iter().for_each(drop);
+            queued.into_iter().for_each(drop);
         } else {
-            for job in cut {
+            for job in queued {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(job))).map_err(drop_payload);
             }
         }
@@ -361,7 +361,7 @@ impl Executor for Faulty {
             job.run();
             return Ok(());
         }
-        self.shared.take(job)
+        self.shared.enqueue(job)
     }
 
     fn workers(&self) -> Option<usize> {

@@ -24,9 +24,9 @@ enum Kind {
 }
 
 /// The number of bytes that are kept of each part.
-const SHOWN: usize = 400;
+const MAX_SHOWN: usize = 400;
 /// The number of parts that are kept: the latest ones.
-const PARTS: usize = 12;
+const MAX_PARTS: usize = 12;
 
 impl Transcript {
     pub(super) fn sent(&mut self, bytes: &[u8]) {
@@ -42,17 +42,17 @@ impl Transcript {
     }
 
     fn add(&mut self, kind: Kind, bytes: &[u8]) {
-        let open = self.parts.last().is_some_and(|last| last.kind == kind);
-        if !open {
-            if self.parts.len() == PARTS {
+        let continues = self.parts.last().is_some_and(|last| last.kind == kind);
+        if !continues {
+            if self.parts.len() == MAX_PARTS {
                 self.parts.remove(0);
                 self.left_out += 1;
             }
             self.parts.push(TranscriptPart { kind, start: Vec::new(), total: 0 });
         }
         let Some(part) = self.parts.last_mut() else { return };
-        let room = SHOWN.saturating_sub(part.start.len()).min(bytes.len());
-        part.start.extend_from_slice(&bytes[..room]);
+        let count = MAX_SHOWN.saturating_sub(part.start.len()).min(bytes.len());
+        part.start.extend_from_slice(&bytes[..count]);
         part.total += bytes.len();
     }
 }
@@ -80,7 +80,7 @@ impl fmt::Display for Transcript {
 
 /// Escapes and shortens `bytes` for a message.
 pub(crate) fn shown(bytes: &[u8]) -> String {
-    let start = bytes.get(..SHOWN).unwrap_or(bytes);
+    let start = bytes.get(..MAX_SHOWN).unwrap_or(bytes);
     let more = if start.len() < bytes.len() { " ..." } else { "" };
     format!("{}{more}", start.escape_ascii())
 }
@@ -97,6 +97,9 @@ mod tests {
             transcript.received(format!("{n}").as_bytes());
         }
         let text = transcript.to_string();
-        assert!(text.len() < 2 * PARTS * SHOWN && text.contains("and 600 bytes") && text.contains("<< 999"), "{text}");
+        assert!(
+            text.len() < 2 * MAX_PARTS * MAX_SHOWN && text.contains("and 600 bytes") && text.contains("<< 999"),
+            "{text}"
+        );
     }
 }

@@ -15,9 +15,9 @@ use crate::property::Outcome;
 use crate::repo::{outcome, within};
 
 /// The max number of operations that a store holds. It is more than any property calls at a time.
-const HELD: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const MAX_HELD: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// The max number of operations that a store holds that is to be full.
-const FEW: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+const MAX_HELD_IF_FULL: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 /// The number of puts, and of gets, that a full store is called with.
 const CALLS: usize = 500;
 /// The timeout of operations that a slow engine answers.
@@ -39,7 +39,7 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
             // No operation ends by its timeout.
             timeout: declared.patience.saturating_mul(12),
             connect_timeout: declared.patience,
-            operations: FEW,
+            operations: MAX_HELD_IF_FULL,
         };
         let store = ConnectedStore::connect_with(&engine.connector(), declared, "overload", limits);
         assert_eq!(store.put(&first).unwrap(), Put::Created);
@@ -51,7 +51,7 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
         } else {
             answers.extend(gets);
         }
-        let (rejected, held) = store.answered_but(FEW.get(), answers);
+        let (rejected, held) = store.answered_but(MAX_HELD_IF_FULL.get(), answers);
         for result in &rejected {
             assert!(
                 matches!(result, Err(RepoError::Overloaded)),
@@ -188,7 +188,7 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
 pub fn an_absent_engine_is_an_error(subject: &EngineSubject) -> Outcome {
     let (connector, text) = ((subject.absent)(), subject.absent_error.clone());
     within(subject.declared.patience, move || {
-        let limits = EngineLimits { timeout: SHORT_TIMEOUT, connect_timeout: ABSENT_TIMEOUT, operations: HELD };
+        let limits = EngineLimits { timeout: SHORT_TIMEOUT, connect_timeout: ABSENT_TIMEOUT, operations: MAX_HELD };
         match connector("absent", &limits) {
             Ok(_) => panic!("a store has connected, and there is no engine"),
             Err(error) => assert!(error.to_string().contains(&text), "the error lacks {text:?}: {error}"),
@@ -222,7 +222,7 @@ struct ConnectedStore {
 
 impl ConnectedStore {
     fn connect(engine: &dyn EngineControl, declared: Declarations, name_space: &str, timeout: Duration) -> Self {
-        let limits = EngineLimits { timeout, connect_timeout: declared.patience, operations: HELD };
+        let limits = EngineLimits { timeout, connect_timeout: declared.patience, operations: MAX_HELD };
         Self::connect_with(&engine.connector(), declared, name_space, limits)
     }
 

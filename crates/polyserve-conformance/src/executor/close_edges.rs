@@ -55,19 +55,19 @@ pub fn workers_that_close_their_own_executor_do_not_wait_for_each_other(subject:
         return not_run;
     }
     let (pool, closed) = (subject.pool(3, 16), subject.count());
-    let (sender, left) = mpsc::channel();
-    let all_here = Arc::new(Barrier::new(2));
+    let (sender, counts) = mpsc::channel();
+    let barrier = Arc::new(Barrier::new(2));
     for _ in 0..2 {
-        let (sender, all_here, own, closed) = (sender.clone(), Arc::clone(&all_here), pool.handle(), closed.clone());
+        let (sender, barrier, handle, closed) = (sender.clone(), Arc::clone(&barrier), pool.handle(), closed.clone());
         pool.run(move || {
-            all_here.wait();
-            let _ = sender.send(own.close(None));
-            drop(own);
+            barrier.wait();
+            let _ = sender.send(handle.close(None));
+            drop(handle);
             closed.add();
         });
     }
     assert!(closed.reaches(2), "of two closes by the executor's own jobs {} ended", closed.get());
-    for left in left.try_iter() {
+    for left in counts.try_iter() {
         assert!((1..=2).contains(&left), "{left} threads left behind by a worker's close");
     }
     assert_eq!(pool.close(None), 0, "threads left behind by a close from outside");
@@ -82,10 +82,10 @@ pub fn what_is_queued_behind_a_workers_close_still_runs(subject: &ExecutorSubjec
     let (pool, go_on, done) = (subject.pool(1, 16), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 1, &go_on);
     let (sender, events) = mpsc::channel();
-    let (own, its_sender, its_done) = (pool.handle(), sender.clone(), done.clone());
+    let (handle, its_sender, its_done) = (pool.handle(), sender.clone(), done.clone());
     pool.run(move || {
-        let _ = its_sender.send(own.close(None));
-        drop(own);
+        let _ = its_sender.send(handle.close(None));
+        drop(handle);
         its_done.add();
     });
     let its_done = done.clone();
@@ -262,20 +262,20 @@ pub fn a_workers_thread_local_may_close_the_executor(subject: &ExecutorSubject) 
         }
     }
     thread_local! {
-        static LAST: RefCell<Option<CloseOnDrop>> = const { RefCell::new(None) };
+        static ON_THREAD_EXIT: RefCell<Option<CloseOnDrop>> = const { RefCell::new(None) };
     }
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
     let pool = subject.pool(1, 4);
-    let (sender, left) = mpsc::channel();
-    let own = pool.handle();
+    let (sender, counts) = mpsc::channel();
+    let handle = pool.handle();
     pool.run(move || {
-        let _ = sender.send(own.close(None));
-        LAST.set(Some(CloseOnDrop(own, sender)));
+        let _ = sender.send(handle.close(None));
+        ON_THREAD_EXIT.set(Some(CloseOnDrop(handle, sender)));
     });
-    let lefts = subject.within("a close by a worker's thread-local", move || left.iter().collect::<Vec<_>>());
-    assert_eq!(lefts, [1, 1], "threads left behind by a job's close, and by the close of its thread-local");
+    let left_behind = subject.within("a close by a worker's thread-local", move || counts.iter().collect::<Vec<_>>());
+    assert_eq!(left_behind, [1, 1], "threads left behind by a job's close, and by the close of its thread-local");
     assert_eq!(pool.close(None), 0, "threads left behind by a close from outside");
     Outcome::Held
 }

@@ -92,8 +92,8 @@ impl TestedPool {
     }
 
     /// Submits a job. Retries while the queue is full.
-    pub(super) fn ask_again_and_again(&self, work: impl FnOnce() + Send + 'static) {
-        ask_again_and_again(&**self.executor(), Job::new(work), self.patience);
+    pub(super) fn submit_with_retries(&self, work: impl FnOnce() + Send + 'static) {
+        submit_with_retries(&**self.executor(), Job::new(work), self.patience);
     }
 
     /// Closes the executor. Returns the number of threads that were left behind.
@@ -133,7 +133,7 @@ impl Drop for TestedPool {
 }
 
 /// Submits `job`. Retries while the queue is full.
-pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: Duration) {
+pub(super) fn submit_with_retries(executor: &dyn Executor, job: Job, patience: Duration) {
     let deadline = Instant::now() + patience;
     let mut job = job;
     while let Err(rejected) = executor.execute(job) {
@@ -152,7 +152,7 @@ pub(super) struct EventCount {
 }
 
 /// The time for which the kit waits for events that must not happen.
-const A_WHILE: Duration = Duration::from_millis(100);
+const QUIET_TIME: Duration = Duration::from_millis(100);
 
 impl EventCount {
     /// Counts one event.
@@ -172,7 +172,7 @@ impl EventCount {
 
     /// Returns whether the count reaches `n` within a short time. For events that must not happen.
     pub(super) fn reaches_soon(&self, n: usize) -> bool {
-        self.reaches_within(n, A_WHILE)
+        self.reaches_within(n, QUIET_TIME)
     }
 
     fn reaches_within(&self, n: usize, patience: Duration) -> bool {

@@ -20,13 +20,13 @@ pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
         go_on.add();
         assert!(ran.reaches(taken), "{} of {taken} jobs that were taken ran", ran.get());
     } else {
-        let many = 4 * QUEUE;
-        for _ in 0..many {
+        let count = 4 * QUEUE;
+        for _ in 0..count {
             let ran = ran.clone();
             pool.run(move || ran.add());
         }
         go_on.add();
-        assert!(ran.reaches(many), "{} of {many} jobs that were taken ran", ran.get());
+        assert!(ran.reaches(count), "{} of {count} jobs that were taken ran", ran.get());
     }
     Outcome::Held
 }
@@ -35,17 +35,17 @@ pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
 fn fill(subject: &ExecutorSubject, pool: &TestedPool, ran: &EventCount) -> usize {
     for taken in 0..=QUEUE {
         let handle = pool.handle();
-        let (its_ran, own) = (ran.clone(), subject.count());
-        let its_own = own.clone();
+        let (its_ran, runs) = (ran.clone(), subject.count());
+        let its_runs = runs.clone();
         let job = Job::new(move || {
-            its_own.add();
+            its_runs.add();
             its_ran.add();
         });
         let Err(rejected) = subject.within("execute", move || handle.execute(job)) else { continue };
         assert_eq!(rejected.reason, RejectedReason::Full, "why a job was rejected");
         let before = ran.get();
         rejected.job.run();
-        assert_eq!((own.get(), ran.get()), (1, before + 1), "the job that was handed back is not the one submitted");
+        assert_eq!((runs.get(), ran.get()), (1, before + 1), "the job that was handed back is not the one submitted");
         return taken;
     }
     panic!("more than {QUEUE} jobs wait in a queue for {QUEUE}");

@@ -9,23 +9,23 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 
 use super::ExecutorSubject;
-use super::pool::{EventCount, TestedPool, ask_again_and_again};
+use super::pool::{EventCount, TestedPool, submit_with_retries};
 use crate::property::Outcome;
 
 /// Each of many jobs from many submitters runs once. Jobs that a full queue rejects are submitted again. No job can run
 /// twice, because running a job consumes it.
 pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
     const SUBMITTERS: usize = 4;
-    let each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
+    let jobs_each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
     let pool = subject.pool(3, 64);
-    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..SUBMITTERS * each).map(|_| AtomicU32::new(0)).collect());
+    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..SUBMITTERS * jobs_each).map(|_| AtomicU32::new(0)).collect());
     thread::scope(|scope| {
         for submitter in 0..SUBMITTERS {
             let (pool, runs) = (&pool, &runs);
             scope.spawn(move || {
-                for job in submitter * each..(submitter + 1) * each {
+                for job in submitter * jobs_each..(submitter + 1) * jobs_each {
                     let runs = Arc::clone(runs);
-                    pool.ask_again_and_again(move || {
+                    pool.submit_with_retries(move || {
                         runs[job].fetch_add(1, Ordering::Relaxed);
                     });
                 }
@@ -116,7 +116,7 @@ pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     assert!(started.reaches(1), "the first job did not start");
     for number in 0..1_000 {
         let order = Arc::clone(&order);
-        pool.ask_again_and_again(move || lock(&order).push(number));
+        pool.submit_with_retries(move || lock(&order).push(number));
         if number == 100 {
             go_on.add(); // the first hundred were queued; the rest arrive while it runs
         }
@@ -135,8 +135,8 @@ pub fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
         let (pool, ran) = (subject.pool(workers, 128), subject.count());
         let handle = Arc::downgrade(&pool.handle());
         branch(handle, ran.clone(), DEPTH);
-        let all = (1 << (DEPTH + 1)) - 1;
-        assert!(ran.reaches(all), "{} of {all} jobs ran, with {workers} workers", ran.get());
+        let total = (1 << (DEPTH + 1)) - 1;
+        assert!(ran.reaches(total), "{} of {total} jobs ran, with {workers} workers", ran.get());
     }
     Outcome::Held
 }
@@ -209,7 +209,7 @@ pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers
             started.add();
             go_on.reaches(1);
         });
-        ask_again_and_again(executor, job, subject.patience);
+        submit_with_retries(executor, job, subject.patience);
     }
     assert!(started.reaches(workers), "of {workers} workers {} run a job", started.get());
 }

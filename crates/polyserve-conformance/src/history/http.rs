@@ -72,7 +72,7 @@ pub fn record_http_across(
     }
     drop(cleaner);
     // Locked until all threads have started, so that they begin together.
-    let (next, start_lock) = (AtomicU64::new(0), RwLock::new(()));
+    let (next_number, start_lock) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
         let addr = addrs[process as usize % addrs.len()];
@@ -81,7 +81,7 @@ pub fn record_http_across(
             return (operations, None); // a client's thread could not be started
         }
         while !control.is_stopped() {
-            let number = next.fetch_add(1, Relaxed);
+            let number = next_number.fetch_add(1, Relaxed);
             if number >= workload.operations {
                 break;
             }
@@ -98,9 +98,9 @@ pub fn record_http_across(
         (operations, None)
     };
     thread::scope(|scope| {
-        let (run, closed) = (&run, write(&start_lock));
+        let (run, start_guard) = (&run, write(&start_lock));
         let threads: Vec<_> = (0..clients).map(|process| scope.spawn(move || run(process))).collect();
-        drop(closed);
+        drop(start_guard);
         for thread in threads {
             let (operations, wrong) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             recording.operations.extend(operations);
@@ -193,7 +193,7 @@ impl HttpClient {
             Err(failure) => return Err(WrongAnswer(failure.to_string())),
         };
         self.losses = Losses::default();
-        let action = understood(self.form, key, asked, &response)
+        let action = parse_response(self.form, key, asked, &response)
             .map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
         self.remember(key, action, &response);
         if !response.closes() {
@@ -204,7 +204,7 @@ impl HttpClient {
 
     /// The operation without its answer, and the header fields of its condition.
     fn asked(&self, key: i64, call: Call) -> (Action, String) {
-        let condition = |condition| match (condition, self.seen.get(&key)) {
+        let condition_of = |condition| match (condition, self.seen.get(&key)) {
             (CallCondition::Present, _) => (Precondition::Present, String::from("If-Match: *\r\n")),
             (CallCondition::Seen, Some((value, tag))) => (Precondition::Value(*value), format!("If-Match: {tag}\r\n")),
             (CallCondition::Seen, None) | (CallCondition::Absent, _) => {
@@ -215,12 +215,12 @@ impl HttpClient {
             Call::Get => (Action::Get(None), String::new()),
             Call::Put(value) => (Action::Put(value, None), String::new()),
             Call::Remove => (Action::Remove(None), String::new()),
-            Call::PutIf(value, wanted) => {
-                let (condition, fields) = condition(wanted);
+            Call::PutIf(value, condition) => {
+                let (condition, fields) = condition_of(condition);
                 (Action::PutIf(value, condition, None), fields)
             }
-            Call::RemoveIf(wanted) => {
-                let (condition, fields) = condition(wanted);
+            Call::RemoveIf(condition) => {
+                let (condition, fields) = condition_of(condition);
                 (Action::RemoveIf(condition, None), fields)
             }
         }
@@ -258,7 +258,7 @@ fn request(form: EntityForm, key: i64, asked: Action, fields: &str) -> Vec<u8> {
 }
 
 /// Returns the operation's result from its answer.
-fn understood(form: EntityForm, key: i64, asked: Action, response: &Response) -> Result<Action, String> {
+fn parse_response(form: EntityForm, key: i64, asked: Action, response: &Response) -> Result<Action, String> {
     let created = match response.status {
         201 => Some(Put::Created),
         200 => Some(Put::Replaced),

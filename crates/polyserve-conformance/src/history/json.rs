@@ -1,6 +1,6 @@
 //! The JSON lines of a history.
 //!
-//! Invariant: a history is read back as it was written. Cost: one line at a time, of at most [`LONGEST`] bytes.
+//! Invariant: a history is read back as it was written. Cost: one line at a time, of at most [`MAX_LINE`] bytes.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
@@ -82,7 +82,7 @@ impl From<ConditionField> for Precondition {
 }
 
 /// The longest line, in bytes. A header may be long.
-const LONGEST: u64 = 64 * 1024;
+const MAX_LINE: u64 = 64 * 1024;
 /// The version of the format.
 const FORMAT: u64 = 1;
 
@@ -129,27 +129,27 @@ impl History {
         Self::read_at_most(MAX_OPERATIONS, source)
     }
 
-    /// Reads a history of at most `most` operations. It stops at the first further operation, because the source may
-    /// be endless.
-    pub(super) fn read_at_most(most: usize, mut source: impl BufRead) -> Result<Self, ReadError> {
+    /// Reads a history of at most `max_operations` operations. It stops at the first further operation, because the
+    /// source may be endless.
+    pub(super) fn read_at_most(max_operations: usize, mut source: impl BufRead) -> Result<Self, ReadError> {
         let (mut operations, mut lines) = (Vec::new(), Vec::new());
         let mut text = Vec::new();
         for number in 1.. {
             text.clear();
-            if (&mut source).take(LONGEST + 1).read_until(b'\n', &mut text)? == 0 {
+            if (&mut source).take(MAX_LINE + 1).read_until(b'\n', &mut text)? == 0 {
                 break;
             }
             let wrong = |why: String| ReadError::Line(number, why);
-            if text.len() as u64 > LONGEST {
-                return Err(wrong(format!("it is longer than {LONGEST} bytes")));
+            if text.len() as u64 > MAX_LINE {
+                return Err(wrong(format!("it is longer than {MAX_LINE} bytes")));
             }
             let line = text.trim_ascii();
             if line.is_empty() || (operations.is_empty() && is_header(line).map_err(wrong)?) {
                 continue;
             }
-            let line: OperationLine = serde_json::from_slice(line).map_err(|error| wrong(said(&error)))?;
-            if operations.len() == most {
-                return Err(wrong(format!("a history has at most {most} operations")));
+            let line: OperationLine = serde_json::from_slice(line).map_err(|error| wrong(message_of(&error)))?;
+            if operations.len() == max_operations {
+                return Err(wrong(format!("a history has at most {max_operations} operations")));
             }
             operations.push(line.operation().map_err(wrong)?);
             lines.push(number);
@@ -177,9 +177,9 @@ impl History {
 }
 
 /// The message of an error without the place in the text, which is always one line.
-fn said(error: &serde_json::Error) -> String {
+fn message_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(said, _)| said.to_owned())
+    text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
 
 /// Returns whether `line` is a header.

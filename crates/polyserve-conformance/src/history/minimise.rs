@@ -12,7 +12,8 @@
 //! * The answers of a half, a quarter, an eighth of the rest are ignored, as long as what remains has no order.
 //!
 //! Cost: a search for each step, of windows up to twice as large as necessary. All searches together examine at most
-//! [`MOST`] operations, and take at most the steps of one search's limits. After that the remaining operations are shown.
+//! [`MAX_EXAMINED`] operations, and take at most the steps of one search's limits. After that the remaining operations
+//! are shown.
 
 use super::limits::SearchLimits;
 use super::plan::{Register, Window};
@@ -29,24 +30,25 @@ pub(super) struct Core {
 
 /// The max number of operations in all searches together. They take some minutes if a violation extends over a million
 /// operations.
-const MOST: usize = 150_000_000;
+const MAX_EXAMINED: usize = 150_000_000;
 
 struct Minimiser<'a> {
     register: &'a Register<'a>,
     /// The limits for all remaining searches together.
     limits: SearchLimits,
-    left: usize,
+    /// The number of operations that all remaining searches together may examine.
+    budget: usize,
 }
 
 /// Minimises `register`. The search got stuck at the operation at the place `stuck`, which returned at `at`.
 pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &SearchLimits) -> Core {
-    let mut minimiser = Minimiser { register, limits: *limits, left: MOST };
+    let mut minimiser = Minimiser { register, limits: *limits, budget: MAX_EXAMINED };
     let window = minimiser.around(at);
     let window = minimiser.earliest_end(window);
     let window = minimiser.latest_begin(window);
     // Operations that overlap the begin are known better if the window begins with them.
-    let inside = register.operations.iter().filter(|one| window.meets(one) && !one.is_unknown());
-    let window = Window { from: window.from.and(inside.map(|one| one.called).min()), ..window };
+    let inside = register.operations.iter().filter(|op| window.meets(op) && !op.is_unknown());
+    let window = Window { from: window.from.and(inside.map(|op| op.called).min()), ..window };
     let meets = |place: &usize| window.meets(&register.operations[*place]);
     let mut weak = vec![false; register.operations.len()];
     // Gets are left out first: a violation is easier to read from operations that change something.
@@ -99,11 +101,11 @@ impl Minimiser<'_> {
     /// Returns a window around the moment `at` that has no order.
     fn around(&mut self, at: u64) -> Window {
         let operations = self.register.operations;
-        let middle = operations.partition_point(|operation| operation.called <= at);
+        let center = operations.partition_point(|operation| operation.called <= at);
         let mut reach = 32;
         loop {
-            let from = middle.checked_sub(reach).map(|place| operations[place].called);
-            let until = operations.get(middle + reach).map_or(u64::MAX, |operation| operation.called);
+            let from = center.checked_sub(reach).map(|place| operations[place].called);
+            let until = operations.get(center + reach).map_or(u64::MAX, |operation| operation.called);
             let window = Window { from, until };
             if window.is_whole() || self.has_no_order(&window, &[], reach * 2) {
                 return window;
@@ -114,18 +116,18 @@ impl Minimiser<'_> {
 
     /// Moves the end of a window to the earliest moment that leaves no order.
     fn earliest_end(&mut self, window: Window) -> Window {
-        let inside = self.register.operations.iter().filter(|one| window.meets(one) && !one.is_unknown());
-        let mut ends: Vec<u64> = inside.map(|one| one.returned).filter(|end| *end < window.until).collect();
+        let inside = self.register.operations.iter().filter(|op| window.meets(op) && !op.is_unknown());
+        let mut ends: Vec<u64> = inside.map(|op| op.returned).filter(|end| *end < window.until).collect();
         ends.sort_unstable();
         let end = |place: usize| Window { until: ends.get(place).copied().unwrap_or(window.until), ..window };
         let size = ends.len();
-        let place = least(ends.len(), |place| self.has_no_order(&end(place), &[], size));
+        let place = lowest_index(ends.len(), |place| self.has_no_order(&end(place), &[], size));
         end(place)
     }
 
     /// Moves the begin of a window to the latest moment that leaves no order.
     fn latest_begin(&mut self, window: Window) -> Window {
-        let inside = self.register.operations.iter().map(|one| one.called);
+        let inside = self.register.operations.iter().map(|op| op.called);
         let begins: Vec<u64> =
             inside.filter(|begin| *begin <= window.until && window.from.is_none_or(|from| from < *begin)).collect();
         // Counts backwards from the last begin. The number after the first one stands for the window's own begin.
@@ -134,14 +136,14 @@ impl Minimiser<'_> {
             Some(place) => Window { from: Some(begins[place]), ..window },
             None => window,
         };
-        let place = least(last, |place| self.has_no_order(&begin(place), &[], last));
+        let place = lowest_index(last, |place| self.has_no_order(&begin(place), &[], last));
         begin(place)
     }
 
     /// Returns whether there is certainly no order. `size` is about the number of operations that the search examines.
     fn has_no_order(&mut self, window: &Window, weak: &[bool], size: usize) -> bool {
-        let Some(left) = self.left.checked_sub(size).filter(|_| self.limits.steps > 0) else { return false };
-        self.left = left;
+        let Some(budget) = self.budget.checked_sub(size).filter(|_| self.limits.steps > 0) else { return false };
+        self.budget = budget;
         let plan = self.register.plan(window, |place| weak.get(place).copied().unwrap_or(false));
         matches!(search(&plan, &mut self.limits), SearchResult::Stuck(_))
     }
@@ -149,11 +151,11 @@ impl Minimiser<'_> {
 
 /// The least number below `limit` for which `holds` returns true, if it does so for all larger numbers. Otherwise
 /// `limit`.
-fn least(limit: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
-    let (mut least, mut most) = (0, limit);
-    while least < most {
-        let middle = least + (most - least) / 2;
-        if holds(middle) { most = middle } else { least = middle + 1 }
+fn lowest_index(limit: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, limit);
+    while low < high {
+        let mid = low + (high - low) / 2;
+        if holds(mid) { high = mid } else { low = mid + 1 }
     }
-    least
+    low
 }

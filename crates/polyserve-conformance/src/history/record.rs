@@ -149,9 +149,9 @@ pub struct Recording {
     pub took: Duration,
 }
 
-/// The number of lost answers in a row after which a client stops. [`LATE`] is the number of late answers.
-const LOST: u32 = 1000;
-const LATE: u32 = 3;
+/// The number of lost answers in a row after which a client stops. [`MAX_LATE`] is the number of late answers.
+const MAX_LOST: u32 = 1000;
+const MAX_LATE: u32 = 3;
 
 /// The answers that a client has lost since the last answer that came.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,7 +165,7 @@ impl Losses {
     pub(super) fn add(&mut self, why: &str, late: bool) -> Result<(), WrongAnswer> {
         self.lost += 1;
         self.late += u32::from(late);
-        if self.lost < LOST && self.late < LATE {
+        if self.lost < MAX_LOST && self.late < MAX_LATE {
             return Ok(());
         }
         Err(WrongAnswer(format!("{} answers were lost one after the other; the last: {why}", self.lost)))
@@ -208,7 +208,7 @@ pub(super) fn record_within(
     let start = Instant::now();
     let count = workload.operations;
     let new_client = |_| Mutex::new(RepoClient { patience, ..RepoClient::new(&**repo, control) });
-    let askers: Vec<Mutex<RepoClient<'_>>> = (0..clients.max(1)).map(new_client).collect();
+    let repo_clients: Vec<Mutex<RepoClient<'_>>> = (0..clients.max(1)).map(new_client).collect();
     let steps = count.div_ceil(BURST * u64::from(clients.max(1)));
     let steps = lockstep_within(Duration::MAX, clients.max(1) as usize, steps as usize, |client, step| {
         if control.is_stopped() {
@@ -216,16 +216,16 @@ pub(super) fn record_within(
         }
         let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
         let numbers = first..(first + BURST).min(count);
-        let done = lock(&askers[client]).burst(workload, numbers, client as u32, start);
-        match &done {
+        let burst = lock(&repo_clients[client]).burst(workload, numbers, client as u32, start);
+        match &burst {
             Ok(operations) => control.count(operations.len() as u64),
             Err(_) => control.stop(),
         }
-        done
+        burst
     });
     let mut recording = Recording { took: start.elapsed(), ..Recording::default() };
-    for done in steps.into_iter().flatten() {
-        match done {
+    for burst in steps.into_iter().flatten() {
+        match burst {
             Ok(operations) => recording.operations.extend(operations),
             Err(wrong) => recording.wrong.push(wrong),
         }
@@ -353,9 +353,9 @@ impl<'a> RepoClient<'a> {
     /// effect or not.
     fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, WrongAnswer> {
         match answer.wait_until(Instant::now() + self.patience) {
-            Ok(Ok(said)) => {
+            Ok(Ok(result)) => {
                 self.losses = Losses::default();
-                Ok(Some(said))
+                Ok(Some(result))
             }
             Ok(Err(error)) => self.lost(with_sources(&error), false),
             Err(_) => self.lost(format!("nothing within {:?}", self.patience), true),

@@ -48,7 +48,7 @@ struct Configuration {
 /// The number of slots for running operations.
 const SLOTS: u32 = u128::BITS;
 /// The factor by which the configurations may grow before duplicates are removed.
-const COLLECTED: usize = 4;
+const MAX_GROWTH: usize = 4;
 
 /// The state of the search.
 struct Search<'a> {
@@ -104,9 +104,9 @@ pub(super) fn search(plan: &SearchPlan, limits: &mut SearchLimits) -> SearchResu
         steps: 0,
         limits: *limits,
     };
-    let found = search.run().unwrap_or_else(SearchResult::LimitExceeded);
+    let result = search.run().unwrap_or_else(SearchResult::LimitExceeded);
     limits.steps = limits.steps.saturating_sub(search.steps);
-    found
+    result
 }
 
 fn bits(mut mask: u128) -> impl Iterator<Item = u8> {
@@ -123,8 +123,8 @@ impl Search<'_> {
         let plan = self.plan;
         for (now, event) in (0..).zip(&plan.events) {
             self.now = now;
-            let went_on = if event.is_return { self.end(event.item) } else { self.begin(event.item) };
-            went_on?;
+            let result = if event.is_return { self.end(event.item) } else { self.begin(event.item) };
+            result?;
             if self.configurations.is_empty() {
                 return Ok(SearchResult::Stuck(event.item));
             }
@@ -155,8 +155,8 @@ impl Search<'_> {
                 };
                 if let Some(state) = value.map(KeyState::Value) {
                     // A value that exists at the start was put by this operation, before the window.
-                    let has_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
-                    has_it.for_each(|configuration| configuration.done |= 1 << slot);
+                    let matching = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
+                    matching.for_each(|configuration| configuration.done |= 1 << slot);
                 }
                 if let Effect::ReadOnly(_) | Effect::Overwrite = role {
                     self.settle_all();
@@ -214,7 +214,7 @@ impl Search<'_> {
         if role.is_sure() {
             self.configurations.retain(|configuration| configuration.done & bit != 0);
         }
-        self.go_on(waiting, bit)?;
+        self.advance(waiting, bit)?;
         self.taken &= !bit;
         if let Some(mask) = self.mask(role) {
             *mask &= !bit;
@@ -230,8 +230,8 @@ impl Search<'_> {
 
     /// Continues from `layer` until the operation of `target` has taken effect, and adds the results. Removes
     /// duplicates early, so that they neither use memory nor count.
-    fn go_on(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), LimitExceeded> {
-        let most = self.limits.configurations.saturating_mul(COLLECTED);
+    fn advance(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), LimitExceeded> {
+        let max_configurations = self.limits.configurations.saturating_mul(MAX_GROWTH);
         let (mut moved, mut next) = (Vec::new(), Vec::new());
         while !layer.is_empty() {
             self.steps += 1;
@@ -239,10 +239,10 @@ impl Search<'_> {
                 self.moves(configuration, target, &mut moved);
                 self.steps += moved.len() as u64;
                 for configuration in moved.drain(..) {
-                    let there = configuration.done & target != 0;
-                    if there { &mut self.configurations } else { &mut next }.push(configuration);
+                    let is_reached = configuration.done & target != 0;
+                    if is_reached { &mut self.configurations } else { &mut next }.push(configuration);
                 }
-                if next.len() + self.configurations.len() > most {
+                if next.len() + self.configurations.len() > max_configurations {
                     reduce(&mut next);
                     reduce(&mut self.configurations);
                     self.within_limits(next.len().max(self.configurations.len()))?;
@@ -283,15 +283,15 @@ impl Search<'_> {
     }
 
     /// Adds to `moved` the configurations after every change that finds the state that it needs. Includes changes that need
-    /// no state if `any` is set.
-    fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
+    /// no state if `include_any` is set.
+    fn changes(&self, from: Configuration, include_any: bool, moved: &mut Vec<Configuration>) {
         for slot in bits(self.changes_of_value & !from.done) {
             let (needed, to) = match self.role(slot) {
                 Effect::Change(needed, to) => (needed, to),
                 Effect::MaybePutNamed(value) => (Need::Any, KeyState::Value(value)),
                 _ => continue,
             };
-            if needed.holds(from.state) && (any || needed != Need::Any) {
+            if needed.holds(from.state) && (include_any || needed != Need::Any) {
                 moved.push(self.after(from, slot, to));
             }
         }
@@ -397,13 +397,13 @@ fn reduce(configurations: &mut Vec<Configuration>) {
     }
     configurations.sort_unstable();
     let mut last: Option<Configuration> = None;
-    configurations.retain(|&one| {
+    configurations.retain(|&next| {
         // Equal configurations are sorted by puts. A later one is worth keeping only if it has used fewer removes.
-        let worse =
-            last.is_some_and(|last| (last.done, last.state) == (one.done, one.state) && last.removes <= one.removes);
-        if !worse {
-            last = Some(one);
+        let is_redundant =
+            last.is_some_and(|last| (last.done, last.state) == (next.done, next.state) && last.removes <= next.removes);
+        if !is_redundant {
+            last = Some(next);
         }
-        !worse
+        !is_redundant
     });
 }

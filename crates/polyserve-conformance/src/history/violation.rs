@@ -25,9 +25,9 @@ pub struct Violation {
 }
 
 /// The number of rows that are shown.
-const SHOWN: usize = 40;
+const MAX_ROWS: usize = 40;
 /// The number of columns of the time scale.
-const LINE: usize = 32;
+const SCALE_WIDTH: usize = 32;
 
 impl Violation {
     pub(super) fn new(register: &Register<'_>, core: &Core) -> Self {
@@ -82,30 +82,30 @@ fn answer_phrase(operation: &Operation) -> String {
 /// Why the operations cannot be ordered.
 fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> String {
     // The core is large only if a limit was reached. Then not every pair is compared.
-    let few = if core.len() > 1000 { &[] } else { core };
-    for get in few {
+    let compared = if core.len() > 1000 { &[] } else { core };
+    for get in compared {
         let Action::Get(Some(ReadValue::Value(value))) = get.action else { continue };
-        let saw = format!("{} saw {value}", subject_phrase(get));
+        let observation = format!("{} saw {value}", subject_phrase(get));
         let Some(put) = register.puts.get(&value).map(|place| register.operations[*place as usize]) else {
-            return format!("{saw}, which no client has put.");
+            return format!("{observation}, which no client has put.");
         };
         if put.called > get.returned {
-            return format!("{saw} and returned before {} began.", subject_phrase(&put));
+            return format!("{observation} and returned before {} began.", subject_phrase(&put));
         }
-        let shown = core.iter().filter(|other| other.end() < get.called).find_map(|other| {
-            let gone = gone_by(register, &put, other)?;
-            Some(format!("{saw}{gone}."))
+        let reason = core.iter().filter(|other| other.end() < get.called).find_map(|other| {
+            let cause = gone_by(register, &put, other)?;
+            Some(format!("{observation}{cause}."))
         });
-        if let Some(shown) = shown {
-            return shown;
+        if let Some(reason) = reason {
+            return reason;
         }
     }
-    let others = match core.len() {
+    let order = match core.len() {
         0 | 1 => String::from("by itself"),
         2 => String::from("whichever of the two was first"),
         _ => String::from("in whatever order they took effect"),
     };
-    format!("{} {}, which cannot be, {others}.", subject_phrase(stuck), answer_phrase(stuck))
+    format!("{} {}, which cannot be, {order}.", subject_phrase(stuck), answer_phrase(stuck))
 }
 
 /// Returns the sentence part that explains why the value of `put` was gone, if `other` proves that.
@@ -132,26 +132,26 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, of, core, observed_puts, sentence } = self;
         writeln!(f, "key {key}: {sentence}")?;
-        let mut rows: Vec<(&Operation, bool)> = core.iter().map(|one| (one, true)).collect();
-        rows.extend(observed_puts.iter().map(|one| (one, false)));
+        let mut rows: Vec<(&Operation, bool)> = core.iter().map(|operation| (operation, true)).collect();
+        rows.extend(observed_puts.iter().map(|operation| (operation, false)));
         rows.sort_by_key(|(operation, _)| (operation.called, operation.end()));
         let start = rows.first().map_or(0, |(operation, _)| operation.called);
         let end = rows.iter().map(|(operation, _)| operation.end()).filter(|end| *end != u64::MAX).max();
-        let line = TimeScale { start, end: end.unwrap_or(start).max(start + 1) };
+        let scale = TimeScale { start, end: end.unwrap_or(start).max(start + 1) };
         writeln!(f, "  {:>6}  {:<22}  {:<9}  {:>24}", "client", "operation", "answer", "microseconds")?;
-        for (operation, is_core) in rows.iter().take(SHOWN) {
+        for (operation, is_core) in rows.iter().take(MAX_ROWS) {
             let &Operation { process, action, called, .. } = *operation;
             let micros = |at: u64| format!("{:.1}", (at.saturating_sub(start)) as f64 / 1e3);
             let end = if operation.is_unknown() { String::new() } else { micros(operation.returned) };
             let time = format!("{}..{end}", micros(called));
             let mark = if *is_core { ' ' } else { '(' };
-            let bar = line.bar(operation);
+            let bar = scale.bar(operation);
             let (name, answer) = (action.to_string(), action.answer());
             let row = format!("{mark} {process:>6}  {name:<22}  {answer:<9}  {time:>24}  {bar}");
             writeln!(f, "{}{}", row.trim_end(), if *is_core { "" } else { " )" })?;
         }
-        if rows.len() > SHOWN {
-            writeln!(f, "  and {} more", rows.len() - SHOWN)?;
+        if rows.len() > MAX_ROWS {
+            writeln!(f, "  and {} more", rows.len() - MAX_ROWS)?;
         }
         if !observed_puts.is_empty() {
             writeln!(f, "  (in parentheses: the puts of the values that were seen or named)")?;
@@ -173,7 +173,7 @@ impl TimeScale {
         let length = (self.end - self.start) as f64;
         let column = |at: u64| {
             let share = (at.clamp(self.start, self.end) - self.start) as f64 / length;
-            (share * (LINE - 1) as f64) as usize
+            (share * (SCALE_WIDTH - 1) as f64) as usize
         };
         let (from, to) = (column(operation.called), column(operation.end()));
         let width = to - from;

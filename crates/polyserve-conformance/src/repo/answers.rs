@@ -19,7 +19,7 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
         store.put(Entity::new(7, "seven", 7.0));
         store.put(Entity::new(8, "eight", 8.0));
         store.remove(8);
-        for (id, there) in [(7, true), (8, false), (9, false), (7, true)] {
+        for (id, is_stored) in [(7, true), (8, false), (9, false), (7, true)] {
             let mut visits = 0;
             let answer = store.repo.get(&id, &mut |_| visits += 1);
             let now = answer.is_now();
@@ -36,7 +36,7 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
                     assert_eq!(visits, 0, "how often the visit of a get that answers {found:?} was called");
                 }
             }
-            assert_eq!(found != Lookup::Absent, there, "whether get({id}) finds it");
+            assert_eq!(found != Lookup::Absent, is_stored, "whether get({id}) finds it");
         }
     })
 }
@@ -179,8 +179,8 @@ fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: Answer<Result
 /// An answer may be dropped, polled or not. The store goes on, and no later operation waits for it.
 pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
-        const KEPT: i64 = 100;
-        store.put(stamped(KEPT, 1));
+        const KEPT_ID: i64 = 100;
+        store.put(stamped(KEPT_ID, 1));
         for round in 0..16 {
             for id in 0..4 {
                 store.put(stamped(id, 1));
@@ -192,11 +192,11 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
                 if let Some(entity) = store.get(id) {
                     stamp(&entity);
                 }
-                store.expect(KEPT, Some(&stamped(KEPT, 1)));
+                store.expect(KEPT_ID, Some(&stamped(KEPT_ID, 1)));
             }
             store.len();
-            assert_eq!(store.put(stamped(KEPT + 1, 2)), Put::Created, "a put after answers were dropped");
-            assert_eq!(store.remove(KEPT + 1), Removed::Removed, "a remove after answers were dropped");
+            assert_eq!(store.put(stamped(KEPT_ID + 1, 2)), Put::Created, "a put after answers were dropped");
+            assert_eq!(store.remove(KEPT_ID + 1), Removed::Removed, "a remove after answers were dropped");
         }
     })
 }

@@ -20,18 +20,18 @@ fn list(tags: &[ETag]) -> Option<Tags> {
 pub fn a_condition_decides_a_write(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let (first, second) = (Entity::new(1, "first", 1.0), Entity::new(1, "second", 2.0));
-        let (one, two) = (tag(&first), tag(&second));
+        let (first_tag, second_tag) = (tag(&first), tag(&second));
         for (condition, if_absent, if_first) in [
             (Condition::ALWAYS, true, true),
             (Condition::absent(), true, false),
             (Condition::present(), false, true),
-            (Condition::matches(one), false, true),
-            (Condition::matches(two), false, false),
-            (Condition::new(list(&[two, one]), None), false, true),
+            (Condition::matches(first_tag), false, true),
+            (Condition::matches(second_tag), false, false),
+            (Condition::new(list(&[second_tag, first_tag]), None), false, true),
             (Condition::new(list(&[]), None), false, false),
-            (Condition::new(None, list(&[one, two])), true, false),
-            (Condition::new(None, list(&[two])), true, true),
-            (Condition::new(Some(Tags::Any), list(&[one])), false, false),
+            (Condition::new(None, list(&[first_tag, second_tag])), true, false),
+            (Condition::new(None, list(&[second_tag])), true, true),
+            (Condition::new(Some(Tags::Any), list(&[first_tag])), false, false),
         ] {
             store.remove(1);
             let put = store.put_if(second.clone(), &condition);
@@ -78,8 +78,8 @@ pub fn racing_creations_create_once(subject: &RepoSubject) -> Outcome {
             let winner = puts.iter().position(|put| *put == Conditional::Done(Put::Created));
             let done = puts.iter().filter(|put| **put != Conditional::Refused).count();
             assert_eq!(done, 1, "how many of {RACERS} racing creations of {id} were done: {puts:?}");
-            let left = store.get(id as i64).map(|entity| stamp(&entity) as usize);
-            assert_eq!(left, winner, "the stored entity of {id}: {puts:?}");
+            let stored = store.get(id as i64).map(|entity| stamp(&entity) as usize);
+            assert_eq!(stored, winner, "the stored entity of {id}: {puts:?}");
         }
         assert_eq!(store.len(), steps.len() as u64, "the length after racing creations");
     })

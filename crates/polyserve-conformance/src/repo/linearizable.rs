@@ -15,7 +15,7 @@ use crate::property::Outcome;
 const OPERATIONS: u64 = 20_000;
 const KEYS: u64 = 4;
 /// The maximum time. In this time a slow repo completes enough operations.
-const LONGEST: Duration = Duration::from_secs(2);
+const MAX_DURATION: Duration = Duration::from_secs(2);
 
 /// The puts, gets and removes of racing clients have an order in which every answer is right. In this order, an operation
 /// that returned before another was called comes first.
@@ -41,7 +41,7 @@ fn recorded(subject: &RepoSubject, conditions: bool) -> Outcome {
         let new_client = |_| Mutex::new(RepoClient::new(&*store.repo, &control));
         let clients: [Mutex<RepoClient<'_>>; RACERS] = std::array::from_fn(new_client);
         let (start, steps) = (Instant::now(), OPERATIONS / together / RACERS as u64);
-        let steps = lockstep_within(LONGEST, RACERS, steps as usize, |racer, step| {
+        let steps = lockstep_within(MAX_DURATION, RACERS, steps as usize, |racer, step| {
             let first = (step * RACERS + racer) as u64 * together;
             let done = lock(&clients[racer]).burst(&workload, first..first + together, racer as u32, start);
             done.unwrap_or_else(|wrong| panic!("{wrong}"))

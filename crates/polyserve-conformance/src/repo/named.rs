@@ -12,16 +12,16 @@ use polyserve_core::{
 #[derive(Debug)]
 pub(super) struct Named<R>(pub(super) R);
 
-const BEFORE: &str = "id \u{e4}/%2e\r\n";
+const PREFIX: &str = "id \u{e4}/%2e\r\n";
 
 /// The name of the entity with this id.
 pub(crate) fn name(id: i64) -> String {
-    format!("{BEFORE}{id}")
+    format!("{PREFIX}{id}")
 }
 
 /// Returns the id of a name, or `None` if it is no name of an id.
 pub(crate) fn id_of(name: &str) -> Option<i64> {
-    name.strip_prefix(BEFORE).and_then(|id| id.parse().ok())
+    name.strip_prefix(PREFIX).and_then(|id| id.parse().ok())
 }
 
 /// Returns the id of a name that a repo shows.

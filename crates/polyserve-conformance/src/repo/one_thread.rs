@@ -204,11 +204,11 @@ pub fn values_keep_their_bits(subject: &RepoSubject) -> Outcome {
 /// Any sequence of operations has the answers of a plain map.
 pub fn agrees_with_a_map(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
-        const WALK: u64 = 4_000;
-        let enough = Instant::now() + Duration::from_secs(1);
+        const MAX_STEPS: u64 = 4_000;
+        let deadline = Instant::now() + Duration::from_secs(1);
         let mut map = HashMap::new();
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
-        for step in 0..WALK {
+        for step in 0..MAX_STEPS {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
@@ -216,19 +216,19 @@ pub fn agrees_with_a_map(subject: &RepoSubject) -> Outcome {
             match random % 10 {
                 0..4 => {
                     let entity = Entity::new(id, format!("step {step}"), step as f64);
-                    let known = map.insert(id, entity.clone()).is_some();
-                    let expected = if known { Put::Replaced } else { Put::Created };
+                    let existed = map.insert(id, entity.clone()).is_some();
+                    let expected = if existed { Put::Replaced } else { Put::Created };
                     assert_eq!(store.put(entity), expected, "put of {id} at step {step}");
                 }
                 4..6 => {
-                    let known = map.remove(&id).is_some();
-                    let expected = if known { Removed::Removed } else { Removed::Absent };
+                    let existed = map.remove(&id).is_some();
+                    let expected = if existed { Removed::Removed } else { Removed::Absent };
                     assert_eq!(store.remove(id), expected, "remove({id}) at step {step}");
                 }
                 6..9 => store.expect(id, map.get(&id)),
                 _ => assert_eq!(store.len(), map.len() as u64, "the length at step {step}"),
             }
-            if step >= 200 && Instant::now() >= enough {
+            if step >= 200 && Instant::now() >= deadline {
                 break;
             }
         }

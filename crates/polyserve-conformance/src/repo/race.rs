@@ -12,9 +12,9 @@ use crate::history;
 /// The number of racing threads, unless a property sets another.
 pub(super) const RACERS: usize = 4;
 
-/// A race ends when this time has passed and at least [`LEAST`] steps were taken.
-const LONGEST: Duration = Duration::from_secs(1);
-const LEAST: usize = 32;
+/// A race ends when this time has passed and at least [`MIN_STEPS`] steps were taken.
+const MAX_DURATION: Duration = Duration::from_secs(1);
+const MIN_STEPS: usize = 32;
 
 /// The state that racing threads share.
 pub(super) struct Race {
@@ -22,13 +22,13 @@ pub(super) struct Race {
     arrived: AtomicUsize,
     over: AtomicBool,
     /// The time at which the race ends. `None` means no limit.
-    ends: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 impl Race {
     /// Returns whether to go on. Ends the race for all threads once its time is up.
     pub(super) fn goes_on(&self) -> bool {
-        if self.ends.is_some_and(|ends| Instant::now() >= ends) {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             self.end();
         }
         !self.over.load(SeqCst)
@@ -44,16 +44,16 @@ impl Race {
     ///
     /// The wait spins, and yields if it takes longer. Threads that sleep would wake one after the other, and not race.
     fn meet(&self, step: usize) -> bool {
-        if step >= LEAST && !self.goes_on() {
+        if step >= MIN_STEPS && !self.goes_on() {
             return false;
         }
-        let all = (step + 1) * self.threads;
+        let expected = (step + 1) * self.threads;
         self.arrived.fetch_add(1, SeqCst);
         let mut spins = 0;
         loop {
             // This order matters: a thread that ends the race at a later step has seen all threads arrive at this one.
             let over = self.over.load(SeqCst);
-            if self.arrived.load(SeqCst) >= all {
+            if self.arrived.load(SeqCst) >= expected {
                 return true;
             }
             if over {
@@ -82,7 +82,7 @@ impl Drop for EndOnPanic<'_> {
 
 /// Runs `racer` on `threads` threads from a common start, each with its number. Returns their results by number.
 pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
-    run(LONGEST, threads, |number, race| {
+    run(MAX_DURATION, threads, |number, race| {
         race.meet(0);
         racer(number, race)
     })
@@ -91,17 +91,17 @@ pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + 
 /// Runs `racer` on `threads` threads, each with its number and the step's number. All threads take each step together.
 /// Returns the results by step and number.
 pub(super) fn lockstep<T: Send>(threads: usize, steps: usize, racer: impl Fn(usize, usize) -> T + Sync) -> Vec<Vec<T>> {
-    lockstep_within(LONGEST, threads, steps, racer)
+    lockstep_within(MAX_DURATION, threads, steps, racer)
 }
 
 /// [`lockstep`] with a time limit.
 pub(crate) fn lockstep_within<T: Send>(
-    longest: Duration,
+    max_duration: Duration,
     threads: usize,
     steps: usize,
     racer: impl Fn(usize, usize) -> T + Sync,
 ) -> Vec<Vec<T>> {
-    let mut by_thread: Vec<_> = run(longest, threads, |number, race| {
+    let mut by_thread: Vec<_> = run(max_duration, threads, |number, race| {
         let taken = (0..steps).take_while(|&step| race.meet(step));
         taken.map(|step| racer(number, step)).collect::<Vec<_>>().into_iter()
     });
@@ -116,9 +116,9 @@ pub(crate) fn lockstep_within<T: Send>(
     }
 }
 
-fn run<T: Send>(longest: Duration, threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
-    let ends = Instant::now().checked_add(longest);
-    let race = Race { threads, arrived: AtomicUsize::new(0), over: AtomicBool::new(false), ends };
+fn run<T: Send>(max_duration: Duration, threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
+    let deadline = Instant::now().checked_add(max_duration);
+    let race = Race { threads, arrived: AtomicUsize::new(0), over: AtomicBool::new(false), deadline };
     let results: Vec<_> = thread::scope(|scope| {
         let (race, racer) = (&race, &racer);
         let run = move |number| {

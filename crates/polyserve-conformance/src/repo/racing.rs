@@ -16,8 +16,8 @@ pub fn racing_first_puts_create_exactly_one(subject: &RepoSubject) -> Outcome {
         for (id, puts) in steps.iter().enumerate() {
             let created = puts.iter().filter(|put| **put == Put::Created).count();
             assert_eq!(created, 1, "how many of {RACERS} racing first puts of {id} said Created: {puts:?}");
-            let left = store.get(id as i64).map(|entity| stamp(&entity));
-            assert!(left.is_some_and(|racer| racer < RACERS as u64), "racing first puts of {id} left {left:?}");
+            let stored = store.get(id as i64).map(|entity| stamp(&entity));
+            assert!(stored.is_some_and(|racer| racer < RACERS as u64), "racing first puts of {id} left {stored:?}");
         }
         assert_eq!(store.len(), steps.len() as u64, "the length after racing first puts");
     })
@@ -37,7 +37,7 @@ pub fn racing_puts_leave_one_of_them(subject: &RepoSubject) -> Outcome {
         });
         for (step, seen) in steps.iter().enumerate().skip(1).step_by(2) {
             let put = ((step - 1) * RACERS) as u64..(step * RACERS) as u64;
-            assert!(seen.iter().all(|one| *one == seen[0]), "readers disagree after racing puts: {seen:?}");
+            assert!(seen.iter().all(|stamp| *stamp == seen[0]), "readers disagree after racing puts: {seen:?}");
             let one_of_them = seen[0].flatten().is_some_and(|stamp| put.contains(&stamp));
             assert!(one_of_them, "racing puts of {put:?} left {:?}", seen[0]);
         }
@@ -46,17 +46,17 @@ pub fn racing_puts_leave_one_of_them(subject: &RepoSubject) -> Outcome {
 
 /// The entity that a thread put stays until the thread puts again, whatever other threads do to other ids.
 pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
-    const EACH: i64 = 4;
+    const IDS_PER_RACER: i64 = 4;
     subject.run(|store| {
         let last = race(RACERS, |racer, race| {
             let mine = |n: i64| n * RACERS as i64 + racer as i64; // neighbours belong to different threads
             let mut last = 0;
             for turn in 1..=1_000 {
-                for n in 0..EACH {
+                for n in 0..IDS_PER_RACER {
                     store.put(stamped(mine(n), turn));
                     store.expect(mine(n), Some(&stamped(mine(n), turn)));
                 }
-                (0..EACH).for_each(|n| store.expect(mine(n), Some(&stamped(mine(n), turn))));
+                (0..IDS_PER_RACER).for_each(|n| store.expect(mine(n), Some(&stamped(mine(n), turn))));
                 last = turn;
                 if !race.goes_on() {
                     break;
@@ -65,12 +65,12 @@ pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
             last
         });
         for (racer, last) in last.into_iter().enumerate() {
-            for n in 0..EACH {
+            for n in 0..IDS_PER_RACER {
                 let id = n * RACERS as i64 + racer as i64;
                 store.expect(id, Some(&stamped(id, last)));
             }
         }
-        assert_eq!(store.len(), RACERS as u64 * EACH as u64, "the length after all that");
+        assert_eq!(store.len(), RACERS as u64 * IDS_PER_RACER as u64, "the length after all that");
     })
 }
 
@@ -111,9 +111,9 @@ fn follow(store: &Store, floor: Floor) {
         // Every thread reads once more after the end, also the writer, so that this read comes after the last put.
         loop {
             let go_on = race.goes_on();
-            let least = latest.load(SeqCst);
+            let bound = latest.load(SeqCst);
             let seen = store.get(7).map(|entity| stamp(&entity));
-            assert!(seen.is_some_and(|seen| seen >= least), "{floor:?} was {least}, and then get shows {seen:?}");
+            assert!(seen.is_some_and(|seen| seen >= bound), "{floor:?} was {bound}, and then get shows {seen:?}");
             if floor == Floor::Seen {
                 latest.fetch_max(seen.unwrap_or_default(), SeqCst);
             }
@@ -155,20 +155,20 @@ pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
                 -i64::from(store.remove(id) == Removed::Removed)
             }
         });
-        let mut there = [0; IDS];
+        let mut counts = [0; IDS];
         for (step, did) in steps.iter().enumerate() {
-            let there = &mut there[step % IDS];
-            *there += did.iter().sum::<i64>();
-            assert!((0..=1).contains(there), "{there} of one id after a step that did {did:?}");
+            let count = &mut counts[step % IDS];
+            *count += did.iter().sum::<i64>();
+            assert!((0..=1).contains(count), "{count} of one id after a step that did {did:?}");
         }
-        for (id, there) in (0..).zip(there) {
+        for (id, count) in (0..).zip(counts) {
             assert_eq!(
                 i64::from(store.get(id).is_some()),
-                there,
+                count,
                 "whether {id} is there, by its creations and removals"
             );
         }
-        assert_eq!(store.len(), there.iter().sum::<i64>() as u64, "the length, by creations and removals");
+        assert_eq!(store.len(), counts.iter().sum::<i64>() as u64, "the length, by creations and removals");
     })
 }
 
@@ -199,29 +199,33 @@ pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
                 RacedStep::Removed(Removed::Removed),
                 "round {round}: the remove of an id that is there"
             );
-            let left = match steps[1][1] {
+            let expected = match steps[1][1] {
                 RacedStep::Put(Put::Created) => RacedStep::Saw(Some(step)),
                 _ => RacedStep::Saw(None),
             };
-            let [one, other] = &steps[2][..] else { unreachable!("two racers") };
-            assert!(*one == left && *other == left, "round {round}: {:?} left {one:?} and {other:?}", steps[1]);
+            let [first, second] = &steps[2][..] else { unreachable!("two racers") };
+            assert!(
+                *first == expected && *second == expected,
+                "round {round}: {:?} left {first:?} and {second:?}",
+                steps[1]
+            );
         }
     })
 }
 
 /// Known ids stay while new ids are put.
 pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
-    const OLD: i64 = 16;
+    const KNOWN_IDS: i64 = 16;
     subject.run(|store| {
-        (0..OLD).for_each(|id| _ = store.put(stamped(id, 1)));
+        (0..KNOWN_IDS).for_each(|id| _ = store.put(stamped(id, 1)));
         let added = race(RACERS, |racer, race| {
             let mut added = 0;
             for turn in 0..5_000 {
                 if racer < 2 {
-                    store.put(stamped(OLD + turn * 2 + racer as i64, 2));
+                    store.put(stamped(KNOWN_IDS + turn * 2 + racer as i64, 2));
                     added += 1;
                 } else {
-                    store.expect(turn % OLD, Some(&stamped(turn % OLD, 1)));
+                    store.expect(turn % KNOWN_IDS, Some(&stamped(turn % KNOWN_IDS, 1)));
                 }
                 if !race.goes_on() {
                     break;
@@ -229,8 +233,8 @@ pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
             }
             added
         });
-        (0..OLD).for_each(|id| store.expect(id, Some(&stamped(id, 1))));
-        assert_eq!(store.len(), OLD as u64 + added.iter().sum::<u64>(), "the length of a store that has grown");
+        (0..KNOWN_IDS).for_each(|id| store.expect(id, Some(&stamped(id, 1))));
+        assert_eq!(store.len(), KNOWN_IDS as u64 + added.iter().sum::<u64>(), "the length of a store that has grown");
     })
 }
 
@@ -241,15 +245,15 @@ pub fn many_keys(subject: &RepoSubject) -> Outcome {
         let keys = store.keys;
         // An odd factor scatters the ids over all of i64 without collisions.
         let id = |key: usize| (key as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
-        let of = |racer: usize| (racer..keys).step_by(RACERS);
+        let keys_of = |racer: usize| (racer..keys).step_by(RACERS);
         race(RACERS, |racer, _| {
-            for key in of(racer) {
+            for key in keys_of(racer) {
                 assert_eq!(store.put(stamped(id(key), key as u64)), Put::Created, "the first put of {}", id(key));
             }
         });
         assert_eq!(store.len(), keys as u64, "the length with many keys");
         race(RACERS, |racer, _| {
-            for key in of((racer + 1) % RACERS) {
+            for key in keys_of((racer + 1) % RACERS) {
                 store.expect(id(key), Some(&stamped(id(key), key as u64)));
                 if key % 2 == 0 {
                     assert_eq!(store.remove(id(key)), Removed::Removed, "the remove of {}", id(key));

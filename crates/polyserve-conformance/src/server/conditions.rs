@@ -73,46 +73,46 @@ pub(super) struct TwoStates<'a> {
     pub(super) collection: &'a str,
     pub(super) path: &'a str,
     /// The first state, byte for byte as a GET shows it.
-    pub(super) one: &'a str,
+    pub(super) first: &'a str,
     /// The second state.
-    pub(super) other: &'a str,
+    pub(super) second: &'a str,
 }
 
-const PUBLISHED: TwoStates<'_> = TwoStates { collection: "/", path: "/1", one: ONE, other: OTHER };
+const PUBLISHED: TwoStates<'_> = TwoStates { collection: "/", path: "/1", first: ONE, second: OTHER };
 
 /// Tries every kind of condition with every method. Nothing is stored yet.
 #[track_caller]
 pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
-    let &TwoStates { collection, path, one, other: changed } = sample;
-    let tag = tag_of(&live.ask(&put(collection, one), 201));
-    let other = tag_of(&live.ask(&put(collection, changed), 200));
+    let &TwoStates { collection, path, first, second } = sample;
+    let tag = tag_of(&live.ask(&put(collection, first), 201));
+    let other_tag = tag_of(&live.ask(&put(collection, second), 200));
     let weak = format!("W/{tag}");
-    let both = format!("\"x\", {tag}");
+    let tag_list = format!("\"x\", {tag}");
     // The fields; the status of GET, PUT and DELETE if the first state is stored; the status of PUT if nothing is stored.
     for (if_match, if_none_match, [got, put_over, deleted, created]) in [
         (None, None, [200, 200, 204, 201]),
         (Some("*"), None, [200, 200, 204, 412]),
         (Some(tag.as_str()), None, [200, 200, 204, 412]),
-        (Some(other.as_str()), None, [412, 412, 412, 412]),
+        (Some(other_tag.as_str()), None, [412, 412, 412, 412]),
         (Some(weak.as_str()), None, [412, 412, 412, 412]),
-        (Some(both.as_str()), None, [200, 200, 204, 412]),
+        (Some(tag_list.as_str()), None, [200, 200, 204, 412]),
         (Some("\"x\""), None, [412, 412, 412, 412]),
         (Some(""), None, [412, 412, 412, 412]),
         (None, Some("*"), [304, 412, 412, 201]),
         (None, Some(tag.as_str()), [304, 412, 412, 201]),
         (None, Some(weak.as_str()), [304, 412, 412, 201]),
-        (None, Some(both.as_str()), [304, 412, 412, 201]),
-        (None, Some(other.as_str()), [200, 200, 204, 201]),
+        (None, Some(tag_list.as_str()), [304, 412, 412, 201]),
+        (None, Some(other_tag.as_str()), [200, 200, 204, 201]),
         (None, Some("\"x\""), [200, 200, 204, 201]),
         (Some(tag.as_str()), Some(tag.as_str()), [304, 412, 412, 412]),
-        (Some(other.as_str()), Some(tag.as_str()), [412, 412, 412, 412]),
-        (Some("*"), Some(other.as_str()), [200, 200, 204, 412]),
+        (Some(other_tag.as_str()), Some(tag.as_str()), [412, 412, 412, 412]),
+        (Some("*"), Some(other_tag.as_str()), [200, 200, 204, 412]),
     ] {
         let field =
             |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
         let fields = field("If-Match", if_match) + &field("if-none-match", if_none_match);
         let asked = |method: &str, status: u16| {
-            let body = if method == "PUT" { changed } else { "" };
+            let body = if method == "PUT" { second } else { "" };
             let bytes = match method {
                 "PUT" => with_body(method, path, &fields, body.as_bytes()),
                 _ => request(method, path, &fields),
@@ -128,22 +128,22 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
             response
         };
         let shows = |body: &str| assert_eq!(live.ask(&get(path), 200).text(), body, "after a write with {fields:?}");
-        live.ask(&put(path, one), 200);
+        live.ask(&put(path, first), 200);
         let response = asked("GET", got);
         match got {
-            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), one)),
+            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), first)),
             304 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), "")),
             _ => check_problem(&response),
         }
         asked("HEAD", got);
         asked("PUT", put_over);
-        shows(if put_over == 200 { changed } else { one });
-        live.ask(&put(path, one), 200);
+        shows(if put_over == 200 { second } else { first });
+        live.ask(&put(path, first), 200);
         asked("DELETE", deleted);
         if deleted == 204 {
             live.ask(&get(path), 404);
         } else {
-            shows(one);
+            shows(first);
             live.ask(&request("DELETE", path, ""), 204);
         }
         // An id that is not stored is 404 for every condition: the condition is not evaluated (RFC 9110, 13.2.1).
@@ -151,10 +151,10 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
         asked("DELETE", 404);
         asked("PUT", created);
         if created == 201 {
-            shows(changed);
+            shows(second);
         } else {
             live.ask(&get(path), 404);
-            live.ask(&put(path, one), 201);
+            live.ask(&put(path, first), 201);
         }
     }
 }
@@ -167,17 +167,17 @@ pub fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcom
 
 #[track_caller]
 pub(super) fn refuse_malformed_conditions(live: &Live, sample: &TwoStates<'_>) {
-    let &TwoStates { collection, path, one, other } = sample;
-    live.ask(&put(collection, one), 201);
+    let &TwoStates { collection, path, first, second } = sample;
+    live.ask(&put(collection, first), 201);
     for value in ["x", "\"x", "x\"", "'x'", "\"x\" \"y\"", "*, \"x\"", "w/\"x\""] {
         for name in ["If-Match", "If-None-Match"] {
             let fields = format!("{name}: {value}\r\n");
-            check_problem(&live.ask(&with_body("PUT", path, &fields, other.as_bytes()), 400));
+            check_problem(&live.ask(&with_body("PUT", path, &fields, second.as_bytes()), 400));
             check_problem(&live.ask(&request("DELETE", path, &fields), 400));
             check_problem(&live.ask(&request("GET", path, &fields), 400));
         }
     }
-    assert_eq!(live.ask(&get(path), 200).text(), one);
+    assert_eq!(live.ask(&get(path), 200).text(), first);
     // Conditions mean nothing to OPTIONS.
     live.ask(&request("OPTIONS", path, "If-Match: x\r\n"), 204);
 }
@@ -196,24 +196,24 @@ pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
 ///
 /// Panics if an increment is lost, or a request fails.
 pub fn no_increment_is_lost_over(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
-    count_entity(&tagged(subject, repo), FEW);
+    count_entity(&tagged(subject, repo), ROUNDS);
     Outcome::Held
 }
 
 /// The increments of each client if there are many pairs.
-pub(super) const FEW: u64 = 4;
+pub(super) const ROUNDS: u64 = 4;
 
 #[track_caller]
-fn count_entity(live: &Live, each: u64) {
+fn count_entity(live: &Live, rounds: u64) {
     let counter = |value: u64| format!(r#"{{"id":1,"description":"counter","value":{value}.0}}"#);
-    count_together(live, each, "/1", counter, |shown| &shown["value"]);
+    count_together(live, rounds, "/1", counter, |shown| &shown["value"]);
 }
 
-/// Eight clients add to the number in the entity at `path`, which does not exist, `each` of them this many times. `json`
+/// Eight clients add to the number in the entity at `path`, which does not exist, `rounds` times each. `json`
 /// makes the entity of a number, and `number` finds the number in an entity.
 pub(super) fn count_together(
     live: &Live,
-    each: u64,
+    rounds: u64,
     path: &str,
     json: impl Fn(u64) -> String + Sync,
     number: impl Fn(&Value) -> &Value + Sync,
@@ -228,7 +228,7 @@ pub(super) fn count_together(
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut done = 0;
-                while done < each {
+                while done < rounds {
                     let read = live.ask_until_served(&get(path));
                     assert_eq!(read.status, 200, "{}", read.text());
                     let (next, fields) = (json(count(&read) + 1), format!("If-Match: {}\r\n", tag_of(&read)));
@@ -242,5 +242,5 @@ pub(super) fn count_together(
             });
         }
     });
-    assert_eq!(count(&live.ask_until_served(&get(path))), CLIENTS as u64 * each, "the counter after all increments");
+    assert_eq!(count(&live.ask_until_served(&get(path))), CLIENTS as u64 * rounds, "the counter after all increments");
 }

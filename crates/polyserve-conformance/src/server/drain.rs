@@ -20,7 +20,7 @@ use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
 /// A pause in which a faulty server can do something wrong during a drain. A correct server does not need it.
-const MEANWHILE: Duration = Duration::from_millis(60);
+const FAULT_PAUSE: Duration = Duration::from_millis(60);
 
 #[track_caller]
 pub(super) fn check_counts(drain: Drain, answered: u64, cut: u64) {
@@ -186,7 +186,7 @@ pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> O
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     client.send(b"he").expect("the server takes the body");
     let draining = live.begin_drain();
-    let_pass(MEANWHILE);
+    let_pass(FAULT_PAUSE);
     client.send(b"llo").expect("the server takes the body");
     assert_eq!(client.expect_last(200).text(), "hello");
     drop(client);
@@ -205,7 +205,7 @@ pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
         }
         client.send(b"GET / HT").expect("the server takes the request");
         let draining = live.begin_drain();
-        let_pass(MEANWHILE);
+        let_pass(FAULT_PAUSE);
         client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("the server takes the request");
         client.expect_last(200);
         drop(client);
@@ -222,7 +222,7 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
     client.send(&get("/hold")).expect("the server takes the request");
     held_answers.wait_for(1, patience);
     let draining = live.begin_drain();
-    let_pass(MEANWHILE);
+    let_pass(FAULT_PAUSE);
     assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     assert_eq!(client.expect_last(200).text(), "/hold");
     drop(client);
@@ -244,7 +244,7 @@ pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Ou
     client.send(&bytes).expect("the server takes the requests");
     held_answers.wait_for(1, patience);
     let draining = live.begin_drain();
-    let_pass(MEANWHILE);
+    let_pass(FAULT_PAUSE);
     assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     for (number, body) in bodies.iter().enumerate() {
         let expected = if number == 9 { "/hold" } else { body };
@@ -265,7 +265,7 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
     client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
     client.peek().expect("the answer begins");
     let draining = live.begin_drain();
-    let_pass(MEANWHILE);
+    let_pass(FAULT_PAUSE);
     assert_eq!(client.expect(200).body.len(), LENGTH);
     client.expect_end();
     drop(client);

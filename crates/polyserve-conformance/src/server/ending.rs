@@ -110,10 +110,10 @@ pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     live.ask(&get("/"), 200);
     check_counts(live.shutdown(), 1, 0);
     check_is_closed(subject, addr);
-    let again = subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free");
-    assert_eq!(again.addr, addr);
-    again.ask(&get("/"), 200);
-    check_counts(again.shutdown(), 1, 0);
+    let rerun = subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free");
+    assert_eq!(rerun.addr, addr);
+    rerun.ask(&get("/"), 200);
+    check_counts(rerun.shutdown(), 1, 0);
     Outcome::Held
 }
 

@@ -120,9 +120,9 @@ pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 let Ok(mut client) = Client::connect(addr, patience) else { continue };
-                let mut stands = client.send(start).is_ok();
-                while stands && !done.load(Ordering::SeqCst) {
-                    stands = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
+                let mut is_open = client.send(start).is_ok();
+                while is_open && !done.load(Ordering::SeqCst) {
+                    is_open = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
                     answers.fetch_add(1, Ordering::SeqCst);
                     super::services::let_pass(Duration::from_millis(10));
                 }
@@ -140,11 +140,11 @@ pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome
 /// A head that arrives one byte at a time ends at the head timeout, and the client that waited for its worker is
 /// served.
 pub fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
-    const HEAD: Duration = Duration::from_millis(300);
+    const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
     let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Echo), |config| {
         config.workers = workers;
-        config.head_timeout = HEAD;
+        config.head_timeout = HEAD_TIMEOUT;
     });
     let (addr, patience, done) = (live.addr, subject.patience, AtomicBool::new(false));
     let mut dripping = live.client();

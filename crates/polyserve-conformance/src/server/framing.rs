@@ -51,14 +51,14 @@ pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
 /// Tested with a length and in chunks.
 pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_body = 20_000);
-    let (most, more) = (pattern(20_000), pattern(20_001));
-    check_pattern(&live.ask(&with_body("POST", "/", "", &most), 200).body, 20_000);
+    let (largest, too_large) = (pattern(20_000), pattern(20_001));
+    check_pattern(&live.ask(&with_body("POST", "/", "", &largest), 200).body, 20_000);
     for chunk in [1_000, 20_000] {
-        check_pattern(&live.ask(&chunked("POST", "/", &most, chunk), 200).body, 20_000);
+        check_pattern(&live.ask(&chunked("POST", "/", &largest, chunk), 200).body, 20_000);
     }
-    subject.refused_for_good(&live, &with_body("POST", "/", "", &more), &[413]);
+    subject.refused_for_good(&live, &with_body("POST", "/", "", &too_large), &[413]);
     for chunk in [1_000, 20_001] {
-        subject.refused_for_good(&live, &chunked("POST", "/", &more, chunk), &[413]);
+        subject.refused_for_good(&live, &chunked("POST", "/", &too_large, chunk), &[413]);
     }
     // The length alone decides: the server does not wait for such a body.
     for length in ["20001", "4294967296", "9223372036854775807", "18446744073709551615"] {
@@ -66,8 +66,8 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
         subject.refused_for_good(&live, &request("POST", "/", &fields), &[413]);
     }
     // A length beyond 64 bits may be answered with 400, as a number that the server cannot read.
-    let beyond = "Content-Length: 99999999999999999999999999\r\n";
-    subject.refused_for_good(&live, &request("POST", "/", beyond), &[413, 400]);
+    let too_long = "Content-Length: 99999999999999999999999999\r\n";
+    subject.refused_for_good(&live, &request("POST", "/", too_long), &[413, 400]);
     let none = subject.live(Arc::new(Echo), |config| config.max_body = 0);
     none.ask(&get("/"), 200);
     none.ask(&with_body("POST", "/", "", b""), 200);
@@ -89,12 +89,12 @@ pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
 /// A repeated `Content-Length` is accepted if the values are equal, and is answered with 400 if they differ.
 pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    let two = |a, b| {
+    let with_lengths = |a, b| {
         [request("POST", "/", &format!("Content-Length: {a}\r\ncontent-length: {b}\r\n")), b"hello".to_vec()].concat()
     };
-    assert_eq!(live.ask(&two("5", "5"), 200).text(), "hello");
+    assert_eq!(live.ask(&with_lengths("5", "5"), 200).text(), "hello");
     for (a, b) in [("5", "6"), ("6", "5"), ("0", "5"), ("5", "0"), ("5", ""), ("5", "x")] {
-        subject.refused_for_good(&live, &two(a, b), &[400]);
+        subject.refused_for_good(&live, &with_lengths(a, b), &[400]);
     }
     Outcome::Held
 }

@@ -331,8 +331,8 @@ pub fn more_fields_than_the_limit_are_too_many(subject: &ServerSubject) -> Outco
     let live = subject.live(Arc::new(Echo), |config| config.max_headers = 10);
     live.ask(&request("GET", "/", &"X: y\r\n".repeat(9)), 200);
     subject.refused_for_good(&live, &request("GET", "/", &"X: y\r\n".repeat(10)), &[431]);
-    let most = echo(subject);
-    most.ask(&request("GET", "/", &"X: y\r\n".repeat(99)), 200);
-    subject.refused_for_good(&most, &request("GET", "/", &"X: y\r\n".repeat(100)), &[431]);
+    let default = echo(subject);
+    default.ask(&request("GET", "/", &"X: y\r\n".repeat(99)), 200);
+    subject.refused_for_good(&default, &request("GET", "/", &"X: y\r\n".repeat(100)), &[431]);
     Outcome::Held
 }

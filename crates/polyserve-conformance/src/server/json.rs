@@ -146,7 +146,7 @@ pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outco
 /// Any JSON form of an entity is stored: white space, order, escapes, exponents, unknown members.
 pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
-    for (body, shown) in [
+    for (body, expected) in [
         (
             " \r\n\t{ \"value\" : 2.5 , \"description\" : \"d\" , \"id\" : 1 } \n",
             r#"{"id":1,"description":"d","value":2.5}"#,
@@ -161,7 +161,7 @@ pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcom
         let mut client = live.client();
         client.send(&put("/", body)).expect("the server takes the request");
         client.expect_one_of(&[200, 201]);
-        assert_eq!(live.ask(&get("/1"), 200).text(), shown, "stored as {body}");
+        assert_eq!(live.ask(&get("/1"), 200).text(), expected, "stored as {body}");
     }
     Outcome::Held
 }
@@ -219,9 +219,9 @@ pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
             client.send(&put("/", &format!(r#"{{"id":1,"description":"","value":{form}}}"#))).expect("it is sent");
             client.expect_one_of(&[200, 201]);
             let text = client.ask(&get("/1"), 200).text();
-            let shown = text.split("\"value\":").nth(1).and_then(|rest| rest.strip_suffix('}'));
-            let back: f64 = shown.and_then(|shown| shown.parse().ok()).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!(back.to_bits(), value.to_bits(), "{form} came back as {text}");
+            let digits = text.split("\"value\":").nth(1).and_then(|rest| rest.strip_suffix('}'));
+            let parsed: f64 = digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(parsed.to_bits(), value.to_bits(), "{form} came back as {text}");
         }
     }
     Outcome::Held

@@ -148,8 +148,8 @@ pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
     let mut ask = || {
         let before = now();
         let date = client.ask(&get("/"), 200).date().expect("an answer has a date");
-        let good = before.saturating_sub(2)..=now() + 1;
-        assert!(good.contains(&date), "{date} is not in {good:?}, seconds since 1970\n{}", client.show());
+        let expected = before.saturating_sub(2)..=now() + 1;
+        assert!(expected.contains(&date), "{date} is not in {expected:?}, seconds since 1970\n{}", client.show());
     };
     ask();
     // The pause is longer than the allowed age, so that a clock that stands still fails.

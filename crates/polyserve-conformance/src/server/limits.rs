@@ -30,9 +30,9 @@ fn check_rejected(client: &mut Client, response: &Response) {
 ///
 /// A server of one connection lets the other client wait.
 pub fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
-    let most = if subject.shape() == Connections::One { 1 } else { 2 };
-    let live = subject.live(Arc::new(Echo), |config| config.max_connections = most);
-    let mut busy: Vec<Client> = (0..most).map(|_| live.client()).collect();
+    let limit = if subject.shape() == Connections::One { 1 } else { 2 };
+    let live = subject.live(Arc::new(Echo), |config| config.max_connections = limit);
+    let mut busy: Vec<Client> = (0..limit).map(|_| live.client()).collect();
     for client in &mut busy {
         client.ask(&request("POST", "/", BODY_AWAITED), 100);
     }
@@ -92,15 +92,15 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
 /// Connections that were rejected and stay open do not count towards `max_connections`: once the others have closed, a new
 /// client is served.
 pub fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
-    const MOST: usize = 4;
+    const LIMIT: usize = 4;
     if subject.shape() == Connections::One {
         return Outcome::Held;
     }
     let live = subject.live(Arc::new(Echo), |config| {
-        config.max_connections = MOST;
+        config.max_connections = LIMIT;
         config.linger_timeout = subject.patience * 4;
     });
-    let mut busy: Vec<Client> = (0..MOST).map(|_| live.client()).collect();
+    let mut busy: Vec<Client> = (0..LIMIT).map(|_| live.client()).collect();
     for client in &mut busy {
         client.ask(&request("POST", "/", BODY_AWAITED), 100);
     }
@@ -111,7 +111,7 @@ pub fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
         (client, response.status)
     };
     let mut rejected = Vec::new();
-    for _ in 0..2 * MOST {
+    for _ in 0..2 * LIMIT {
         let (client, status) = try_one();
         assert_eq!(status, 503, "a connection past the limit is rejected");
         rejected.push(client);
@@ -125,28 +125,28 @@ pub fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
         rejected.push(client);
         status == 200
     });
-    assert!(served, "{} rejected clients that stay open keep others out at a limit of {MOST}", rejected.len());
+    assert!(served, "{} rejected clients that stay open keep others out at a limit of {LIMIT}", rejected.len());
     Outcome::Held
 }
 
 /// A burst of silent connections does not exceed `max_connections`. Each connection of the surplus reads a 503, or is closed
 /// without a reset.
 pub fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
-    const MOST: usize = 50;
+    const LIMIT: usize = 50;
     let live = subject.live(Arc::new(Echo), |config| {
-        config.max_connections = MOST;
+        config.max_connections = LIMIT;
         config.head_timeout = Duration::from_secs(3600);
         config.idle_timeout = Duration::from_secs(3600);
     });
-    let mut open: Vec<Client> = (0..2 * MOST).map(|_| live.client()).collect();
+    let mut open: Vec<Client> = (0..2 * LIMIT).map(|_| live.client()).collect();
     let mut closed = Vec::new();
     eventually(subject.patience, || {
         let (ended, rest) = open.drain(..).partition(Client::has_input);
         closed.extend::<Vec<Client>>(ended);
         open = rest;
-        open.len() <= MOST
+        open.len() <= LIMIT
     });
-    assert!(open.len() <= MOST, "{} silent connections are open at a limit of {MOST}", open.len());
+    assert!(open.len() <= LIMIT, "{} silent connections are open at a limit of {LIMIT}", open.len());
     for mut client in closed {
         let (bytes, ending) = client.end();
         assert_eq!(ending, Ending::Closed, "{}", client.show());

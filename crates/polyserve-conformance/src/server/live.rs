@@ -49,13 +49,13 @@ impl ServerSubject {
     pub(super) fn try_serve(
         &self,
         server: &Arc<dyn Server>,
-        on: impl Into<ListenOn>,
+        listen_on: impl Into<ListenOn>,
         service: Arc<dyn Service>,
     ) -> io::Result<Live> {
-        let (server, on) = (Arc::clone(server), on.into());
+        let (server, listen_on) = (Arc::clone(server), listen_on.into());
         let held = Arc::new(service);
         let service = Arc::downgrade(&held);
-        let running = within(self.patience, "serve", move || server.start(on, held))?;
+        let running = within(self.patience, "serve", move || server.start(listen_on, held))?;
         let addr = running.local_addr();
         Ok(Live { running: Some(running), service, addr, patience: self.patience })
     }
@@ -197,12 +197,12 @@ pub(super) fn within<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let (done, wait) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let worker = thread::Builder::new().spawn(move || {
-        let _ = done.send(work());
+        let _ = sender.send(work());
     });
     let worker = worker.expect("a thread can be started");
-    match wait.recv_timeout(patience) {
+    match receiver.recv_timeout(patience) {
         Ok(result) => {
             let _ = worker.join();
             result

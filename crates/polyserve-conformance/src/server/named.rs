@@ -3,7 +3,7 @@
 use polyserve_core::EntityRepo;
 use polyserve_core::entity::NamedEntity;
 
-use super::conditions::{FEW, TwoStates, count_together, evaluate_conditions, refuse_malformed_conditions, tag_of};
+use super::conditions::{ROUNDS, TwoStates, count_together, evaluate_conditions, refuse_malformed_conditions, tag_of};
 use super::ids::{name_in, named_over, of_name};
 use super::live::Live;
 use super::repos::{LaterRepo, MapRepo};
@@ -70,8 +70,8 @@ pub fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) ->
 /// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
 /// condition is a 400.
 pub fn conditions_on_named_entities_are_evaluated(subject: &ServerSubject) -> Outcome {
-    let (one, other) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
-    let sample = TwoStates { collection: "/named", path: "/named/a%20b", one: &one, other: &other };
+    let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
+    let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
     evaluate_conditions(&named_over(subject, MapRepo::default()), &sample);
     evaluate_conditions(&named_over(subject, LaterRepo::new()), &sample);
     refuse_malformed_conditions(&named_over(subject, MapRepo::default()), &sample);
@@ -93,12 +93,12 @@ pub fn no_increment_is_lost_of_named_entities_over(
     subject: &ServerSubject,
     repo: impl EntityRepo<NamedEntity>,
 ) -> Outcome {
-    count_named(&named_over(subject, repo), FEW);
+    count_named(&named_over(subject, repo), ROUNDS);
     Outcome::Held
 }
 
 #[track_caller]
-fn count_named(live: &Live, each: u64) {
+fn count_named(live: &Live, rounds: u64) {
     let counter = |value: u64| of_name("a b").replace("1.5", &format!("{value}.0"));
-    count_together(live, each, "/named/a%20b", counter, |shown| &shown["content"]["value"]);
+    count_together(live, rounds, "/named/a%20b", counter, |shown| &shown["content"]["value"]);
 }

@@ -15,17 +15,17 @@ use crate::property::Outcome;
 pub fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
-    let mut all = Vec::new();
+    let mut bytes = Vec::new();
     for n in 0..20 {
         let body = format!("body {n}");
-        let one = if n % 3 == 2 {
+        let message = if n % 3 == 2 {
             chunked("PUT", "/", body.as_bytes(), 3)
         } else {
             with_body("POST", "/", "", body.as_bytes())
         };
-        all.extend(one);
+        bytes.extend(message);
     }
-    client.send(&all).expect("the server takes the requests");
+    client.send(&bytes).expect("the server takes the requests");
     for n in 0..20 {
         assert_eq!(client.expect(200).text(), format!("body {n}"), "{}", client.show());
     }
@@ -39,8 +39,8 @@ pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> O
     let mut sender = client.write_half().expect("a second handle");
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let all: Vec<u8> = (0..700).flat_map(|n| with_body("POST", "/", "", format!("{n}").as_bytes())).collect();
-            sender.send(&all).expect("the server takes the requests");
+            let bytes: Vec<u8> = (0..700).flat_map(|n| with_body("POST", "/", "", format!("{n}").as_bytes())).collect();
+            sender.send(&bytes).expect("the server takes the requests");
         });
         for n in 0..700 {
             assert_eq!(client.expect(200).text(), format!("{n}"), "{}", client.show());
@@ -74,8 +74,8 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(DelayedAnswers), |_| ());
     let mut client = live.client();
     let pauses = [60, 45, 30, 15, 0, 1];
-    let all: Vec<u8> = pauses.iter().flat_map(|pause| get(&format!("/{pause}"))).collect();
-    client.send(&all).expect("the server takes the requests");
+    let bytes: Vec<u8> = pauses.iter().flat_map(|pause| get(&format!("/{pause}"))).collect();
+    client.send(&bytes).expect("the server takes the requests");
     for pause in pauses {
         assert_eq!(client.expect(200).text(), format!("/{pause}"), "{}", client.show());
     }
@@ -90,8 +90,8 @@ pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
     let count = if subject.shape() == Connections::One { 1 } else { 3 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
     for client in &mut clients {
-        let all = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();
-        client.send(&all).expect("the server takes the requests");
+        let bytes = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();
+        client.send(&bytes).expect("the server takes the requests");
     }
     for mut client in clients {
         for path in ["/0", "/1", "/3000", "/2"] {
@@ -106,20 +106,20 @@ pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
 pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
-    let one = super::status_table::ONE;
+    let entity = super::status_table::ONE;
     let put = |body: &str| super::wire::put("/", body);
-    let all = [
-        put(one),
+    let requests = [
+        put(entity),
         request("HEAD", "/1", ""),
         get("/1"),
         request("OPTIONS", "*", ""),
         request("DELETE", "/1", ""),
         get("/1"),
     ];
-    client.send(&all.concat()).expect("the server takes the requests");
+    client.send(&requests.concat()).expect("the server takes the requests");
     client.expect(201);
     assert_eq!(client.receive_head().expect("HEAD is answered").header("Content-Length"), Some("47"));
-    assert_eq!(client.expect(200).text(), one);
+    assert_eq!(client.expect(200).text(), entity);
     client.expect(204);
     client.expect(204);
     client.expect(404);
@@ -131,8 +131,8 @@ pub fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> Outcome 
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();
     let lengths = [3_000_000, 1, 0, 2_000_001, 70_000];
-    let all: Vec<u8> = lengths.iter().flat_map(|length| get(&format!("/{length}"))).collect();
-    client.send(&all).expect("the server takes the requests");
+    let bytes: Vec<u8> = lengths.iter().flat_map(|length| get(&format!("/{length}"))).collect();
+    client.send(&bytes).expect("the server takes the requests");
     for length in lengths {
         check_pattern(&client.expect(200).body, length);
     }

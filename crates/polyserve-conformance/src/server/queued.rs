@@ -42,22 +42,22 @@ fn hold(live: &Live, held_answers: &HeldAnswers, count: usize, patience: Duratio
 /// A server without a queue refuses half a head while the other client's answer is still held back. A server of one
 /// connection does not know how long the kernel's queue held a connection, so only the whole head is tested there.
 pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject) -> Outcome {
-    const HEAD: Duration = Duration::from_millis(800);
+    const HEAD_TIMEOUT: Duration = Duration::from_millis(800);
     const ATTEMPTS: usize = 3;
     let workers = subject.workers_or_pool(1);
-    let mut late = Duration::ZERO;
+    let mut delay = Duration::ZERO;
     for _ in 0..ATTEMPTS {
         let held_answers = HeldAnswers::new();
         let live = subject.live(held_answers.clone(), |config| {
             config.workers = workers;
-            config.head_timeout = HEAD;
+            config.head_timeout = HEAD_TIMEOUT;
         });
         let held = hold(&live, &held_answers, 1, subject.patience);
         let mut whole = live.client();
         whole.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
         let mut half = live.client();
         half.send(b"GET / HT").expect("the kernel takes the request");
-        let_pass(HEAD + QUEUED);
+        let_pass(HEAD_TIMEOUT + QUEUED);
         assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
         let released = Instant::now();
         drop(held);
@@ -66,28 +66,29 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
             return Outcome::Held;
         }
         let (bytes, ending) = half.end();
-        late = released.elapsed();
+        delay = released.elapsed();
         assert_ne!(ending, Ending::Silent, "half a head is not refused\n{}", half.show());
         assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 408"), "half a head is served\n{}", half.show());
-        if late < HEAD / 2 {
+        if delay < HEAD_TIMEOUT / 2 {
             return Outcome::Held;
         }
     }
     panic!(
-        "half a head waited {HEAD:?} in the queue and was refused {late:?} after that, in each of {ATTEMPTS} attempts"
+        "half a head waited {HEAD_TIMEOUT:?} in the queue and was refused {delay:?} after that, in each of {ATTEMPTS} \
+         attempts"
     );
 }
 
 /// Heads that stall at the same time end at the same time: five of them delay another client by one head timeout, not by five.
 pub fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
-    const HEAD: Duration = Duration::from_millis(800);
+    const HEAD_TIMEOUT: Duration = Duration::from_millis(800);
     const STALLED: usize = 5;
     let workers = subject.workers_or_pool(1);
     let mut delay = Duration::ZERO;
     for _ in 0..3 {
         let live = subject.live(Arc::new(Echo), |config| {
             config.workers = workers;
-            config.head_timeout = HEAD;
+            config.head_timeout = HEAD_TIMEOUT;
         });
         // Each sends before the next one connects: a server may serve those first that have sent something.
         let _stalled: Vec<Client> = (0..STALLED)
@@ -101,11 +102,11 @@ pub fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
         let sent = Instant::now();
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         delay = sent.elapsed();
-        if delay < HEAD * 3 {
+        if delay < HEAD_TIMEOUT * 3 {
             return Outcome::Held;
         }
     }
-    panic!("a client waited {delay:?} for {STALLED} heads that stalled, at a head timeout of {HEAD:?}");
+    panic!("a client waited {delay:?} for {STALLED} heads that stalled, at a head timeout of {HEAD_TIMEOUT:?}");
 }
 
 /// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the
@@ -178,18 +179,18 @@ pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
 /// A multiplexed server is not tested.
 pub fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcome {
     const CLIENTS: usize = 8;
-    const PLACES: usize = 2;
+    const MAX_SERVED: usize = 2;
     if subject.shape() == Connections::Multiplexed {
         return Outcome::Held;
     }
     let has_own_threads = subject.shape() == Connections::OnePerThread && !subject.pooled;
-    let workers = subject.workers_or_pool(PLACES);
+    let workers = subject.workers_or_pool(MAX_SERVED);
     let mut closes = Closes::default();
     for _ in 0..3 {
         let live = subject.live(Arc::new(Echo), |config| {
             config.workers = workers;
             if has_own_threads {
-                config.max_connections = PLACES;
+                config.max_connections = MAX_SERVED;
             }
         });
         let (addr, patience) = (live.addr, subject.patience);
@@ -280,12 +281,12 @@ pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubj
 /// The timeout of a body begins with that body. The time that an earlier body took does not count, also if the earlier
 /// request was refused by its head.
 pub fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Outcome {
-    const BODY: Duration = Duration::from_millis(800);
+    const BODY_TIMEOUT: Duration = Duration::from_millis(800);
     const PAUSE: Duration = Duration::from_millis(500);
     let mut seen = String::new();
     for path in ["/", "/refused"] {
         let served = (0..3).any(|_| {
-            let live = subject.live(Arc::new(RefusesByHead), |config| config.body_timeout = BODY);
+            let live = subject.live(Arc::new(RefusesByHead), |config| config.body_timeout = BODY_TIMEOUT);
             let mut client = live.client();
             let head = request("POST", path, "Content-Length: 10\r\n");
             client.send(&[&head[..], b"01234"].concat()).expect("the server takes the request");

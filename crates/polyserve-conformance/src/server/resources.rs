@@ -57,9 +57,9 @@ fn serve_and_end(subject: &ServerSubject) {
     live.shutdown_within(Duration::from_millis(20));
 
     let live = subject.live(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(50));
-    let mut deaf = live.client();
-    deaf.send(&get("/30000000")).expect("the server takes the request");
-    deaf.peek().expect("the answer begins");
+    let mut non_reader = live.client();
+    non_reader.send(&get("/30000000")).expect("the server takes the request");
+    non_reader.peek().expect("the answer begins");
     live.drop_it();
 }
 
@@ -77,11 +77,11 @@ pub fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
             serve_and_end(subject);
         }
         let mut after = before;
-        let back = eventually(subject.patience, || {
+        let released = eventually(subject.patience, || {
             after = count().expect("/proc is there");
             after.0 <= before.0 && after.1 <= before.1
         });
-        assert!(back, "threads and descriptors were {before:?} and are {after:?}");
+        assert!(released, "threads and descriptors were {before:?} and are {after:?}");
     })
 }
 
@@ -93,28 +93,28 @@ pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
     in_child(|| {
         timer::after(Duration::from_millis(1)).wait();
         let live = echo(subject);
-        let some = || {
+        let serve_some = || {
             for _ in 0..100 {
                 live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
                 live.ask(&get("/"), 200);
             }
         };
-        some();
+        serve_some();
         let mut before = count().expect("/proc is there");
-        some();
+        serve_some();
         let mut after = before;
-        let back = eventually(subject.patience, || {
+        let released = eventually(subject.patience, || {
             after = count().expect("/proc is there");
             // Connections of the first round may have been counted while they ended.
             before = (before.0.min(after.0 + 4), before.1.min(after.1 + 4));
             after.0 <= before.0 + 4 && after.1 <= before.1 + 4
         });
-        assert!(back, "threads and descriptors were {before:?} and are {after:?}");
+        assert!(released, "threads and descriptors were {before:?} and are {after:?}");
     })
 }
 
 /// The descriptor limit of a child process that uses all of them.
-const FEW: usize = 512;
+const DESCRIPTOR_LIMIT: usize = 512;
 
 /// Opens files until no more than `spare` descriptors are left.
 fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
@@ -129,10 +129,10 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
-    in_child_with_descriptors(FEW, || {
+    in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
         let live = echo(subject);
-        let mut standing = live.client();
-        standing.ask(&get("/"), 200);
+        let mut open = live.client();
+        open.ask(&get("/"), 200);
         let mut clock = CpuClock::new();
         // One descriptor for the client, and none for the server.
         let files = use_up_descriptors(1);
@@ -141,7 +141,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         clock.check("running out of descriptors", subject.patience);
         // A server of one connection closes the idle connection, which frees a descriptor for the waiting one.
         for _ in 0..if subject.shape() == Connections::One { 0 } else { 20 } {
-            standing.ask(&get("/"), 200);
+            open.ask(&get("/"), 200);
         }
         drop(files);
         waiting.expect(200);
@@ -168,7 +168,7 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
         drop(files);
         super::drain::check_counts(draining.wait(), 1 + WAITING as u64, 0);
     };
-    with_serving_child(Some(FEW), serve, |child| {
+    with_serving_child(Some(DESCRIPTOR_LIMIT), serve, |child| {
         let connect = || Client::connect(child.addr, patience).expect("the kernel takes the connection");
         let mut waiting: Vec<Client> = (0..WAITING).map(|_| connect()).collect();
         for client in &mut waiting {
@@ -250,8 +250,8 @@ impl CpuClock {
             if others <= 1 {
                 return;
             }
-            let found = format!("{others} hundredths of a second were spent on {what} while a busy thread had {SPENT}");
-            assert!(Instant::now() < deadline, "{found}");
+            let error = format!("{others} hundredths of a second were spent on {what} while a busy thread had {SPENT}");
+            assert!(Instant::now() < deadline, "{error}");
         }
     }
 }
@@ -298,9 +298,9 @@ fn resident() -> Option<u64> {
 
 /// A server serves more connections in sequence than its process has descriptors.
 pub fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
-    in_child_with_descriptors(FEW, || {
+    in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
         let live = subject.live(Arc::new(Echo), |_| ());
-        for _ in 0..2 * FEW {
+        for _ in 0..2 * DESCRIPTOR_LIMIT {
             live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         }
         let mut client = live.client();

@@ -112,13 +112,13 @@ pub(super) struct Blocking {
 }
 
 /// The longest time that a thread stays blocked if its latch never opens.
-const AT_MOST: Duration = Duration::from_secs(120);
+const MAX_BLOCKED: Duration = Duration::from_secs(120);
 
 impl Service for Blocking {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         if request.head.path() == "/block" {
             self.inside.open();
-            self.open.wait(AT_MOST);
+            self.open.wait(MAX_BLOCKED);
         }
         echo(&request, body)
     }
@@ -141,11 +141,11 @@ pub(super) struct SelfWakingAnswers;
 impl Service for SelfWakingAnswers {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let path = request.head.path().to_owned();
-        let mut left: u32 = path.trim_start_matches('/').parse().unwrap_or(0);
-        let polled = poll_fn(move |cx| match left.checked_sub(1) {
+        let mut remaining: u32 = path.trim_start_matches('/').parse().unwrap_or(0);
+        let polled = poll_fn(move |cx| match remaining.checked_sub(1) {
             None => Poll::Ready(()),
             Some(fewer) => {
-                left = fewer;
+                remaining = fewer;
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }

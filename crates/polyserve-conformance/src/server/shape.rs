@@ -49,14 +49,14 @@ pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome 
 /// Tests that idle connections are closed to make room for others. The idle timeout is longer than the patience, so it
 /// closes none of them.
 ///
-/// `limit` limits the configuration to `most` connections.
+/// `limit` limits the configuration to `max_connections` connections.
 #[track_caller]
-fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut ServerConfig)) {
+fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl FnOnce(&mut ServerConfig)) {
     let live = subject.live(Arc::new(Echo), |config| {
         limit(config);
         config.idle_timeout = Duration::from_secs(3600);
     });
-    let mut idle: Vec<Client> = (0..most).map(|_| live.client()).collect();
+    let mut idle: Vec<Client> = (0..max_connections).map(|_| live.client()).collect();
     for client in &mut idle {
         client.ask(&get("/"), 200);
     }
@@ -69,16 +69,16 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
     }
     // Each new connection closed an old one, without a byte. The other connections are still served.
     let mut closed = Vec::new();
-    let as_many = eventually(subject.patience, || {
+    let made_room = eventually(subject.patience, || {
         let (ended, open) = idle.drain(..).partition(|client: &Client| client.has_ended());
         closed.extend::<Vec<Client>>(ended);
         idle = open;
         closed.len() >= 3
     });
-    let (gone, open) = (closed.len(), idle.len());
+    let (closed_count, open) = (closed.len(), idle.len());
     assert!(
-        as_many && open + announced >= most,
-        "{gone} are closed and {open} open after 3 others waited; {announced} closes were announced"
+        made_room && open + announced >= max_connections,
+        "{closed_count} are closed and {open} open after 3 others waited; {announced} closes were announced"
     );
     for mut client in closed {
         client.expect_end();
@@ -112,7 +112,7 @@ fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &Atom
 }
 
 /// Sends requests until `done`, and connects again if the connection ends between answers. Counts answers.
-fn ask_again_and_again(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
+fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     while !done.load(Ordering::SeqCst) {
         let mut client = Client::connect(addr, patience).expect("the server accepts connections");
         while !done.load(Ordering::SeqCst) {
@@ -136,15 +136,15 @@ fn ask_again_and_again(addr: SocketAddr, patience: Duration, done: &AtomicBool, 
 /// pause.
 pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let (workers, patience) = (subject.workers(2), subject.patience);
-    let one = subject.shape() == Connections::One;
+    let is_single = subject.shape() == Connections::One;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (habit, done, answers) = (if one { ask_again_and_again } else { flood }, &done, &answers);
-        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || habit(addr, patience, done, answers))).collect();
+        let (run_client, done, answers) = (if is_single { send_until_done } else { flood }, &done, &answers);
+        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || run_client(addr, patience, done, answers))).collect();
         let stop = StopOnDrop(done);
         assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
-        if one {
+        if is_single {
             for _ in 0..20 {
                 live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
             }
@@ -173,15 +173,15 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(4);
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
     let (addr, patience) = (live.addr, subject.patience);
-    let talk = move |own: usize| {
-        let mut left = (0..ROUNDS).rev().collect::<Vec<_>>();
+    let run_client = move |number: usize| {
+        let mut remaining = (0..ROUNDS).rev().collect::<Vec<_>>();
         let deadline = Instant::now() + patience;
-        'connections: while !left.is_empty() {
-            assert!(Instant::now() < deadline, "client {own} is not served");
+        'connections: while !remaining.is_empty() {
+            assert!(Instant::now() < deadline, "client {number} is not served");
             let mut client = Client::connect(addr, patience).expect("the server accepts connections");
-            while let Some(&round) = left.last() {
-                let length = (own * 7919 + round * 104_729) % 30_000;
-                let body = format!("{own}, {round}; ").repeat(length / 8 + 1);
+            while let Some(&round) = remaining.last() {
+                let length = (number * 7919 + round * 104_729) % 30_000;
+                let body = format!("{number}, {round}; ").repeat(length / 8 + 1);
                 let sent = client.send(&with_body("POST", "/", "", body.as_bytes()));
                 match client.receive() {
                     Ok(response) => assert!(response.text() == body, "another body came\n{}", client.show()),
@@ -189,13 +189,13 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
                     Err(failure) if failure.is_clean() => continue 'connections,
                     Err(failure) => panic!("{failure}"),
                 }
-                left.pop();
+                remaining.pop();
                 drop(sent);
             }
         }
     };
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS).map(|own| scope.spawn(move || talk(own))).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || run_client(number))).collect();
         for client in clients {
             if let Err(panic) = client.join() {
                 std::panic::resume_unwind(panic);
@@ -243,9 +243,9 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
             stalled.push((client, rest));
         }
     }
-    let mut good = live.client();
+    let mut client = live.client();
     for _ in 0..5 {
-        good.ask(&get("/"), 200);
+        client.ask(&get("/"), 200);
         live.ask(&get("/"), 200);
     }
     for (mut client, rest) in stalled {
@@ -296,13 +296,13 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     }
     let holds_a_worker = subject.deviations.later_answers_hold_a_worker || subject.pooled;
     let waits = subject.shape() == Connections::One || holds_a_worker;
-    let mut given = 0;
+    let mut released = 0;
     if waits {
-        let all = eventually(subject.patience, || {
-            given += held_answers.release_all();
-            given == HELD
+        let all_released = eventually(subject.patience, || {
+            released += held_answers.release_all();
+            released == HELD
         });
-        assert!(all, "{given} of {HELD} answers were asked for");
+        assert!(all_released, "{released} of {HELD} answers were asked for");
     } else {
         held_answers.wait_for(HELD, subject.patience);
         live.ask(&get("/"), 200);

@@ -57,11 +57,11 @@ pub fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
 /// Bytes that are read past the end of a request belong to the next request.
 pub fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    let one = with_body("POST", "/", "", b"0123456789");
-    let all = one.repeat(40);
-    for size in [one.len() + 1, one.len() + 20, one.len() - 1, one.len() / 2 + 1, 3 * one.len() - 5] {
+    let sample = with_body("POST", "/", "", b"0123456789");
+    let bytes = sample.repeat(40);
+    for size in [sample.len() + 1, sample.len() + 20, sample.len() - 1, sample.len() / 2 + 1, 3 * sample.len() - 5] {
         let mut client = live.client();
-        let parts: Vec<&[u8]> = all.chunks(size).collect();
+        let parts: Vec<&[u8]> = bytes.chunks(size).collect();
         send_parts(&mut client, &parts);
         for n in 0..40 {
             assert_eq!(client.expect(200).text(), "0123456789", "answer {n}, pieces of {size}");

@@ -285,23 +285,23 @@ pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
 /// The published client is served: `ab`, which sends HTTP/1.0, with and without `-k`, GET and PUT.
 pub fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
-    let with = |first: &str, fields: &str, body: &str| {
-        let own = "Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n";
-        format!("{first} HTTP/1.0\r\n{fields}{own}\r\n{body}").into_bytes()
+    let ab = |first: &str, fields: &str, body: &str| {
+        let common = "Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n";
+        format!("{first} HTTP/1.0\r\n{fields}{common}\r\n{body}").into_bytes()
     };
     let sized = format!("Content-length: {}\r\nContent-type: application/json\r\n", ONE.len());
     for status in [201, 200] {
         let mut client = live.client();
-        check_empty(&client.ask(&with("PUT /", &sized, ONE), status));
+        check_empty(&client.ask(&ab("PUT /", &sized, ONE), status));
         client.expect_end();
     }
     let mut client = live.client();
-    assert_eq!(client.ask(&with("GET /1", "", ""), 200).text(), ONE);
+    assert_eq!(client.ask(&ab("GET /1", "", ""), 200).text(), ONE);
     client.expect_end();
     let mut client = live.client();
     let kept = "Connection: Keep-Alive\r\n";
     for _ in 0..3 {
-        for (bytes, text) in [(with("GET /1", kept, ""), ONE), (with("PUT /", &format!("{kept}{sized}"), ONE), "")] {
+        for (bytes, text) in [(ab("GET /1", kept, ""), ONE), (ab("PUT /", &format!("{kept}{sized}"), ONE), "")] {
             let response = client.ask(&bytes, 200);
             assert!(response.lists("Connection", "keep-alive"), "{}", client.show());
             assert_eq!(response.text(), text);

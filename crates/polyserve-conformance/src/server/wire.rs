@@ -48,8 +48,8 @@ pub(super) fn pattern(length: usize) -> Vec<u8> {
     let cycle: Vec<u8> = (0..251_u8).map(|n| b' ' + n % 90).collect();
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
-        let room = cycle.len().min(length - bytes.len());
-        bytes.extend_from_slice(&cycle[..room]);
+        let count = cycle.len().min(length - bytes.len());
+        bytes.extend_from_slice(&cycle[..count]);
     }
     bytes
 }
@@ -59,8 +59,8 @@ pub(super) fn pattern(length: usize) -> Vec<u8> {
 pub(super) fn check_pattern(bytes: &[u8], length: usize) {
     let expected = pattern(length);
     if bytes != expected {
-        let at = bytes.iter().zip(&expected).take_while(|(a, b)| a == b).count();
-        panic!("the body has {} bytes instead of {length} and differs at {at}", bytes.len());
+        let offset = bytes.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+        panic!("the body has {} bytes instead of {length} and differs at {offset}", bytes.len());
     }
 }
 

@@ -122,11 +122,11 @@ impl Chunked {
     }
 
     fn data<'b>(&mut self, input: &'b [u8], body: &mut Vec<u8>) -> &'b [u8] {
-        let take = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
-        let (data, rest) = input.split_at_checked(take).unwrap_or((input, &[]));
+        let count = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
+        let (data, rest) = input.split_at_checked(count).unwrap_or((input, &[]));
         body.extend_from_slice(data);
-        self.remaining = self.remaining.saturating_sub(take as u64);
-        self.total = self.total.saturating_add(take as u64);
+        self.remaining = self.remaining.saturating_sub(count as u64);
+        self.total = self.total.saturating_add(count as u64);
         if self.remaining == 0 {
             self.state = ChunkState::DataCr;
         }
@@ -139,8 +139,8 @@ impl Chunked {
                 let digit = (byte as char).to_digit(16).unwrap_or_default();
                 self.remaining = (self.remaining << 4) | u64::from(digit);
                 self.digits = self.digits.saturating_add(1);
-                let room = (limits.max_body as u64).saturating_sub(self.total);
-                if self.remaining > room { Err(TOO_LARGE) } else { Ok(()) }
+                let max_size = (limits.max_body as u64).saturating_sub(self.total);
+                if self.remaining > max_size { Err(TOO_LARGE) } else { Ok(()) }
             }
             b'\r' | b';' | b' ' | b'\t' if self.digits > 0 => self.extension(byte, limits),
             _ => Err(MALFORMED),
@@ -180,7 +180,7 @@ impl Chunked {
         };
         match (self.state, byte) {
             (ChunkState::SizeLf, _) | (ChunkState::NameStart, b';') => Ok(()), // delimiters do not count towards the limit
-            _ => self.spend(limits),
+            _ => self.count_overhead(limits),
         }
     }
 
@@ -202,12 +202,12 @@ impl Chunked {
                     return Err(TOO_LONG);
                 }
                 self.state = ChunkState::TrailerName;
-                self.spend(limits)?;
+                self.count_overhead(limits)?;
             }
             (ChunkState::TrailerName, b':') => self.state = ChunkState::TrailerValue,
-            (ChunkState::TrailerName, byte) if is_token(byte) => self.spend(limits)?,
+            (ChunkState::TrailerName, byte) if is_token(byte) => self.count_overhead(limits)?,
             (ChunkState::TrailerValue, b'\r') => self.state = ChunkState::TrailerLf,
-            (ChunkState::TrailerValue, byte) if is_text(byte) => self.spend(limits)?,
+            (ChunkState::TrailerValue, byte) if is_text(byte) => self.count_overhead(limits)?,
             (ChunkState::TrailerLf, b'\n') => self.state = ChunkState::TrailerStart,
             (ChunkState::EndLf, b'\n') => self.state = ChunkState::Done,
             _ => return Err(MALFORMED),
@@ -215,7 +215,7 @@ impl Chunked {
         Ok(())
     }
 
-    fn spend(&mut self, limits: &Limits) -> Result<(), Refusal> {
+    fn count_overhead(&mut self, limits: &Limits) -> Result<(), Refusal> {
         self.overhead = self.overhead.saturating_add(1);
         if self.overhead > limits.max_head { Err(TOO_LONG) } else { Ok(()) }
     }

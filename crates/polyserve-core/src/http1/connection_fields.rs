@@ -24,7 +24,7 @@ pub(super) struct ConnectionFields<'a> {
     length: Option<&'a [u8]>,
     codings: Option<Codings>,
     /// Whether an Expect field asks for `100 Continue`.
-    continues: bool,
+    expects_100: bool,
     /// Whether an Expect field asks for anything else.
     unknown_expectation: bool,
     close: bool,
@@ -38,45 +38,45 @@ impl<'a> ConnectionFields<'a> {
     ///
     /// Returns a [`Refusal`] if there are several hosts, or if a Content-Length is invalid or contradicts another.
     pub(super) fn read(headers: Headers<'a>) -> Result<Self, Refusal> {
-        let mut found = Self::default();
+        let mut fields = Self::default();
         for (name, value) in headers.iter() {
             match name.len() {
-                4 if name.eq_ignore_ascii_case("host") => found.host(value)?,
-                6 if name.eq_ignore_ascii_case("expect") => found.expect(value),
-                10 if name.eq_ignore_ascii_case("connection") => found.options(value),
-                14 if name.eq_ignore_ascii_case("content-length") => found.content_length(value)?,
+                4 if name.eq_ignore_ascii_case("host") => fields.add_host(value)?,
+                6 if name.eq_ignore_ascii_case("expect") => fields.add_expectations(value),
+                10 if name.eq_ignore_ascii_case("connection") => fields.add_options(value),
+                14 if name.eq_ignore_ascii_case("content-length") => fields.add_content_length(value)?,
                 17 if name.eq_ignore_ascii_case("transfer-encoding") => {
-                    found.codings.get_or_insert_default().add(value);
+                    fields.codings.get_or_insert_default().add(value);
                 }
                 _ => {}
             }
         }
-        Ok(found)
+        Ok(fields)
     }
 
-    fn host(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
+    fn add_host(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
         match self.host.replace(value) {
             None => Ok(()),
             Some(_) => Err(bad_request("There is more than one Host header field.")),
         }
     }
 
-    fn expect(&mut self, value: &[u8]) {
+    fn add_expectations(&mut self, value: &[u8]) {
         for expectation in elements(value).filter(|expectation| !expectation.is_empty()) {
             let known = expectation.eq_ignore_ascii_case(b"100-continue");
-            self.continues |= known;
+            self.expects_100 |= known;
             self.unknown_expectation |= !known;
         }
     }
 
-    fn options(&mut self, value: &[u8]) {
+    fn add_options(&mut self, value: &[u8]) {
         for option in elements(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
 
-    fn content_length(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
+    fn add_content_length(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
         if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
             return Err(bad_request("The Content-Length is not a number."));
         }
@@ -106,7 +106,7 @@ impl<'a> ConnectionFields<'a> {
         } else if self.unknown_expectation {
             Err(refusal(Status::EXPECTATION_FAILED, "The expectation is not known here."))
         } else {
-            Ok(self.continues)
+            Ok(self.expects_100)
         }
     }
 
@@ -117,7 +117,7 @@ impl<'a> ConnectionFields<'a> {
     /// Returns a [`Refusal`] if the end of the body is in doubt, or if a transfer coding other than chunked is used.
     pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         let Some(codings) = &self.codings else {
-            return Ok(Framing::Length(self.length.map_or(0, number)));
+            return Ok(Framing::Length(self.length.map_or(0, parse_number)));
         };
         if self.length.is_some() {
             return Err(bad_request("There are both Transfer-Encoding and Content-Length."));
@@ -162,7 +162,7 @@ fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Parses decimal digits. A number that does not fit 64 bits becomes the largest one, which is above every limit.
-fn number(digits: &[u8]) -> u64 {
+fn parse_number(digits: &[u8]) -> u64 {
     let digit = |b: &u8| u64::from(b.wrapping_sub(b'0'));
     digits.iter().fold(0, |sum: u64, b| sum.saturating_mul(10).saturating_add(digit(b)))
 }

@@ -24,7 +24,7 @@ impl Date {
 
     /// Updates the date to `now`.
     pub fn refresh(&mut self, now: SystemTime) {
-        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(MAX_SECOND);
         if second != self.second {
             self.second = second;
             self.text =
@@ -39,7 +39,7 @@ impl Date {
 }
 
 /// The last second that the format can express: the end of the year 9999.
-const LAST: u64 = 253_402_300_799;
+const MAX_SECOND: u64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:37 GMT");
         date.refresh(at(784_111_778));
         assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:38 GMT");
-        for odd in [at(LAST + 10), UNIX_EPOCH - Duration::from_secs(1)] {
+        for odd in [at(MAX_SECOND + 10), UNIX_EPOCH - Duration::from_secs(1)] {
             date.refresh(odd);
             assert_eq!(date.as_str().len(), 29);
         }

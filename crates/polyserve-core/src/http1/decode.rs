@@ -125,13 +125,13 @@ fn find_fault(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<Ref
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(lines, storage);
     if request.path.is_some_and(|target| !syntax::is_target(target.as_bytes())) {
-        return Some(TARGET);
+        return Some(INVALID_TARGET);
     }
     match parsed {
         Err(httparse::Error::Version) => Some(wrong_version(lines)),
-        Err(error) => Some(refused(error)),
+        Err(error) => Some(parser_refusal(error)),
         Ok(_) if has_bare_lf => Some(bad_request("A line ends in a bare LF.")),
-        Ok(_) if lines.is_empty() && !may_start_with_method(within) => Some(refused(httparse::Error::Token)),
+        Ok(_) if lines.is_empty() && !may_start_with_method(within) => Some(parser_refusal(httparse::Error::Token)),
         Ok(_) if is_past_limit => Some(too_long(lines, within)),
         Ok(_) => None,
     }
@@ -158,9 +158,9 @@ fn may_start_with_method(line: &[u8]) -> bool {
     }
 }
 
-const TARGET: Refusal = bad_request("The request target has a byte that no target may have.");
+const INVALID_TARGET: Refusal = bad_request("The request target has a byte that no target may have.");
 
-fn refused(error: httparse::Error) -> Refusal {
+fn parser_refusal(error: httparse::Error) -> Refusal {
     match error {
         httparse::Error::TooManyHeaders => {
             refusal(Status::HEADER_FIELDS_TOO_LARGE, "There are more header fields than this server takes.")
@@ -180,7 +180,7 @@ fn too_long(lines: &[u8], within: &[u8]) -> Refusal {
     }
     let method = within.split(|&b| b == b' ').next().unwrap_or_default();
     if !method.iter().all(|&b| is_token(b)) {
-        refused(httparse::Error::Token)
+        parser_refusal(httparse::Error::Token)
     } else if method.len() == within.len() {
         refusal(Status::NOT_IMPLEMENTED, "The method is longer than any known here.")
     } else {
@@ -229,7 +229,7 @@ pub struct RequestLine<'a> {
 /// Returns the first fault. The connection must close after the answer.
 pub fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
     if !syntax::is_target(line.target.as_bytes()) {
-        return Err(TARGET);
+        return Err(INVALID_TARGET);
     }
     let connection = ConnectionFields::read(headers)?;
     match connection.host.map(authority::read) {
@@ -295,12 +295,12 @@ mod tests {
             format!("GET /{long} HTTP/1.1\r\n\r\n"),
             "\u{16}\u{3}\u{1}".to_owned(),
         ] {
-            let whole = outcome(input.as_bytes(), &LIMITS);
-            assert!(whole.is_some(), "{input:?} is decided");
+            let expected = outcome(input.as_bytes(), &LIMITS);
+            assert!(expected.is_some(), "{input:?} is decided");
             let mut before = None;
             for length in 0..=input.len() {
                 let now = outcome(&input.as_bytes()[..length], &LIMITS);
-                assert!(now.is_none() || now == whole, "{length} bytes of {input:?}: {now:?}, not {whole:?}");
+                assert!(now.is_none() || now == expected, "{length} bytes of {input:?}: {now:?}, not {expected:?}");
                 if now != before {
                     let ends_a_line = input.as_bytes()[length - 1] == b'\n';
                     assert!(
@@ -316,9 +316,9 @@ mod tests {
     #[test]
     fn limits_beyond_the_storage_are_capped() {
         let limits = Limits { max_head: usize::MAX, max_headers: usize::MAX, ..LIMITS };
-        let with = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a:\r\n".repeat(count));
-        assert!(matches!(outcome(with(MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));
-        let refused = outcome(with(MAX_HEADERS + 1).as_bytes(), &limits);
+        let head_with = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a:\r\n".repeat(count));
+        assert!(matches!(outcome(head_with(MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));
+        let refused = outcome(head_with(MAX_HEADERS + 1).as_bytes(), &limits);
         assert!(matches!(refused, Some(Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, .. }))));
     }
 }

@@ -25,8 +25,8 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Appends an answer to `out`: the head of `reply`, and `body`.
 pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'_>) {
-    out.reserve(HEAD_ROOM.saturating_add(body.len()));
-    status_line(out, reply.status());
+    out.reserve(HEAD_ESTIMATE.saturating_add(body.len()));
+    write_status_line(out, reply.status());
     if !reply.status().is_bodiless() {
         if let Some(content_type) = reply.content_type() {
             out.extend_from_slice(b"Content-Type: ");
@@ -43,10 +43,10 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
         out.extend_from_slice(b"\r\n");
     }
     for (name, value) in reply.headers() {
-        field(out, name, value);
+        write_field(out, name, value);
     }
     if let Some(server_header) = head.server_header {
-        field(out, "Server", server_header);
+        write_field(out, "Server", server_header);
     }
     if head.close {
         out.extend_from_slice(b"Connection: close\r\n");
@@ -62,16 +62,16 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
 }
 
 /// An estimate of a head's length, for one reservation in place of several.
-const HEAD_ROOM: usize = 232;
+const HEAD_ESTIMATE: usize = 232;
 
-fn field(out: &mut Vec<u8>, name: &str, value: &str) {
+fn write_field(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-fn status_line(out: &mut Vec<u8>, status: Status) {
+fn write_status_line(out: &mut Vec<u8>, status: Status) {
     match status {
         Status::OK => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
         Status::CREATED => out.extend_from_slice(b"HTTP/1.1 201 Created\r\n"),

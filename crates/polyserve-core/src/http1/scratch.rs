@@ -38,7 +38,7 @@ impl fmt::Debug for Env {
 }
 
 /// A buffer with a larger capacity is freed after use.
-const KEPT_CAPACITY: usize = 256 * 1024;
+const MAX_KEPT_CAPACITY: usize = 256 * 1024;
 
 /// The buffers and the date that the connections of one thread share. One connection at a time uses them.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Scratch {
         self.out.clear();
         self.ends.clear();
         for buffer in [&mut self.out, &mut self.body] {
-            if buffer.capacity() > KEPT_CAPACITY {
+            if buffer.capacity() > MAX_KEPT_CAPACITY {
                 *buffer = Vec::new();
             }
         }

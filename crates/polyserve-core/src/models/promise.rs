@@ -47,10 +47,10 @@ fn a_wait_ends_where_the_completer_is_dropped() {
 #[test]
 fn a_late_wake_is_no_answer() {
     fn body() {
-        let ((first, one), (second, two)) = (promise(0), promise(0));
-        let waiter = thread::spawn(move || (one.wait(), two.wait()));
-        let other = thread::spawn(move || first.complete(1).is_ok());
-        assert!(second.complete(2).is_ok());
+        let ((first_completer, first), (second_completer, second)) = (promise(0), promise(0));
+        let waiter = thread::spawn(move || (first.wait(), second.wait()));
+        let other = thread::spawn(move || first_completer.complete(1).is_ok());
+        assert!(second_completer.complete(2).is_ok());
         assert!(other.join().unwrap());
         assert_eq!(waiter.join().unwrap(), (1, 2));
     }
@@ -64,18 +64,18 @@ fn the_last_waker_is_woken() {
     check("promise: complete against a change of wakers", ALL, || {
         let (completer, answer) = promise(0);
         let mut future = answer.into_future();
-        let counts: [Arc<CountingWaker>; 2] = Default::default();
-        let settler = thread::spawn(move || completer.complete(5).is_ok());
-        let polled = [poll(&mut future, &counts[0]), Poll::Pending];
-        let polled = if polled[0].is_pending() { [polled[0], poll(&mut future, &counts[1])] } else { polled };
-        assert!(settler.join().unwrap());
+        let wakers: [Arc<CountingWaker>; 2] = Default::default();
+        let completing = thread::spawn(move || completer.complete(5).is_ok());
+        let polled = [poll(&mut future, &wakers[0]), Poll::Pending];
+        let polled = if polled[0].is_pending() { [polled[0], poll(&mut future, &wakers[1])] } else { polled };
+        assert!(completing.join().unwrap());
         match polled {
-            [Poll::Ready(5), _] => assert_eq!([counts[0].get(), counts[1].get()], [0, 0]),
+            [Poll::Ready(5), _] => assert_eq!([wakers[0].get(), wakers[1].get()], [0, 0]),
             // The value came between the two polls; or the first waker was woken, and the second poll returned the value.
-            [Poll::Pending, Poll::Ready(5)] => assert_eq!([counts[0].get(), counts[1].get()], [1, 0]),
+            [Poll::Pending, Poll::Ready(5)] => assert_eq!([wakers[0].get(), wakers[1].get()], [1, 0]),
             [Poll::Pending, Poll::Pending] => {
-                assert_eq!([counts[0].get(), counts[1].get()], [0, 1]);
-                assert_eq!(poll(&mut future, &counts[1]), Poll::Ready(5));
+                assert_eq!([wakers[0].get(), wakers[1].get()], [0, 1]);
+                assert_eq!(poll(&mut future, &wakers[1]), Poll::Ready(5));
             }
             other => panic!("{other:?}"),
         }
@@ -140,11 +140,11 @@ fn a_deadline_ends_a_wait() {
 #[test]
 fn chained_answers_come_through() {
     check("promise: two that are chained", Bounds::new(2, 4), || {
-        let ((first, one), (second, two)) = (promise(0), promise(0));
-        let chained = one.then(move |n| two.map(move |m| n + m));
-        let other = thread::spawn(move || second.complete(2).is_ok());
+        let ((first_completer, first), (second_completer, second)) = (promise(0), promise(0));
+        let chained = first.then(move |n| second.map(move |m| n + m));
+        let other = thread::spawn(move || second_completer.complete(2).is_ok());
         let waiter = thread::spawn(move || chained.wait());
-        assert!(first.complete(1).is_ok());
+        assert!(first_completer.complete(1).is_ok());
         assert!(other.join().unwrap());
         assert_eq!(waiter.join().unwrap(), 3);
         assert!(Answer::Now(()).is_now());

@@ -18,7 +18,7 @@ fn timer(waits: usize) -> (Arc<Timer>, JoinHandle<()>) {
     let thread = thread::spawn(move || {
         let (mut due, mut completed) = (Vec::new(), 0);
         while completed < waits {
-            completed += running.turn(&mut due);
+            completed += running.run_once(&mut due);
         }
     });
     (timer, thread)
@@ -81,10 +81,10 @@ fn a_dropped_wait_leaves_the_others() {
         let (timer, thread) = timer(2);
         let start = now();
         let dropped = timer.at(start + Duration::from_secs(1));
-        let kept = timer.at(start + Duration::from_secs(1));
+        let live = timer.at(start + Duration::from_secs(1));
         let dropping = thread::spawn(move || drop(dropped));
         clock::run_out();
-        kept.wait();
+        live.wait();
         assert!(now() >= start + Duration::from_secs(1), "a wait ended early");
         dropping.join().unwrap();
         thread.join().unwrap();

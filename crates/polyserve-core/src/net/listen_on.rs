@@ -110,12 +110,12 @@ addresses!(SocketAddr, SocketAddrV4, SocketAddrV6);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn resolve(text: &str) -> io::Result<SocketAddr> {
-    let found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| named(text, &error))?.collect();
-    let preferred = found.iter().find(|addr| addr.is_ipv4()).or(found.first());
+    let addrs: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| resolve_error(text, &error))?.collect();
+    let preferred = addrs.iter().find(|addr| addr.is_ipv4()).or(addrs.first());
     preferred.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{text:?} has no address")))
 }
 
-fn named(text: &str, error: &io::Error) -> io::Error {
+fn resolve_error(text: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{text:?} is not an address like 127.0.0.1:8001: {error}"))
 }
 

@@ -122,15 +122,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                     Err(error) => Err(unwritable(&*error)),
                 };
                 Answer::Now(match tagged {
-                    Ok(etag) => shown(Body::InPlace, etag),
+                    Ok(etag) => entity_reply(Body::InPlace, etag),
                     Err(reply) => {
                         body.clear();
                         reply
                     }
                 })
             }
-            Answer::Now(found) => Answer::Now(fetched::<E>(&id, found, etags, &condition)),
-            Answer::Later(future) => Answer::later(async move { fetched::<E>(&id, future.await, etags, &condition) }),
+            Answer::Now(found) => Answer::Now(get_reply::<E>(&id, found, etags, &condition)),
+            Answer::Later(future) => Answer::later(async move { get_reply::<E>(&id, future.await, etags, &condition) }),
         }
     }
 
@@ -154,18 +154,18 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         let etag = if self.etags { tag_of_request(&entity, request, scratch) } else { None };
         if condition.is_always() {
             return match self.repo.put(entity) {
-                Answer::Now(put) => Answer::Now(stored(&self.prefix, &key, etag, put)),
+                Answer::Now(put) => Answer::Now(stored_reply(&self.prefix, &key, etag, put)),
                 Answer::Later(future) => {
                     let prefix = self.prefix.clone();
-                    Answer::later(async move { stored(&prefix, &key, etag, future.await) })
+                    Answer::later(async move { stored_reply(&prefix, &key, etag, future.await) })
                 }
             };
         }
         let prefix = self.prefix.clone();
         self.repo.put_if(entity, condition).map(move |put| match put {
-            Ok(Conditional::Done(put)) => stored(&prefix, &key, etag, Ok(put)),
+            Ok(Conditional::Done(put)) => stored_reply(&prefix, &key, etag, Ok(put)),
             Ok(Conditional::Refused) => precondition_failed(),
-            Err(error) => failed(&error),
+            Err(error) => error_reply(&error),
         })
     }
 
@@ -176,7 +176,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         self.repo.remove_if(&id, condition).map(move |removed| match removed {
             Ok(Conditional::Done(removed)) => removed_reply(&id, Ok(removed)),
             Ok(Conditional::Refused) => precondition_failed(),
-            Err(error) => failed(&error),
+            Err(error) => error_reply(&error),
         })
     }
 
@@ -302,7 +302,7 @@ fn is_json(value: &[u8]) -> bool {
 }
 
 /// Returns the answer to a GET, if no visit has shown the entity.
-fn fetched<E: Identifiable>(
+fn get_reply<E: Identifiable>(
     id: &E::Id,
     found: Result<Lookup<E>, RepoError>,
     etags: bool,
@@ -315,13 +315,13 @@ fn fetched<E: Identifiable>(
                 return unwritable(&*error);
             }
             match tag_to_show(&json, etags, condition) {
-                Ok(etag) => shown(Body::Owned(json), etag),
+                Ok(etag) => entity_reply(Body::Owned(json), etag),
                 Err(reply) => reply,
             }
         }
         // A repo that visits answers now, and that answer does not come here.
-        Ok(Lookup::Visited | Lookup::Absent) => absent(id),
-        Err(error) => failed(&error),
+        Ok(Lookup::Visited | Lookup::Absent) => absent_reply(id),
+        Err(error) => error_reply(&error),
     }
 }
 
@@ -342,7 +342,7 @@ fn tag_to_show(json: &[u8], etags: bool, condition: &Condition) -> Result<Option
 }
 
 /// Returns the answer to a GET.
-fn shown(json: Body, etag: Option<ETag>) -> Reply {
+fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
     let mut reply = Reply::new(Status::OK, "application/json", json);
     reply.etag = etag;
     reply
@@ -363,11 +363,11 @@ fn precondition_failed() -> Reply {
 }
 
 /// Returns the answer to a PUT of an entity with this id.
-fn stored(prefix: &str, id: &impl fmt::Display, etag: Option<ETag>, put: Result<Put, RepoError>) -> Reply {
+fn stored_reply(prefix: &str, id: &impl fmt::Display, etag: Option<ETag>, put: Result<Put, RepoError>) -> Reply {
     let mut reply = match put {
         Ok(Put::Created) => header(Reply::empty(Status::CREATED), "Location", path::location(prefix, id)),
         Ok(Put::Replaced) => Reply::empty(Status::OK),
-        Err(error) => return failed(&error),
+        Err(error) => return error_reply(&error),
     };
     reply.etag = etag;
     reply
@@ -377,12 +377,12 @@ fn stored(prefix: &str, id: &impl fmt::Display, etag: Option<ETag>, put: Result<
 fn removed_reply(id: &impl fmt::Display, removed: Result<Removed, RepoError>) -> Reply {
     match removed {
         Ok(Removed::Removed) => Reply::empty(Status::NO_CONTENT),
-        Ok(Removed::Absent) => absent(id),
-        Err(error) => failed(&error),
+        Ok(Removed::Absent) => absent_reply(id),
+        Err(error) => error_reply(&error),
     }
 }
 
-fn absent(id: &impl fmt::Display) -> Reply {
+fn absent_reply(id: &impl fmt::Display) -> Reply {
     Reply::problem(Status::NOT_FOUND, format_args!("There is no entity {}.", path::shortened(id)))
 }
 
@@ -391,7 +391,7 @@ fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
 }
 
-fn failed(error: &RepoError) -> Reply {
+fn error_reply(error: &RepoError) -> Reply {
     match error {
         RepoError::Closed | RepoError::Overloaded | RepoError::Unavailable(_) => {
             if error.source().is_some() {

@@ -88,21 +88,21 @@ mod tests {
 
     /// Readers with one thread, which announces each read and then waits for its content.
     fn gated(queue: usize) -> (FileReaders, Receiver<()>, std::sync::mpsc::Sender<io::Result<Vec<u8>>>) {
-        let (began, begun) = channel();
+        let (announce, announced) = channel();
         let (content, contents) = channel();
         let contents = Mutex::new(contents);
         let read = move || {
-            began.send(()).unwrap();
+            announce.send(()).unwrap();
             contents.lock().unwrap().recv().unwrap_or_else(|_| Ok(Vec::new()))
         };
-        (FileReaders::start(1, queue, read).unwrap(), begun, content)
+        (FileReaders::start(1, queue, read).unwrap(), announced, content)
     }
 
     #[test]
     fn a_full_queue_is_refused_at_once() {
-        let (readers, begun, content) = gated(1);
+        let (readers, announced, content) = gated(1);
         let first = readers.read();
-        begun.recv().unwrap(); // the thread has taken it from the queue
+        announced.recv().unwrap(); // the thread has taken it from the queue
         let second = readers.read();
         assert!(!first.is_now() && !second.is_now());
         assert!(matches!(readers.read(), Answer::Now(FileRead::Full)));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_error_is_answered_and_the_thread_goes_on() {
-        let (readers, _begun, content) = gated(2);
+        let (readers, _announced, content) = gated(2);
         content.send(Err(io::ErrorKind::NotFound.into())).unwrap();
         assert!(matches!(readers.read().wait(), FileRead::Failed));
         content.send(Ok(b"again".to_vec())).unwrap();
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn an_abandoned_answer_is_not_read_for_and_the_threads_end() {
-        let (readers, begun, content) = gated(2);
+        let (readers, announced, content) = gated(2);
         let first = readers.read();
-        begun.recv().unwrap();
+        announced.recv().unwrap();
         drop(readers.read());
         drop(readers);
         content.send(Ok(Vec::new())).unwrap();
         let _ = first.wait();
-        assert!(begun.recv().is_err(), "the thread has ended without a second read");
+        assert!(announced.recv().is_err(), "the thread has ended without a second read");
     }
 }

@@ -24,14 +24,14 @@ pub(super) fn parse_id<E: Identifiable>(segment: &str) -> Option<E::Id> {
         return Some(id);
     }
     if memchr::memchr(b'%', segment.as_bytes()).is_none() {
-        return valid(segment).then(|| E::parse_id(segment))?;
+        return is_valid_id(segment).then(|| E::parse_id(segment))?;
     }
     let decoded = decode(segment)?;
-    valid(&decoded).then(|| E::parse_id(&decoded))?
+    is_valid_id(&decoded).then(|| E::parse_id(&decoded))?
 }
 
 /// Whether a path can name this id. Clients remove the segments `.` and `..` from a path, in any encoding.
-fn valid(id: &str) -> bool {
+fn is_valid_id(id: &str) -> bool {
     (1..=MAX_ID).contains(&id.len()) && id != "." && id != ".."
 }
 
@@ -44,35 +44,35 @@ pub(super) fn check_id<I: fmt::Display + 'static>(id: &I) -> Result<(), String> 
     if is_number::<I>() {
         return Ok(());
     }
-    let mut text = Counted::default();
+    let mut text = MeasuredText::default();
     // The writer ends a text that is too long with an error.
     let _ = write!(text, "{id}");
     match text {
-        Counted { len: 0, .. } => Err(String::from("The entity's id is empty.")),
-        Counted { len, .. } if len > MAX_ID => Err(format!("The entity's id is longer than {MAX_ID} bytes.")),
-        Counted { dots: true, len: ..=2 } => {
+        MeasuredText { len: 0, .. } => Err(String::from("The entity's id is empty.")),
+        MeasuredText { len, .. } if len > MAX_ID => Err(format!("The entity's id is longer than {MAX_ID} bytes.")),
+        MeasuredText { only_dots: true, len: ..=2 } => {
             Err(String::from("The entity's id is a dot segment, which paths cannot hold."))
         }
-        Counted { .. } => Ok(()),
+        MeasuredText { .. } => Ok(()),
     }
 }
 
 /// The length of a text, and whether it consists of dots. It needs no allocation.
-struct Counted {
+struct MeasuredText {
     len: usize,
-    dots: bool,
+    only_dots: bool,
 }
 
-impl Default for Counted {
+impl Default for MeasuredText {
     fn default() -> Self {
-        Self { len: 0, dots: true }
+        Self { len: 0, only_dots: true }
     }
 }
 
-impl Write for Counted {
+impl Write for MeasuredText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.len += text.len();
-        self.dots &= text.bytes().all(|byte| byte == b'.');
+        self.only_dots &= text.bytes().all(|byte| byte == b'.');
         if self.len > MAX_ID { Err(fmt::Error) } else { Ok(()) }
     }
 }
@@ -169,10 +169,10 @@ mod tests {
     #[test]
     fn what_no_path_can_name_is_refused() {
         for id in ["", ".", "..", &"x".repeat(MAX_ID + 1)] {
-            assert!(!valid(id) && check_id(&id.to_owned()).is_err(), "{id}");
+            assert!(!is_valid_id(id) && check_id(&id.to_owned()).is_err(), "{id}");
         }
         for id in ["...", "x", &"x".repeat(MAX_ID)] {
-            assert!(valid(id) && check_id(&id.to_owned()).is_ok(), "{id}");
+            assert!(is_valid_id(id) && check_id(&id.to_owned()).is_ok(), "{id}");
         }
         assert!(check_id(&i64::MIN).is_ok());
         assert_eq!([decode("%"), decode("%4"), decode("%g0"), decode("%ff")], [const { None }; 4]);

@@ -35,7 +35,7 @@ pub fn drain_backlog(listener: TcpListener, server: &ServerState, mut serve: imp
 /// Clients that connect again and again cannot prolong the drain: at most `backlog` connections are accepted.
 #[derive(Debug)]
 pub struct Backlog {
-    left: u32,
+    remaining: u32,
 }
 
 /// The next connection of a [`Backlog`].
@@ -53,7 +53,7 @@ pub enum BacklogNext {
 impl Backlog {
     /// At most `config.backlog` connections.
     pub fn new(config: &ServerConfig) -> Self {
-        Self { left: config.backlog }
+        Self { remaining: config.backlog }
     }
 
     /// Accepts the next connection from `listener`, which does not block.
@@ -62,13 +62,13 @@ impl Backlog {
     }
 
     pub(super) fn next(&mut self, mut accept: impl FnMut() -> io::Result<TcpStream>) -> BacklogNext {
-        while self.left > 0 {
+        while self.remaining > 0 {
             match accept() {
                 Ok(stream) => {
-                    self.left -= 1;
+                    self.remaining -= 1;
                     return BacklogNext::Connection(stream);
                 }
-                Err(error) if net::is_connection_error(&error) => self.left -= 1,
+                Err(error) if net::is_connection_error(&error) => self.remaining -= 1,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => return BacklogNext::Exhausted,
             }

@@ -41,7 +41,7 @@ pub enum Accepted {
 }
 
 /// Connections accepted in a row before the caller checks its other descriptor.
-const BATCH: usize = 256;
+const MAX_IN_A_ROW: usize = 256;
 
 impl Incoming {
     /// The connections of `listener`, which does not block.
@@ -77,7 +77,7 @@ impl Incoming {
         while !self.server.shutdown.is_begun() {
             self.lingering.sweep();
             self.backoff = self.backoff.filter(|until| Instant::now() < *until);
-            if self.backoff.is_none() && self.in_a_row < BATCH {
+            if self.backoff.is_none() && self.in_a_row < MAX_IN_A_ROW {
                 match net::accept(self.listener.as_ref()?) {
                     Ok(stream) => {
                         self.in_a_row += 1;
@@ -94,8 +94,8 @@ impl Incoming {
                     }
                 }
             }
-            let is_batch = std::mem::take(&mut self.in_a_row) == BATCH;
-            if is_batch || self.wait(other, deadline) {
+            let is_full_batch = std::mem::take(&mut self.in_a_row) == MAX_IN_A_ROW;
+            if is_full_batch || self.wait(other, deadline) {
                 return Some(Accepted::Other);
             }
         }

@@ -37,7 +37,7 @@ const MAX_READS: usize = 64;
 #[derive(Debug)]
 pub struct LingeringSet {
     /// In the order of their deadlines, because all have the same timeout.
-    list: VecDeque<(TcpStream, Instant)>,
+    connections: VecDeque<(TcpStream, Instant)>,
     timeout: Duration,
     next_sweep: Instant,
     scratch: Scratch,
@@ -47,8 +47,8 @@ pub struct LingeringSet {
 impl LingeringSet {
     /// Creates an empty set. Its connections linger for `timeout`.
     pub fn new(timeout: Duration) -> Self {
-        let (list, ready) = (VecDeque::new(), Vec::new());
-        Self { list, timeout, next_sweep: Instant::now(), scratch: Scratch::new(), ready }
+        let (connections, ready) = (VecDeque::new(), Vec::new());
+        Self { connections, timeout, next_sweep: Instant::now(), scratch: Scratch::new(), ready }
     }
 
     /// Closes the writing side of `stream`, and lets it linger.
@@ -57,14 +57,14 @@ impl LingeringSet {
             return;
         }
         let now = Instant::now();
-        if self.list.is_empty() {
+        if self.connections.is_empty() {
             self.next_sweep = now + SWEEP_PAUSE;
-        } else if self.list.len() == MAX_LINGERING
-            && let Some((oldest, _)) = self.list.pop_front()
+        } else if self.connections.len() == MAX_LINGERING
+            && let Some((oldest, _)) = self.connections.pop_front()
         {
             discard(oldest, &mut [0; 16 * 1024]);
         }
-        self.list.push_back((stream, now + self.timeout));
+        self.connections.push_back((stream, now + self.timeout));
     }
 
     /// Answers 503 on a new connection, and lets it linger. Counts the answer.
@@ -84,20 +84,20 @@ impl LingeringSet {
     /// nothing if the last sweep ended less than 10 ms ago.
     pub fn sweep(&mut self) {
         let now = Instant::now();
-        if self.list.is_empty() || now < self.next_sweep {
+        if self.connections.is_empty() || now < self.next_sweep {
             return;
         }
-        let sockets = self.list.iter().map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
+        let sockets = self.connections.iter().map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
         if wait(sockets, Some(now), &mut self.ready).is_err() {
             self.ready.clear(); // no memory: the next sweep tries again
         }
-        let mut waste = [0; 16 * 1024];
+        let mut buffer = [0; 16 * 1024];
         let count = self.ready.iter().filter(|is_ready| **is_ready).count();
         let reads = (SWEEP_READS / count.max(1)).clamp(1, MAX_READS);
         let mut ready = self.ready.iter();
-        self.list.retain_mut(|(stream, deadline)| {
+        self.connections.retain_mut(|(stream, deadline)| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            (!is_ready || discard_input(&*stream, &mut waste, reads)) && *deadline > now
+            (!is_ready || discard_input(&*stream, &mut buffer, reads)) && *deadline > now
         });
         // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -105,17 +105,17 @@ impl LingeringSet {
 
     /// The time of the next sweep; `None` if no connection lingers.
     pub fn deadline(&self) -> Option<Instant> {
-        (!self.list.is_empty()).then_some(self.next_sweep)
+        (!self.connections.is_empty()).then_some(self.next_sweep)
     }
 
     /// Whether no connection lingers.
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.connections.is_empty()
     }
 
     /// The number of connections that linger.
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.connections.len()
     }
 
     /// Sweeps until no connection lingers, or the shutdown's deadline has passed. For the end of a drain.

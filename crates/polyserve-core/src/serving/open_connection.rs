@@ -29,7 +29,7 @@ pub struct OpenConnection {
     /// The position in the set. Changed under the set's lock.
     pub(super) index: AtomicUsize,
     /// Whether the connection counts as leaving. Changed under the set's lock.
-    pub(super) counted: AtomicBool,
+    pub(super) is_leaving: AtomicBool,
     /// Whether the connection counts as lingering. Changed under the set's lock.
     pub(super) lingers: AtomicBool,
 }
@@ -45,7 +45,7 @@ impl OpenConnection {
             read_closed: AtomicBool::new(false),
             wake,
             index: AtomicUsize::new(index),
-            counted: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
         }
     }

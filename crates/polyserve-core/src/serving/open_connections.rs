@@ -17,15 +17,15 @@
 //!
 //! # No lost wake-up
 //!
-//! A connection that becomes idle stores that, and then loads `short`, the number of connections that lack a thread. A
-//! thread that needs an eviction stores `short`, and then reads the states of the connections. All four operations are
+//! A connection that becomes idle stores that, and then loads `shortage`, the number of connections that lack a thread. A
+//! thread that needs an eviction stores `shortage`, and then reads the states of the connections. All four operations are
 //! sequentially consistent, so at least one of the two threads sees the store of the other.
 //!
 //! The same holds for the wake-up. A thread at the end of its grace stores that it must be woken, and then loads whether its
 //! connection was evicted. An eviction stores that, and then loads whether the thread must be woken.
 //!
-//! The same holds for `tracks`. A search sets `tracks` and then reads the states. A connection stores its state and then
-//! loads `tracks`.
+//! The same holds for `tracks_idle`. A search sets it and then reads the states. A connection stores its state and then loads
+//! `tracks_idle`.
 //!
 //! # Cost
 //!
@@ -45,7 +45,7 @@ use crate::net;
 use crate::sync::{Condvar, Mutex, lock};
 
 /// The max number of connections that one search finds.
-const SEARCH: usize = 64;
+const MAX_SEARCH_RESULTS: usize = 64;
 
 /// The max number of pipes that a pool has from its start.
 const MAX_FIRST_PIPES: usize = 256;
@@ -58,15 +58,15 @@ const MAX_FIRST_PIPES: usize = 256;
 pub struct OpenConnections {
     threads: usize,
     /// The max number of connections of a pool, with or without a thread.
-    max: usize,
+    max_connections: usize,
     state: Mutex<ConnectionSets>,
     empty: Condvar,
     /// The number of connections that lack a thread: no thread is free for them, or about to be free.
-    short: AtomicUsize,
+    shortage: AtomicUsize,
     /// Answers say `Connection: close` until this time, in nanoseconds since the start; 0 if the time has passed.
     crowded_until: AtomicU64,
     /// Whether connections that become idle add themselves to `ConnectionSets::idle`.
-    tracks: AtomicBool,
+    tracks_idle: AtomicBool,
     start: Instant,
 }
 
@@ -101,22 +101,22 @@ impl OpenConnections {
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
-            max: usize::MAX,
+            max_connections: usize::MAX,
             state: Mutex::default(),
             empty: Condvar::new(),
-            short: AtomicUsize::new(0),
+            shortage: AtomicUsize::new(0),
             crowded_until: AtomicU64::new(0),
-            tracks: AtomicBool::new(false),
+            tracks_idle: AtomicBool::new(false),
             start: Instant::now(),
         }
     }
 
-    /// An empty set for a server with a pool of this number of threads, and with at most `max` connections. An evicted
+    /// An empty set for a server with a pool of this number of threads, and with at most `max_connections`. An evicted
     /// connection does not count any more. Each thread has a pipe, which costs two descriptors.
-    pub fn pooled(threads: usize, max: usize) -> Self {
+    pub fn pooled(threads: usize, max_connections: usize) -> Self {
         // A large pool starts with some of its pipes. The others are made when they are needed.
         let pipes = (0..threads.min(MAX_FIRST_PIPES)).map_while(|_| WakePipe::new().ok()).collect();
-        let connections = Self { max, ..Self::new(threads) };
+        let connections = Self { max_connections, ..Self::new(threads) };
         lock(&connections.state).wake_pipes = pipes;
         connections
     }
@@ -144,7 +144,7 @@ impl OpenConnections {
     /// counted, and the caller must reject it.
     pub fn wait_for_thread(&self) -> bool {
         let mut state = lock(&self.state);
-        if state.count() >= self.max && !self.evict_one(&mut state) {
+        if state.count() >= self.max_connections && !self.evict_one(&mut state) {
             self.set_crowded();
             return false;
         }
@@ -210,7 +210,7 @@ impl OpenConnections {
         let mut state = lock(&self.state);
         if state.lingering < self.threads.min(MAX_LINGERING) && !connection.lingers.swap(true, Ordering::Relaxed) {
             state.lingering += 1;
-            state.leaving += usize::from(!connection.counted.swap(true, Ordering::Relaxed));
+            state.leaving += usize::from(!connection.is_leaving.swap(true, Ordering::Relaxed));
             self.settle(&mut state);
         }
     }
@@ -227,7 +227,7 @@ impl OpenConnections {
             if let Some(moved) = state.open.get(index) {
                 moved.index.store(index, Ordering::Relaxed);
             }
-            state.leaving -= usize::from(connection.counted.load(Ordering::Relaxed));
+            state.leaving -= usize::from(connection.is_leaving.load(Ordering::Relaxed));
             state.lingering -= usize::from(connection.lingers.load(Ordering::Relaxed));
             self.settle(state);
             self.notify_if_empty(state);
@@ -245,10 +245,10 @@ impl OpenConnections {
         if !connection.set_idle(since) {
             return;
         }
-        let (short, tracks) = (self.short.load(Ordering::SeqCst), self.tracks.load(Ordering::SeqCst));
-        if short > 0 || tracks {
+        let (shortage, tracks_idle) = (self.shortage.load(Ordering::SeqCst), self.tracks_idle.load(Ordering::SeqCst));
+        if shortage > 0 || tracks_idle {
             let mut state = lock(&self.state);
-            if tracks {
+            if tracks_idle {
                 self.track(&mut state, since, connection);
             }
             self.settle(&mut state);
@@ -261,7 +261,7 @@ impl OpenConnections {
             return;
         }
         let mut state = lock(&self.state);
-        if connection.counted.swap(false, Ordering::Relaxed) {
+        if connection.is_leaving.swap(false, Ordering::Relaxed) {
             state.leaving -= 1;
         }
         if connection.wake.is_none() {
@@ -286,7 +286,7 @@ impl OpenConnections {
 
     /// Whether a connection lacks a thread: none is free, or about to be free.
     pub fn lacks_threads(&self) -> bool {
-        self.short.load(Ordering::SeqCst) > 0
+        self.shortage.load(Ordering::SeqCst) > 0
     }
 
     /// Whether there were more active connections than threads in the last [`CROWDED_AFTER`].
@@ -380,16 +380,16 @@ impl OpenConnections {
     /// Counts the connections that lack a thread, and evicts one idle connection for each of them.
     fn settle(&self, state: &mut ConnectionSets) {
         loop {
-            let short = (state.waiting + state.open.len()).saturating_sub(self.threads + state.leaving);
-            if self.short.load(Ordering::Relaxed) != short {
-                self.short.store(short, Ordering::SeqCst);
+            let shortage = (state.waiting + state.open.len()).saturating_sub(self.threads + state.leaving);
+            if self.shortage.load(Ordering::Relaxed) != shortage {
+                self.shortage.store(shortage, Ordering::SeqCst);
             }
-            if short == 0 {
+            if shortage == 0 {
                 return;
             }
             if !self.evict_one(state) {
                 // A single waiting connection is no sign of a crowd: another connection may be about to close.
-                if short > 1 {
+                if shortage > 1 {
                     self.set_crowded();
                 }
                 return;
@@ -405,13 +405,13 @@ impl OpenConnections {
                 if let Some(connection) = connection.upgrade()
                     && connection.evict(since)
                 {
-                    connection.counted.store(true, Ordering::Relaxed);
+                    connection.is_leaving.store(true, Ordering::Relaxed);
                     state.leaving += 1;
                     return true;
                 }
             }
             // While connections that become idle are tracked, the queue has all idle connections.
-            if searched || self.tracks.load(Ordering::SeqCst) {
+            if searched || self.tracks_idle.load(Ordering::SeqCst) {
                 return false;
             }
             self.search(state);
@@ -422,14 +422,14 @@ impl OpenConnections {
     /// Queues the connections that have been idle for longest. If no other connection is idle, connections that become idle
     /// later are tracked.
     fn search(&self, state: &mut ConnectionSets) {
-        self.tracks.store(true, Ordering::SeqCst);
+        self.tracks_idle.store(true, Ordering::SeqCst);
         let since = |connection: &Arc<OpenConnection>| connection.state.load(Ordering::SeqCst);
         let idle = state.open.iter().map(|connection| (since(connection), connection));
         let mut idle: Vec<_> = idle.filter(|(since, _)| *since != BUSY && *since != LEAVING).collect();
-        if idle.len() > SEARCH {
-            self.tracks.store(false, Ordering::SeqCst);
-            idle.select_nth_unstable_by_key(SEARCH, |(since, _)| *since);
-            idle.truncate(SEARCH);
+        if idle.len() > MAX_SEARCH_RESULTS {
+            self.tracks_idle.store(false, Ordering::SeqCst);
+            idle.select_nth_unstable_by_key(MAX_SEARCH_RESULTS, |(since, _)| *since);
+            idle.truncate(MAX_SEARCH_RESULTS);
         }
         idle.sort_unstable_by_key(|(since, _)| *since);
         state.idle = idle.into_iter().map(|(since, connection)| (since, Arc::downgrade(connection))).collect();
@@ -438,9 +438,9 @@ impl OpenConnections {
     /// Queues a connection that has become idle. If evictions are rare, the queue only grows. When it is too long, tracking
     /// ends.
     fn track(&self, state: &mut ConnectionSets, since: u64, connection: &Arc<OpenConnection>) {
-        if state.idle.len() > SEARCH + 2 * state.open.len() {
+        if state.idle.len() > MAX_SEARCH_RESULTS + 2 * state.open.len() {
             state.idle = VecDeque::new();
-            self.tracks.store(false, Ordering::SeqCst);
+            self.tracks_idle.store(false, Ordering::SeqCst);
         } else {
             state.idle.push_back((since, Arc::downgrade(connection)));
         }

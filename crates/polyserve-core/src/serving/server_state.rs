@@ -208,21 +208,21 @@ mod tests {
         let (server, (outcome, outcomes)) =
             (ServerState::new(Arc::new(Promises(Mutex::new(sender))), &ServerConfig::default()), channel());
         std::thread::scope(|scope| {
-            let (go, gone) = channel();
+            let (trigger, triggers) = channel();
             scope.spawn(|| {
-                for () in gone {
+                for () in triggers {
                     outcome.send(matches!(ask(&server), WaitOutcome::Here)).unwrap();
                 }
             });
-            go.send(()).unwrap();
+            trigger.send(()).unwrap();
             completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
             assert!(outcomes.recv_timeout(PATIENCE).unwrap());
             let ended = server.shutdown.while_locked(|| {
-                go.send(()).unwrap();
+                trigger.send(()).unwrap();
                 completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
                 outcomes.recv_timeout(PATIENCE)
             });
-            drop(go);
+            drop(trigger);
             assert_eq!(ended, Ok(true));
         });
     }
@@ -234,10 +234,10 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 let waiting = scope.spawn(|| ask(&server));
-                let held = completers.recv_timeout(PATIENCE).unwrap();
+                let completer = completers.recv_timeout(PATIENCE).unwrap();
                 server.shutdown.begin(Instant::now());
                 assert!(matches!(waiting.join().unwrap(), WaitOutcome::Cut));
-                drop(held);
+                drop(completer);
             }
         });
     }

@@ -27,7 +27,7 @@ const SMALL_INPUT: usize = 4 * 1024;
 const LARGE_INPUT: usize = 32 * 1024;
 
 thread_local! {
-    static LENT: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
+    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
 /// Lends this thread's buffers to `work`. A call inside `work`, for instance by a service that runs jobs, gets buffers
@@ -38,10 +38,10 @@ thread_local! {
 /// Two swaps of a thread-local pointer.
 pub fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
     // The thread-local is gone while the thread's other locals are being destroyed.
-    let mut buffers = LENT.try_with(Cell::take).ok().flatten().unwrap_or_default();
+    let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut buffers);
     buffers.shrink();
-    let _ = LENT.try_with(|lent| lent.set(Some(buffers)));
+    let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
     result
 }
 

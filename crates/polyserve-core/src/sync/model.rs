@@ -140,17 +140,17 @@ impl Condvar {
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let mutex = guard.mutex;
         let mut queue = self.waiting.queue.lock().expect("no poison");
-        let me = queue.enter();
+        let wait_id = queue.enter();
         // A thread that changes the condition notifies after this, and so finds the wait in the queue.
         drop(guard);
-        while queue.waits.contains(&me) {
+        while queue.waits.contains(&wait_id) {
             queue = self.waiting.changed.wait(queue).expect("no poison");
         }
         drop(queue);
         mutex.lock()
     }
 
-    /// Waits for a notice, for the time `most` at most.
+    /// Waits for a notice, for at most `timeout`.
     ///
     /// # Errors
     ///
@@ -158,24 +158,24 @@ impl Condvar {
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
-        most: Duration,
+        timeout: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
         let mutex = guard.mutex;
         let waiting = &self.waiting;
         let mut queue = waiting.queue.lock().expect("no poison");
-        let me = queue.enter();
+        let wait_id = queue.enter();
         let end_wait = {
             let waiting = Arc::clone(waiting);
-            move || waiting.leave(me)
+            move || waiting.leave(wait_id)
         };
-        let Some(timer) = clock::set(most, end_wait) else {
-            queue.leave(me);
+        let Some(timer) = clock::set(timeout, end_wait) else {
+            queue.leave(wait_id);
             drop((guard, queue));
             checker::thread::yield_now();
             return Ok((super::lock(mutex), WaitTimeoutResult(true)));
         };
         drop(guard);
-        while queue.waits.contains(&me) {
+        while queue.waits.contains(&wait_id) {
             queue = waiting.changed.wait(queue).expect("no poison");
         }
         drop(queue);

@@ -10,14 +10,14 @@ use polyserve_core::http1::{Env, Scratch, Session, Want};
 pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 /// Takes the size of a write, and returns the number of bytes that the client accepts.
-pub(crate) type Taking = Box<dyn FnMut(usize) -> usize>;
+pub(crate) type AcceptFn = Box<dyn FnMut(usize) -> usize>;
 
 /// One connection, seen from the client's side.
 pub(crate) struct Wire<'e> {
     pub(crate) session: Session,
     env: &'e Env,
     scratch: Scratch,
-    taking: Taking,
+    accept: AcceptFn,
     want: Want,
     /// The bytes that were written.
     pub(crate) out: Vec<u8>,
@@ -31,14 +31,14 @@ pub(crate) const POLLS: usize = 3;
 impl<'e> Wire<'e> {
     /// Creates a connection to a client that accepts each write completely.
     pub(crate) fn new(env: &'e Env) -> Self {
-        Self::taking(env, Box::new(|count| count))
+        Self::with_accept(env, Box::new(|count| count))
     }
 
-    /// Creates a connection to a client that accepts as many bytes as `taking` returns, and at least one.
-    pub(crate) fn taking(env: &'e Env, taking: Taking) -> Self {
+    /// Creates a connection to a client that accepts as many bytes as `accept` returns, and at least one.
+    pub(crate) fn with_accept(env: &'e Env, accept: AcceptFn) -> Self {
         let session = Session::new();
         let want = session.want();
-        let mut wire = Self { session, env, scratch: Scratch::new(), taking, want, out: Vec::new(), answered: 0 };
+        let mut wire = Self { session, env, scratch: Scratch::new(), accept, want, out: Vec::new(), answered: 0 };
         wire.drain(false);
         wire
     }
@@ -110,14 +110,14 @@ impl<'e> Wire<'e> {
     fn write(&mut self) {
         let out = self.scratch.out();
         if !out.is_empty() {
-            let count = (self.taking)(out.len()).min(out.len());
+            let count = (self.accept)(out.len()).min(out.len());
             self.out.extend_from_slice(&out[..count]);
             self.session.written(count, &mut self.scratch);
             assert!(self.scratch.out().is_empty());
         }
         while !self.session.unsent().is_empty() {
             let unsent = self.session.unsent();
-            let count = (self.taking)(unsent.len()).clamp(1, unsent.len());
+            let count = (self.accept)(unsent.len()).clamp(1, unsent.len());
             self.out.extend_from_slice(&unsent[..count]);
             let rest = unsent.len() - count;
             assert_eq!(self.session.advance(count), rest == 0);

@@ -36,13 +36,13 @@ fn with_one() -> Env {
 
 /// The answer to one request.
 #[derive(Debug)]
-struct Got {
+struct Response {
     status: u16,
     fields: Vec<(String, String)>,
     body: String,
 }
 
-impl Got {
+impl Response {
     fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(n, _)| n == name).map(|(_, value)| value.as_str());
         let value = values.next();
@@ -62,7 +62,7 @@ impl Got {
 }
 
 /// Sends one request in one piece.
-fn ask(env: &Env, bytes: &[u8]) -> Got {
+fn ask(env: &Env, bytes: &[u8]) -> Response {
     let mut wire = Wire::new(env);
     let want = wire.send(bytes);
     assert!(matches!(want, Want::Read(_) | Want::Close { .. }), "it answers now");
@@ -72,7 +72,7 @@ fn ask(env: &Env, bytes: &[u8]) -> Got {
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap()["HTTP/1.1 ".len()..][..3].parse().unwrap();
     let fields = lines.map(|line| line.split_once(": ").unwrap()).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-    Got { status, fields, body: body.to_owned() }
+    Response { status, fields, body: body.to_owned() }
 }
 
 fn request(method: &str, target: &str, fields: &str, body: &[u8]) -> Vec<u8> {
@@ -82,11 +82,11 @@ fn request(method: &str, target: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn get(env: &Env, target: &str) -> Got {
+fn get(env: &Env, target: &str) -> Response {
     ask(env, &request("GET", target, "", b""))
 }
 
-fn put(env: &Env, target: &str, body: &str) -> Got {
+fn put(env: &Env, target: &str, body: &str) -> Response {
     ask(env, &request("PUT", target, "", body.as_bytes()))
 }
 
@@ -126,14 +126,14 @@ fn the_client_of_the_experiments_is_answered_as_it_wants_it() {
 #[test]
 fn the_requests_of_jmeter_are_served() {
     let env = with_one();
-    let own = "User-Agent: Apache-HttpClient/4.5.14 (Java/17.0.15)\r\n\r\n";
+    let user_agent = "User-Agent: Apache-HttpClient/4.5.14 (Java/17.0.15)\r\n\r\n";
     let body = "{\r\n  \"id\": 1,\r\n  \"description\": \"from JMeter\",\n\t\"value\": 2.5\r\n}\r\n";
     let put = format!(
         "PUT / HTTP/1.1\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\
-         Content-Type: text/plain; charset=UTF-8\r\nHost: 127.0.0.1:8001\r\n{own}{body}",
+         Content-Type: text/plain; charset=UTF-8\r\nHost: 127.0.0.1:8001\r\n{user_agent}{body}",
         body.len()
     );
-    let get = format!("GET /1 HTTP/1.1\r\nConnection: keep-alive\r\nHost: 127.0.0.1:8001\r\n{own}");
+    let get = format!("GET /1 HTTP/1.1\r\nConnection: keep-alive\r\nHost: 127.0.0.1:8001\r\n{user_agent}");
     let mut wire = Wire::new(&env);
     for _ in 0..2 {
         assert_eq!(wire.send(put.as_bytes()), Want::Read(Phase::Idle));
@@ -208,8 +208,8 @@ fn an_id_has_many_spellings() {
         "http://b/1",
         "http://b:8/1?x",
     ] {
-        let got = get(&env, target);
-        assert_eq!((got.status, got.body.as_str()), (200, ONE), "{target}");
+        let response = get(&env, target);
+        assert_eq!((response.status, response.body.as_str()), (200, ONE), "{target}");
     }
     let repo = MapRepo::default();
     for id in [i64::MIN, i64::MAX, 0, -7] {
@@ -266,8 +266,8 @@ fn put_under_another_id_is_400_and_stores_nothing() {
 #[test]
 fn delete_removes_once() {
     let env = with_one();
-    let gone = ask(&env, &request("DELETE", "/1", "", b""));
-    assert_eq!((gone.status, gone.field("Content-Length"), gone.body.as_str()), (204, None, ""));
+    let removed = ask(&env, &request("DELETE", "/1", "", b""));
+    assert_eq!((removed.status, removed.field("Content-Length"), removed.body.as_str()), (204, None, ""));
     ask(&env, &request("DELETE", "/1", "", b"")).check_problem(404);
     get(&env, "/1").check_problem(404);
 }
@@ -279,16 +279,20 @@ fn options_and_what_is_not_allowed() {
     for (target, allow) in
         [("/", root), ("/?x", root), ("http://b", root), ("/1", entity), ("/2", entity), ("*", entity)]
     {
-        let got = ask(&env, &request("OPTIONS", target, "", b""));
-        assert_eq!((got.status, got.field("Allow"), got.body.as_str()), (204, Some(allow), ""), "{target}");
+        let response = ask(&env, &request("OPTIONS", target, "", b""));
+        assert_eq!(
+            (response.status, response.field("Allow"), response.body.as_str()),
+            (204, Some(allow), ""),
+            "{target}"
+        );
     }
     for (methods, target, allow) in
         [(&["POST", "PATCH"][..], "/1", entity), (&["GET", "POST", "PATCH", "DELETE"][..], "/", root)]
     {
         for method in methods {
-            let got = ask(&env, &request(method, target, "", ONE.as_bytes()));
-            got.check_problem(405);
-            assert_eq!(got.field("Allow"), Some(allow), "{method} {target}");
+            let response = ask(&env, &request(method, target, "", ONE.as_bytes()));
+            response.check_problem(405);
+            assert_eq!(response.field("Allow"), Some(allow), "{method} {target}");
         }
     }
     let head = ask(&env, &request("HEAD", "/", "", b""));
@@ -317,9 +321,9 @@ fn content_codings() {
         for coding in ["gzip", "br", "deflate", "identity, gzip", "gzip, identity", "x", "identity;q=1", "\"identity\""]
         {
             let fields = format!("Content-Encoding: {coding}\r\n");
-            let got = ask(&env, &request("PUT", "/", &fields, ONE.as_bytes()));
-            got.check_problem(415);
-            assert_eq!(got.field("Accept-Encoding"), Some("identity"), "{coding:?}");
+            let response = ask(&env, &request("PUT", "/", &fields, ONE.as_bytes()));
+            response.check_problem(415);
+            assert_eq!(response.field("Accept-Encoding"), Some("identity"), "{coding:?}");
         }
         let both = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n";
         ask(&env, &request("PUT", "/", both, ONE.as_bytes())).check_problem(415);
@@ -401,7 +405,7 @@ fn refused_by_the_head_alone() {
 
 #[test]
 fn a_failing_repo_is_503_or_500() {
-    let retry = |got: &Got| got.field("Retry-After").map(str::to_owned);
+    let retry_after = |response: &Response| response.field("Retry-After").map(str::to_owned);
     for (failing, status, retries) in [
         (FailingRepo::Closed, 503, true),
         (FailingRepo::Overloaded, 503, true),
@@ -410,12 +414,12 @@ fn a_failing_repo_is_503_or_500() {
         (FailingRepo::Failing, 500, false),
     ] {
         let env = serve(failing);
-        for got in [get(&env, "/1"), put(&env, "/", ONE), ask(&env, &request("DELETE", "/1", "", b""))] {
-            got.check_problem(status);
-            assert_eq!(retry(&got).as_deref(), retries.then_some("1"));
-            assert!(!got.body.contains("secret"), "what is inside stays inside: {got:?}");
-            let has_reason = got.body.contains("The store takes no more writes: the disk is full.");
-            assert_eq!(has_reason, matches!(failing, FailingRepo::ReadOnly), "{got:?}");
+        for response in [get(&env, "/1"), put(&env, "/", ONE), ask(&env, &request("DELETE", "/1", "", b""))] {
+            response.check_problem(status);
+            assert_eq!(retry_after(&response).as_deref(), retries.then_some("1"));
+            assert!(!response.body.contains("secret"), "what is inside stays inside: {response:?}");
+            let has_reason = response.body.contains("The store takes no more writes: the disk is full.");
+            assert_eq!(has_reason, matches!(failing, FailingRepo::ReadOnly), "{response:?}");
         }
     }
 }

@@ -53,8 +53,8 @@ fn what_is_not_json_is_400() {
         br#"{"id":1,"description":"d","value":02}"#,
         br#"{"id":1,"description":"d","value":2,}"#,
     ] {
-        let got = ask(&env, &request("PUT", "/", "", body));
-        got.check_problem(400);
+        let response = ask(&env, &request("PUT", "/", "", body));
+        response.check_problem(400);
     }
     get(&env, "/1").check_problem(404);
 }
@@ -99,9 +99,9 @@ fn what_is_no_entity_is_422() {
         r#"{"id":1,"description":"d","value":-1e999}"#,
         r#"{"id":1,"description":"d","value":1e99999999999999999999}"#,
     ] {
-        let got = put(&env, "/", body);
-        assert_eq!(got.status, 422, "{body}: {got:?}");
-        got.check_problem(422);
+        let response = put(&env, "/", body);
+        assert_eq!(response.status, 422, "{body}: {response:?}");
+        response.check_problem(422);
     }
     get(&env, "/1").check_problem(404);
 }
@@ -110,7 +110,7 @@ fn what_is_no_entity_is_422() {
 #[test]
 fn one_entity_many_spellings() {
     let env = serve(MapRepo::default());
-    for (body, shown) in [
+    for (body, expected) in [
         (ONE, ONE),
         (" {\n\"value\" : 60.750847 ,\t\"description\":\"aZ09\",\r\n\"id\":1 } ", ONE),
         (
@@ -133,9 +133,9 @@ fn one_entity_many_spellings() {
             r#"{"id":1,"description":"d","value":1.8446744073709552e+19}"#,
         ),
     ] {
-        let got = put(&env, "/1", body);
-        assert!(matches!(got.status, 200 | 201), "{body}: {got:?}");
-        assert_eq!(get(&env, "/1").body.replace('\u{7f}', ""), shown, "{body}");
+        let response = put(&env, "/1", body);
+        assert!(matches!(response.status, 200 | 201), "{body}: {response:?}");
+        assert_eq!(get(&env, "/1").body.replace('\u{7f}', ""), expected, "{body}");
     }
 }
 
@@ -146,8 +146,8 @@ fn every_character_comes_back() {
     for c in (0..=0x7f_u8).map(char::from).chain(['\u{80}', '\u{2028}', '\u{feff}', '\u{10ffff}']) {
         let entity = serde_json::json!({"id": 1, "description": format!("a{c}b"), "value": 1.5});
         assert!(matches!(put(&env, "/", &entity.to_string()).status, 200 | 201), "{c:?}");
-        let shown = get(&env, "/1").body;
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), entity, "{c:?} is shown as {shown}");
+        let json = get(&env, "/1").body;
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), entity, "{c:?} is shown as {json}");
     }
 }
 
@@ -156,7 +156,7 @@ fn every_character_comes_back() {
 fn a_value_round_trips_bit_for_bit() {
     let env = serve(MapRepo::default());
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let drawn = std::iter::repeat_with(|| f64::from_bits(rng.random())).filter(|value| value.is_finite()).take(2000);
+    let random = std::iter::repeat_with(|| f64::from_bits(rng.random())).filter(|value| value.is_finite()).take(2000);
     let special = [
         0.0,
         -0.0,
@@ -173,13 +173,13 @@ fn a_value_round_trips_bit_for_bit() {
         0.1,
         9007199254740993.0,
     ];
-    for value in drawn.chain(special) {
-        for spelled in [format!("{value:e}"), format!("{value:?}")] {
-            let got = put(&env, "/", &format!(r#"{{"id":1,"description":"","value":{spelled}}}"#));
-            assert!(matches!(got.status, 200 | 201), "{spelled}");
-            let shown = get(&env, "/1").body;
-            let back: serde_json::Value = serde_json::from_str(&shown).unwrap();
-            assert_eq!(back["value"].as_f64().unwrap().to_bits(), value.to_bits(), "{spelled} is shown as {shown}");
+    for value in random.chain(special) {
+        for spelling in [format!("{value:e}"), format!("{value:?}")] {
+            let response = put(&env, "/", &format!(r#"{{"id":1,"description":"","value":{spelling}}}"#));
+            assert!(matches!(response.status, 200 | 201), "{spelling}");
+            let json = get(&env, "/1").body;
+            let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(parsed["value"].as_f64().unwrap().to_bits(), value.to_bits(), "{spelling} is shown as {json}");
         }
     }
 }
@@ -214,10 +214,10 @@ fn an_error_echoes_at_most_100_bytes() {
         format!(r#"{{"id":"{}","description":"d","value":2}}"#, "é".repeat(5000)),
         long.clone(),
     ] {
-        let got = put(&env, "/", &body);
-        assert!(matches!(got.status, 400 | 422));
-        let echoed = got.body.matches('x').count() + 2 * got.body.matches('é').count();
-        assert!(echoed <= 100, "{echoed} bytes: {got:?}");
+        let response = put(&env, "/", &body);
+        assert!(matches!(response.status, 400 | 422));
+        let echoed = response.body.matches('x').count() + 2 * response.body.matches('é').count();
+        assert!(echoed <= 100, "{echoed} bytes: {response:?}");
     }
     assert!(get(&env, &format!("/{long}")).body.matches('x').count() < 10);
 }

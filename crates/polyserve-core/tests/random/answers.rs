@@ -33,48 +33,48 @@ pub(crate) enum Expect {
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Expected {
-    /// Derives the answers from `steps`, which arrive in one piece. A connection serves `most` requests.
-    pub(crate) fn of(steps: &[Step], most: u64) -> Self {
+    /// Derives the answers from `steps`, which arrive in one piece. A connection serves at most `max_requests`.
+    pub(crate) fn of(steps: &[Step], max_requests: u64) -> Self {
         let mut expected = Self::default();
         for step in steps {
             if expected.closed {
                 break;
             }
             match step {
-                Step::Request(head, body) => expected.request(head, body, most),
-                Step::Cut(head, fault) => expected.cut(head, *fault, most),
+                Step::Request(head, body) => expected.request(head, body, max_requests),
+                Step::Cut(head, fault) => expected.cut(head, *fault, max_requests),
                 Step::Refused { status, head_only } => expected.refused(*status, *head_only),
             }
         }
         expected
     }
 
-    fn request(&mut self, head: &Head, body: &[u8], most: u64) {
+    fn request(&mut self, head: &Head, body: &[u8], max_requests: u64) {
         let early = early_status(&head.target);
         if let Some(status) = early {
             let has_body = head.chunked || !body.is_empty();
             self.depends_on_arrival |= head.expects_continue && has_body;
             // A chunked body is never read together with its head, so the head alone decides.
-            let doubt = head.expects_continue && head.chunked;
-            return self.answer(head, status, None, doubt, most);
+            let ambiguous = head.expects_continue && head.chunked;
+            return self.answer(head, status, None, ambiguous, max_requests);
         }
         if head.expects_continue && head.chunked {
             self.answers.push(Expect::Continue);
         }
         self.calls.push(Call::of(head, body));
         let (status, text) = answer_to(&head.target, &head.method, body);
-        self.answer(head, status, text, false, most);
+        self.answer(head, status, text, false, max_requests);
     }
 
-    fn cut(&mut self, head: &Head, fault: Fault, most: u64) {
+    fn cut(&mut self, head: &Head, fault: Fault, max_requests: u64) {
         if let Some(status) = early_status(&head.target) {
-            self.answer(head, status, None, head.expects_continue || fault == Fault::TooLarge, most);
+            self.answer(head, status, None, head.expects_continue || fault == Fault::TooLarge, max_requests);
             // The rest of the body is read nevertheless.
             self.closed |= matches!(fault, Fault::Refused(_));
             return;
         }
         if fault == Fault::TooLarge {
-            return self.answer(head, 413, None, true, most);
+            return self.answer(head, 413, None, true, max_requests);
         }
         if head.expects_continue {
             self.answers.push(Expect::Continue);
@@ -89,9 +89,9 @@ impl Expected {
         self.closed = true;
     }
 
-    fn answer(&mut self, head: &Head, status: u16, body: Option<Vec<u8>>, doubt: bool, most: u64) {
+    fn answer(&mut self, head: &Head, status: u16, body: Option<Vec<u8>>, ambiguous: bool, max_requests: u64) {
         let answered = self.answers.iter().filter(|answer| matches!(answer, Expect::Final { .. })).count() as u64;
-        self.closed = !head.keep_alive || doubt || answered + 1 == most;
+        self.closed = !head.keep_alive || ambiguous || answered + 1 == max_requests;
         let connection = if self.closed {
             Some("close")
         } else if head.is_1_0 {
@@ -110,7 +110,7 @@ impl Expected {
                 Expect::Continue => rest.strip_prefix(CONTINUE).ok_or_else(|| format!("answer {n} is not the 100"))?,
                 Expect::Final { status, body, head_only, connection } => {
                     check_answer(rest, *status, body.as_deref(), *head_only, *connection)
-                        .map_err(|why| format!("answer {n}: {why}, expected {}", shown(expect)))?
+                        .map_err(|why| format!("answer {n}: {why}, expected {}", summary(expect)))?
                 }
             };
         }
@@ -118,7 +118,7 @@ impl Expected {
     }
 }
 
-fn shown(expect: &Expect) -> String {
+fn summary(expect: &Expect) -> String {
     let text = format!("{expect:?}");
     text.chars().take(200).collect()
 }

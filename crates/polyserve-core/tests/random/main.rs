@@ -36,8 +36,8 @@ use rand_chacha::ChaCha8Rng;
 
 use answers::{CONTINUE, Expected};
 use reader::{Rules, Step};
-use service::{Call, Recorder, Seen};
-use wire::{Taking, Wire};
+use service::{Call, RecordedCalls, Recorder};
+use wire::{AcceptFn, Wire};
 
 #[test]
 fn valid_streams_are_served_as_they_were_written() {
@@ -47,7 +47,7 @@ fn valid_streams_are_served_as_they_were_written() {
         let rules = Rules { max_head: 16 * 1024, max_headers: 100, max_body: 1024 * 1024 };
         let steps: Vec<Step> = written.into_iter().map(|(head, body)| Step::Request(head, body)).collect();
         assert_eq!(reader::read(&stream, &rules), steps, "the reader reads {}", stream.escape_ascii());
-        Case { stream, rules, most: most(rng) }
+        Case { stream, rules, max_requests: max_requests(rng) }
     });
 }
 
@@ -64,19 +64,19 @@ fn mutated_streams_are_read_as_the_rfc_reads_them() {
             }
         };
         stream.truncate(40_000);
-        Case { stream, rules: mutate::rules(rng), most: most(rng) }
+        Case { stream, rules: mutate::rules(rng), max_requests: max_requests(rng) }
     });
 }
 
-/// The number of requests that a connection serves.
-fn most(rng: &mut ChaCha8Rng) -> u64 {
+/// The max number of requests on a connection; 0 is no limit.
+fn max_requests(rng: &mut ChaCha8Rng) -> u64 {
     if rng.random_range(0..8) == 0 { rng.random_range(1..5) } else { 0 }
 }
 
 struct Case {
     stream: Vec<u8>,
     rules: Rules,
-    most: u64,
+    max_requests: u64,
 }
 
 fn number_from(variable: &str, default: u64) -> u64 {
@@ -87,76 +87,76 @@ fn number_from(variable: &str, default: u64) -> u64 {
 }
 
 fn run(name: &str, make: impl Fn(&mut ChaCha8Rng) -> Case) {
-    let wanted = number_from("POLYSERVE_CASES", 6_000);
+    let min_requests = number_from("POLYSERVE_CASES", 6_000);
     let start = Instant::now();
     let (mut streams, mut requests, mut seed) = (0_u64, 0_u64, number_from("POLYSERVE_SEED", 1));
-    while requests < wanted {
+    while requests < min_requests {
         let case = make(&mut ChaCha8Rng::seed_from_u64(seed));
-        match checked(&case, seed) {
+        match check_catching_panics(&case, seed) {
             Ok(count) => requests += count,
-            Err(why) => {
-                let short = shrunk(&case, seed);
-                let found = checked(&short, seed).err().unwrap_or(why);
+            Err(error) => {
+                let smallest = shrink(&case, seed);
+                let error = check_catching_panics(&smallest, seed).err().unwrap_or(error);
                 panic!(
-                    "POLYSERVE_SEED={seed} fails: {found}\n{:?}, at most {} requests, the stream b\"{}\"",
-                    short.rules,
-                    short.most,
-                    short.stream.escape_ascii()
+                    "POLYSERVE_SEED={seed} fails: {error}\n{:?}, at most {} requests, the stream b\"{}\"",
+                    smallest.rules,
+                    smallest.max_requests,
+                    smallest.stream.escape_ascii()
                 );
             }
         }
         (streams, seed) = (streams + 1, seed + 1);
-        requests += u64::from(wanted == 1);
+        requests += u64::from(min_requests == 1);
     }
     println!("{name}: {requests} requests in {streams} streams, each served three times, in {:.1?}", start.elapsed());
 }
 
 /// Returns the case with a shorter stream that still fails.
-fn shrunk(case: &Case, seed: u64) -> Case {
-    let mut short = Case { stream: case.stream.clone(), ..*case };
-    let mut size = short.stream.len() / 2;
+fn shrink(case: &Case, seed: u64) -> Case {
+    let mut smallest = Case { stream: case.stream.clone(), ..*case };
+    let mut size = smallest.stream.len() / 2;
     while size > 0 {
         let mut at = 0;
-        while at + size <= short.stream.len() {
-            let mut shorter = Case { stream: short.stream.clone(), ..short };
-            shorter.stream.drain(at..at + size);
-            if checked(&shorter, seed).is_err() {
-                short = shorter;
+        while at + size <= smallest.stream.len() {
+            let mut candidate = Case { stream: smallest.stream.clone(), ..smallest };
+            candidate.stream.drain(at..at + size);
+            if check_catching_panics(&candidate, seed).is_err() {
+                smallest = candidate;
             } else {
                 at += size;
             }
         }
         size /= 2;
     }
-    short
+    smallest
 }
 
 /// Returns the number of requests in the stream of `case`, or how the codec misread it.
-fn checked(case: &Case, seed: u64) -> Result<u64, String> {
+fn check_catching_panics(case: &Case, seed: u64) -> Result<u64, String> {
     catch_unwind(AssertUnwindSafe(|| check(case, seed))).unwrap_or_else(|panic| Err(panic_text(panic.as_ref())))
 }
 
 fn check(case: &Case, seed: u64) -> Result<u64, String> {
     let steps = reader::read(&case.stream, &case.rules);
-    let most = if case.most == 0 { u64::MAX } else { case.most };
-    let expected = Expected::of(&steps, most);
+    let max_requests = if case.max_requests == 0 { u64::MAX } else { case.max_requests };
+    let expected = Expected::of(&steps, max_requests);
 
-    let whole = serve(case, [case.stream.as_slice()].into_iter(), Box::new(|count| count));
-    expected.check(&whole.out)?;
+    let unsplit = serve(case, [case.stream.as_slice()].into_iter(), Box::new(|count| count));
+    expected.check(&unsplit.out)?;
     let answers = expected.answers.iter().filter(|answer| **answer != answers::Expect::Continue).count() as u64;
-    if whole.calls != expected.calls {
-        return Err(format!("the service saw {:#?}, not {:#?}", whole.calls, expected.calls));
-    } else if whole.closed != expected.closed || whole.answered != answers {
-        let Served { closed, answered, .. } = whole;
+    if unsplit.calls != expected.calls {
+        return Err(format!("the service saw {:#?}, not {:#?}", unsplit.calls, expected.calls));
+    } else if unsplit.closed != expected.closed || unsplit.answered != answers {
+        let Served { closed, answered, .. } = unsplit;
         return Err(format!("closed: {closed}, not {}; answered: {answered}, not {answers}", expected.closed));
     }
 
-    let single = serve(case, case.stream.chunks(1), Box::new(|count| count));
+    let bytewise = serve(case, case.stream.chunks(1), Box::new(|count| count));
     let mut rng = ChaCha8Rng::seed_from_u64(!seed);
-    let random = serve(case, split(&mut rng, &case.stream).into_iter(), taking(rng));
-    for (how, served) in [("byte by byte", single), ("split at random", random)] {
-        if !expected.depends_on_arrival && served != whole {
-            return Err(format!("{how} it differs: {served:?}\nnot {whole:?}"));
+    let at_random = serve(case, split(&mut rng, &case.stream).into_iter(), random_accept(rng));
+    for (how, served) in [("byte by byte", bytewise), ("split at random", at_random)] {
+        if !expected.depends_on_arrival && served != unsplit {
+            return Err(format!("{how} it differs: {served:?}\nnot {unsplit:?}"));
         }
     }
     Ok(steps.len() as u64)
@@ -187,38 +187,38 @@ impl std::fmt::Debug for Served {
 
 fn without_continue(out: &[u8]) -> Vec<u8> {
     let mut rest = out;
-    let mut left = Vec::with_capacity(out.len());
+    let mut filtered = Vec::with_capacity(out.len());
     while let Some((&byte, after)) = rest.split_first() {
         match rest.strip_prefix(CONTINUE) {
             Some(after) => rest = after,
             None => {
-                left.push(byte);
+                filtered.push(byte);
                 rest = after;
             }
         }
     }
-    left
+    filtered
 }
 
-fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, taking: Taking) -> Served {
-    let seen = Seen::default();
+fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, accept: AcceptFn) -> Served {
+    let recorded = RecordedCalls::default();
     let config = ServerConfig::default()
         .max_head(case.rules.max_head)
         .max_headers(case.rules.max_headers)
         .max_body(case.rules.max_body)
-        .requests_per_connection((case.most > 0).then_some(case.most));
+        .requests_per_connection((case.max_requests > 0).then_some(case.max_requests));
     config.validate().unwrap();
-    let env = Env::new(Arc::new(Recorder { seen: Arc::clone(&seen) }), &config);
-    let mut wire = Wire::taking(&env, taking);
+    let env = Env::new(Arc::new(Recorder { calls: Arc::clone(&recorded) }), &config);
+    let mut wire = Wire::with_accept(&env, accept);
     for part in parts {
         if matches!(wire.send(part), Want::Close { .. }) {
             break;
         }
     }
-    let (closed, said) = (wire.is_closed(), wire.out.len());
+    let (closed, sent) = (wire.is_closed(), wire.out.len());
     let end = wire.end();
-    assert!(matches!(end, Want::Close { .. }) && wire.out.len() == said, "the end of input ends it, and says nothing");
-    let calls = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(matches!(end, Want::Close { .. }) && wire.out.len() == sent, "the end of input ends it, and says nothing");
+    let calls = std::mem::take(&mut *recorded.lock().unwrap());
     Served { calls, out: wire.out, closed, answered: wire.answered }
 }
 
@@ -237,7 +237,7 @@ fn split<'s>(rng: &mut ChaCha8Rng, stream: &'s [u8]) -> Vec<&'s [u8]> {
     parts
 }
 
-fn taking(mut rng: ChaCha8Rng) -> Taking {
+fn random_accept(mut rng: ChaCha8Rng) -> AcceptFn {
     let all = rng.random_range(0..2) == 0;
     Box::new(move |count| if all || count == 0 { count } else { rng.random_range(0..=count) })
 }

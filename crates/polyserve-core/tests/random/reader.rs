@@ -117,9 +117,9 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
     if bytes.is_empty() || bytes == b"\r" {
         return Err(Stop::Short);
     }
-    let begins = &bytes[..bytes.len().min(16)];
-    if let Some(end) = begins.iter().position(|&b| !is_tchar(b))
-        && (end == 0 || begins[end] != b' ')
+    let prefix = &bytes[..bytes.len().min(16)];
+    if let Some(end) = prefix.iter().position(|&b| !is_tchar(b))
+        && (end == 0 || prefix[end] != b' ')
     {
         return Err(Stop::Refused(400));
     }
@@ -144,11 +144,11 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
         }
         let text = &bytes[at..end - 1];
         at = end;
-        let well_ended = text.strip_suffix(b"\r");
-        let text = well_ended.unwrap_or(text);
+        let without_cr = text.strip_suffix(b"\r");
+        let text = without_cr.unwrap_or(text);
         if first {
-            line = Some(request_line(text, well_ended.is_some())?);
-        } else if text.is_empty() && well_ended.is_some() {
+            line = Some(request_line(text, without_cr.is_some())?);
+        } else if text.is_empty() && without_cr.is_some() {
             break;
         } else {
             fields.push(field_line(text)?);
@@ -156,7 +156,7 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
                 return Err(Stop::Refused(431));
             }
         }
-        if well_ended.is_none() {
+        if without_cr.is_none() {
             return Err(Stop::Refused(400));
         }
     }
@@ -166,7 +166,7 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
 }
 
 /// `method SP request-target SP HTTP-version`.
-fn request_line(text: &[u8], well_ended: bool) -> Result<(String, String, bool), Stop> {
+fn request_line(text: &[u8], ends_in_crlf: bool) -> Result<(String, String, bool), Stop> {
     let parts: Vec<&[u8]> = text.split(|&b| b == b' ').collect();
     let [method, target, version] = parts[..] else { return Err(Stop::Refused(400)) };
     let is_method = !method.is_empty() && method.iter().all(|&b| is_tchar(b));
@@ -178,7 +178,7 @@ fn request_line(text: &[u8], well_ended: bool) -> Result<(String, String, bool),
     match version {
         b"HTTP/1.1" | b"HTTP/1.0" => Ok((text(method), text(target), version == b"HTTP/1.0")),
         b"HTTP/2.0" if (method, target) == (b"PRI", b"*") => Err(Stop::Refused(400)),
-        [b'H', b'T', b'T', b'P', b'/', b'1'..=b'9', b'.', b'0'..=b'9'] if well_ended => Err(Stop::Refused(505)),
+        [b'H', b'T', b'T', b'P', b'/', b'1'..=b'9', b'.', b'0'..=b'9'] if ends_in_crlf => Err(Stop::Refused(505)),
         _ => Err(Stop::Refused(400)),
     }
 }
@@ -270,46 +270,46 @@ fn read_body(bytes: &[u8], head: &Head, length: u128, rules: &Rules) -> Result<(
 /// `*chunk last-chunk trailer-section CRLF`.
 fn read_chunks(bytes: &[u8], rules: &Rules) -> Result<(usize, Vec<u8>), Fault> {
     let mut body = Vec::new();
-    let mut at = Cursor { bytes, at: 0, room: rules.max_head };
+    let mut cursor = Cursor { bytes, at: 0, remaining: rules.max_head };
     loop {
-        let size = at.size(rules.max_body - body.len())?;
-        at.extensions()?;
-        at.exactly(b"\r\n")?;
+        let size = cursor.size(rules.max_body - body.len())?;
+        cursor.extensions()?;
+        cursor.exactly(b"\r\n")?;
         if size == 0 {
             break;
         }
-        body.extend_from_slice(at.bytes.get(at.at..at.at + size).ok_or(Fault::Short)?);
-        at.at += size;
-        at.exactly(b"\r\n")?;
+        body.extend_from_slice(cursor.bytes.get(cursor.at..cursor.at + size).ok_or(Fault::Short)?);
+        cursor.at += size;
+        cursor.exactly(b"\r\n")?;
     }
     for count in 1.. {
-        if at.peek()? == b'\r' {
+        if cursor.peek()? == b'\r' {
             break;
         }
-        if !is_tchar(at.peek()?) {
+        if !is_tchar(cursor.peek()?) {
             return Err(Fault::Refused(400));
         }
         if count > rules.max_headers {
             return Err(Fault::Refused(431));
         }
-        while is_tchar(at.peek()?) {
-            at.spend()?;
+        while is_tchar(cursor.peek()?) {
+            cursor.spend()?;
         }
-        at.exactly(b":")?;
-        while is_text(at.peek()?) {
-            at.spend()?;
+        cursor.exactly(b":")?;
+        while is_text(cursor.peek()?) {
+            cursor.spend()?;
         }
-        at.exactly(b"\r\n")?;
+        cursor.exactly(b"\r\n")?;
     }
-    at.exactly(b"\r\n")?;
-    Ok((at.at, body))
+    cursor.exactly(b"\r\n")?;
+    Ok((cursor.at, body))
 }
 
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
     /// The number of bytes of extensions and trailers that may still follow.
-    room: usize,
+    remaining: usize,
 }
 
 impl Cursor<'_> {
@@ -329,11 +329,11 @@ impl Cursor<'_> {
 
     fn spend(&mut self) -> Result<(), Fault> {
         self.at += 1;
-        self.room = self.room.checked_sub(1).ok_or(Fault::Refused(431))?;
+        self.remaining = self.remaining.checked_sub(1).ok_or(Fault::Refused(431))?;
         Ok(())
     }
 
-    fn size(&mut self, most: usize) -> Result<usize, Fault> {
+    fn size(&mut self, max_size: usize) -> Result<usize, Fault> {
         let (mut size, mut digits) = (0_u128, 0);
         while let Some(digit) = (self.peek()? as char).to_digit(16) {
             digits += 1;
@@ -341,7 +341,7 @@ impl Cursor<'_> {
             if digits > 16 {
                 return Err(Fault::Refused(400));
             }
-            if size > most as u128 {
+            if size > max_size as u128 {
                 return Err(Fault::Refused(413));
             }
             self.at += 1;

@@ -47,11 +47,11 @@ pub(crate) fn answer_to(target: &str, method: &str, body: &[u8]) -> (u16, Option
 }
 
 /// The requests that the service received and did not refuse.
-pub(crate) type Seen = Arc<Mutex<Vec<Call>>>;
+pub(crate) type RecordedCalls = Arc<Mutex<Vec<Call>>>;
 
 /// Records every request.
 pub(crate) struct Recorder {
-    pub(crate) seen: Seen,
+    pub(crate) calls: RecordedCalls,
 }
 
 impl Service for Recorder {
@@ -61,7 +61,7 @@ impl Service for Recorder {
             body.extend_from_slice(b"not sent after a panic");
             return Answer::Now(early(target));
         }
-        self.seen.lock().unwrap().push(Call {
+        self.calls.lock().unwrap().push(Call {
             method: method.to_owned(),
             target: target.to_owned(),
             is_1_0: request.head.version == Version::Http10,

@@ -58,7 +58,7 @@ fn request(rng: &mut ChaCha8Rng, out: &mut Vec<u8>) -> Written {
         fields.push(("Expect", if is_1_0 { "anything" } else { known }.into()));
     }
     for _ in 0..rng.random_range(0..5) {
-        fields.push(other(rng));
+        fields.push(other_field(rng));
     }
     fields.shuffle(rng);
     let line = format!("{method} {target} HTTP/1.{}\r\n", u8::from(!is_1_0));
@@ -135,17 +135,17 @@ fn connection(rng: &mut ChaCha8Rng, is_1_0: bool, fields: &mut Vec<(&'static str
 }
 
 fn body(rng: &mut ChaCha8Rng) -> Vec<u8> {
-    let most = match rng.random_range(0..20) {
+    let max_length = match rng.random_range(0..20) {
         0..10 => 0,
         10..19 => 60,
         _ => 5000,
     };
-    let mut body = vec![0; rng.random_range(0..=most)];
+    let mut body = vec![0; rng.random_range(0..=max_length)];
     rng.fill(&mut body[..]);
     body
 }
 
-fn other(rng: &mut ChaCha8Rng) -> (&'static str, Vec<u8>) {
+fn other_field(rng: &mut ChaCha8Rng) -> (&'static str, Vec<u8>) {
     const NAMES: [&str; 8] =
         ["Accept", "User-Agent", "X", "!#$%&'*+-.^_`|~0", "Hosts", "Content-Lengthy", "Cookie", "Connectiom"];
     let mut value: Vec<u8> = (0..rng.random_range(0..20_u8)).map(|_| rng.random_range(b' '..=b'~')).collect();
@@ -187,7 +187,7 @@ fn write_chunks(rng: &mut ChaCha8Rng, body: &[u8], out: &mut Vec<u8>) {
     }
     write_size(rng, 0, out);
     for _ in 0..if one_in(rng, 3) { rng.random_range(1..4) } else { 0 } {
-        let (name, value) = other(rng);
+        let (name, value) = other_field(rng);
         write_field(rng, name, &value, out);
     }
     out.extend_from_slice(b"\r\n");

@@ -9,7 +9,7 @@ use polyserve_core::{Answer, Request};
 use super::support::*;
 
 /// Serves a status and a kind of body for each path.
-fn variety(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
+fn env_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
     let call = |request: &Request<'_>, body: &mut Vec<u8>| {
         body.extend_from_slice(b"in place");
         Answer::Now(match request.head.path() {
@@ -26,54 +26,54 @@ fn variety(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
     env_by(change, call, |_| None)
 }
 
-fn to(method: &str, path: &str) -> String {
-    ask(&variety(|_| ()), format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).0
+fn reply_to(method: &str, path: &str) -> String {
+    ask(&env_by_path(|_| ()), format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).0
 }
 
 #[test]
 fn bodies_are_where_the_reply_says() {
-    assert_eq!(to("GET", "/"), ok("in place"));
-    assert_eq!(to("GET", "/static"), ok("static"));
-    assert_eq!(to("GET", "/owned"), ok("owned"));
+    assert_eq!(reply_to("GET", "/"), ok("in place"));
+    assert_eq!(reply_to("GET", "/static"), ok("static"));
+    assert_eq!(reply_to("GET", "/owned"), ok("owned"));
     let other = ok("in place").replacen("200 OK", "599 ", 1);
-    assert_eq!(to("GET", "/599"), other);
+    assert_eq!(reply_to("GET", "/599"), other);
 }
 
 #[test]
 fn answers_without_a_body() {
     for (status, path) in [("204 No Content", "/204"), ("204 No Content", "/204-body"), ("304 Not Modified", "/304")] {
         for method in ["GET", "HEAD", "DELETE"] {
-            assert_eq!(to(method, path), format!("HTTP/1.1 {status}\r\nDate: {DATE}\r\n\r\n"), "{method} {path}");
+            assert_eq!(reply_to(method, path), format!("HTTP/1.1 {status}\r\nDate: {DATE}\r\n\r\n"), "{method} {path}");
         }
     }
     let created = format!("HTTP/1.1 201 Created\r\nContent-Length: 0\r\nLocation: /1\r\nDate: {DATE}\r\n\r\n");
-    assert_eq!(to("PUT", "/201"), created);
+    assert_eq!(reply_to("PUT", "/201"), created);
 }
 
 #[test]
 fn head_has_the_head_of_get() {
     for (path, body) in [("/", "in place"), ("/static", "static"), ("/owned", "owned")] {
-        assert_eq!(to("HEAD", path) + body, to("GET", path), "{path}");
+        assert_eq!(reply_to("HEAD", path) + body, reply_to("GET", path), "{path}");
     }
-    let env = variety(|_| ());
+    let env = env_by_path(|_| ());
     let head = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let got = ok("in place");
-    assert_eq!(ask(&env, head.repeat(3).as_bytes()).0, got.strip_suffix("in place").unwrap().repeat(3));
+    let answer = ok("in place");
+    assert_eq!(ask(&env, head.repeat(3).as_bytes()).0, answer.strip_suffix("in place").unwrap().repeat(3));
 }
 
 #[test]
 fn a_server_header_only_if_it_is_configured() {
-    let env = variety(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
+    let env = env_by_path(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
     let expected = ok_with("Server: polyserve/0.1 (test)\r\n", "in place");
     assert_eq!(ask(&env, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
     let refused = ask(&env, b"\0").0;
     assert!(refused.contains("\r\nServer: polyserve/0.1 (test)\r\n"), "{refused}");
-    assert!(!to("GET", "/").contains("Server:"));
+    assert!(!reply_to("GET", "/").contains("Server:"));
 }
 
 #[test]
 fn the_date_is_that_of_the_last_refresh() {
-    let env = variety(|_| ());
+    let env = env_by_path(|_| ());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     for (seconds, date) in [
         (0, "Thu, 01 Jan 1970 00:00:00 GMT"),

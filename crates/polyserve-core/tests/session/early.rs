@@ -17,7 +17,7 @@ const LENGTH: &str = "Content-Length: 5\r\n";
 const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 
 /// Refuses `/no` before the body is read.
-fn choosy() -> Env {
+fn refusing_env() -> Env {
     fn early(head: &Head<'_>) -> Option<Reply> {
         head.target.starts_with("/no").then(|| Reply::problem(Status::FORBIDDEN, "Not here."))
     }
@@ -92,7 +92,7 @@ fn another_expectation_fails() {
 
 #[test]
 fn an_early_refusal_then_the_next_request() {
-    let env = choosy();
+    let env = refusing_env();
     for (fields, sent) in [(LENGTH, "hello"), (CHUNKED, "5\r\nhello\r\n0\r\nT: v\r\n\r\n")] {
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(put("/no", fields).as_bytes()), Want::Read(Phase::Skip));
@@ -115,7 +115,7 @@ fn an_early_refusal_then_the_next_request() {
 /// the second inherited what was left of the first one's deadline.
 #[test]
 fn the_body_after_a_refused_body_has_a_deadline_of_its_own() {
-    let env = choosy();
+    let env = refusing_env();
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(put("/no", LENGTH).as_bytes()), Want::Read(Phase::Skip));
     let refused = wire.session.stage();
@@ -132,7 +132,7 @@ fn the_body_after_a_refused_body_has_a_deadline_of_its_own() {
 /// The service decides the same by the head and by the call, so the split makes no difference.
 #[test]
 fn an_early_refusal_at_every_split() {
-    let env = choosy();
+    let env = refusing_env();
     for (fields, sent) in [(LENGTH, "hello"), (CHUNKED, "5\r\nhello\r\n0\r\n\r\n")] {
         let stream = [&put("/no", fields), sent, NEXT].concat();
         for at in 1..stream.len() {
@@ -147,7 +147,7 @@ fn an_early_refusal_at_every_split() {
 /// After a refusal in place of `100 Continue`, a client may send the body or not. So the next bytes are ambiguous.
 #[test]
 fn an_early_refusal_in_place_of_continue_closes() {
-    let env = choosy();
+    let env = refusing_env();
     for body in [LENGTH, CHUNKED] {
         let request = put("/no", &[EXPECT, body].concat());
         assert_eq!(ask(&env, request.as_bytes()), (forbidden(CLOSES), LINGER));
@@ -159,7 +159,7 @@ fn an_early_refusal_in_place_of_continue_closes() {
 
 #[test]
 fn an_early_refusal_closes_if_the_client_or_the_size_requires_it() {
-    let env = choosy();
+    let env = refusing_env();
     let closing = put("/no", &["Connection: close\r\n", LENGTH].concat());
     assert_eq!(ask(&env, closing.as_bytes()), (forbidden(CLOSES), LINGER));
     let too_large = put("/no", "Content-Length: 999999999\r\n");
@@ -171,8 +171,8 @@ fn an_early_refusal_closes_if_the_client_or_the_size_requires_it() {
 fn a_malformed_body_after_an_early_refusal() {
     for sent in ["x", "5\r\nhello!", "0\r\n\0", "ffffffff\r\n"] {
         let request = put("/no", CHUNKED) + sent + NEXT;
-        assert_eq!(ask(&choosy(), request.as_bytes()), (forbidden(""), LINGER), "{sent:?}");
-        assert_eq!(ask_slowly(&choosy(), request.as_bytes()), (forbidden(""), LINGER), "{sent:?}");
+        assert_eq!(ask(&refusing_env(), request.as_bytes()), (forbidden(""), LINGER), "{sent:?}");
+        assert_eq!(ask_slowly(&refusing_env(), request.as_bytes()), (forbidden(""), LINGER), "{sent:?}");
     }
 }
 

@@ -29,25 +29,25 @@ fn pipelined_answers_leave_together() {
 fn a_short_write_loses_nothing_and_repeats_nothing() {
     let env = env();
     let answer = ok(&echo_text("GET", "/1", ""));
-    let whole = answer.repeat(2);
+    let expected = answer.repeat(2);
     let answers_in = |bytes: usize| (bytes / answer.len()) as u64;
-    for first in 0..=whole.len() {
-        for second in (first..=whole.len()).step_by(7).chain([whole.len()]) {
+    for first in 0..=expected.len() {
+        for second in (first..=expected.len()).step_by(7).chain([expected.len()]) {
             let (mut session, mut scratch) = (Session::new(), scratch());
             let _ = session.receive(&GET.repeat(2), &env, &mut scratch);
-            let mut got = scratch.out()[..first].to_vec();
+            let mut sent = scratch.out()[..first].to_vec();
             session.written(first, &mut scratch);
             assert!(scratch.out().is_empty(), "what is not written is the session's");
-            assert_eq!((session.take_answered(), session.is_busy()), (answers_in(first), first < whole.len()));
-            assert_eq!(session.unsent(), &whole.as_bytes()[first..]);
-            got.extend_from_slice(&session.unsent()[..second - first]);
-            assert_eq!(session.advance(second - first), second == whole.len());
+            assert_eq!((session.take_answered(), session.is_busy()), (answers_in(first), first < expected.len()));
+            assert_eq!(session.unsent(), &expected.as_bytes()[first..]);
+            sent.extend_from_slice(&session.unsent()[..second - first]);
+            assert_eq!(session.advance(second - first), second == expected.len());
             assert_eq!(session.take_answered(), answers_in(second) - answers_in(first), "at {first} and {second}");
-            got.extend_from_slice(session.unsent());
-            let left = session.unsent().len();
-            assert!(session.advance(left) && session.unsent().is_empty() && !session.is_busy());
+            sent.extend_from_slice(session.unsent());
+            let rest = session.unsent().len();
+            assert!(session.advance(rest) && session.unsent().is_empty() && !session.is_busy());
             assert_eq!(session.take_answered(), 2 - answers_in(second));
-            assert_eq!(String::from_utf8(got).unwrap(), whole);
+            assert_eq!(String::from_utf8(sent).unwrap(), expected);
         }
     }
 }
@@ -138,7 +138,7 @@ fn every_way_of_writing_gives_the_same_bytes() {
     let env = large(OUTPUT_BOUND / 2);
     let expected = ok(&".".repeat(OUTPUT_BOUND / 2)).repeat(5);
     for size in [1, 2, 1000, 4096, OUTPUT_BOUND / 2, OUTPUT_BOUND - 1, OUTPUT_BOUND, 3 * OUTPUT_BOUND] {
-        let mut wire = Wire::taking(&env, Box::new(move |count| count.min(size)));
+        let mut wire = Wire::with_accept(&env, Box::new(move |count| count.min(size)));
         assert_eq!(wire.send(&GET.repeat(5)), Want::Read(Phase::Idle));
         assert!(wire.take_output() == expected, "in pieces of {size}");
         assert_eq!(wire.answered, 5);

@@ -57,21 +57,21 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-fn broken(connection: &str) -> String {
+fn internal_error(connection: &str) -> String {
     problem_with(connection, Status::INTERNAL_SERVER_ERROR, "The service panicked.")
 }
 
-fn fine(path: &str) -> String {
+fn echoed(path: &str) -> String {
     ok(&echo_text("GET", path, ""))
 }
 
 #[test]
 fn wherever_it_panics_the_others_are_answered() {
     let env = panicky();
-    for (path, answer) in [("/call", broken("")), ("/poll", broken("")), ("/drop", ok("dropped"))] {
+    for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
         let stream = [get("/1"), get(path), get("/2")].concat();
-        assert_eq!(ask(&env, stream.as_bytes()).0, fine("/1") + &answer + &fine("/2"), "{path}");
-        assert_eq!(ask_slowly(&env, stream.as_bytes()).0, fine("/1") + &answer + &fine("/2"), "{path}");
+        assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+        assert_eq!(ask_slowly(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
     }
 }
 
@@ -82,18 +82,18 @@ fn before_the_body() {
         let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Skip));
-        assert_eq!(wire.take_output(), broken(""));
+        assert_eq!(wire.take_output(), internal_error(""));
         assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
-        assert_eq!(wire.take_output(), fine("/1"), "the body is skipped, the connection lives on");
+        assert_eq!(wire.take_output(), echoed("/1"), "the body is skipped, the connection lives on");
     }
     let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-    assert_eq!(ask(&env, head.as_bytes()), (broken(CLOSES), LINGER));
+    assert_eq!(ask(&env, head.as_bytes()), (internal_error(CLOSES), LINGER));
 }
 
 #[test]
 fn a_close_stays_a_close() {
     let request = "GET /call HTTP/1.0\r\n\r\n";
-    assert_eq!(ask(&panicky(), request.as_bytes()), (broken(CLOSES), CLOSE));
+    assert_eq!(ask(&panicky(), request.as_bytes()), (internal_error(CLOSES), CLOSE));
 }
 
 /// The future panics when it is dropped: after a timeout, after a cut, or with its connection.
@@ -138,12 +138,12 @@ fn in_the_drop_of_a_payload() {
         _ => echo(request, body),
     };
     let env = env_by(|_| (), call, |head| if head.target == "/head" { panic_with_bomb() } else { None });
-    for (path, answer) in [("/call", broken("")), ("/poll", broken("")), ("/drop", ok("dropped"))] {
+    for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
         let stream = [get("/1"), get(path), get("/2")].concat();
-        assert_eq!(ask(&env, stream.as_bytes()).0, fine("/1") + &answer + &fine("/2"), "{path}");
+        assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
     }
     let head = "PUT /head HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
-    assert_eq!(ask(&env, head.as_bytes()).0, broken(""));
+    assert_eq!(ask(&env, head.as_bytes()).0, internal_error(""));
 }
 
 #[test]
@@ -165,5 +165,5 @@ fn in_the_poll_and_then_in_the_drop() {
         }
     }
     let env = env_by(|_| (), |_, _| Answer::later(Twice(false)), |_| None);
-    assert_eq!(ask(&env, get("/").repeat(2).as_bytes()).0, broken("").repeat(2));
+    assert_eq!(ask(&env, get("/").repeat(2).as_bytes()).0, internal_error("").repeat(2));
 }

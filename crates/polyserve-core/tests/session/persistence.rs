@@ -73,11 +73,11 @@ fn a_close_that_was_asked_for_does_not_linger() {
 #[test]
 fn requests_per_connection() {
     let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    for most in [1, 2, 5] {
-        let env = env_with(|c| c.requests_per_connection = Some(most));
+    for limit in [1, 2, 5] {
+        let env = env_with(|c| c.requests_per_connection = Some(limit));
         let (out, want) = ask(&env, get.repeat(8).as_bytes());
         let body = echo_text("GET", "/", "");
-        assert_eq!((out, want), (ok(&body).repeat(most as usize - 1) + &ok_with(CLOSES, &body), LINGER), "{most}");
+        assert_eq!((out, want), (ok(&body).repeat(limit as usize - 1) + &ok_with(CLOSES, &body), LINGER), "{limit}");
     }
     let env = env_with(|c| c.requests_per_connection = None);
     assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&echo_text("GET", "/", "")).repeat(500));
@@ -150,14 +150,14 @@ fn a_session_closes_soon_if_others_wait() {
     let (env, promised) = env_later(|_| ());
     let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
     let chunked = "PUT /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
-    let (one, two) = (echo_text("GET", "/1", ""), echo_text("PUT", "/2", "hi"));
+    let (get_echo, put_echo) = (echo_text("GET", "/1", ""), echo_text("PUT", "/2", "hi"));
     // All complete requests are answered, and the start of another is dropped.
     for second in [put, chunked] {
         for rest in ["", "\r\n", "G", "GET /3 HTTP/1.1\r\nHost: a\r\n", &put[..put.len() - 1], "X : y\r\n\r\n"] {
             let mut wire = Wire::new(&env);
             wire.others_wait(true);
             let want = wire.send([&get("/1"), "\r\n", second, rest].concat().as_bytes());
-            assert_eq!((wire.take_output(), want), (ok(&one) + &ok_with(CLOSES, &two), LINGER), "{rest:?}");
+            assert_eq!((wire.take_output(), want), (ok(&get_echo) + &ok_with(CLOSES, &put_echo), LINGER), "{rest:?}");
         }
     }
     // The request had begun before.
@@ -165,7 +165,7 @@ fn a_session_closes_soon_if_others_wait() {
     let _ = wire.send(&put.as_bytes()[..put.len() - 1]);
     wire.others_wait(true);
     assert_eq!(wire.send(["i", "GET"].concat().as_bytes()), LINGER);
-    assert_eq!(wire.take_output(), ok_with(CLOSES, &two));
+    assert_eq!(wire.take_output(), ok_with(CLOSES, &put_echo));
     // A deferred answer is the last one.
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(get("/later").repeat(3).as_bytes()), Want::Answer);
@@ -176,7 +176,7 @@ fn a_session_closes_soon_if_others_wait() {
     let mut wire = Wire::new(&env);
     wire.others_wait(true);
     let closing = "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET";
-    assert_eq!((wire.send(closing.as_bytes()), wire.take_output()), (LINGER, ok_with(CLOSES, &one)));
+    assert_eq!((wire.send(closing.as_bytes()), wire.take_output()), (LINGER, ok_with(CLOSES, &get_echo)));
     // An idle session stays, until the server closes it.
     let mut wire = Wire::new(&env);
     let _ = wire.send(get("/1").as_bytes());

@@ -94,8 +94,8 @@ fn a_body_in_place_is_that_of_its_own_request() {
     let env = env_by(|_| (), call, move |_| Some(in_place()));
     let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n";
     let (out, _) = ask(&env, [&get("/1"), &get("/later"), &get("/1"), put].concat().as_bytes());
-    let told = ok(&echo_text("GET", "/1", ""));
-    assert_eq!(out, [told.as_str(), &ok(""), &told, &ok("")].concat());
+    let echoed = ok(&echo_text("GET", "/1", ""));
+    assert_eq!(out, [echoed.as_str(), &ok(""), &echoed, &ok("")].concat());
 }
 
 /// A stage stays the same while a deadline runs, and differs for the next request.

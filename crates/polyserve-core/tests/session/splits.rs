@@ -72,14 +72,14 @@ fn in_pieces_of_one_size() {
 #[test]
 fn up_to_a_refusal() {
     let stream = [REQUESTS, REFUSED].concat();
-    let all = answers() + &refusal(Status::BAD_REQUEST, "A header field's name is not valid.");
+    let expected = answers() + &refusal(Status::BAD_REQUEST, "A header field's name is not valid.");
     for at in 0..=stream.len() {
         let (first, second) = stream.split_at(at);
-        assert_eq!(served_in(&[first, second]), (all.clone(), LINGER), "split at {at}");
+        assert_eq!(served_in(&[first, second]), (expected.clone(), LINGER), "split at {at}");
     }
     for size in 1..60 {
         let parts: Vec<&[u8]> = stream.chunks(size).collect();
-        assert_eq!(served_in(&parts), (all.clone(), LINGER), "pieces of {size}");
+        assert_eq!(served_in(&parts), (expected.clone(), LINGER), "pieces of {size}");
     }
 }
 
@@ -102,8 +102,8 @@ fn a_fault_in_a_head_that_never_ends() {
     ] {
         let env = env();
         let case = bytes.escape_ascii();
-        let whole = ask(&env, bytes);
-        assert_eq!(whole.1 == LINGER, is_refused, "b\"{case}\": {whole:?}");
+        let (output, want) = ask(&env, bytes);
+        assert_eq!(want == LINGER, is_refused, "b\"{case}\": {output:?}, {want:?}");
         for size in 1..bytes.len() {
             let mut wire = Wire::new(&env);
             for part in bytes.chunks(size) {
@@ -112,7 +112,7 @@ fn a_fault_in_a_head_that_never_ends() {
                 }
             }
             let _ = wire.end();
-            assert_eq!(wire.take_output(), whole.0, "b\"{case}\" in pieces of {size}");
+            assert_eq!(wire.take_output(), output, "b\"{case}\" in pieces of {size}");
         }
     }
 }

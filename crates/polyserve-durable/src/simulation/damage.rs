@@ -73,17 +73,17 @@ fn rotten_bytes_are_refused_and_repaired() {
         for offset in 0..disk.bytes(name).len() {
             let rotten = disk.after_kill(Faults::default());
             rotten.rot(name, offset, 1 << (offset % 8));
-            let whole = replay(&disk, name, offset);
+            let expected = replay(&disk, name, offset);
             match open(&rotten) {
                 Ok((_, memory)) => {
                     let is_last_log =
                         name.starts_with("log-") && Some(name) == names.iter().rfind(|n| n.starts_with("log-"));
-                    assert!(is_last_log && stored(&memory) == whole, "{name} at {offset}: {:?}", stored(&memory));
+                    assert!(is_last_log && stored(&memory) == expected, "{name} at {offset}: {:?}", stored(&memory));
                 }
                 Err(why) => {
                     refused += 1;
                     assert!(why.contains(name.as_str()), "{name} at {offset}: {why}");
-                    let damage = repaired(&rotten, &whole, names.len());
+                    let damage = repaired(&rotten, &expected, names.len());
                     assert!(damage.iter().all(|damage| damage.file == *name), "{damage:?}");
                 }
             }
@@ -139,12 +139,12 @@ fn a_repair_that_is_cut_keeps_the_damaged_files() {
     let (disk, names, _) = damaged_store();
     let contents: Vec<Vec<u8>> = names.iter().map(|name| disk.bytes(name)).collect();
     for name in &names {
-        let middle = disk.bytes(name).len() / 2;
-        let whole = replay(&disk, name, middle);
-        let mut at = 1;
+        let offset = disk.bytes(name).len() / 2;
+        let expected = replay(&disk, name, offset);
+        let mut call = 1;
         loop {
-            let rotten = disk.after_kill(Faults { power_fails_at: Some(at), ..Faults::default() });
-            rotten.rot(name, middle, 1);
+            let rotten = disk.after_kill(Faults { power_fails_at: Some(call), ..Faults::default() });
+            rotten.rot(name, offset, 1);
             let is_repaired = repair_on(&(Arc::new(rotten.clone()) as _)).is_ok();
             for seed in 0..10 {
                 let next = rotten.after_power_failure(seed, Faults::default());
@@ -152,14 +152,14 @@ fn a_repair_that_is_cut_keeps_the_damaged_files() {
                     for (original, content) in names.iter().zip(&contents) {
                         let mut content = content.clone();
                         if original == name {
-                            content[middle] ^= 1;
+                            content[offset] ^= 1;
                         }
                         let found = next.list().unwrap();
                         assert!(
                             found
                                 .iter()
                                 .any(|found| found.ends_with(original.as_str()) && next.bytes(found) == content),
-                            "call {at}, seed {seed}: {original} is lost: {found:?}"
+                            "call {call}, seed {seed}: {original} is lost: {found:?}"
                         );
                     }
                 };
@@ -167,16 +167,16 @@ fn a_repair_that_is_cut_keeps_the_damaged_files() {
                 if let Err(why) = open(&next) {
                     check();
                     let repaired = repair_on(&(Arc::new(next.clone()) as _));
-                    assert!(repaired.is_ok(), "call {at}, seed {seed}: {why}: {repaired:?}");
+                    assert!(repaired.is_ok(), "call {call}, seed {seed}: {why}: {repaired:?}");
                 }
                 check();
-                assert_eq!(stored(&open(&next).unwrap().1), whole, "call {at}, seed {seed}");
+                assert_eq!(stored(&open(&next).unwrap().1), expected, "call {call}, seed {seed}");
                 check();
             }
             if is_repaired {
                 break;
             }
-            at += 1;
+            call += 1;
         }
     }
 }

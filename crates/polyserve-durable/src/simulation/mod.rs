@@ -40,24 +40,24 @@ struct Expected {
     /// The state after each batch. The first is the recovered one.
     states: Vec<Stored>,
     /// The position of the last state that was answered or seen.
-    least: usize,
+    floor: usize,
 }
 
 impl Expected {
     fn note_seen(&mut self, seen: &Stored) {
-        let position = self.states[self.least..].iter().position(|state| state == seen);
-        self.least += position.unwrap_or_else(|| panic!("a reader sees {seen:?}, which is no state of {self:?}"));
+        let position = self.states[self.floor..].iter().position(|state| state == seen);
+        self.floor += position.unwrap_or_else(|| panic!("a reader sees {seen:?}, which is no state of {self:?}"));
     }
 
     /// Checks a recovered state, and begins anew with it.
     fn check(&mut self, recovered: Stored) -> Result<(), String> {
-        if !self.states[self.least..].contains(&recovered) {
+        if !self.states[self.floor..].contains(&recovered) {
             return Err(format!(
                 "recovered {recovered:?}, which is no state from {} on of {:?}",
-                self.least, self.states
+                self.floor, self.states
             ));
         }
-        *self = Self { states: vec![recovered], least: 0 };
+        *self = Self { states: vec![recovered], floor: 0 };
         Ok(())
     }
 }
@@ -120,7 +120,7 @@ fn open(disk: &SimulatedDisk) -> Result<(Committer<StdMutex, Entity>, Arc<StdMut
 }
 
 /// Runs a life of the store: opens it, checks what it recovered, and writes batches until the power fails or all are written.
-fn live(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) -> Result<(), String> {
+fn run_life(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) -> Result<(), String> {
     let (mut committer, memory) = match open(disk) {
         Ok(opened) => opened,
         Err(_) if !disk.is_well() => return Ok(()),
@@ -138,7 +138,7 @@ fn live(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) -> Res
         let answered = answers.into_iter().map(Answer::wait).filter(Result::is_ok).count();
         if answered > 0 {
             let mut expected = lock(expected);
-            expected.least = expected.states.len() - 1;
+            expected.floor = expected.states.len() - 1;
         } else {
             // The batch may be on the disk or not. No later batch can be.
             break;
@@ -150,11 +150,11 @@ fn live(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) -> Res
 
 /// Runs `lives` of a store, each with the faults of `faults`, and checks the last recovered state.
 fn run(seed: u64, lives: &[Faults], after: Faults) -> Result<u64, String> {
-    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], least: 0 }));
+    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], floor: 0 }));
     let mut disk = SimulatedDisk::new(lives.first().copied().unwrap_or(after));
     let mut calls = 0;
     for (life, next) in lives.iter().skip(1).chain([&after]).enumerate() {
-        live(&disk, seed + life as u64, &expected)?;
+        run_life(&disk, seed + life as u64, &expected)?;
         calls = disk.calls();
         disk = if lives[life].fails_at.is_some() && seed.is_multiple_of(2) {
             disk.after_kill(*next)
@@ -176,10 +176,10 @@ fn seeds() -> u64 {
 fn violation(seeds: u64, faults: Faults) -> Option<String> {
     for seed in 0..seeds {
         let calls = run(seed, &[faults], faults).unwrap_or(300);
-        for at in 1..=calls {
-            let fails = Faults { power_fails_at: Some(at), ..faults };
-            if let Err(why) = run(seed, &[fails, fails], faults) {
-                return Some(format!("seed {seed}, power failure at call {at}: {why}"));
+        for call in 1..=calls {
+            let with_failure = Faults { power_fails_at: Some(call), ..faults };
+            if let Err(why) = run(seed, &[with_failure, with_failure], faults) {
+                return Some(format!("seed {seed}, power failure at call {call}: {why}"));
             }
         }
     }
@@ -196,10 +196,10 @@ fn a_power_failure_at_any_call_takes_back_nothing() {
 fn a_failed_call_takes_back_nothing() {
     for seed in 0..seeds() {
         let calls = run(seed, &[Faults::default()], Faults::default()).unwrap();
-        for at in 1..=calls {
-            let fails = Faults { fails_at: Some(at), ..Faults::default() };
-            let ended = run(seed, &[fails, Faults::default()], Faults::default());
-            assert!(ended.is_ok(), "seed {seed}, call {at} fails: {ended:?}");
+        for call in 1..=calls {
+            let with_failure = Faults { fails_at: Some(call), ..Faults::default() };
+            let ended = run(seed, &[with_failure, Faults::default()], Faults::default());
+            assert!(ended.is_ok(), "seed {seed}, call {call} fails: {ended:?}");
         }
     }
 }
@@ -225,12 +225,12 @@ fn writes_stop_after_the_first_failure_and_reads_go_on() {
     }
 }
 
-/// Kills a process at call `at`, so that the system's cache keeps what was not synced. The next process opens the store and
+/// Kills a process at call `call`, so that the system's cache keeps what was not synced. The next process opens the store and
 /// shows what is stored. Then the power fails, before the first write.
-fn killed_then_power_failure(seed: u64, at: u64) -> Result<bool, String> {
-    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], least: 0 }));
-    let killed = SimulatedDisk::new(Faults { power_fails_at: Some(at), ..Faults::default() });
-    live(&killed, seed, &expected)?;
+fn killed_then_power_failure(seed: u64, call: u64) -> Result<bool, String> {
+    let expected = Arc::new(Mutex::new(Expected { states: vec![Stored::new()], floor: 0 }));
+    let killed = SimulatedDisk::new(Faults { power_fails_at: Some(call), ..Faults::default() });
+    run_life(&killed, seed, &expected)?;
     let disk = killed.after_kill(Faults::default());
     lock(&expected).check(stored(&open(&disk)?.1))?;
     let disk = disk.after_power_failure(seed ^ 0x5eed, Faults::default());
@@ -241,11 +241,11 @@ fn killed_then_power_failure(seed: u64, at: u64) -> Result<bool, String> {
 /// Returns the first violation when a process is killed at each call of `seeds` runs, and the power fails after the next open.
 fn violation_at_open(seeds: u64) -> Option<String> {
     for seed in 0..seeds {
-        for at in 1.. {
-            match killed_then_power_failure(seed, at) {
+        for call in 1.. {
+            match killed_then_power_failure(seed, call) {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(why) => return Some(format!("seed {seed}, kill at call {at}: {why}")),
+                Err(why) => return Some(format!("seed {seed}, kill at call {call}: {why}")),
             }
         }
     }
@@ -295,7 +295,7 @@ fn a_write_that_is_shown_before_its_fsync_is_caught() {
 
 /// Runs a store with one fault. Compactions go on after it, and remove all old files. Returns whether there was a fault. A fault
 /// of the log itself stops all writes, which is right.
-fn compacts_after(faults: Faults, at: u64) -> bool {
+fn compacts_after(faults: Faults, call: u64) -> bool {
     let disk = SimulatedDisk::new(faults);
     let Ok((mut committer, memory)) = open(&disk) else { return true };
     let (mut random, mut state) = (ChaCha8Rng::seed_from_u64(3), Stored::new());
@@ -309,9 +309,9 @@ fn compacts_after(faults: Faults, at: u64) -> bool {
     if !write(30) {
         return true;
     }
-    let had_fault = disk.calls() >= at;
+    let had_fault = disk.calls() >= call;
     if !write(30) {
-        assert!(!had_fault, "call {at}: writes have stopped later");
+        assert!(!had_fault, "call {call}: writes have stopped later");
         return had_fault;
     }
     drop(committer);
@@ -319,22 +319,22 @@ fn compacts_after(faults: Faults, at: u64) -> bool {
     let numbers: Vec<_> = names.iter().map(|name| Kind::parse(name).map(|(_, number)| number)).collect();
     assert!(
         !had_fault || names.len() == 2 && numbers[0] == numbers[1],
-        "call {at}, {faults:?}: old files stay: {names:?}"
+        "call {call}, {faults:?}: old files stay: {names:?}"
     );
     assert_eq!(stored(&memory), state);
     let reopened = open(&disk).map(|(_, memory)| stored(&memory));
-    assert_eq!(reopened, Ok(state), "call {at}, {faults:?}");
+    assert_eq!(reopened, Ok(state), "call {call}, {faults:?}");
     had_fault
 }
 
 /// Each call of a compaction fails once, or one of its reads returns a wrong bit. A later compaction works.
 #[test]
 fn a_compaction_that_failed_does_not_stop_a_later_one() {
-    for at in 1.. {
-        let fails = compacts_after(Faults { fails_at: Some(at), ..Faults::default() }, at);
-        let misreads = compacts_after(Faults { misreads_at: Some(at), ..Faults::default() }, at);
+    for call in 1.. {
+        let fails = compacts_after(Faults { fails_at: Some(call), ..Faults::default() }, call);
+        let misreads = compacts_after(Faults { misreads_at: Some(call), ..Faults::default() }, call);
         if !fails && !misreads {
-            assert!(at > 100);
+            assert!(call > 100);
             break;
         }
     }

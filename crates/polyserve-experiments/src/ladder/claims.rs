@@ -92,14 +92,14 @@ fn of_step(results: &Results, claim: &str, step: &str, claimed: Claimed, error: 
         let rung = results.rung(subject, step)?;
         Some((rung.name.as_str(), compared_with(results, subject, rung.below.as_deref()?, step)?))
     };
-    let own = pair(WARP).and_then(|(own, other)| judged(results, WARP, [own, &other], claimed, error));
-    let (holds, own) = own.unwrap_or_else(|| (None, reason_without_figure(results, step)));
+    let verdict = pair(WARP).and_then(|(rung, baseline)| judged(results, WARP, [rung, &baseline], claimed, error));
+    let (holds, warp_figure) = verdict.unwrap_or_else(|| (None, reason_without_figure(results, step)));
     let others = results.subjects().into_iter().filter(|subject| *subject != WARP);
     let others = others.filter_map(|subject| {
-        let (own, other) = pair(subject)?;
-        Some(figure(subject, &results.throughput(own, &other)?))
+        let (rung, baseline) = pair(subject)?;
+        Some(figure(subject, &results.throughput(rung, &baseline)?))
     });
-    let figures: Vec<String> = std::iter::once(own).chain(others).collect();
+    let figures: Vec<String> = std::iter::once(warp_figure).chain(others).collect();
     Claim::new(NAME, claim, holds, figures.join("; ")).with_published(claimed.published())
 }
 
@@ -161,9 +161,9 @@ fn judged(
     claimed: Claimed,
     error: f64,
 ) -> Option<(Option<bool>, String)> {
-    let [own, other] = pair;
-    let (ratio, at_error) = (results.throughput(own, other)?, results.throughput_at(own, other, error)?);
-    let cost = results.cost(own, other).map(|cost| format!(", for each CPU second {}", shown(&cost.estimate)));
+    let [rung, baseline] = pair;
+    let (ratio, at_error) = (results.throughput(rung, baseline)?, results.throughput_at(rung, baseline, error)?);
+    let cost = results.cost(rung, baseline).map(|cost| format!(", for each CPU second {}", shown(&cost.estimate)));
     let (holds, figure) = (holds(&at_error, claimed), figure(name, &ratio) + &cost.unwrap_or_default());
     if results.pipeline > 1 {
         let why =
@@ -174,13 +174,13 @@ fn judged(
         let why = format!("over {connections} connections, and the published load has {PUBLISHED_CONNECTIONS}");
         return Some((None, format!("{figure} ({why})")));
     }
-    let Some(why) = hidden(results, pair) else { return Some((holds, figure)) };
+    let Some(why) = other_limit(results, pair) else { return Some((holds, figure)) };
     let refuted = exceeds(&at_error, claimed).then_some(false);
     Some((refuted, format!("{figure} ({why}, so a difference may be hidden)")))
 }
 
 /// Returns why something other than the server may limit a throughput of the pair.
-fn hidden(results: &Results, pair: [&str; 2]) -> Option<String> {
+fn other_limit(results: &Results, pair: [&str; 2]) -> Option<String> {
     pair.into_iter().find_map(|name| match (results.client_busy(name), results.server_busy(name)) {
         (Some(client), _) if client >= BUSY => {
             Some(format!("the client's cores were busy for {:.1} % of {name}'s time", client * 100.0))

@@ -137,8 +137,8 @@ pub fn rungs(
     let variants = distinct(all().map(|(subject, _, rung)| variant(subject, rung)));
     let built: Vec<Result<PathBuf, String>> = sources.build(&variants, stop);
     let build = |(subject, rungs, rung): (&LadderSubject, &Vec<Rung>, &Rung)| {
-        let wanted = variant(subject, rung);
-        let program = variants.iter().zip(&built).find(|(variant, _)| **variant == wanted).map(|(_, built)| built);
+        let needed = variant(subject, rung);
+        let program = variants.iter().zip(&built).find(|(variant, _)| **variant == needed).map(|(_, built)| built);
         let program = program.cloned().unwrap_or_else(|| Err(String::from("it was not built")));
         let below = rung.below.map(|below| &rungs[below]);
         let result = program.and_then(|program| subject.participants(rung, below, &program));

@@ -139,7 +139,7 @@ impl Experiment for Ladder {
         self.build();
         let Instrument { server_cores, client_cores, .. } = &self.instrument;
         if server_cores.share_one_with(client_cores) {
-            notebook.progress.say("client and server share a core: each takes time from the other");
+            notebook.progress.print_line("client and server share a core: each takes time from the other");
         }
         client_cores.pin()?;
         for place in 0..self.participants.len() {

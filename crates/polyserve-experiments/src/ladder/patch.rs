@@ -131,29 +131,31 @@ impl Patch {
         PATCHES.iter().find(|patch| patch.name == rung)
     }
 
-    /// Copies the package in `package` into `place`, with the edited dependency. The copy has its own lock file.
+    /// Copies the package in `package` into `target`, with the edited dependency. The copy has its own lock file.
     ///
     /// # Errors
     ///
     /// Returns an error if the dependency is missing, the edit does not fit its source, or the copy cannot be written.
-    pub fn copy(&self, package: &Path, place: &Path) -> Result<(), String> {
-        let own = |error: io::Error| format!("{} cannot be written: {error}", place.display());
+    pub fn copy(&self, package: &Path, target: &Path) -> Result<(), String> {
+        let write_error = |error: io::Error| format!("{} cannot be written: {error}", target.display());
         let source = source_of(package, self.dependency)?;
         let edited = self.edited(&source)?;
-        let dependency = place.join(self.dependency);
-        match fs::remove_dir_all(place) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(own(error)),
+        let dependency = target.join(self.dependency);
+        match fs::remove_dir_all(target) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write_error(error)),
             _ => {}
         }
-        copy_dir(&source, &dependency).and_then(|()| copy_dir(package, &place.join("package"))).map_err(own)?;
-        fs::write(dependency.join(self.file), edited).map_err(own)?;
-        append(&dependency.join("Cargo.toml"), self.needs).map_err(own)?;
-        let manifest = place.join("package/Cargo.toml");
+        copy_dir(&source, &dependency)
+            .and_then(|()| copy_dir(package, &target.join("package")))
+            .map_err(write_error)?;
+        fs::write(dependency.join(self.file), edited).map_err(write_error)?;
+        append(&dependency.join("Cargo.toml"), self.needs).map_err(write_error)?;
+        let manifest = target.join("package/Cargo.toml");
         let parent = package.parent().and_then(Path::parent).unwrap_or(package);
-        let text = fs::read_to_string(&manifest).map_err(own)?;
+        let text = fs::read_to_string(&manifest).map_err(write_error)?;
         let text = text.replace("path = \"../../", &format!("path = \"{}/", parent.display()));
         let patched = format!("\n[patch.crates-io]\n{0} = {{ path = \"../{0}\" }}\n", self.dependency);
-        fs::write(&manifest, text + &patched).map_err(own)
+        fs::write(&manifest, text + &patched).map_err(write_error)
     }
 
     /// The edited file of the dependency in `source`.
@@ -162,13 +164,13 @@ impl Patch {
         let unexpected = |why: &str| format!("{} {why}, so the rung {} does not fit it", file.display(), self.name);
         let mut text = fs::read_to_string(&file).map_err(|error| unexpected(&format!("cannot be read ({error})")))?;
         for edit in self.edits {
-            let once: &[&str] = match edit {
+            let required: &[&str] = match edit {
                 Edit::Replace(from, _) => &[*from],
                 Edit::Whole(texts, _) => texts,
                 Edit::Append(_) => &[],
             };
-            if let Some(other) = once.iter().find(|once| text.matches(**once).count() != 1) {
-                return Err(unexpected(&format!("does not have {other:?} once")));
+            if let Some(missing) = required.iter().find(|part| text.matches(**part).count() != 1) {
+                return Err(unexpected(&format!("does not have {missing:?} once")));
             }
             text = match edit {
                 Edit::Replace(from, to) => text.replace(from, to),

@@ -19,7 +19,7 @@ pub const BODY: &[u8] = b"Welcome!";
 /// The time limit of a connect and of a read.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum length of an answer, in bytes.
-const LONGEST: usize = 64 * 1024;
+const MAX_ANSWER: usize = 64 * 1024;
 
 /// Returns the length of the answer on a kept connection, in bytes.
 ///
@@ -40,11 +40,11 @@ fn ask(addr: SocketAddr) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET {TARGET} HTTP/1.1\r\nHost: {addr}\r\n\r\n")?;
-    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
-    while !is_whole(&answer) && answer.len() < LONGEST {
-        match stream.read(&mut part)? {
+    let (mut answer, mut buffer) = (Vec::new(), [0; 1024]);
+    while !is_whole(&answer) && answer.len() < MAX_ANSWER {
+        match stream.read(&mut buffer)? {
             0 => break,
-            count => answer.extend_from_slice(&part[..count]),
+            count => answer.extend_from_slice(&buffer[..count]),
         }
     }
     Ok(answer)
@@ -61,7 +61,7 @@ fn is_whole(answer: &[u8]) -> bool {
 /// The value of a header field.
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-    fields.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
 /// Returns the length of the answer if it is the welcome.

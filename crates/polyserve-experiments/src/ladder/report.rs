@@ -86,7 +86,7 @@ impl fmt::Display for Report {
             }
             for row in self.rungs.iter().filter(|row| row.server_busy.is_some_and(|busy| busy < BUSY)) {
                 let busy = or_nothing(row.server_busy.map(percent));
-                writeln!(f, "{}: its core was busy for {busy} only, so it could have done more", row.rung)?;
+                writeln!(f, "{}: its cores were busy for {busy} only, so it could have done more", row.rung)?;
             }
         }
         for NotRun { name, why, .. } in &self.not_run {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
-use polyserve_lab::statistics::{ERROR, Estimate, Interval, Resampled, Verdict, middle, tie_band};
+use polyserve_lab::statistics::{ERROR_PROBABILITY, Estimate, Interval, Resampled, Verdict, median_of, tie_band};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -149,18 +149,18 @@ impl Results {
     }
 
     /// The ratio of requests per second; `None` if one of the two has no figures.
-    pub fn throughput(&self, own: &str, other: &str) -> Option<Ratio> {
-        self.throughput_at(own, other, ERROR)
+    pub fn throughput(&self, name: &str, baseline: &str) -> Option<Ratio> {
+        self.throughput_at(name, baseline, ERROR_PROBABILITY)
     }
 
     /// [`throughput`](Self::throughput) with intervals that miss with the probability `error`.
-    pub fn throughput_at(&self, own: &str, other: &str, error: f64) -> Option<Ratio> {
-        self.ratio(own, other, Quantity::Throughput, error)
+    pub fn throughput_at(&self, name: &str, baseline: &str, error: f64) -> Option<Ratio> {
+        self.ratio(name, baseline, Quantity::Throughput, error)
     }
 
     /// The ratio of requests for each second of the server's CPU time; `None` if one of the two has no figures.
-    pub fn cost(&self, own: &str, other: &str) -> Option<Ratio> {
-        self.ratio(own, other, Quantity::Cost, ERROR)
+    pub fn cost(&self, name: &str, baseline: &str) -> Option<Ratio> {
+        self.ratio(name, baseline, Quantity::Cost, ERROR_PROBABILITY)
     }
 
     /// Whether the load was the published one: one request at a time on each of [`PUBLISHED_CONNECTIONS`]. An older record that
@@ -171,7 +171,7 @@ impl Results {
 
     /// The median of a figure of `name`.
     pub fn median(&self, name: &str, figure: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        middle(self.samples(name).into_iter().filter_map(figure))
+        median_of(self.samples(name).into_iter().filter_map(figure))
     }
 
     /// How busy the server's cores were, from 0 to 1, without the time that other processes took.
@@ -192,45 +192,48 @@ impl Results {
         let spent: Option<Vec<(f64, f64)>> = all.iter().map(|(spent, _)| *spent).collect();
         let (cpu, idle) = spent?.iter().fold((0.0, 0.0), |(cpu, idle), part| (cpu + part.0, idle + part.1));
         let of_spent = (cpu > 0.0).then(|| cpu / (cpu + idle));
-        let of_time = middle(all.iter().filter_map(|(_, share)| *share));
+        let of_time = median_of(all.iter().filter_map(|(_, share)| *share));
         [of_spent, of_time].into_iter().flatten().reduce(f64::max)
     }
 
-    fn ratio(&self, own: &str, other: &str, figure: Quantity, error: f64) -> Option<Ratio> {
-        let estimate = self.estimate(own, other, figure, error)?;
-        let band = self.band(own, figure, error);
+    fn ratio(&self, name: &str, baseline: &str, quantity: Quantity, error: f64) -> Option<Ratio> {
+        let estimate = self.estimate(name, baseline, quantity, error)?;
+        let band = self.band(name, quantity, error);
         Some(Ratio { estimate, band, verdict: estimate.verdict(&band) })
     }
 
-    fn estimate(&self, own: &str, other: &str, figure: Quantity, error: f64) -> Option<Estimate> {
-        let key = (own.to_owned(), other.to_owned(), figure);
+    fn estimate(&self, name: &str, baseline: &str, quantity: Quantity, error: f64) -> Option<Estimate> {
+        let key = (name.to_owned(), baseline.to_owned(), quantity);
         let known = self.resampled.borrow().get(&key).cloned();
         let resampled = known.unwrap_or_else(|| {
-            let made = self.resampled(own, other, figure).map(Rc::new);
-            self.resampled.borrow_mut().insert(key, made.clone());
-            made
+            let computed = self.resampled(name, baseline, quantity).map(Rc::new);
+            self.resampled.borrow_mut().insert(key, computed.clone());
+            computed
         });
         Some(resampled?.estimate(error))
     }
 
-    fn resampled(&self, own: &str, other: &str, figure: Quantity) -> Option<Resampled> {
-        if !self.has_figures(own) || !self.has_figures(other) {
+    fn resampled(&self, name: &str, baseline: &str, quantity: Quantity) -> Option<Resampled> {
+        if !self.has_figures(name) || !self.has_figures(baseline) {
             return None;
         }
-        let other = &self.samples[other];
-        let ratios =
-            self.samples[own].iter().filter_map(|(round, own)| Some(figure.of(own)? / figure.of(other.get(round)?)?));
+        let baseline = &self.samples[baseline];
+        let ratios = self.samples[name]
+            .iter()
+            .filter_map(|(round, sample)| Some(quantity.of(sample)? / quantity.of(baseline.get(round)?)?));
         Resampled::of(&ratios.collect::<Vec<_>>(), self.seed)
     }
 
     /// The noise of the ladder of `name`: the ratio of the control to the lowest rung.
-    fn band(&self, name: &str, figure: Quantity, error: f64) -> Interval {
+    fn band(&self, name: &str, quantity: Quantity, error: f64) -> Interval {
         let subject = self.entry(name).map_or("", |entry| entry.subject.as_str());
         let of = |role| move |entry: &&RungEntry| entry.subject == subject && entry.role == role;
         let control = self.entries.iter().find(of(RungRole::Control));
         let lowest = self.rungs(subject).find(|rung| rung.below.is_none());
-        let same = control.zip(lowest).and_then(|(own, other)| self.estimate(&own.name, &other.name, figure, error));
-        tie_band(same.as_ref())
+        let noise = control
+            .zip(lowest)
+            .and_then(|(control, lowest)| self.estimate(&control.name, &lowest.name, quantity, error));
+        tie_band(noise.as_ref())
     }
 }
 

@@ -120,12 +120,12 @@ pub fn rows(results: &Results) -> Vec<RungRow> {
 fn row(results: &Results, entry: &RungEntry) -> RungRow {
     let RungEntry { name, role, subject, settings, .. } = entry;
     let lowest = results.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.as_str());
-    let other = if *role == RungRole::Control { lowest } else { entry.below.as_deref() };
-    let ratio_to = |other: Option<&str>| other.and_then(|other| results.throughput(name, other));
-    let to = |reference: &str| ratio_to(Some(reference).filter(|_| *role == RungRole::Rung));
-    let (below, cumulative) = (ratio_to(other), ratio_to(lowest.filter(|_| *role == RungRole::Rung)));
-    let cost = other.and_then(|other| results.cost(name, other));
-    let (fasthttp, nethttp) = (to(FASTHTTP), to(NETHTTP));
+    let baseline = if *role == RungRole::Control { lowest } else { entry.below.as_deref() };
+    let ratio_to = |baseline: Option<&str>| baseline.and_then(|baseline| results.throughput(name, baseline));
+    let to_reference = |reference: &str| ratio_to(Some(reference).filter(|_| *role == RungRole::Rung));
+    let (below, cumulative) = (ratio_to(baseline), ratio_to(lowest.filter(|_| *role == RungRole::Rung)));
+    let cost = baseline.and_then(|baseline| results.cost(name, baseline));
+    let (fasthttp, nethttp) = (to_reference(FASTHTTP), to_reference(NETHTTP));
     let settings = settings.as_ref();
     RungRow {
         rung: name.clone(),
@@ -220,11 +220,11 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
                 or_nothing(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{}", count(per_s))))
             }),
             ("over the rung below, 95 %", &|row| interval(row.ratio, row.low, row.high)),
-            ("verdict", &|row| or_nothing(row.verdict.map(worded))),
+            ("verdict", &|row| or_nothing(row.verdict.map(verdict_text))),
             ("over fasthttp, 95 %", &|row| {
                 interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high)
             }),
-            ("verdict", &|row| or_nothing(row.against_fasthttp_verdict.map(worded))),
+            ("verdict", &|row| or_nothing(row.against_fasthttp_verdict.map(verdict_text))),
             ("server busy", &|row| or_nothing(row.server_busy.map(percent))),
         ],
     )
@@ -282,7 +282,7 @@ pub(super) fn flush(rows: &[FlushRow]) -> Table {
             ("server", &|row| row.subject.clone()),
             ("requests at once", &|row| row.pipeline.to_string()),
             ("throughput with the flush, 95 %", &|row| shown(&row.throughput.estimate)),
-            ("verdict", &|row| worded(row.throughput.verdict)),
+            ("verdict", &|row| verdict_text(row.throughput.verdict)),
             ("requests per CPU second, 95 %", &|row| or_nothing(row.cost.map(|cost| shown(&cost.estimate)))),
         ],
     )
@@ -324,14 +324,14 @@ fn published(results: &Results) -> anyhow::Result<Table> {
     for (name, requests_per_s, megabytes) in &rows {
         let below = name.rsplit_once('+').map(|(below, _)| below);
         // Our rung without the step is above our rung with the step.
-        let with_it = name.strip_suffix(IN_TOKIO);
-        let without_it = with_it.map(|with| format!("{with}+{}", RungStep::WakerArray.name()));
-        let own = with_it.unwrap_or(name);
-        let ratios = |other: Option<&str>| {
-            let there = other.and_then(|other| ratio(name, other)).map(|ratio| format!("{ratio:.3}"));
-            let other = if other == with_it { without_it.as_deref() } else { other };
-            let here = other.and_then(|other| results.throughput(own, other));
-            [or_nothing(there), or_nothing(here.map(|ratio| shown(&ratio.estimate)))]
+        let with_step = name.strip_suffix(IN_TOKIO);
+        let without_step = with_step.map(|with| format!("{with}+{}", RungStep::WakerArray.name()));
+        let measured_name = with_step.unwrap_or(name);
+        let ratios = |baseline: Option<&str>| {
+            let published_text = baseline.and_then(|baseline| ratio(name, baseline)).map(|ratio| format!("{ratio:.3}"));
+            let baseline = if baseline == with_step { without_step.as_deref() } else { baseline };
+            let measured_ratio = baseline.and_then(|baseline| results.throughput(measured_name, baseline));
+            [or_nothing(published_text), or_nothing(measured_ratio.map(|ratio| shown(&ratio.estimate)))]
         };
         let mut cells = vec![name.clone(), count(*requests_per_s), format!("{megabytes:.2}")];
         cells.extend(ratios(below));
@@ -355,7 +355,7 @@ pub(super) fn shown(Estimate { ratio, interval, .. }: &Estimate) -> String {
     format!("{ratio:.3} {interval}")
 }
 
-fn worded(verdict: Verdict) -> String {
+fn verdict_text(verdict: Verdict) -> String {
     verdict.in_words("faster", "slower").to_owned()
 }
 

@@ -172,8 +172,8 @@ impl Observations {
     /// The maximum CPU use between two samples, in per cent of a core.
     fn max_cpu_pct(&self) -> Option<f64> {
         let between = self.cpu.windows(2).filter_map(|pair| {
-            let [(at, cpu), (later, more)] = pair else { return None };
-            let share = more.saturating_sub(*cpu).as_secs_f64() / later.saturating_sub(*at).as_secs_f64();
+            let [(start, cpu_before), (end, cpu_after)] = pair else { return None };
+            let share = cpu_after.saturating_sub(*cpu_before).as_secs_f64() / end.saturating_sub(*start).as_secs_f64();
             share.is_finite().then_some(share * 100.0)
         });
         let shares: Vec<f64> = between.collect();
@@ -215,10 +215,10 @@ impl LoadRun {
         let parts = report.phases.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
         let busy = report.server_busy.ok_or_else(|| unknown("the CPU time of the server"))?;
         let cpu = report.server_cpu.ok_or_else(|| unknown("the CPU time of the server"))?;
-        let machine = proc::memory().map_err(|error| unknown(&format!("the machine's memory: {error}")))? as f64;
+        let machine_memory = proc::memory().map_err(|error| unknown(&format!("the machine's memory: {error}")))? as f64;
         let (total_s, requests) = (report.elapsed.as_secs_f64(), report.answered as f64);
         let kib_s = |bytes: u64| bytes as f64 / 1024.0 / total_s;
-        let is_enough = observations.resident.len() >= MIN_SAMPLES + 2; // one before the load and one after it
+        let has_enough_samples = observations.resident.len() >= MIN_SAMPLES + 2; // one before the load and one after it
         let (mean, max) = (observations.mean_resident(), observations.max_resident() as f64);
         let p50_ms = |of| microseconds(of, 0.5) / 1000.0;
         Ok(Sample {
@@ -226,8 +226,8 @@ impl LoadRun {
             requests: report.answered,
             avg_cpu_pct: busy * 100.0,
             max_cpu_pct: observations.max_cpu_pct(),
-            avg_mem_pct: mean / machine * 100.0,
-            max_mem_pct: is_enough.then_some(max / machine * 100.0),
+            avg_mem_pct: mean / machine_memory * 100.0,
+            max_mem_pct: has_enough_samples.then_some(max / machine_memory * 100.0),
             total_s,
             per_request_ms: total_s * 1000.0 * connections as f64 / requests,
             received_kb_s: kib_s(report.bytes_received),
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn a_maximum_needs_five_samples() {
         assert_eq!(observations(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
-        let most = observations(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
-        assert!((most - 120.0).abs() < 1e-9, "{most}");
+        let max = observations(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
+        assert!((max - 120.0).abs() < 1e-9, "{max}");
         assert_eq!(Observations::default().max_cpu_pct(), None);
     }
 

@@ -7,7 +7,7 @@
 //! Cost: a pass over the cells for each pair.
 
 use polyserve_lab::launch::go::{GC_OFF, OLD_GC, PRINTING};
-use polyserve_lab::statistics::middle;
+use polyserve_lab::statistics::median_of;
 use polyserve_report::Table;
 
 use super::claims::{REPO, TWIN, classic_of};
@@ -62,10 +62,10 @@ fn ratios(cells: &[Cell], own: &str, other: &str, figure: fn(&Cell) -> f64) -> V
 
 /// `2.31 (1.90 to 3.05)`: the median, the least and the largest.
 fn shown(ratios: &[f64]) -> String {
-    let (least, most) =
-        ratios.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
-    match middle(ratios.iter().copied()) {
-        Some(median) => format!("{median:.2} ({least:.2} to {most:.2})"),
+    let (min, max) =
+        ratios.iter().fold((f64::INFINITY, 0.0_f64), |(min, max), ratio| (min.min(*ratio), max.max(*ratio)));
+    match median_of(ratios.iter().copied()) {
+        Some(median) => format!("{median:.2} ({min:.2} to {max:.2})"),
         None => String::from("-"),
     }
 }

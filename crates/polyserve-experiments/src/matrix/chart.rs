@@ -2,7 +2,7 @@
 //! maps of pool size and connections next to the published ones.
 
 use polyserve_lab::experiment::distinct;
-use polyserve_lab::statistics::middle;
+use polyserve_lab::statistics::median_of;
 use polyserve_report::svg::{Chart, Grid, HeatMap, LineChart, Series, Style};
 
 use super::claims::{TWIN, classic_of};
@@ -35,11 +35,11 @@ pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
 fn heat(tables: &[CellTable; 2], classic: &str, method: CellMethod, measure: Measure) -> Option<(String, Chart)> {
     let [published, measured] = tables;
     let (mut grids, mut names) = (Vec::new(), Vec::new());
-    for (lang, in_words, contestant) in [(Lang::Rust, "Rust", classic), (Lang::Go, "Go", TWIN)] {
-        let [there, here] = [published, measured].map(|table| grid(table, lang, method, measure));
-        let (Some(there), Some(here)) = (there, here) else { continue };
-        grids.push(Grid { name: format!("published: {in_words}"), ..there });
-        grids.push(Grid { name: contestant.to_owned(), ..here });
+    for (lang, lang_name, contestant) in [(Lang::Rust, "Rust", classic), (Lang::Go, "Go", TWIN)] {
+        let [published_grid, measured_grid] = [published, measured].map(|table| grid(table, lang, method, measure));
+        let (Some(published_grid), Some(measured_grid)) = (published_grid, measured_grid) else { continue };
+        grids.push(Grid { name: format!("published: {lang_name}"), ..published_grid });
+        grids.push(Grid { name: contestant.to_owned(), ..measured_grid });
         names.push(contestant);
     }
     let (name, what) = match measure {
@@ -60,21 +60,21 @@ fn heat(tables: &[CellTable; 2], classic: &str, method: CellMethod, measure: Mea
 
 /// The grid of a language, without a name.
 fn grid(table: &CellTable, lang: Lang, method: CellMethod, measure: Measure) -> Option<Grid> {
-    let own: Vec<_> = table.seen.iter().filter(|seen| seen.lang == lang && seen.method == method).collect();
+    let own: Vec<_> = table.cells.iter().filter(|cell| cell.lang == lang && cell.method == method).collect();
     let sorted = |mut numbers: Vec<usize>| {
         numbers.sort_unstable();
         numbers.dedup();
         numbers
     };
-    let pools = sorted(own.iter().map(|seen| seen.pool).collect());
+    let pools = sorted(own.iter().map(|cell| cell.pool).collect());
     let median = |connections: usize, pool: usize| {
-        let rounds = own.iter().filter(|seen| (seen.connections, seen.pool) == (connections, pool));
-        middle(rounds.map(|seen| seen.figure(measure))).filter(|figure| *figure > 0.0)
+        let rounds = own.iter().filter(|cell| (cell.connections, cell.pool) == (connections, pool));
+        median_of(rounds.map(|cell| cell.figure(measure))).filter(|figure| *figure > 0.0)
     };
     let row = |connections: usize| {
         (connections.to_string(), pools.iter().map(|pool| median(connections, *pool)).collect::<Vec<_>>())
     };
-    let rows = sorted(own.iter().map(|seen| seen.connections).collect()).into_iter().map(row).collect();
+    let rows = sorted(own.iter().map(|cell| cell.connections).collect()).into_iter().map(row).collect();
     let columns = pools.iter().map(ToString::to_string).collect();
     (!own.is_empty()).then(|| Grid { name: String::new(), columns, rows })
 }
@@ -90,13 +90,13 @@ fn cpu(cells: &[Cell], method: CellMethod) -> Option<(String, Chart)> {
     let classic = classic_of(cells);
     for (contestant, is_twin) in [(classic.as_str(), false), (TWIN, true)] {
         for (place, number) in connections.iter().enumerate() {
-            let is_its = |cell: &&Cell| cell.key.contestant == contestant && cell.key.connections == *number;
-            let its: Vec<&Cell> = own.iter().copied().filter(is_its).collect();
-            let mut sizes: Vec<usize> = its.iter().filter_map(|cell| cell.key.pool_size).collect();
+            let is_own_cell = |cell: &&Cell| cell.key.contestant == contestant && cell.key.connections == *number;
+            let own_cells: Vec<&Cell> = own.iter().copied().filter(is_own_cell).collect();
+            let mut sizes: Vec<usize> = own_cells.iter().filter_map(|cell| cell.key.pool_size).collect();
             sizes.sort_unstable();
             let point = |size: usize| {
-                let rounds = its.iter().filter(|cell| cell.key.pool_size == Some(size));
-                let median = middle(rounds.map(|cell| cell.sample.server_cpu_us_per_request))?;
+                let rounds = own_cells.iter().filter(|cell| cell.key.pool_size == Some(size));
+                let median = median_of(rounds.map(|cell| cell.sample.server_cpu_us_per_request))?;
                 (median > 0.0).then_some((size as u64, median))
             };
             let points: Vec<(u64, f64)> = distinct(sizes).into_iter().filter_map(point).collect();

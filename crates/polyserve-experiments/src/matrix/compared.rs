@@ -60,7 +60,7 @@ impl ComparedCell {
 /// All cells of both languages.
 #[derive(Clone, Debug)]
 pub(super) struct CellTable {
-    pub(super) seen: Vec<ComparedCell>,
+    pub(super) cells: Vec<ComparedCell>,
     /// Pairs of a control's cell and the cell that it repeats; `None` for the published tables.
     control: Option<Vec<[ComparedCell; 2]>>,
     /// Cores that the server may use.
@@ -93,15 +93,15 @@ impl CellTable {
             ComparedCell { lang, method, pool, connections: cell.key.connections, round: cell.key.round, figures }
         };
         let own = cells.iter().filter(|cell| !cell.key.control);
-        let seen = own.filter_map(|cell| Some(of(cell, lang(cell)?))).collect();
+        let compared = own.filter_map(|cell| Some(of(cell, lang(cell)?))).collect();
         let mut control = Vec::new();
-        for again in cells.iter().filter(|cell| cell.key.control) {
-            let mut key = again.key.clone();
+        for repeat in cells.iter().filter(|cell| cell.key.control) {
+            let mut key = repeat.key.clone();
             key.control = false;
-            let first = cells.iter().find(|cell| cell.key == key);
-            control.extend(first.map(|first| [of(again, Lang::Rust), of(first, Lang::Rust)]));
+            let original = cells.iter().find(|cell| cell.key == key);
+            control.extend(original.map(|original| [of(repeat, Lang::Rust), of(original, Lang::Rust)]));
         }
-        Self { seen, control: Some(control), cores }
+        Self { cells: compared, control: Some(control), cores }
     }
 
     /// The published cells. The number of cores was not published; it is taken to be 8, as in the author's other experiment.
@@ -123,57 +123,57 @@ impl CellTable {
                 row.processing_ms,
             ],
         };
-        Ok(Self { seen: published::rows()?.into_iter().map(of).collect(), control: None, cores: 8 })
+        Ok(Self { cells: published::rows()?.into_iter().map(of).collect(), control: None, cores: 8 })
     }
 
     /// The noise of a figure; `None` if the control has too few cells.
     pub(super) fn band(&self, measure: Measure) -> Option<Band> {
         let Some(control) = &self.control else { return Some(Band::NONE) };
         let ratios: Vec<f64> =
-            control.iter().map(|[again, first]| again.figure(measure) / first.figure(measure)).collect();
+            control.iter().map(|[repeat, original]| repeat.figure(measure) / original.figure(measure)).collect();
         Band::of(&ratios)
     }
 
     /// The share of cells with full server cores.
     pub(super) fn full(&self) -> f64 {
-        let full = self.seen.iter().filter(|seen| seen.figure(Measure::CpuPct) >= FULL * self.cores as f64);
-        full.count() as f64 / self.seen.len().max(1) as f64
+        let full = self.cells.iter().filter(|cell| cell.figure(Measure::CpuPct) >= FULL * self.cores as f64);
+        full.count() as f64 / self.cells.len().max(1) as f64
     }
 
     /// The ratio of `of` to `to` in each cell that both have.
     pub(super) fn ratios(&self, of: Lang, to: Lang, measure: Measure) -> Vec<(ComparedCell, f64)> {
-        let cell = |seen: &ComparedCell| (seen.method, seen.connections, seen.pool, seen.round);
-        let others: BTreeMap<_, f64> = self.lang(to).map(|seen| (cell(seen), seen.figure(measure))).collect();
-        self.lang(of).filter_map(|seen| Some((*seen, seen.figure(measure) / others.get(&cell(seen))?))).collect()
+        let key = |cell: &ComparedCell| (cell.method, cell.connections, cell.pool, cell.round);
+        let others: BTreeMap<_, f64> = self.lang(to).map(|cell| (key(cell), cell.figure(measure))).collect();
+        self.lang(of).filter_map(|cell| Some((*cell, cell.figure(measure) / others.get(&key(cell))?))).collect()
     }
 
     /// The ratio of PUT to GET in each cell, for both languages.
     pub(super) fn put_to_get(&self, measure: Measure) -> Vec<(ComparedCell, f64)> {
-        let cell = |seen: &ComparedCell| (seen.lang, seen.connections, seen.pool, seen.round);
-        let with = |method| self.seen.iter().filter(move |seen| seen.method == method);
-        let gets: BTreeMap<_, f64> = with(CellMethod::Get).map(|seen| (cell(seen), seen.figure(measure))).collect();
-        with(CellMethod::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
+        let key = |cell: &ComparedCell| (cell.lang, cell.connections, cell.pool, cell.round);
+        let with = |method| self.cells.iter().filter(move |cell| cell.method == method);
+        let gets: BTreeMap<_, f64> = with(CellMethod::Get).map(|cell| (key(cell), cell.figure(measure))).collect();
+        with(CellMethod::Put).filter_map(|cell| Some((*cell, cell.figure(measure) / gets.get(&key(cell))?))).collect()
     }
 
     /// The growth of the figure from the smallest pool to the largest, for each series of three or more pools: a series has the
     /// same connections, method and round.
     pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> Vec<SeriesGrowth> {
-        growth(self.lang(lang).map(|seen| (of_pools(seen), seen.figure(measure))))
+        growth(self.lang(lang).map(|cell| (pool_series(cell), cell.figure(measure))))
     }
 
     /// The growth of the ratio of two languages' figures, from the smallest pool to the largest.
     pub(super) fn ratio_over_pools(&self, of: Lang, to: Lang, measure: Measure) -> Vec<SeriesGrowth> {
-        growth(self.ratios(of, to, measure).iter().map(|(seen, ratio)| (of_pools(seen), *ratio)))
+        growth(self.ratios(of, to, measure).iter().map(|(cell, ratio)| (pool_series(cell), *ratio)))
     }
 
     /// The growth of the figure from the min connections to the max.
     pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> Vec<SeriesGrowth> {
-        let series = |seen: &ComparedCell| ((seen.method, seen.pool, seen.round), seen.connections);
-        growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
+        let series = |cell: &ComparedCell| ((cell.method, cell.pool, cell.round), cell.connections);
+        growth(self.lang(lang).map(|cell| (series(cell), cell.figure(measure))))
     }
 
     fn lang(&self, lang: Lang) -> impl Iterator<Item = &ComparedCell> {
-        self.seen.iter().filter(move |seen| seen.lang == lang)
+        self.cells.iter().filter(move |cell| cell.lang == lang)
     }
 }
 
@@ -181,8 +181,8 @@ impl CellTable {
 const MIN_POINTS: usize = 3;
 
 /// The series of a cell over pool sizes, and the cell's place in it.
-fn of_pools(seen: &ComparedCell) -> ((CellMethod, usize, u32), usize) {
-    ((seen.method, seen.connections, seen.round), seen.pool)
+fn pool_series(cell: &ComparedCell) -> ((CellMethod, usize, u32), usize) {
+    ((cell.method, cell.connections, cell.round), cell.pool)
 }
 
 /// The growth of each series over its range. The factor is of a straight line through the logarithms.
@@ -197,8 +197,8 @@ fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> Vec<Series
 
 fn factor(points: &[(f64, f64)]) -> Option<f64> {
     let LinearFit { slope, .. } = LinearFit::through(points)?;
-    let (least, most) = points.iter().fold((f64::MAX, f64::MIN), |(least, most), (x, _)| (least.min(*x), most.max(*x)));
-    let factor = (slope * (most - least)).exp();
+    let (min, max) = points.iter().fold((f64::MAX, f64::MIN), |(min, max), (x, _)| (min.min(*x), max.max(*x)));
+    let factor = (slope * (max - min)).exp();
     factor.is_finite().then_some(factor)
 }
 

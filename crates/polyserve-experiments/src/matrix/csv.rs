@@ -15,9 +15,9 @@ const COLUMNS: &str = "\
 pub(super) fn of_method(cells: &[Cell], method: CellMethod) -> anyhow::Result<String> {
     let names = distinct(cells.iter().map(|cell| &cell.key.contestant));
     let place = |cell: &Cell| names.iter().position(|name| **name == cell.key.contestant);
-    let mut those: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();
-    those.sort_by_key(|cell| (place(cell), cell.key.connections, cell.key.pool_size, cell.key.round));
-    csv(COLUMNS, those.into_iter().map(with_six_decimals))
+    let mut selected: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();
+    selected.sort_by_key(|cell| (place(cell), cell.key.connections, cell.key.pool_size, cell.key.round));
+    csv(COLUMNS, selected.into_iter().map(with_six_decimals))
 }
 
 /// The JSON of a cell, to six decimals: of milliseconds, a nanosecond.

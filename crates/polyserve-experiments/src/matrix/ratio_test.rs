@@ -22,7 +22,7 @@
 //!
 //! Sources: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality data", 1982; Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
-use polyserve_lab::statistics::middle;
+use polyserve_lab::statistics::median_of;
 
 /// The factor by which two measurements of the same cell may differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) struct Band(f64);
 
 /// The share of the ratios for which a claim must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum Frequency {
     Mostly,
     NearlyAlways,
     Always,
@@ -45,11 +45,11 @@ pub(super) struct Votes {
 }
 
 /// The level of significance.
-const CHANCE: f64 = 0.05;
+const SIGNIFICANCE: f64 = 0.05;
 /// The min number of ratios that can decide. Chance puts six ratios on one side in 3 % of all cases.
 pub(super) const MIN_RATIOS: usize = 6;
 /// The max width of the band for the verdict that there is no difference.
-const NARROW: f64 = 1.1;
+const MAX_TIE_BAND: f64 = 1.1;
 const LARGE_SHARE: f64 = 0.8;
 
 impl Band {
@@ -66,7 +66,7 @@ impl Band {
         let mut factors: Vec<f64> =
             ratios.iter().copied().filter(is_ratio).map(|ratio| ratio.max(1.0 / ratio)).collect();
         factors.sort_unstable_by(f64::total_cmp);
-        let place = (factors.len() as f64 * (1.0 - CHANCE)).ceil() as usize;
+        let place = (factors.len() as f64 * (1.0 - SIGNIFICANCE)).ceil() as usize;
         (factors.len() >= MIN_RATIOS).then(|| factors.get(place.saturating_sub(1)).copied().map(Self::factor))?
     }
 
@@ -98,23 +98,27 @@ impl Votes {
     }
 
     /// Whether the claim holds; `None` if the ratios do not decide.
-    pub(super) fn decide(self, how: How, band: Band) -> Decision {
+    pub(super) fn decide(self, frequency: Frequency, band: Band) -> Decision {
         let Self { above, within, below } = self;
         let share = |count: usize| count as f64 / self.all().max(1) as f64;
         let (side, p) = (sign_test(above, below), p_value(above, below));
-        if side != Some(true) && self.all() >= MIN_RATIOS && share(within) >= LARGE_SHARE && band.0 <= NARROW {
+        if side != Some(true) && self.all() >= MIN_RATIOS && share(within) >= LARGE_SHARE && band.0 <= MAX_TIE_BAND {
             return Decision { holds: Some(false), p: None };
         }
-        let is_refuted = match how {
-            How::Mostly => side == Some(false),
-            How::NearlyAlways => side == Some(false) || (self.all() >= MIN_RATIOS && share(below) >= 1.0 - LARGE_SHARE),
-            How::Always => side == Some(false) || (self.all() >= MIN_RATIOS && below >= 2 && share(below) > CHANCE),
+        let is_refuted = match frequency {
+            Frequency::Mostly => side == Some(false),
+            Frequency::NearlyAlways => {
+                side == Some(false) || (self.all() >= MIN_RATIOS && share(below) >= 1.0 - LARGE_SHARE)
+            }
+            Frequency::Always => {
+                side == Some(false) || (self.all() >= MIN_RATIOS && below >= 2 && share(below) > SIGNIFICANCE)
+            }
         };
         let is_confirmed = side == Some(true)
-            && match how {
-                How::Mostly => share(above) > 0.5,
-                How::NearlyAlways => share(above) >= LARGE_SHARE,
-                How::Always => share(above) >= LARGE_SHARE && below == 0,
+            && match frequency {
+                Frequency::Mostly => share(above) > 0.5,
+                Frequency::NearlyAlways => share(above) >= LARGE_SHARE,
+                Frequency::Always => share(above) >= LARGE_SHARE && below == 0,
             };
         let holds = if is_refuted { Some(false) } else { is_confirmed.then_some(true) };
         Decision { holds, p: side.is_some().then_some(p) }
@@ -158,7 +162,7 @@ pub(super) fn holm(decisions: &[Decision]) -> Vec<bool> {
     let mut remain = vec![true; decisions.len()];
     let mut is_over = false;
     for (rank, (place, p)) in by_p.into_iter().enumerate() {
-        is_over |= p > CHANCE / (decisions.len() - rank) as f64;
+        is_over |= p > SIGNIFICANCE / (decisions.len() - rank) as f64;
         remain[place] = !is_over;
     }
     remain
@@ -191,13 +195,13 @@ impl SeriesGrowth {
 /// Whether a trend goes up, by its series; undecided if the series do not decide, or if the median factor is within the band.
 pub(super) fn trend(series: &[SeriesGrowth], Band(band): Band) -> Decision {
     let (score, variance) =
-        series.iter().fold((0.0, 0.0), |(score, variance), own| (score + own.score, variance + own.variance));
-    let factor = middle(series.iter().map(|own| own.factor)).unwrap_or(1.0);
+        series.iter().fold((0.0, 0.0), |(score, variance), growth| (score + growth.score, variance + growth.variance));
+    let factor = median_of(series.iter().map(|growth| growth.factor)).unwrap_or(1.0);
     let is_up = score > 0.0;
     let is_beyond = if is_up { factor > band } else { factor < 1.0 / band };
     // The score changes in steps of 2: half a step is the correction for continuity.
     let p = 2.0 * normal_tail((score.abs() - 1.0).max(0.0) / variance.sqrt());
-    if series.len() < MIN_RATIOS || !is_beyond || p >= CHANCE {
+    if series.len() < MIN_RATIOS || !is_beyond || p >= SIGNIFICANCE {
         return Decision::UNDECIDED;
     }
     Decision { holds: Some(is_up), p: Some(p) }
@@ -215,16 +219,17 @@ fn normal_tail(z: f64) -> f64 {
 
 /// Returns true for above; `None` if chance alone favours a side as clearly in 5 % of all cases or more.
 fn sign_test(above: usize, below: usize) -> Option<bool> {
-    (above != below && p_value(above, below) < CHANCE).then_some(above > below)
+    (above != below && p_value(above, below) < SIGNIFICANCE).then_some(above > below)
 }
 
 /// The p-value of the sign test: two-sided, exact.
 fn p_value(above: usize, below: usize) -> f64 {
-    let (count, more) = (above + below, above.max(below));
-    // The probability of at least `more` heads in `count` throws. Each binomial coefficient follows from the previous one.
+    let (count, larger) = (above + below, above.max(below));
+    // The probability of at least `larger` heads in `count` throws. Each binomial coefficient follows from the
+    // previous one.
     let (mut term, mut tail) = (0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
     for heads in (0..=count).rev() {
-        if heads < more {
+        if heads < larger {
             break;
         }
         tail += term;
@@ -289,21 +294,21 @@ mod tests {
     #[test]
     fn how_often_it_is_so() {
         let band = Band::factor(1.05);
-        let decide = |above, within, below, how| Votes { above, within, below }.decide(how, band).holds;
-        assert_eq!(decide(30, 0, 6, How::Mostly), Some(true));
-        assert_eq!(decide(30, 0, 6, How::NearlyAlways), Some(true));
-        assert_eq!(decide(30, 0, 6, How::Always), Some(false));
-        assert_eq!(decide(26, 0, 10, How::NearlyAlways), Some(false));
-        assert_eq!(decide(20, 12, 4, How::NearlyAlways), None);
-        assert_eq!(decide(35, 0, 1, How::Always), None, "one is chance, and it is not none");
-        assert_eq!(decide(33, 3, 0, How::Always), Some(true));
-        assert_eq!(decide(3, 33, 0, How::Always), Some(false), "there is no difference");
-        assert_eq!(Votes { above: 3, within: 33, below: 0 }.decide(How::Mostly, Band::factor(1.5)).holds, None);
-        assert_eq!(decide(5, 0, 0, How::Mostly), None);
-        assert_eq!(decide(1, 0, 9, How::Mostly), Some(false));
+        let decide = |above, within, below, frequency| Votes { above, within, below }.decide(frequency, band).holds;
+        assert_eq!(decide(30, 0, 6, Frequency::Mostly), Some(true));
+        assert_eq!(decide(30, 0, 6, Frequency::NearlyAlways), Some(true));
+        assert_eq!(decide(30, 0, 6, Frequency::Always), Some(false));
+        assert_eq!(decide(26, 0, 10, Frequency::NearlyAlways), Some(false));
+        assert_eq!(decide(20, 12, 4, Frequency::NearlyAlways), None);
+        assert_eq!(decide(35, 0, 1, Frequency::Always), None, "one is chance, and it is not none");
+        assert_eq!(decide(33, 3, 0, Frequency::Always), Some(true));
+        assert_eq!(decide(3, 33, 0, Frequency::Always), Some(false), "there is no difference");
+        assert_eq!(Votes { above: 3, within: 33, below: 0 }.decide(Frequency::Mostly, Band::factor(1.5)).holds, None);
+        assert_eq!(decide(5, 0, 0, Frequency::Mostly), None);
+        assert_eq!(decide(1, 0, 9, Frequency::Mostly), Some(false));
         // Regression test: 12 of 36 cells confirmed a claim, while 21 were within the noise.
-        assert_eq!(decide(12, 21, 3, How::Mostly), None);
-        assert_eq!(decide(19, 17, 0, How::Mostly), Some(true));
+        assert_eq!(decide(12, 21, 3, Frequency::Mostly), None);
+        assert_eq!(decide(19, 17, 0, Frequency::Mostly), Some(true));
     }
 
     #[test]

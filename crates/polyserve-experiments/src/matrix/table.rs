@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use anyhow::Context as _;
 use polyserve_lab::experiment::distinct;
 use polyserve_lab::launch::go::PRINTING;
-use polyserve_lab::statistics::{Estimate, MIN_ROUNDS, middle};
+use polyserve_lab::statistics::{Estimate, MIN_ROUNDS, median_of};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_nothing};
 
@@ -55,7 +55,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn median(&self, figure: impl Fn(&Cell) -> f64) -> f64 {
-        middle(self.0.iter().map(|cell| figure(cell))).unwrap_or(0.0)
+        median_of(self.0.iter().map(|cell| figure(cell))).unwrap_or(0.0)
     }
 
     /// The median, with its interval if there are several rounds.
@@ -139,9 +139,9 @@ pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(Str
             let title = format!("{name}, {requests} requests: {title}, by connections");
             tables.push((title, by_connections(&of_method().collect::<Vec<_>>(), figure)));
         }
-        let as_then = format!("{DEBUG}{CLASSIC}/{REPO}");
+        let as_published = format!("{DEBUG}{CLASSIC}/{REPO}");
         for (lang, contestant) in
-            [("rust", classic_of(cells)), ("go", TWIN.into()), ("rust", as_then), ("go", PRINTING.name.into())]
+            [("rust", classic_of(cells)), ("go", TWIN.into()), ("rust", as_published), ("go", PRINTING.name.into())]
         {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
             let ours = of_method().filter(|rounds| rounds.key().name() == contestant);
@@ -159,18 +159,18 @@ pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(Str
 }
 
 /// A row for each contestant and pool, a column for each number of connections.
-fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
-    let mut connections: Vec<usize> = of.iter().map(|rounds| rounds.key().connections).collect();
+fn by_connections(cells: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
+    let mut connections: Vec<usize> = cells.iter().map(|rounds| rounds.key().connections).collect();
     connections.sort_unstable();
     connections.dedup();
     let header: Vec<String> = connections.iter().map(ToString::to_string).collect();
     let header: Vec<&str> = ["contestant", "pool"].into_iter().chain(header.iter().map(String::as_str)).collect();
     let mut table = Table::of_numbers(&header);
     let row = |key: &Key| (key.name(), key.pool_size);
-    for (name, size) in distinct(of.iter().map(|rounds| row(rounds.key()))) {
+    for (name, size) in distinct(cells.iter().map(|rounds| row(rounds.key()))) {
         let at = |connections: &usize| {
-            let is_it = |key: &Key| key.connections == *connections && row(key) == (name.clone(), size);
-            let rounds = of.iter().find(|rounds| is_it(rounds.key()));
+            let is_cell = |key: &Key| key.connections == *connections && row(key) == (name.clone(), size);
+            let rounds = cells.iter().find(|rounds| is_cell(rounds.key()));
             or_nothing(rounds.map(|rounds| rounds.text(figure)))
         };
         let figures: Vec<String> = connections.iter().map(at).collect();
@@ -200,9 +200,9 @@ fn published_and_measured(method: CellMethod, lang: &str, ours: &[&Rounds<'_>]) 
     for (_, row) in published.iter().filter(|(of, row)| *of == method && row.lang == lang) {
         let is_it = |key: &Key| key.pool_size == Some(row.pool_size) && key.connections == row.connections;
         let Some(rounds) = ours.iter().find(|rounds| is_it(rounds.key())) else { continue };
-        let figures = columns.map(|(_, then, now)| {
-            let now = or_nothing(middle(rounds.0.iter().filter_map(|cell| now(cell))).map(short));
-            format!("{} / {now}", short(then(row)))
+        let figures = columns.map(|(_, published, measured)| {
+            let measured = or_nothing(median_of(rounds.0.iter().filter_map(|cell| measured(cell))).map(short));
+            format!("{} / {measured}", short(published(row)))
         });
         table.row([vec![row.connections.to_string(), row.pool_size.to_string()], figures.to_vec()].concat());
         is_any = true;
@@ -260,15 +260,15 @@ mod tests {
 
     #[test]
     fn rounds_are_one_row_and_the_control_is_told_apart() {
-        let said = cells(&report().cells).wide();
-        let rows: Vec<&str> = said.lines().skip(1).collect();
-        assert_eq!(rows.len(), 3, "{said}");
+        let output = cells(&report().cells).wide();
+        let rows: Vec<&str> = output.lines().skip(1).collect();
+        assert_eq!(rows.len(), 3, "{output}");
         assert!(
             rows[0].starts_with("pool_classic/mpsc_pool/two_level ") && rows[0].contains("2.00 [too few rounds]"),
-            "{said}"
+            "{output}"
         );
-        assert!(rows[1].starts_with(TWIN) && rows[1].contains("4.00"), "{said}");
-        assert!(rows[2].starts_with("pool_classic/mpsc_pool/two_level (again)"), "{said}");
+        assert!(rows[1].starts_with(TWIN) && rows[1].contains("4.00"), "{output}");
+        assert!(rows[2].starts_with("pool_classic/mpsc_pool/two_level (again)"), "{output}");
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         // The published cell of 4 workers and 10 connections, with all its columns.
         let ours = table("GET, pool_classic/mpsc_pool/two_level");
         let row: Vec<&str> = ours.lines().nth(1).unwrap().split("  ").filter(|cell| !cell.is_empty()).collect();
-        let wanted = [
+        let expected = [
             "10",
             "4",
             "106 / 90.0",
@@ -299,7 +299,7 @@ mod tests {
             "0.000 / 0.00500",
             "0.000 / 0.200",
         ];
-        assert_eq!(row.iter().map(|cell| cell.trim()).collect::<Vec<_>>(), wanted, "{ours}");
+        assert_eq!(row.iter().map(|cell| cell.trim()).collect::<Vec<_>>(), expected, "{ours}");
         assert_eq!(ours.lines().count(), 2, "{ours}");
         assert!(table("GET, go/twin-rwmutex").contains("10.4 / 4.00"));
         let missing = table("Without figures");

@@ -7,22 +7,22 @@ use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
 use super::published::{self, PublishedServer, SETUPS, WAIT};
-use super::record::{PagePart, PageRow, PageSource, bound as bound_of, medians};
+use super::record::{PagePart, PageRow, PageSource, bound, medians};
 use super::twin_claims;
 
 const EXPERIMENT: &str = "page";
 
 /// The min share of the connections' bound at which a server takes as long as published. The published shares are 0.97
 /// to 0.99.
-const AS_LONG: f64 = 0.95;
+const MIN_PUBLISHED_SHARE: f64 = 0.95;
 /// The min share of a bound at which the bound limits the throughput.
-const BOUND_BY: f64 = 0.8;
+const MIN_SHARE: f64 = 0.8;
 /// The factor by which a throughput may exceed its bound, because the client and the server have different clocks.
 const CLOCK_TOLERANCE: f64 = 1.01;
 /// A server that holds no worker during a wait exceeds the bound of its workers by at least this factor.
-const NOT_BOUND: f64 = 1.25;
+const MIN_EXCESS: f64 = 1.25;
 /// The size of the pool in the published claim.
-const EIGHT: usize = 8;
+const POOL_SIZE: usize = 8;
 
 /// The claims and their verdicts.
 ///
@@ -32,8 +32,12 @@ const EIGHT: usize = 8;
 pub fn claims(rows: &[PageRow]) -> anyhow::Result<Vec<Claim>> {
     let published = as_published(rows);
     let sweep: Vec<&PageRow> = rows.iter().filter(|row| row.key.part == PagePart::Sweep).collect();
-    let own =
-        vec![alike(&published.iter().collect::<Vec<_>>())?, eight(&sweep), in_proportion(&sweep), need_not(&sweep)];
+    let own = vec![
+        totals_are_alike(&published.iter().collect::<Vec<_>>())?,
+        pool_of_8(&sweep),
+        in_proportion(&sweep),
+        async_does_not_block(&sweep),
+    ];
     let twins = twin_claims::claims(rows, own.len())?;
     Ok([own, twins].concat())
 }
@@ -43,23 +47,23 @@ pub fn claims(rows: &[PageRow]) -> anyhow::Result<Vec<Claim>> {
 /// The rows are the first group with all four servers: the published listings, the catalog's servers with the page from
 /// a file, or the catalog's servers with the page in memory. Each row has the medians of the rounds.
 fn as_published(rows: &[PageRow]) -> Vec<PageRow> {
-    let all = |part: PagePart, page: PageSource| -> Vec<PageRow> {
-        let is_own =
+    let group = |part: PagePart, page: PageSource| -> Vec<PageRow> {
+        let is_of_group =
             |row: &PageRow| row.key.page == page && (part == PagePart::Published || row.sample.published_as.is_some());
-        let mut own: Vec<PageRow> = medians(rows, part).into_iter().filter(is_own).collect();
+        let mut members: Vec<PageRow> = medians(rows, part).into_iter().filter(is_of_group).collect();
         let place = |row: &PageRow| {
             SETUPS.iter().position(|setup| row.sample.published_as.as_deref() == Some(setup.published_as))
         };
-        own.sort_by_key(place);
-        own
+        members.sort_by_key(place);
+        members
     };
     let groups = [
-        all(PagePart::Twins, PageSource::File),
-        all(PagePart::Published, PageSource::File),
-        all(PagePart::Published, PageSource::Memory),
+        group(PagePart::Twins, PageSource::File),
+        group(PagePart::Published, PageSource::File),
+        group(PagePart::Published, PageSource::Memory),
     ];
-    let whole = groups.iter().find(|rows| has_all(&rows.iter().collect::<Vec<_>>()));
-    whole.or_else(|| groups.iter().find(|rows| !rows.is_empty())).cloned().unwrap_or_default()
+    let complete = groups.iter().find(|rows| has_all(&rows.iter().collect::<Vec<_>>()));
+    complete.or_else(|| groups.iter().find(|rows| !rows.is_empty())).cloned().unwrap_or_default()
 }
 
 /// Whether each of the published four has a row.
@@ -68,22 +72,22 @@ fn has_all(rows: &[&PageRow]) -> bool {
     SETUPS.iter().all(|setup| rows.iter().any(|row| is(row, setup.published_as)))
 }
 
-/// Confirmed if all four reach [`AS_LONG`] of the connections' bound: then only the waits decide. Otherwise the claim
-/// is refuted at the published waits, and undecided at shorter waits: the time to answer may be a large share of a
+/// Confirmed if all four reach [`MIN_PUBLISHED_SHARE`] of the connections' bound: then only the waits decide. Otherwise the
+/// claim is refuted at the published waits, and undecided at shorter waits: the time to answer may be a large share of a
 /// short wait.
 ///
 /// # Errors
 ///
 /// Returns an error if the published figures cannot be read.
-fn alike(rows: &[&PageRow]) -> anyhow::Result<Claim> {
+fn totals_are_alike(rows: &[&PageRow]) -> anyhow::Result<Claim> {
     let claim = "four servers, two of them pools of 100, take about the same: what the waits take, 20.2 s for 10 000 requests of 2 s";
-    let all = has_all(rows);
-    let least = rows.iter().map(|row| row.sample.bounds.of_bound).fold(f64::INFINITY, f64::min);
-    let in_full = rows.iter().all(|row| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
+    let is_complete = has_all(rows);
+    let min_share = rows.iter().map(|row| row.sample.bounds.of_bound).fold(f64::INFINITY, f64::min);
+    let has_published_waits = rows.iter().all(|row| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
-        () if !all => None,
-        () if least >= AS_LONG => Some(true),
-        () => in_full.then_some(false),
+        () if !is_complete => None,
+        () if min_share >= MIN_PUBLISHED_SHARE => Some(true),
+        () => has_published_waits.then_some(false),
     };
     let each = rows.iter().map(|row| {
         format!(
@@ -103,12 +107,13 @@ fn alike(rows: &[&PageRow]) -> anyhow::Result<Claim> {
         .with_published(published.collect::<Vec<_>>().join("; ")))
 }
 
-/// Confirmed if every pool of 8 reaches [`BOUND_BY`] of its bound and none exceeds it; refuted if one exceeds it.
-fn eight(rows: &[&PageRow]) -> Claim {
+/// Confirmed if every pool of 8 reaches [`MIN_SHARE`] of its bound and none exceeds it; refuted if one exceeds it.
+fn pool_of_8(rows: &[&PageRow]) -> Claim {
     let claim = "a pool of 8 is bound to (8 x 10) / 2 = 40 requests a second, however fast it is";
-    let eights: Vec<(&PageRow, f64)> = bound(rows).filter(|(row, _)| row.key.workers == Some(EIGHT)).collect();
+    let eights: Vec<(&PageRow, f64)> =
+        rows_with_bound(rows).filter(|(row, _)| row.key.workers == Some(POOL_SIZE)).collect();
     let passed = eights.iter().any(|(row, bound)| row.sample.figures.requests_per_s > bound * CLOCK_TOLERANCE);
-    let reached = eights.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * BOUND_BY);
+    let reached = eights.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * MIN_SHARE);
     let holds = match () {
         () if eights.is_empty() => None,
         () if passed => Some(false),
@@ -121,14 +126,14 @@ fn eight(rows: &[&PageRow]) -> Claim {
         .with_published("40 a second, computed and not measured")
 }
 
-/// Confirmed if no pool exceeds its bound and every pool reaches [`BOUND_BY`] of its bound, at two sizes or more; refuted if
+/// Confirmed if no pool exceeds its bound and every pool reaches [`MIN_SHARE`] of its bound, at two sizes or more; refuted if
 /// one exceeds it.
 fn in_proportion(rows: &[&PageRow]) -> Claim {
     let claim = "a pool's requests a second grow in proportion to its workers, up to what its connections can ask for";
-    let below: Vec<(&PageRow, f64)> = bound(rows).collect();
-    let passed = below.iter().any(|(row, bound)| row.sample.figures.requests_per_s > bound * CLOCK_TOLERANCE);
-    let reached = below.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * BOUND_BY);
-    let mut sizes: Vec<usize> = below.iter().filter_map(|(row, _)| row.key.workers).collect();
+    let pools: Vec<(&PageRow, f64)> = rows_with_bound(rows).collect();
+    let passed = pools.iter().any(|(row, bound)| row.sample.figures.requests_per_s > bound * CLOCK_TOLERANCE);
+    let reached = pools.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * MIN_SHARE);
+    let mut sizes: Vec<usize> = pools.iter().filter_map(|(row, _)| row.key.workers).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let holds = match () {
@@ -137,35 +142,34 @@ fn in_proportion(rows: &[&PageRow]) -> Claim {
         () => reached.then_some(true),
     };
     let each = sizes.iter().map(|size| {
-        let of = below.iter().filter(|(row, _)| row.key.workers == Some(*size));
+        let of = pools.iter().filter(|(row, _)| row.key.workers == Some(*size));
         let shares = of.map(|(row, bound)| row.sample.figures.requests_per_s / bound * 100.0);
-        let (least, most) =
-            shares.fold((f64::INFINITY, 0.0_f64), |(least, most), share| (least.min(share), most.max(share)));
-        let (least, most) = (format!("{least:.0}"), format!("{most:.0}"));
-        let shares = if least == most { least } else { format!("{least} to {most}") };
+        let (min, max) = shares.fold((f64::INFINITY, 0.0_f64), |(min, max), share| (min.min(share), max.max(share)));
+        let (min, max) = (format!("{min:.0}"), format!("{max:.0}"));
+        let shares = if min == max { min } else { format!("{min} to {max}") };
         format!("{}: {shares} % of the bound", counted(*size as u64, "worker"))
     });
     Claim::new(EXPERIMENT, claim, holds, figure(&formula(rows), &each.collect::<Vec<_>>()))
 }
 
 /// Judged on the servers that hold no worker during a wait, at numbers of workers with a bound well below the bound of the
-/// connections. Confirmed if every such server exceeds the workers' bound by [`NOT_BOUND`]. If one does not, the
+/// connections. Confirmed if every such server exceeds the workers' bound by [`MIN_EXCESS`]. If one does not, the
 /// claim is refuted at the published waits. At shorter waits it is undecided: the client may be the limit.
-fn need_not(rows: &[&PageRow]) -> Claim {
+fn async_does_not_block(rows: &[&PageRow]) -> Claim {
     let claim = "an async server does not block during the waits: few threads reach the bound of the connections";
     let workers_bound = |row: &PageRow| {
         let bounds = &row.sample.bounds;
-        Some(bound_of(row.key.workers?, bounds.every, bounds.wait_s))
+        Some(bound(row.key.workers?, bounds.every, bounds.wait_s))
     };
     let free: Vec<(&PageRow, f64)> = (rows.iter().filter(|row| row.sample.bounds.bound_per_s.is_none()))
         .filter_map(|row| Some((*row, workers_bound(row)?)))
-        .filter(|(row, bound)| bound * NOT_BOUND < row.sample.bounds.connections_bound_per_s * BOUND_BY)
+        .filter(|(row, bound)| bound * MIN_EXCESS < row.sample.bounds.connections_bound_per_s * MIN_SHARE)
         .collect();
-    let in_full = free.iter().all(|(row, _)| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
+    let has_published_waits = free.iter().all(|(row, _)| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
         () if free.is_empty() => None,
-        () if free.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * NOT_BOUND) => Some(true),
-        () => in_full.then_some(false),
+        () if free.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * MIN_EXCESS) => Some(true),
+        () => has_published_waits.then_some(false),
     };
     let each = distinct(free.iter().filter_map(|(row, _)| row.key.workers)).into_iter().filter_map(|workers| {
         let own: Vec<(&PageRow, f64)> =
@@ -179,7 +183,7 @@ fn need_not(rows: &[&PageRow]) -> Claim {
 
 /// The rows of servers that hold a worker during a wait, with the bound of the workers. Rows are omitted if the bound
 /// of the connections is lower.
-fn bound<'a>(rows: &'a [&'a PageRow]) -> impl Iterator<Item = (&'a PageRow, f64)> {
+fn rows_with_bound<'a>(rows: &'a [&'a PageRow]) -> impl Iterator<Item = (&'a PageRow, f64)> {
     let chosen = rows.iter().filter(|row| row.key.workers.is_some());
     chosen.filter_map(|row| {
         let bounds = &row.sample.bounds;
@@ -209,8 +213,8 @@ fn formula(rows: &[&PageRow]) -> String {
     })
 }
 
-fn figure(before: &str, each: &[String]) -> String {
-    if each.is_empty() { String::from("not measured") } else { format!("{before}{}", each.join("; ")) }
+fn figure(prefix: &str, figures: &[String]) -> String {
+    if figures.is_empty() { String::from("not measured") } else { format!("{prefix}{}", figures.join("; ")) }
 }
 
 #[cfg(test)]

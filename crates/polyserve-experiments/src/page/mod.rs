@@ -161,21 +161,21 @@ impl Conditions {
     }
 
     fn sample(&self, entrant: &PageServer, loaded: &Loaded) -> Sample {
-        let at = |quantile: f64| microseconds(&loaded.latency, quantile) / 1000.0;
+        let quantile_ms = |quantile: f64| microseconds(&loaded.latency, quantile) / 1000.0;
         let requests_per_s = loaded.per_second();
         let figures = PageFigures {
             total_s: loaded.elapsed.as_secs_f64(),
             requests_per_s,
             mean_ms: loaded.latency.mean() / 1e6,
-            p50_ms: at(0.5),
-            p66_ms: at(0.66),
-            p75_ms: at(0.75),
-            p80_ms: at(0.8),
-            p90_ms: at(0.9),
-            p95_ms: at(0.95),
-            p98_ms: at(0.98),
-            p99_ms: at(0.99),
-            max_ms: at(1.0),
+            p50_ms: quantile_ms(0.5),
+            p66_ms: quantile_ms(0.66),
+            p75_ms: quantile_ms(0.75),
+            p80_ms: quantile_ms(0.8),
+            p90_ms: quantile_ms(0.9),
+            p95_ms: quantile_ms(0.95),
+            p98_ms: quantile_ms(0.98),
+            p99_ms: quantile_ms(0.99),
+            max_ms: quantile_ms(1.0),
         };
         let bounds = Bounds {
             bound_per_s: entrant.waiting.map(|waiting| self.bound(waiting)),

@@ -46,12 +46,12 @@ pub(super) fn phases(rows: &[PageRow]) -> anyhow::Result<Table> {
         table.row([server, row.to_owned()].into_iter().chain(numbers).collect());
     };
     for published in published::phases()? {
-        let own: Vec<&PageRow> = measured_as(rows, &published.server).collect();
-        if own.is_empty() {
+        let measured_rows: Vec<&PageRow> = measured_as(rows, &published.server).collect();
+        if measured_rows.is_empty() {
             continue;
         }
         add(format!("{} (published)", published.server), &published.row, Some(published.figures), 0);
-        for row in own {
+        for row in measured_rows {
             add(origin(row), &published.row, phase(row, &published.row), 1);
         }
     }
@@ -64,15 +64,15 @@ pub(super) fn bytes(rows: &[PageRow]) -> anyhow::Result<Table> {
     let mut table = Table::of_numbers(&header);
     let exact = |number: u64| count(number as f64);
     for published in published::bytes()? {
-        let own: Vec<&PageRow> = measured_as(rows, &published.server).collect();
-        if own.is_empty() {
+        let measured_rows: Vec<&PageRow> = measured_as(rows, &published.server).collect();
+        if measured_rows.is_empty() {
             continue;
         }
         let PublishedBytes { server, document_bytes, total_bytes, html_bytes, received_kib_s } = published;
         let name = format!("{server} (published)");
         let numbers = [document_bytes, html_bytes, total_bytes].map(exact);
         table.row([name].into_iter().chain(numbers).chain([format!("{received_kib_s:.2}")]).collect());
-        for row in own {
+        for row in measured_rows {
             let measured = |figure: Option<String>| figure.unwrap_or_else(|| NOT_MEASURED.to_owned());
             let Details { page_bytes, received_bytes, .. } = row.sample.details;
             let all_pages = page_bytes.map(|length| length * row.sample.bounds.requests);
@@ -102,22 +102,22 @@ pub(super) fn phases_csv(rows: &[PageRow]) -> anyhow::Result<String> {
 pub(super) fn bytes_csv(rows: &[PageRow]) -> anyhow::Result<String> {
     let lines = rows.iter().filter_map(|row| {
         let Details { page_bytes, received_bytes, .. } = row.sample.details;
-        let own = json!({
+        let byte_figures = json!({
             "document_bytes": page_bytes?,
             "total_bytes": received_bytes?,
             "html_bytes": page_bytes? * row.sample.bounds.requests,
             "received_kB_s": kib_s(row)?,
         });
-        Some(with_key(row, &own, &Value::Null))
+        Some(with_key(row, &byte_figures, &Value::Null))
     });
     experiment::csv(BYTE_COLUMNS, lines)
 }
 
 /// The fields of two objects, with those of the row's key.
-fn with_key(row: &PageRow, one: &Value, other: &Value) -> Value {
+fn with_key(row: &PageRow, figures: &Value, extra: &Value) -> Value {
     let mut line = json!(row.key);
     line["published_as"] = json!(row.sample.published_as);
-    for (name, value) in [one, other].into_iter().filter_map(Value::as_object).flatten() {
+    for (name, value) in [figures, extra].into_iter().filter_map(Value::as_object).flatten() {
         line[name.as_str()] = value.clone();
     }
     line

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use polyserve_lab::experiment::{RecordRow, distinct};
-use polyserve_lab::statistics::middle;
+use polyserve_lab::statistics::median_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -223,7 +223,7 @@ pub(super) fn medians(rows: &[PageRow], part: PagePart) -> Vec<PageRow> {
             _ => {
                 let values: Vec<Value> =
                     rounds.iter().filter_map(|row| serde_json::to_value(&row.sample).ok()).collect();
-                let sample = serde_json::from_value(median_of(&values)).ok()?;
+                let sample = serde_json::from_value(median_value(&values)).ok()?;
                 Some(PageRow { key, sample })
             }
         }
@@ -233,14 +233,15 @@ pub(super) fn medians(rows: &[PageRow], part: PagePart) -> Vec<PageRow> {
 
 /// Returns the medians of the numbers in JSON values of one shape. Values of other types are copied from the first JSON
 /// value.
-fn median_of(values: &[Value]) -> Value {
+fn median_value(values: &[Value]) -> Value {
     match values.first() {
         Some(Value::Object(fields)) => {
-            let field = |name: &String| median_of(&values.iter().map(|value| value[name].clone()).collect::<Vec<_>>());
+            let field =
+                |name: &String| median_value(&values.iter().map(|value| value[name].clone()).collect::<Vec<_>>());
             Value::Object(fields.keys().map(|name| (name.clone(), field(name))).collect())
         }
         Some(first @ Value::Number(_)) => {
-            let median = middle(values.iter().filter_map(Value::as_f64)).unwrap_or_default();
+            let median = median_of(values.iter().filter_map(Value::as_f64)).unwrap_or_default();
             if first.is_u64() { Value::from(median.round() as u64) } else { Value::from(median) }
         }
         first => first.cloned().unwrap_or_default(),

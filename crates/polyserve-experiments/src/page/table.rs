@@ -102,15 +102,15 @@ fn published_and_measured(rows: &[PageRow]) -> anyhow::Result<Table> {
         cells
     };
     for published in published::figures()? {
-        let own: Vec<&PageRow> = measured_as(rows, &published.server).collect();
-        if own.is_empty() {
+        let measured_rows: Vec<&PageRow> = measured_as(rows, &published.server).collect();
+        if measured_rows.is_empty() {
             continue;
         }
         let figures = &published.figures;
         let (name, of_bound) = (format!("{} (published)", published.server), figures.requests_per_s / published_bound);
         // Quantiles were published in whole milliseconds.
         table.row(cells(name, figures, published::WAIT.as_secs_f64(), of_bound, 0));
-        for row in own {
+        for row in measured_rows {
             let Sample { figures, bounds, .. } = &row.sample;
             table.row(cells(origin(row), figures, bounds.wait_s, bounds.of_bound, 1));
         }

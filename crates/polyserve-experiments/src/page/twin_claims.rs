@@ -4,7 +4,7 @@
 //! * A claim of a size is two-sided. Its equivalence interval reaches from 0.5 times to 1.5 times the published
 //!   difference. It is confirmed if the twin differs by more than noise, and the interval of the ratio is wholly in the
 //!   equivalence interval. It is refuted if the interval of the ratio, with the noise, is wholly outside.
-//! * "Nothing" is at most [`NOTHING`] to either side.
+//! * "Nothing" is at most [`MAX_CHANGE`] to either side.
 //! * "Fewer" is confirmed if both async twins use less beyond noise, and refuted if one of them uses more beyond noise.
 //!
 //! The claims share one error of 5 % with the article's other claims, by the procedure of Holm. The printed intervals are those
@@ -16,7 +16,7 @@
 
 use polyserve_lab::experiment::again;
 use polyserve_lab::launch::page_twins::{FUTURES, SMOL, THREAD_POOL, TOKIO};
-use polyserve_lab::statistics::{ERROR, Estimate, Interval, MIN_ROUNDS, Resampled, Verdict, tie_band};
+use polyserve_lab::statistics::{ERROR_PROBABILITY, Estimate, Interval, MIN_ROUNDS, Resampled, Verdict, tie_band};
 use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
@@ -25,7 +25,7 @@ use super::record::{PagePart, PageRow, cpu_us, peak_mib};
 use crate::error_budget::sharing;
 
 /// More workers change nothing if the throughput changes by at most this share.
-const NOTHING: f64 = 0.01;
+const MAX_CHANGE: f64 = 0.01;
 /// The published number of workers.
 const WORKERS: Option<usize> = Some(100);
 /// The seed of the intervals.
@@ -65,14 +65,14 @@ type JudgedClaim<'a> = Box<dyn Fn(f64) -> Claim + 'a>;
 
 /// The resamples of a ratio to the thread pool, and of the noise.
 struct ResampledRatio {
-    own: Resampled,
-    same: Option<Resampled>,
+    ratio: Resampled,
+    noise: Option<Resampled>,
 }
 
 impl ResampledRatio {
     fn at(&self, error: f64) -> TwinRatio {
-        let estimate = self.own.estimate(error);
-        let band = tie_band(self.same.as_ref().map(|same| same.estimate(error)).as_ref());
+        let estimate = self.ratio.estimate(error);
+        let band = tie_band(self.noise.as_ref().map(|noise| noise.estimate(error)).as_ref());
         TwinRatio { verdict: estimate.verdict(&band), estimate, band }
     }
 }
@@ -100,7 +100,7 @@ impl Twins<'_> {
     /// The claim that more than 100 workers do not change the throughput of the thread pool.
     fn more_workers(&self) -> JudgedClaim<'_> {
         let claim = "more than 100 workers change nothing for 100 connections";
-        let equivalent = Interval { low: 1.0 - NOTHING, high: 1.0 + NOTHING };
+        let equivalent = Interval { low: 1.0 - MAX_CHANGE, high: 1.0 + MAX_CHANGE };
         let more = |workers: usize| Some(workers) > WORKERS;
         let workers = self.0.iter().filter(|row| row.key.server == THREAD_POOL).filter_map(|row| row.key.workers);
         let Some(workers) = workers.filter(|workers| more(*workers)).max() else {
@@ -150,20 +150,20 @@ impl Twins<'_> {
         ratios: &[TwinRatio],
         mut holds: Option<bool>,
     ) -> Claim {
-        let said = found.iter().filter_map(|(name, ratio)| {
-            let TwinRatio { estimate, .. } = ratio.as_ref()?.at(ERROR);
+        let ratio_texts = found.iter().filter_map(|(name, ratio)| {
+            let TwinRatio { estimate, .. } = ratio.as_ref()?.at(ERROR_PROBABILITY);
             Some(format!("{name} {:.4} {}", estimate.ratio, four_digits(&estimate.interval)))
         });
-        let mut figure = format!("to the thread pool's: {}", said.collect::<Vec<_>>().join("; "));
+        let mut figure = format!("to the thread pool's: {}", ratio_texts.collect::<Vec<_>>().join("; "));
         let rounds = ratios.iter().map(|ratio| ratio.estimate.rounds).min().unwrap_or(0);
         let shortest = self.0.iter().map(|row| row.sample.bounds.wait_s).fold(f64::INFINITY, f64::min);
         let has_control = ratios.iter().all(|ratio| ratio.band.high.is_finite());
-        for (is_so, why) in [
+        for (is_undecided, why) in [
             (rounds < MIN_ROUNDS, format!("only {}", counted(rounds as u64, "round"))),
             (shortest < WAIT.as_secs_f64(), format!("waits of {shortest} s only")),
             (!has_control, String::from("without the control the noise is not known")),
         ] {
-            if is_so {
+            if is_undecided {
                 holds = None;
                 figure = format!("{figure}; {why}");
             }
@@ -171,27 +171,27 @@ impl Twins<'_> {
         Claim::new("page", claim, holds, figure)
     }
 
-    /// The ratio of the first server's `figure` to the second server's. `more` is the first server's number of workers,
+    /// The ratio of the first server's `figure` to the second server's. `workers` is the first server's number of workers,
     /// if it is not the published number.
-    fn ratio(&self, [own, other]: [&str; 2], more: Option<usize>, figure: FigureOf) -> Option<ResampledRatio> {
-        let own = Resampled::of(&self.ratios(own, more, other, figure), SEED)?;
-        let same = Resampled::of(&self.ratios(&again(other), None, other, figure), SEED);
-        Some(ResampledRatio { own, same })
+    fn ratio(&self, [twin, baseline]: [&str; 2], workers: Option<usize>, figure: FigureOf) -> Option<ResampledRatio> {
+        let ratio = Resampled::of(&self.ratios(twin, workers, baseline, figure), SEED)?;
+        let noise = Resampled::of(&self.ratios(&again(baseline), None, baseline, figure), SEED);
+        Some(ResampledRatio { ratio, noise })
     }
 
     /// The ratios of the rounds that have both figures.
-    fn ratios(&self, own: &str, more: Option<usize>, other: &str, figure: FigureOf) -> Vec<f64> {
-        let of = |server: &str, more: Option<usize>, round: usize| {
-            let is_it = |row: &&&PageRow| {
-                let workers = row.key.workers;
+    fn ratios(&self, twin: &str, workers: Option<usize>, baseline: &str, figure: FigureOf) -> Vec<f64> {
+        let of = |server: &str, workers: Option<usize>, round: usize| {
+            let is_wanted = |row: &&&PageRow| {
+                let row_workers = row.key.workers;
                 row.key.server == server
                     && row.key.round == round
-                    && (workers == more || (more.is_none() && workers == WORKERS))
+                    && (row_workers == workers || (workers.is_none() && row_workers == WORKERS))
             };
-            self.0.iter().find(is_it).and_then(|row| figure(row))
+            self.0.iter().find(is_wanted).and_then(|row| figure(row))
         };
         let rounds = self.0.iter().map(|row| row.key.round).max().unwrap_or(0);
-        (1..=rounds).filter_map(|round| Some(of(own, more, round)? / of(other, None, round)?)).collect()
+        (1..=rounds).filter_map(|round| Some(of(twin, workers, round)? / of(baseline, None, round)?)).collect()
     }
 }
 

@@ -254,7 +254,7 @@ pub fn burst(
     start: Instant,
 ) -> [ClientTally; 3] {
     let mut tallies = [ClientTally::default(); 3];
-    let mut open_ones = Vec::with_capacity((requests.end - requests.start) as usize);
+    let mut pending_answers = Vec::with_capacity((requests.end - requests.start) as usize);
     for index in requests {
         if shared.errors.is_hopeless() {
             break;
@@ -265,13 +265,13 @@ pub fn burst(
             Ok(mut connection) => {
                 let request = shared.scenario.request(&planned, shared.addr, false);
                 connection.send(&request, &mut tally.traffic);
-                open_ones.push((planned, connection));
+                pending_answers.push((planned, connection));
             }
             Err(why) => tally.settle(shared, &planned, Err(why)),
         }
     }
     all_sent.wait();
-    for (planned, mut connection) in open_ones {
+    for (planned, mut connection) in pending_answers {
         if shared.errors.is_hopeless() {
             break;
         }

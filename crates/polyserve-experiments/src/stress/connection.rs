@@ -238,7 +238,7 @@ mod tests {
     use std::net::TcpListener;
 
     /// The result of a client if the server answers with `bytes` and closes.
-    fn answered<T>(bytes: &[u8], look: impl FnOnce(Result<StressAnswer<'_>, Lost>) -> T) -> T {
+    fn answered<T>(bytes: &[u8], check: impl FnOnce(Result<StressAnswer<'_>, Lost>) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection = StressConnection::open(listener.local_addr().unwrap(), None).unwrap();
         let mut traffic = ByteCounts::default();
@@ -247,7 +247,7 @@ mod tests {
         stream.read_exact(&mut [0; 7]).unwrap();
         stream.write_all(bytes).unwrap();
         drop(stream);
-        look(connection.receive(&mut traffic))
+        check(connection.receive(&mut traffic))
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_whole_answer_is_none() {
-        for (bytes, said) in [
+        for (bytes, expected) in [
             (&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"[..], "torn answer of 40 bytes"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nhi", "1 bytes follow"),
             (b"HTTP/1.1 200 OK\r\nContent-Le", "torn answer"),
@@ -272,7 +272,7 @@ mod tests {
             (b"nonsense\r\n\r\n", "begins with \"nonsense\""),
         ] {
             let lost = answered(bytes, |response| response.unwrap_err());
-            assert!(matches!(&lost, Lost::Failed(why) if why.contains(said)), "{lost:?}");
+            assert!(matches!(&lost, Lost::Failed(why) if why.contains(expected)), "{lost:?}");
         }
     }
 

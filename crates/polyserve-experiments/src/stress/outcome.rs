@@ -89,7 +89,7 @@ impl RoundOutcome {
     pub fn new(
         mode: ConnectionMode,
         groups: [ClientTally; 3],
-        left: FinalState,
+        final_state: FinalState,
         store_count: Option<u64>,
         drain: Option<DrainCounts>,
         answers: u64,
@@ -107,7 +107,7 @@ impl RoundOutcome {
             groups: named.map(|(phase, tally)| GroupOutcome::new(phase, tally)).collect(),
             connections: total.connections,
             reconnects: total.reconnects,
-            final_state: left,
+            final_state,
             store_count,
             drain,
             answers,

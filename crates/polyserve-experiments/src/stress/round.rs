@@ -44,23 +44,24 @@ pub fn run(
         errors: &errors,
         progress,
     };
-    let lookers = if may_refuse || subject.is_single { 1 } else { CHECK_CONNECTIONS };
-    let filled = fill(&shared, lookers)?;
+    let checkers = if may_refuse || subject.is_single { 1 } else { CHECK_CONNECTIONS };
+    let fill_answers = fill(&shared, checkers)?;
     let groups = match mode {
         ConnectionMode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
         ConnectionMode::Burst(size, threads) => bursts(&shared, size, threads)?,
     };
-    let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
+    let (final_state, check_tally) =
+        if errors.is_hopeless() { Default::default() } else { check_final_state(&shared, checkers)? };
     let last_line = end(process, &shared);
     if stop.is_begun() {
         bail!("the round was interrupted"); // and the server's counts can be incomplete
     }
     let store_count = last_line.and_then(|line| line.entities);
-    if let Some(len) = store_count.filter(|len| *len != left.present && left.wrong == 0) {
-        errors.note(|| format!("the store reports {len} entities, and {} were found", left.present));
+    if let Some(len) = store_count.filter(|len| *len != final_state.present && final_state.wrong == 0) {
+        errors.note(|| format!("the store reports {len} entities, and {} were found", final_state.present));
     }
     let drain = last_line.map(|line| line.counts);
-    let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
+    let answers = groups.iter().map(|group| group.answers).sum::<u64>() + check_tally.answers + fill_answers;
     if let Some(DrainCounts { answered, cut, stuck }) = drain {
         if answered != answers {
             errors.note(|| format!("the server counted {answered} answers, the clients {answers}"));
@@ -69,7 +70,7 @@ pub fn run(
             errors.note(|| format!("the idle server did not drain cleanly: cut {cut}, stuck {stuck}"));
         }
     }
-    Ok(RoundOutcome::new(mode, groups, left, store_count, drain, answers, &errors))
+    Ok(RoundOutcome::new(mode, groups, final_state, store_count, drain, answers, &errors))
 }
 
 /// Runs the three groups at the same time.
@@ -94,67 +95,67 @@ fn grouped(
 /// Sends all requests, in bursts of `size` connections.
 fn bursts(shared: &RoundShared<'_>, size: u64, threads: usize) -> anyhow::Result<[ClientTally; 3]> {
     let mut tallies = [ClientTally::default(); 3];
-    let mut begun = 0;
-    while begun < shared.scenario.total() && !shared.errors.is_hopeless() {
-        let count = size.min(shared.scenario.total() - begun);
+    let mut sent = 0;
+    while sent < shared.scenario.total() && !shared.errors.is_hopeless() {
+        let count = size.min(shared.scenario.total() - sent);
         let threads = (threads as u64).min(count);
         let all_sent = Barrier::new(threads as usize);
         let works = (0..threads).map(|i| {
-            let tasks = begun + count * i / threads..begun + count * (i + 1) / threads;
+            let requests = sent + count * i / threads..sent + count * (i + 1) / threads;
             let all_sent = &all_sent;
-            move |start| client::burst(shared, tasks, all_sent, start)
+            move |start| client::burst(shared, requests, all_sent, start)
         });
         let mut burst = [ClientTally::default(); 3];
         for counted in together(works)? {
             burst.iter_mut().zip(&counted).for_each(|(sum, tally)| sum.add(tally));
         }
         for (sum, tally) in tallies.iter_mut().zip(&burst) {
-            let took = sum.took + tally.took; // bursts run one after the other
+            let elapsed = sum.took + tally.took; // bursts run one after the other
             sum.add(tally);
-            sum.took = took;
+            sum.took = elapsed;
         }
-        begun += count;
+        sent += count;
     }
     Ok(tallies)
 }
 
 /// Gets every id, and checks its final state.
-fn look(shared: &RoundShared<'_>, lookers: usize) -> anyhow::Result<(FinalState, ClientTally)> {
+fn check_final_state(shared: &RoundShared<'_>, checkers: usize) -> anyhow::Result<(FinalState, ClientTally)> {
     let (next, ids) = (AtomicU64::new(0), shared.scenario.ids() * 2);
-    let one = |_start| {
-        let (mut tally, mut left, mut connection) = (ClientTally::default(), FinalState::default(), None);
+    let worker = |_start| {
+        let (mut tally, mut final_state, mut connection) = (ClientTally::default(), FinalState::default(), None);
         loop {
             let id = next.fetch_add(1, Ordering::Relaxed);
             if id >= ids || shared.errors.is_hopeless() {
-                return (left, tally);
+                return (final_state, tally);
             }
             let id = id.cast_signed();
-            left.checked += 1;
-            match look_at(shared, id, &mut connection, &mut tally) {
-                Ok(present) => left.present += u64::from(present),
+            final_state.checked += 1;
+            match check_id(shared, id, &mut connection, &mut tally) {
+                Ok(present) => final_state.present += u64::from(present),
                 Err(why) => {
-                    left.wrong += 1;
+                    final_state.wrong += 1;
                     shared.errors.note(|| format!("in the end, {id}: {why}"));
                 }
             }
         }
     };
-    let (mut left, mut tally) = (FinalState::default(), ClientTally::default());
-    for (seen, counted) in together((0..lookers).map(|_| one))? {
-        left.add(&seen);
+    let (mut final_state, mut tally) = (FinalState::default(), ClientTally::default());
+    for (checked, counted) in together((0..checkers).map(|_| worker))? {
+        final_state.add(&checked);
         tally.add(&counted);
     }
-    Ok((left, tally))
+    Ok((final_state, tally))
 }
 
 /// Gets `id`. Returns true if it is present and right. Retries while the server rejects requests after a burst.
-fn look_at(
+fn check_id(
     shared: &RoundShared<'_>,
     id: i64,
     connection: &mut Option<StressConnection>,
     tally: &mut ClientTally,
 ) -> Result<bool, String> {
-    const AGAIN: Duration = Duration::from_millis(50);
+    const RETRY_DELAY: Duration = Duration::from_millis(50);
     let deadline = Instant::now() + PATIENCE;
     let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
     loop {
@@ -167,6 +168,6 @@ fn look_at(
         if !(full.get() && shared.may_refuse && Instant::now() < deadline) {
             return result;
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_DELAY);
     }
 }

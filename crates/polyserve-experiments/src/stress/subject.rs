@@ -51,7 +51,7 @@ impl Subject {
 /// Fills the store over HTTP, on this number of connections. Returns the number of answers.
 pub(super) fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Result<u64> {
     let next = AtomicU64::new(0);
-    let one = |_start| {
+    let worker = |_start| {
         let (mut tally, mut kept) = (ClientTally::default(), None);
         loop {
             let id = next.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub(super) fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Resu
             }
         }
     };
-    Ok(together((0..connections).map(|_| one))?.iter().sum())
+    Ok(together((0..connections).map(|_| worker))?.iter().sum())
 }
 
 /// Ends the server. Returns its last line; `None` if it has no counts.

@@ -23,7 +23,7 @@ pub enum Fate {
 ///
 /// Returns the reason if the answer is wrong.
 pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAnswer<'_>) -> Result<Fate, String> {
-    dated(response)?;
+    check_date(response)?;
     let (status, id) = (response.status, planned.id);
     if status == 503 {
         return match response.field("retry-after")? {
@@ -39,7 +39,7 @@ pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAns
         return Err(format!("status {status} in place of {expected}: {}", String::from_utf8_lossy(response.body)));
     }
     match planned.phase {
-        RequestGroup::Get => shown(scenario.data, id, &ANY, response).map(drop)?,
+        RequestGroup::Get => shown_version(scenario.data, id, &ALL_VERSIONS, response).map(drop)?,
         RequestGroup::PutNew | RequestGroup::PutUpdate if !response.body.is_empty() => {
             return Err("a PUT's answer has a body".into());
         }
@@ -55,9 +55,9 @@ pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAns
 }
 
 /// The values that a GET can see while updates run.
-const ANY: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
+const ALL_VERSIONS: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
 
-fn dated(response: &StressAnswer<'_>) -> Result<(), String> {
+fn check_date(response: &StressAnswer<'_>) -> Result<(), String> {
     match response.field("date")? {
         Some(date) if date.len() == 29 && date.ends_with(" GMT") => Ok(()),
         other => Err(format!("the answer's Date is {other:?}")),
@@ -73,7 +73,12 @@ struct Shown {
 }
 
 /// Returns which of the `allowed` rows of `id` the answer shows. The row must be equal bit for bit.
-fn shown(data: Data, id: i64, allowed: &[EntityVersion], response: &StressAnswer<'_>) -> Result<EntityVersion, String> {
+fn shown_version(
+    data: Data,
+    id: i64,
+    allowed: &[EntityVersion],
+    response: &StressAnswer<'_>,
+) -> Result<EntityVersion, String> {
     let media_type = response.field("content-type")?;
     if media_type != Some("application/json") {
         return Err(format!("the entity's Content-Type is {media_type:?}"));
@@ -144,10 +149,10 @@ impl Ledger {
     ///
     /// Returns an error if the value is not of a last PUT, or if the id is absent and must be present.
     pub fn check(&self, scenario: &Scenario, id: i64, response: &StressAnswer<'_>) -> Result<bool, String> {
-        dated(response)?;
+        check_date(response)?;
         let (allowed, may_be_absent) = self.allowed(scenario, id);
         match response.status {
-            200 => shown(scenario.data, id, &allowed, response).map(|_| true),
+            200 => shown_version(scenario.data, id, &allowed, response).map(|_| true),
             404 if may_be_absent => Ok(false),
             404 => Err(format!("{id} was lost")),
             status => Err(format!("status {status}: {}", String::from_utf8_lossy(response.body))),
@@ -161,7 +166,7 @@ mod tests {
 
     const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
-    fn said(planned: &StressRequest, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
+    fn verified(planned: &StressRequest, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
         let head = format!("HTTP/1.1 {head}\r\n\r\n");
         answer(scenario, planned, &StressAnswer::parse(head.as_bytes(), body.as_bytes()).unwrap())
     }
@@ -171,9 +176,9 @@ mod tests {
         let scenario = Scenario::new(1.0, Data::new(3));
         let planned = scenario.planned(RequestGroup::Get, 5);
         let head = format!("200 OK\r\n{DATE}Content-Type: application/json");
-        let [new, first, second] = ANY.map(|version| scenario.data.row(5, version));
+        let [new, first, second] = ALL_VERSIONS.map(|version| scenario.data.row(5, version));
         for row in [&new, &first, &second] {
-            assert_eq!(said(&planned, &scenario, &head, &row.to_json()), Ok(Fate::Done));
+            assert_eq!(verified(&planned, &scenario, &head, &row.to_json()), Ok(Fate::Done));
         }
         let torn = new.to_json().replace(&new.value_text(), &first.value_text());
         let next = f64::from_bits(new.entity.value.to_bits() + 1);
@@ -181,12 +186,12 @@ mod tests {
         let another = scenario.data.row(6, EntityVersion::New).to_json();
         let longer = new.to_json().replace('}', ",\"more\":1}");
         for wrong in [torn, off_by_a_bit, another, longer, String::from("{"), String::new()] {
-            assert!(said(&planned, &scenario, &head, &wrong).is_err(), "{wrong}");
+            assert!(verified(&planned, &scenario, &head, &wrong).is_err(), "{wrong}");
         }
         let untyped = format!("200 OK\r\n{DATE}Content-Type: text/plain");
-        assert!(said(&planned, &scenario, &untyped, &new.to_json()).unwrap_err().contains("Content-Type"));
+        assert!(verified(&planned, &scenario, &untyped, &new.to_json()).unwrap_err().contains("Content-Type"));
         assert!(
-            said(&planned, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(),
+            verified(&planned, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(),
             "no Date"
         );
     }
@@ -197,13 +202,13 @@ mod tests {
         let (new, update) = (scenario.planned(RequestGroup::PutNew, 0), scenario.planned(RequestGroup::PutUpdate, 0));
         let created = format!("201 Created\r\n{DATE}Location: /10000");
         let replaced = format!("200 OK\r\n{DATE}");
-        assert_eq!(said(&new, &scenario, &created, ""), Ok(Fate::Done));
-        assert_eq!(said(&update, &scenario, &replaced, ""), Ok(Fate::Done));
+        assert_eq!(verified(&new, &scenario, &created, ""), Ok(Fate::Done));
+        assert_eq!(verified(&update, &scenario, &replaced, ""), Ok(Fate::Done));
         let elsewhere = created.replace("10000", "10001");
         for (planned, head, body) in
             [(&new, &replaced, ""), (&update, &created, ""), (&new, &created, "x"), (&new, &elsewhere, "")]
         {
-            assert!(said(planned, &scenario, head, body).is_err(), "{head}");
+            assert!(verified(planned, &scenario, head, body).is_err(), "{head}");
         }
     }
 
@@ -212,9 +217,9 @@ mod tests {
         let scenario = Scenario::new(1.0, Data::new(3));
         let planned = scenario.planned(RequestGroup::Get, 0);
         let refused = format!("503 Service Unavailable\r\n{DATE}");
-        assert_eq!(said(&planned, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
-        assert!(said(&planned, &scenario, &refused, "{}").is_err());
-        assert!(said(&planned, &scenario, &format!("500 Oh\r\n{DATE}"), "oh").unwrap_err().contains("oh"));
+        assert_eq!(verified(&planned, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
+        assert!(verified(&planned, &scenario, &refused, "{}").is_err());
+        assert!(verified(&planned, &scenario, &format!("500 Oh\r\n{DATE}"), "oh").unwrap_err().contains("oh"));
     }
 
     #[test]

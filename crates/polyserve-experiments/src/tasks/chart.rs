@@ -96,13 +96,13 @@ fn schedule(measured: &Measured) -> Option<(String, Chart)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claims::tests::{Made, lines, measured};
+    use super::super::claims::tests::{Simulated, lines, measured};
     use super::*;
 
     #[test]
     fn a_line_for_each_contestant_and_for_each_published_program() {
         assert!(charts(&Measured::default()).unwrap().is_empty());
-        let measured = measured(&lines(&Made::fair()));
+        let measured = measured(&lines(&Simulated::fair()));
         let charts = charts(&measured).unwrap();
         let [(mean, Chart::Lines(chart)), (total, Chart::Lines(totals)), ..] = &charts[..] else {
             panic!("{charts:?}")
@@ -120,7 +120,7 @@ mod tests {
     /// The bars are those of the record, by their starts.
     #[test]
     fn a_schedule_has_a_bar_for_each_task() {
-        let measured = measured(&lines(&Made::fair()));
+        let measured = measured(&lines(&Simulated::fair()));
         let (name, Chart::Schedule(chart)) = schedule(&measured).unwrap() else { panic!("another chart") };
         assert_eq!(name, "schedule");
         let names: Vec<&str> = chart.panels.iter().map(|panel| panel.name.as_str()).collect();

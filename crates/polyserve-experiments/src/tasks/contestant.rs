@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use polyserve::Shutdown;
 use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::conversation::Conversation;
+use polyserve_lab::launch::line_process::LineProcess;
 use polyserve_lab::launch::process::Failure;
 use polyserve_lab::machine::proc::Spent;
 use polyserve_lab::machine::{Cores, proc};
@@ -22,7 +22,7 @@ use super::record::CpuScope;
 pub(super) struct TaskContestant {
     pub(super) name: String,
     launch: Launch,
-    conversation: Option<Conversation>,
+    process: Option<LineProcess>,
 }
 
 /// The answer of a contestant.
@@ -39,16 +39,16 @@ pub(super) struct TaskAnswer {
 /// The max time of a request without the time of its tasks.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest time between two counts of its threads.
-const LOOK: Duration = Duration::from_millis(100);
+const MAX_COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl TaskContestant {
     pub(super) fn new(name: &str, launch: Launch) -> Self {
-        Self { name: name.to_owned(), launch, conversation: None }
+        Self { name: name.to_owned(), launch, process: None }
     }
 
     /// Ends its process.
     pub(super) fn end(&mut self) {
-        self.conversation = None;
+        self.process = None;
     }
 
     /// Runs the tasks of `request`, each of which takes about `task`. Returns `None` if the run was ended meanwhile.
@@ -63,32 +63,32 @@ impl TaskContestant {
         cores: &Cores,
         stop: &Shutdown,
     ) -> Result<Option<TaskAnswer>, Absence> {
-        let conversation = match &mut self.conversation {
-            Some(conversation) => conversation,
-            none => none.insert(Conversation::start(&self.launch, cores)?),
+        let process = match &mut self.process {
+            Some(process) => process,
+            slot => slot.insert(LineProcess::start(&self.launch, cores)?),
         };
         let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
         let wrong = |Failure(why)| Absence::wrong(why);
-        let (before, begun) = (Spent::on(cores.numbers()), Instant::now());
-        conversation.tell(&text).map_err(wrong)?;
+        let (before, started) = (Spent::on(cores.numbers()), Instant::now());
+        process.send_line(&text).map_err(wrong)?;
         // The machine may be busy, and Go's tasks may be slower.
         let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
-        let look = (task / 4).clamp(Duration::from_millis(1), LOOK);
+        let count_interval = (task / 4).clamp(Duration::from_millis(1), MAX_COUNT_INTERVAL);
         let (mut ran, mut threads) = (Vec::new(), None);
         loop {
-            match conversation.next_line(look).map_err(wrong)? {
+            match process.next_line(count_interval).map_err(wrong)? {
                 None if stop.is_begun() => {
-                    self.conversation = None;
+                    self.process = None;
                     return Ok(None);
                 }
                 None if Instant::now() > deadline => {
                     return Err(Absence::wrong(format!("{} tasks have not ended in time", request.starts.len())));
                 }
-                None => threads = threads.max(proc::threads(conversation.pid()).ok()),
+                None => threads = threads.max(proc::threads(process.pid()).ok()),
                 Some(line) => match serde_json::from_str(&line) {
-                    Ok(AnswerLine::Ran(one)) => ran.push(one),
+                    Ok(AnswerLine::Ran(ran_task)) => ran.push(ran_task),
                     Ok(AnswerLine::Done(Done { process_cpu_ns })) => {
-                        let all_s = begun.elapsed().as_secs_f64() * cores.count() as f64;
+                        let all_s = started.elapsed().as_secs_f64() * cores.count() as f64;
                         let idle_s =
                             before.zip(Spent::on(cores.numbers())).map(|(before, now)| now.idle_since(&before));
                         let others = idle_s.map(|idle_s| 1.0 - (idle_s + process_cpu_ns as f64 / 1e9) / all_s);

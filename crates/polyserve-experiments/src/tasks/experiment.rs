@@ -51,7 +51,7 @@ pub struct TaskEntrant {
 #[derive(Debug)]
 pub struct CpuTasks {
     settings: TaskSettings,
-    members: Vec<TaskContestant>,
+    contestants: Vec<TaskContestant>,
     absent: Vec<Absent<Key>>,
     cores: Cores,
     stop: Shutdown,
@@ -60,30 +60,30 @@ pub struct CpuTasks {
 
 impl CpuTasks {
     /// The experiment with these contestants. It ends when `stop` begins.
-    pub fn new(settings: TaskSettings, contestants: Vec<TaskEntrant>, cores: Cores, stop: Shutdown) -> Self {
-        let (mut members, mut absent) = (Vec::new(), Vec::new());
-        for TaskEntrant { name, launch, is_named } in contestants {
+    pub fn new(settings: TaskSettings, entrants: Vec<TaskEntrant>, cores: Cores, stop: Shutdown) -> Self {
+        let (mut contestants, mut absent) = (Vec::new(), Vec::new());
+        for TaskEntrant { name, launch, is_named } in entrants {
             match launch {
-                Ok(launch) => members.push(TaskContestant::new(&name, launch)),
+                Ok(launch) => contestants.push(TaskContestant::new(&name, launch)),
                 Err(why) => {
                     let absence = Absence::not_available(why);
                     absent.push(Absent { key: Key::all_of(&name), absence, excused: !is_named });
                 }
             }
         }
-        let most = settings.counts.iter().copied().max().unwrap_or(1);
-        let starts = starts(settings.seed, most);
-        Self { settings, members, absent, cores, stop, starts }
+        let max_tasks = settings.counts.iter().copied().max().unwrap_or(1);
+        let starts = starts(settings.seed, max_tasks);
+        Self { settings, contestants, absent, cores, stop, starts }
     }
 
-    /// Finds the number of steps of a task with the wanted duration, in each language with the first contestant that
+    /// Finds the number of steps of a task with the target duration, in each language with the first contestant that
     /// can run a task.
     fn calibrate(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         for is_in_go in [false, true] {
-            let places = (0..self.members.len()).filter(|place| is_go(&self.members[*place].name) == is_in_go);
+            let places = (0..self.contestants.len()).filter(|place| is_go(&self.contestants[*place].name) == is_in_go);
             for place in places.collect::<Vec<_>>() {
                 let known: Vec<Calibration> = notebook.records().facts(CALIBRATION)?;
-                let key = Key::all_of(&self.members[place].name);
+                let key = Key::all_of(&self.contestants[place].name);
                 if known.iter().any(|known| is_go(&known.contestant) == is_in_go) {
                     break;
                 }
@@ -97,7 +97,7 @@ impl CpuTasks {
                 match result {
                     Ok(calibration) => notebook.fact(CALIBRATION, &calibration)?,
                     Err(absence) => {
-                        self.members[place].end();
+                        self.contestants[place].end();
                         notebook.absence(key, absence)?;
                     }
                 }
@@ -113,30 +113,30 @@ impl CpuTasks {
     }
 
     fn calibration(&mut self, place: usize) -> Result<Calibration, Absence> {
-        let (wanted, given) = (self.settings.task_ms, self.settings.steps);
-        let contestant = self.members[place].name.clone();
-        let longest = if given.is_some() { LONGEST_TASK_MS } else { wanted };
+        let (target_ms, given_steps) = (self.settings.task_ms, self.settings.steps);
+        let contestant = self.contestants[place].name.clone();
+        let expected_ms = if given_steps.is_some() { MAX_TASK_MS } else { target_ms };
         let mut time = |steps: u64| -> Result<f64, Absence> {
-            let answer = self.ask(place, 1, (steps, longest), 0)?;
+            let answer = self.ask(place, 1, (steps, expected_ms), 0)?;
             Ok((answer.ran[0].finished_ns - answer.ran[0].started_ns) as f64 / 1e6)
         };
-        if let Some(steps) = given {
+        if let Some(steps) = given_steps {
             return Ok(Calibration { steps, measured_ms: round(time(steps)?), contestant });
         }
         let mut steps = 10_000_u64;
-        let mut took: f64 = 0.0;
+        let mut elapsed_ms: f64 = 0.0;
         // The steps are multiplied by 4 up to a quarter of the time, then scaled in proportion three times.
-        while took < wanted / 4.0 {
+        while elapsed_ms < target_ms / 4.0 {
             steps = steps.saturating_mul(4);
-            took = time(steps)?;
+            elapsed_ms = time(steps)?;
         }
         for _ in 0..3 {
-            let mut thrice = [0.0; 3];
-            for ms in &mut thrice {
+            let mut samples = [0.0; 3];
+            for ms in &mut samples {
                 *ms = time(steps)?;
             }
-            took = median(&mut thrice);
-            steps = ((steps as f64 * wanted / took.max(1e-6)) as u64).max(1);
+            elapsed_ms = median(&mut samples);
+            steps = ((steps as f64 * target_ms / elapsed_ms.max(1e-6)) as u64).max(1);
         }
         let measured_ms = round(time(steps)?);
         Ok(Calibration { steps, measured_ms, contestant })
@@ -160,8 +160,8 @@ impl CpuTasks {
         let work = || {
             while let Some((task, steps)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let start = starts[task - 1];
-                let Some(seen) = compute(order, start, *steps, stop) else { return };
-                lock(&found).push(Sequence::new(*task, *steps, start, seen.last, seen.limit));
+                let Some(end) = compute(order, start, *steps, stop) else { return };
+                lock(&found).push(Sequence::new(*task, *steps, start, end.last, end.limit));
             }
         };
         thread::scope(|scope| (0..self.cores.count().min(missing.len())).for_each(|_| drop(scope.spawn(work))));
@@ -184,8 +184,8 @@ impl CpuTasks {
         let all_ms: f64 = left.iter().map(|key| self.weight(key) as f64 * task_ms(key)).sum();
         let seconds = (all_ms / 1000.0 / self.cores.count() as f64).ceil();
         let time = humantime::format_duration(Duration::from_secs_f64(seconds.max(1.0)));
-        let members = self.members.len();
-        notebook.progress.say(&format!("about {time}: {} runs of {members} contestants", left.len()));
+        let contestants = self.contestants.len();
+        notebook.progress.print_line(&format!("about {time}: {} runs of {contestants} contestants", left.len()));
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl CpuTasks {
         let Calibration { steps, measured_ms, .. } =
             calibration.ok_or_else(|| Absence::failed("there was no calibration"))?.clone();
         let sequences: Vec<Sequence> = notebook.records().facts(SEQUENCE).map_err(failed)?;
-        let place = self.members.iter().position(|member| member.name == key.contestant);
+        let place = self.contestants.iter().position(|contestant| contestant.name == key.contestant);
         let place = place.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         let (tasks, series) = match key.step {
             CellTasks::Cell { tasks, series } => (tasks, series),
@@ -226,13 +226,13 @@ impl CpuTasks {
         let TaskSettings { order, check, .. } = self.settings;
         let request = RunRequest { starts: self.starts[..tasks].to_vec(), steps, order, batch, check };
         let task = Duration::from_secs_f64(task_ms.max(self.settings.task_ms) / 1000.0);
-        let answer = self.members[place].ask(&request, task, &self.cores, &self.stop)?;
+        let answer = self.contestants[place].ask(&request, task, &self.cores, &self.stop)?;
         answer.ok_or_else(|| Absence::failed("the run was ended"))
     }
 }
 
 /// The longest task of a given number of steps, in milliseconds.
-const LONGEST_TASK_MS: f64 = 60_000.0;
+const MAX_TASK_MS: f64 = 60_000.0;
 /// The kind of a [`Calibration`] in a record.
 const CALIBRATION: &str = "calibration";
 /// The kind of a [`Sequence`] in a record.
@@ -285,7 +285,10 @@ impl Experiment for CpuTasks {
 
     fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
         self.observe(key, notebook).map_err(|absence| {
-            self.members.iter_mut().filter(|member| member.name == key.contestant).for_each(TaskContestant::end);
+            self.contestants
+                .iter_mut()
+                .filter(|contestant| contestant.name == key.contestant)
+                .for_each(TaskContestant::end);
             match key.step {
                 CellTasks::Single { when, run } => {
                     let why = format!("{}, run {run}: {}", when.shown(), absence.why);

@@ -7,13 +7,13 @@ use std::fmt;
 use polyserve_lab::statistics::LinearFit;
 
 /// The number of tasks that divides the lower half of the published numbers from the upper half.
-pub(super) const MIDDLE: usize = 20;
+pub(super) const SPLIT: usize = 20;
 
 /// The growth of a mean duration.
 pub(super) struct MeanGrowth {
-    /// A line from the number of cores to [`MIDDLE`] tasks.
+    /// A line from the number of cores to [`SPLIT`] tasks.
     pub(super) before: LinearFit,
-    /// A line from [`MIDDLE`] tasks on.
+    /// A line from [`SPLIT`] tasks on.
     pub(super) after: LinearFit,
     /// A line from the number of cores on.
     pub(super) all: LinearFit,
@@ -23,15 +23,15 @@ impl MeanGrowth {
     /// Returns the lines through `points`, or `None` if one side has fewer than four points.
     pub(super) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
         let line = |from: usize, to: usize| {
-            let own = points.iter().filter(|(tasks, _)| (from..=to).contains(tasks));
-            let own: Vec<_> = own.map(|(tasks, ms)| (*tasks as f64, *ms)).collect();
-            LinearFit::through(&own).filter(|_| own.len() >= 4)
+            let selected = points.iter().filter(|(tasks, _)| (from..=to).contains(tasks));
+            let selected: Vec<_> = selected.map(|(tasks, ms)| (*tasks as f64, *ms)).collect();
+            LinearFit::through(&selected).filter(|_| selected.len() >= 4)
         };
-        let (before, after) = (line(cores, MIDDLE)?, line(MIDDLE, usize::MAX)?);
+        let (before, after) = (line(cores, SPLIT)?, line(SPLIT, usize::MAX)?);
         Some(Self { before, after, all: line(cores, usize::MAX)? })
     }
 
-    /// The slope from [`MIDDLE`] tasks on, as a share of the slope up to it.
+    /// The slope from [`SPLIT`] tasks on, as a share of the slope up to it.
     pub(super) fn ratio(&self) -> f64 {
         self.after.slope / self.before.slope
     }
@@ -42,7 +42,7 @@ impl fmt::Display for MeanGrowth {
         let (before, after) = (self.before.slope, self.after.slope);
         write!(
             f,
-            "{before:.1} ms a task up to {MIDDLE}, {after:.1} ms a task from there on, ratio {:.2}; ",
+            "{before:.1} ms a task up to {SPLIT}, {after:.1} ms a task from there on, ratio {:.2}; ",
             self.ratio()
         )?;
         write!(f, "R² of one line {:.3}", self.all.explained)

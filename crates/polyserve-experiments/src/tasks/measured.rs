@@ -176,7 +176,7 @@ impl Measured {
     /// Returns the duration and the CPU time of a contestant's task alone; `None` without single runs.
     pub fn alone(&self, contestant: &str, when: When) -> Option<Alone> {
         let singles = self.singles.iter().filter(|single| single.contestant == contestant && single.when == when);
-        middle(singles.map(|single| (single.duration_ms, single.cpu_ms)))
+        medians(singles.map(|single| (single.duration_ms, single.cpu_ms)))
     }
 
     /// The growth of the duration of a contestant's task from the start to the end, in percent.
@@ -216,25 +216,25 @@ pub(super) fn alone<E>(records: &Records<E>, contestant: &str, when: When) -> Op
 where
     E: Experiment<Key = Key, Sample = Sample>,
 {
-    let is_its = |key: &Key| {
+    let is_single_run = |key: &Key| {
         key.contestant == contestant && matches!(key.step, CellTasks::Single { when: of, .. } if of == when)
     };
     let of_single = |(key, sample): (&Key, &Sample)| match sample {
-        Sample::Single { duration_ms, cpu_ms } if is_its(key) => Some((*duration_ms, *cpu_ms)),
+        Sample::Single { duration_ms, cpu_ms } if is_single_run(key) => Some((*duration_ms, *cpu_ms)),
         _ => None,
     };
-    middle(records.samples().filter_map(of_single))
+    medians(records.samples().filter_map(of_single))
 }
 
 /// The medians of durations and CPU times; `None` if there are none.
-fn middle(runs: impl Iterator<Item = (f64, f64)>) -> Option<Alone> {
+fn medians(runs: impl Iterator<Item = (f64, f64)>) -> Option<Alone> {
     let (mut durations, mut cpus): (Vec<f64>, Vec<f64>) = runs.unzip();
     (!durations.is_empty()).then(|| Alone { d1_ms: median(&mut durations), cpu1_ms: median(&mut cpus) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::claims::tests::{Made, lines, measured};
+    use super::super::claims::tests::{Simulated, lines, measured};
     use super::*;
     use crate::tasks::figures::round;
     use crate::tasks::runner::{RAYON, STD_THREADS};
@@ -248,7 +248,7 @@ mod tests {
 
     /// The failures of a record with the lines `more`, without the failure of another contestant in the record itself.
     fn failed(more: Vec<Value>) -> Vec<MissingFigure> {
-        let mut lines = lines(&Made::fair());
+        let mut lines = lines(&Simulated::fair());
         lines.splice(1..1, more);
         let mut failed = measured(&lines).failed;
         assert_eq!(failed.pop().unwrap().contestant, RAYON);
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn observations_are_in_the_order_of_their_number_of_tasks() {
-        let mut lines = lines(&Made::fair());
+        let mut lines = lines(&Simulated::fair());
         lines[1..].reverse();
         let measured = measured(&lines);
         let at: Vec<_> = measured.cells.iter().map(|cell| (cell.tasks, cell.series)).collect();

@@ -147,10 +147,10 @@ impl Work {
     }
 
     fn run(&self, task: usize, submitted_ns: i64) {
-        let (started_ns, spent) = (self.now(), spent(ClockId::ThreadCPUTime));
+        let (started_ns, cpu_before) = (self.now(), spent(ClockId::ThreadCPUTime));
         let RunRequest { starts, steps, order, check, .. } = &self.request;
         let last = sequence::last(*order, starts[task], *steps, *check);
-        let (cpu_ns, finished_ns) = (Some(self::spent(ClockId::ThreadCPUTime) - spent), self.now());
+        let (cpu_ns, finished_ns) = (Some(spent(ClockId::ThreadCPUTime) - cpu_before), self.now());
         let ran = RanTask { task: task + 1, submitted_ns, started_ns, finished_ns, cpu_ns, bits: last.to_bits() };
         let _ = self.ran[task].set(ran); // each is run once
     }

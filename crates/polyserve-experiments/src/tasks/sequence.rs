@@ -46,11 +46,11 @@ pub struct SequenceEnd {
 }
 
 /// Terms that differ by no more than this are equal.
-const EQUAL: f64 = 1e-15;
+const TOLERANCE: f64 = 1e-15;
 /// The number of terms in a row that equal their successors: they are a limit.
 const IN_A_ROW: u64 = 3;
 /// The number of steps between two checks of the shutdown: some milliseconds.
-const LOOK: u64 = 1 << 22;
+const STOP_CHECK_STEPS: u64 = 1 << 22;
 
 #[inline(always)]
 fn next<const AS_PUBLISHED: bool>([third, second, first]: Terms) -> Terms {
@@ -82,12 +82,12 @@ fn walk<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
 /// [`walk`] with the published check in every step.
 #[inline(never)]
 fn checked<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
-    let (mut terms, mut row, mut limit) = (black_box(start), 0, None);
+    let (mut terms, mut equal_in_row, mut limit) = (black_box(start), 0, None);
     for step in 0..black_box(steps) {
         let [_, _, before] = terms;
         terms = next::<AS_PUBLISHED>(terms);
-        row = if (before - terms[2]).abs() <= EQUAL { row + 1 } else { 0 };
-        if row == IN_A_ROW && limit.is_none() {
+        equal_in_row = if (before - terms[2]).abs() <= TOLERANCE { equal_in_row + 1 } else { 0 };
+        if equal_in_row == IN_A_ROW && limit.is_none() {
             limit = Some(step);
         }
     }
@@ -105,8 +105,8 @@ pub fn compute(order: TermOrder, start: Terms, steps: u64, stop: &Shutdown) -> O
 }
 
 fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) -> Option<SequenceEnd> {
-    let equal = |one: f64, other: f64| (one - other).abs() <= EQUAL;
-    let mut row = match (equal(start[0], start[1]), equal(start[1], start[2])) {
+    let equal = |one: f64, other: f64| (one - other).abs() <= TOLERANCE;
+    let mut equal_in_row = match (equal(start[0], start[1]), equal(start[1], start[2])) {
         (true, true) => 2,
         (false, true) => 1,
         (_, false) => 0,
@@ -116,12 +116,12 @@ fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) ->
         if stop.is_begun() {
             return None;
         }
-        let end = steps.min(done + LOOK);
+        let end = steps.min(done + STOP_CHECK_STEPS);
         for step in done..end {
             let [_, _, before] = terms;
             terms = next::<AS_PUBLISHED>(terms);
-            row = if equal(before, terms[2]) { row + 1 } else { 0 };
-            if row == IN_A_ROW && limit.is_none() {
+            equal_in_row = if equal(before, terms[2]) { equal_in_row + 1 } else { 0 };
+            if equal_in_row == IN_A_ROW && limit.is_none() {
                 // The newest term is number `step + 4`, and the fourth of those that are equal.
                 limit = Some(SequenceLimit { limit: terms[2], step: step + 1 });
             }
@@ -167,12 +167,12 @@ mod tests {
     fn what_is_looked_at_is_what_is_run() {
         for order in [TermOrder::AsDescribed, TermOrder::AsPublished] {
             for start in starts(7, 5) {
-                let SequenceEnd { last: looked, .. } = seen(order, start, 100_000);
+                let SequenceEnd { last: computed, .. } = seen(order, start, 100_000);
                 for check in [false, true] {
                     let run = last(order, start, 100_000, check);
-                    assert_eq!(looked.to_bits(), run.to_bits(), "{order:?} {start:?} {check}");
+                    assert_eq!(computed.to_bits(), run.to_bits(), "{order:?} {start:?} {check}");
                 }
-                assert!(looked.abs() <= 1.0);
+                assert!(computed.abs() <= 1.0);
             }
         }
     }

@@ -63,11 +63,12 @@ pub(super) fn schedules_csv(cells: &[MeasuredCell]) -> anyhow::Result<String> {
 
 /// The shown numbers of tasks: the number of cores, five times this number, and the max.
 fn some_counts(measured: &Measured) -> Vec<usize> {
-    let there: Vec<usize> = measured.cells.iter().filter(|cell| cell.series == 0).map(|cell| cell.tasks).collect();
+    let measured_counts: Vec<usize> =
+        measured.cells.iter().filter(|cell| cell.series == 0).map(|cell| cell.tasks).collect();
     let cores = measured.plan.as_ref().map_or(1, |plan| plan.core_count);
     let mut counts: Vec<usize> =
-        [Some(cores), Some(cores * 5), there.iter().copied().max()].into_iter().flatten().collect();
-    counts.retain(|count| there.contains(count));
+        [Some(cores), Some(cores * 5), measured_counts.iter().copied().max()].into_iter().flatten().collect();
+    counts.retain(|count| measured_counts.contains(count));
     counts.sort_unstable();
     counts.dedup();
     counts
@@ -165,17 +166,17 @@ fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
 }
 
 /// The cells with the published and the measured figures. Published figures are whole milliseconds and per cent.
-fn published_columns(published: &Published, own: Option<TaskFigures>) -> [String; 4] {
+fn published_columns(published: &Published, measured: Option<TaskFigures>) -> [String; 4] {
     let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
-    let pair = |then: f64, now: fn(&TaskFigures) -> f64| {
-        let now = or_nothing(own.as_ref().map(|figures| format!("{:.1}", now(figures))));
-        format!("{then:.0} / {now}")
+    let pair = |published: f64, figure: fn(&TaskFigures) -> f64| {
+        let measured = or_nothing(measured.as_ref().map(|figures| format!("{:.1}", figure(figures))));
+        format!("{published:.0} / {measured}")
     };
     [
-        pair(mean_duration_ms, |own| own.mean_duration_ms),
-        pair(total_duration_ms, |own| own.total_duration_ms),
-        pair(cost_pct, |own| own.cost_pct),
-        pair(profit_pct, |own| own.profit_pct),
+        pair(mean_duration_ms, |figures| figures.mean_duration_ms),
+        pair(total_duration_ms, |figures| figures.total_duration_ms),
+        pair(cost_pct, |figures| figures.cost_pct),
+        pair(profit_pct, |figures| figures.profit_pct),
     ]
 }
 
@@ -195,16 +196,16 @@ fn limits(measured: &Measured) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claims::tests::{Made, lines, measured};
+    use super::super::claims::tests::{Simulated, lines, measured};
     use super::*;
     use crate::tasks::report::Report;
 
     #[test]
     fn a_record_has_tables() {
-        let lines = lines(&Made::fair());
+        let lines = lines(&Simulated::fair());
         let tables = tables(&measured(&lines)).unwrap();
         let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
-        let wanted = [
+        let expected = [
             "Steps per second, on 2 cores, without the check for convergence",
             "2 tasks at once",
             "10 tasks at once",
@@ -214,7 +215,7 @@ mod tests {
             "Sequences that converge",
             "Without figures",
         ];
-        assert_eq!(names, wanted);
+        assert_eq!(names, expected);
         let text = |place: usize| tables[place].1.wide();
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let speeds: Vec<String> = text(0).lines().skip(1).map(words).collect();
@@ -231,8 +232,8 @@ mod tests {
         };
         let theirs = [[3718, 6479, 78, 81], [5015, 7028, 76, 85]].concat();
         let pairs = theirs.iter().zip([own(STD_THREADS), own(GO)].concat());
-        let wanted = pairs.fold(String::from("40"), |row, (then, now)| format!("{row} {then} / {now:.1}"));
-        assert_eq!(last, wanted);
+        let expected = pairs.fold(String::from("40"), |row, (then, now)| format!("{row} {then} / {now:.1}"));
+        assert_eq!(last, expected);
         assert!(text(6).contains("1 of 2"), "{}", text(6));
         assert!(text(7).contains("rayon") && text(7).contains("no time"), "{}", text(7));
         let text = Report::of(measured(&lines)).unwrap().to_string();

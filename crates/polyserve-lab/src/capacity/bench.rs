@@ -5,7 +5,7 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use polyserve_load::{CpuSource, Load, Pace, Report as LoadReport, RunLength, Traffic, prefill_for};
 
-use super::{CapacityInstrument, LOWEST, Limit, NamedLaunch, Sample, SearchEnd, bisect};
+use super::{CapacityInstrument, Limit, MIN_RATE_SHARE, NamedLaunch, Sample, SearchEnd, bisect};
 use crate::compare::measure::run;
 use crate::compare::sample::microseconds;
 use crate::experiment::Absence;
@@ -17,7 +17,7 @@ use crate::statistics::median;
 /// The max share of due requests that are not sent. Above it, the rate is not met.
 const MAX_BEHIND: f64 = 0.01;
 /// The median of this number of loads is the throughput of the null server.
-const LIMITS: usize = 3;
+const LIMIT_LOADS: usize = 3;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
 const MIN_REQUESTS: f64 = 1000.0;
 /// The start of a load that does not count.
@@ -80,16 +80,16 @@ impl CapacityBench {
                 });
                 let report = run(&paced)?;
                 answers += report.answered;
-                Ok(judged(&report, rate, *goal_us, self.connections))
+                Ok(meets_goal(&report, rate, *goal_us, self.connections))
             };
-            samples.push(bisect([limit * LOWEST, limit], probe)?);
+            samples.push(bisect([limit * MIN_RATE_SHARE, limit], probe)?);
         }
         Ok((samples, answers))
     }
 }
 
 /// Whether a load at `rate` met the goal, and its figures.
-fn judged(report: &LoadReport, rate: f64, goal_us: u64, connections: usize) -> (bool, Sample) {
+fn meets_goal(report: &LoadReport, rate: f64, goal_us: u64, connections: usize) -> (bool, Sample) {
     let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
     let due = report.latency.len() + report.unsent;
     let is_overloaded = behind as f64 > MAX_BEHIND * due as f64;
@@ -110,7 +110,7 @@ impl CapacityInstrument for CapacityBench {
     fn limit(&mut self) -> Result<Limit, Absence> {
         let process = Process::start(&self.limit.launch, &self.server_cores)?;
         let load = self.load(&process, &self.limit_traffic);
-        let measured: Result<Vec<f64>, Absence> = (0..LIMITS).map(|_| Ok(run(&load)?.per_second())).collect();
+        let measured: Result<Vec<f64>, Absence> = (0..LIMIT_LOADS).map(|_| Ok(run(&load)?.per_second())).collect();
         process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         Ok(Limit { name: self.limit.name.clone(), per_s: median(&mut measured?) })
     }
@@ -125,9 +125,9 @@ impl CapacityInstrument for CapacityBench {
         let mut process = Process::start(&target.launch, &self.server_cores)?;
         let searched = self.search_all(&process, goals_us, round, limit);
         let (samples, answers) = searched.map_err(|absence| absence.explained(&mut process))?;
-        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
-            check_drain(said.as_deref(), answers)?;
+            check_drain(last_line.as_deref(), answers)?;
         }
         Ok(samples)
     }

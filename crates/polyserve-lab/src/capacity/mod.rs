@@ -4,7 +4,7 @@
 //! p99 from the intended start is at most the goal, and the requests that are due are sent. A rate is missed only if two loads
 //! miss it, so that a stall of the machine decides nothing.
 //!
-//! The search is between [`LOWEST`] and the whole throughput of the null server, which is measured before the first round. All
+//! The search is between [`MIN_RATE_SHARE`] and the whole throughput of the null server, which is measured before the first round. All
 //! goals are searched in the same process, one after the other.
 //!
 //! The figure of a contestant is the median over its rounds, with the 95 % interval of a bootstrap over rounds. The first
@@ -36,7 +36,7 @@ pub const NAME: &str = "capacity";
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
 pub const STEPS: u32 = 7;
 /// The lowest rate of a search, as a share of the null server's throughput.
-pub const LOWEST: f64 = 0.01;
+pub const MIN_RATE_SHARE: f64 = 0.01;
 /// The `kind` of the null server's throughput in a record.
 const LIMIT: &str = "limit";
 
@@ -231,22 +231,22 @@ impl<I: CapacityInstrument> Experiment for Capacity<I> {
     }
 
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        let all = |absence: Absence| keys.iter().map(|_| Err(absence.clone())).collect();
+        let fail_all = |absence: Absence| keys.iter().map(|_| Err(absence.clone())).collect();
         let Some(first) = keys.first() else { return Vec::new() };
-        let is_its = |target: &&NamedLaunch| target.name == first.name || again(&target.name) == first.name;
-        let Some(target) = self.targets.iter().find(is_its) else {
-            return all(Absence::failed(format!("{first} is not planned")));
+        let is_target = |target: &&NamedLaunch| target.name == first.name || again(&target.name) == first.name;
+        let Some(target) = self.targets.iter().find(is_target) else {
+            return fail_all(Absence::failed(format!("{first} is not planned")));
         };
         let limit = match notebook.records().facts::<Limit>(LIMIT) {
             Ok(limits) => limits.first().map(|limit| limit.per_s),
-            Err(error) => return all(Absence::failed(error.to_string())),
+            Err(error) => return fail_all(Absence::failed(error.to_string())),
         };
-        let Some(limit) = limit else { return all(Absence::failed("the null server was not measured")) };
+        let Some(limit) = limit else { return fail_all(Absence::failed("the null server was not measured")) };
         notebook.progress.begin(format!("round {}: {}", first.round, first.name));
         let goals: Vec<u64> = keys.iter().map(|key| key.goal_us).collect();
         match self.instrument.search(target, &goals, first.round, limit) {
             Ok(samples) => samples.into_iter().map(Ok).collect(),
-            Err(absence) => all(absence),
+            Err(absence) => fail_all(absence),
         }
     }
 
@@ -381,10 +381,10 @@ mod tests {
         let Chart::Intervals(chart) = &summary.charts[0].1 else { panic!("{summary:?}") };
         assert!(chart.rows.len() == 3 && (chart.rows[0].ratio - 0.50325).abs() < 0.001, "{chart:?}");
         let text = report.to_string();
-        for wanted in
+        for expected in
             ["max rate of Poisson arrivals with a p99 at most 1.0 ms:", "of limit: share of null's 1,000 req/s"]
         {
-            assert!(text.contains(wanted), "{text}");
+            assert!(text.contains(expected), "{text}");
         }
         assert!(text.contains("no figures: ") && text.contains("broken") && text.contains("a wrong answer"), "{text}");
         let (again, searches) = ran(&dir, 12);

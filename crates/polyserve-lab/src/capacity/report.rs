@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Capacity, CapacityInstrument, Key, LIMIT, Limit, Sample, SearchEnd};
 use crate::compare::ranking::MAX_LATE;
 use crate::experiment::{Failed, Records, again, distinct};
-use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of, tie_band};
 
 /// The min share of the client's time at which the client may be the limit.
 const CLIENT_FULL: f64 = 0.95;
@@ -93,25 +93,26 @@ impl Report {
 
 /// The rows of a goal, ranked.
 fn rows(samples: &[(&Key, &Sample)], goal_us: u64, planned: &[String], seed: u64) -> Vec<CapacityRow> {
-    let of = |name: &str| -> Vec<(usize, &Sample)> {
+    let samples_of = |name: &str| -> Vec<(usize, &Sample)> {
         let own = samples.iter().filter(|(key, _)| key.name == name && key.goal_us == goal_us);
         own.map(|(key, sample)| (key.round, *sample)).collect()
     };
     let first = planned.first().map_or("", String::as_str);
     let control = again(first);
     let ratio = |name: &str| {
-        let base = of(first);
-        let both = of(name).into_iter().filter_map(|(round, own)| {
-            let (_, other) = base.iter().find(|(other, _)| *other == round)?;
-            Some(own.per_s / other.per_s)
+        let baseline = samples_of(first);
+        let ratios = samples_of(name).into_iter().filter_map(|(round, sample)| {
+            let (_, base) = baseline.iter().find(|(base_round, _)| *base_round == round)?;
+            Some(sample.per_s / base.per_s)
         });
-        Estimate::of(&both.collect::<Vec<_>>(), seed)
+        Estimate::of(&ratios.collect::<Vec<_>>(), seed)
     };
     let same = ratio(&control);
     let band = tie_band(same.as_ref());
     let row = |name: &String| {
-        let own: Vec<&Sample> = of(name).into_iter().map(|(_, sample)| sample).collect();
-        let most = |is_so: &dyn Fn(&Sample) -> bool| own.iter().filter(|sample| is_so(sample)).count() * 2 > own.len();
+        let own: Vec<&Sample> = samples_of(name).into_iter().map(|(_, sample)| sample).collect();
+        let in_most_rounds =
+            |is_so: &dyn Fn(&Sample) -> bool| own.iter().filter(|sample| is_so(sample)).count() * 2 > own.len();
         let Estimate { ratio: per_s, interval, rounds } =
             Estimate::of(&own.iter().map(|sample| sample.per_s).collect::<Vec<_>>(), seed)?;
         let ratio = ratio(name).filter(|_| name != first);
@@ -123,16 +124,16 @@ fn rows(samples: &[(&Key, &Sample)], goal_us: u64, planned: &[String], seed: u64
             rounds,
             verdict: ratio.filter(|_| *name != control).map(|ratio| ratio.verdict(&band)),
             ratio,
-            cpu_us: middle(own.iter().filter_map(|sample| sample.cpu_us)),
-            end: ends.into_iter().find(|end| most(&|sample| sample.end == *end)),
-            client_full: most(&|sample| sample.client_busy >= CLIENT_FULL),
-            client_late: most(&|sample| sample.lateness_p99_us > MAX_LATE * goal_us as f64),
+            cpu_us: median_of(own.iter().filter_map(|sample| sample.cpu_us)),
+            end: ends.into_iter().find(|end| in_most_rounds(&|sample| sample.end == *end)),
+            client_full: in_most_rounds(&|sample| sample.client_busy >= CLIENT_FULL),
+            client_late: in_most_rounds(&|sample| sample.lateness_p99_us > MAX_LATE * goal_us as f64),
         })
     };
     let mut rows: Vec<CapacityRow> = planned.iter().filter_map(row).collect();
-    rows.sort_by(|one, other| {
+    rows.sort_by(|a, b| {
         let is_control = |row: &CapacityRow| row.name == control;
-        is_control(one).cmp(&is_control(other)).then(other.per_s.total_cmp(&one.per_s))
+        is_control(a).cmp(&is_control(b)).then(b.per_s.total_cmp(&a.per_s))
     });
     rows
 }
@@ -152,8 +153,8 @@ impl Goal {
         ];
         let mut table = Table::of_numbers(&header).with_texts_in(1).with_texts_in(5).with_texts_in(8);
         for (place, row) in self.rows.iter().enumerate() {
-            let shown = |Interval { low, high }| format!("[{}, {}]", count(low), count(high));
-            let interval = row.interval.map_or_else(|| "too few rounds".into(), shown);
+            let interval_text = |Interval { low, high }| format!("[{}, {}]", count(low), count(high));
+            let interval = row.interval.map_or_else(|| "too few rounds".into(), interval_text);
             let bound = match row.end {
                 Some(SearchEnd::Below) => "< ",
                 Some(SearchEnd::Above) => ">= ",

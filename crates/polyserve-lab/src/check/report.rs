@@ -107,9 +107,9 @@ impl CheckReport {
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let per_key = |[least, most]: [usize; 2]| match least == most {
-            true => least.to_string(),
-            false => format!("{least}..{most}"),
+        let per_key = |[min, max]: [usize; 2]| match min == max {
+            true => min.to_string(),
+            false => format!("{min}..{max}"),
         };
         let table = Table::of_columns(
             &self.runs,

@@ -36,7 +36,7 @@ pub struct CheckPlan {
 /// The longest wait of a client for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time between two updates of the progress.
-const LOOK: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records `plan` of `subject` until all operations are done or `stop` begins, writes the history to the file `out`, and
 /// checks it. `before` is the number of operations that `progress` has counted already.
@@ -54,7 +54,7 @@ pub fn run(
 ) -> anyhow::Result<CheckRun> {
     let (server, repo) = subject.names();
     progress.begin(format!("{server} over {repo}"));
-    let script = RecordingWorkload {
+    let workload = RecordingWorkload {
         operations: plan.operations,
         keys: plan.keys,
         first_key: subject.first_key(),
@@ -62,7 +62,7 @@ pub fn run(
         conditions: subject.takes_conditions(),
     };
     let recorded = subject.start().and_then(|stage| {
-        let recorded = watched(&stage, &script, plan.clients, stop, progress, before);
+        let recorded = record_watched(&stage, &workload, plan.clients, stop, progress, before);
         let ended = stage.end();
         let mut recording = recorded?;
         // The end of the process is the better reason than a missing answer.
@@ -100,9 +100,9 @@ pub fn run(
 }
 
 /// Records, and shows the progress. A panic of a repo fails its own recording only.
-fn watched(
+fn record_watched(
     stage: &Stage,
-    script: &RecordingWorkload,
+    workload: &RecordingWorkload,
     clients: u32,
     stop: &Shutdown,
     progress: &mut Progress,
@@ -111,8 +111,8 @@ fn watched(
     let watch = RecordingControl::default();
     let target = stage.target();
     let record = || match &target {
-        CheckTarget::Repo(repo) => record_in_process(repo, script, clients, &watch),
-        CheckTarget::Addr(addr) => record_http(*addr, EntityForm::Published, script, clients, PATIENCE, &watch),
+        CheckTarget::Repo(repo) => record_in_process(repo, workload, clients, &watch),
+        CheckTarget::Addr(addr) => record_http(*addr, EntityForm::Published, workload, clients, PATIENCE, &watch),
     };
     thread::scope(|scope| {
         let (over, wait) = channel::<()>();
@@ -120,7 +120,7 @@ fn watched(
             let _over = over; // dropped on return and on panic
             record()
         });
-        while let Err(RecvTimeoutError::Timeout) = wait.recv_timeout(LOOK) {
+        while let Err(RecvTimeoutError::Timeout) = wait.recv_timeout(PROGRESS_INTERVAL) {
             if stop.is_begun() {
                 watch.stop();
             }

@@ -1,6 +1,6 @@
 //! The calibrations: measurements of the limit and the baseline before the first round.
 //!
-//! Invariant: once a round is recorded, its calibrations are not repeated. Cost: at most [`ATTEMPTS`] measurements of the
+//! Invariant: once a round is recorded, its calibrations are not repeated. Cost: at most [`MAX_ATTEMPTS`] measurements of the
 //! limit, and of the baseline.
 
 use anyhow::bail;
@@ -11,38 +11,38 @@ use super::contestant::{Contestant, Role};
 use super::lines::Key;
 use super::sample::{Measurement, Rate, Sample};
 use crate::experiment::{Absence, Notebook, Records};
-use crate::statistics::middle;
+use crate::statistics::median_of;
 
 /// The latency is measured at this share of the limit's throughput.
-const RATE: f64 = 0.5;
+const RATE_SHARE: f64 = 0.5;
 /// The median of this number of calibrations counts.
 const CALIBRATIONS: usize = 3;
 /// The max number of attempts. A calibration in which the machine had no time for the server does not count.
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 /// The flag of `polyserve serve` that wastes CPU time.
-const SPIN: &str = "--spin=";
+const SPIN_FLAG: &str = "--spin=";
 
 /// Returns the places of the contestants to calibrate. The rate needs the first limit, or the baseline if there is no limit.
 /// A slowed contestant needs the baseline.
 fn places(roles: &[Role], latency: bool) -> Vec<usize> {
-    let first = |wanted: fn(Role) -> bool| roles.iter().position(|role| wanted(*role));
+    let first = |is_wanted: fn(Role) -> bool| roles.iter().position(|role| is_wanted(*role));
     let baseline = first(|role| role == Role::Baseline);
     let limit = first(|role| role == Role::Limit).or(baseline).filter(|_| latency);
     let slowed = first(|role| matches!(role, Role::Slowed(_))).and(baseline);
-    let mut all: Vec<usize> = limit.into_iter().chain(slowed).collect();
-    all.dedup();
-    all
+    let mut places: Vec<usize> = limit.into_iter().chain(slowed).collect();
+    places.dedup();
+    places
 }
 
 /// Returns true if a calibration counts.
 fn counts(measurement: &Measurement) -> bool {
-    measurement.requests_per_s * RATE >= 1.0
+    measurement.requests_per_s * RATE_SHARE >= 1.0
 }
 
 /// The recorded calibrations of a contestant that count.
 fn counted<'a>(records: &'a Records<Comparison>, name: &'a str) -> impl Iterator<Item = &'a Measurement> {
-    let is_its = move |(key, _): &(&Key, &Sample)| key.round == 0 && key.name == name;
-    let all = records.samples().filter(is_its).map(|(_, sample)| &sample.measurement);
+    let is_calibration = move |(key, _): &(&Key, &Sample)| key.round == 0 && key.name == name;
+    let all = records.samples().filter(is_calibration).map(|(_, sample)| &sample.measurement);
     all.filter(|measurement| counts(measurement)).take(CALIBRATIONS)
 }
 
@@ -65,17 +65,17 @@ pub(super) fn calibrate(comparison: &mut Comparison, notebook: &mut Notebook<'_,
         notebook.progress.grow(CALIBRATIONS);
         let contestant = comparison.state.contestants[place].clone();
         if is_settled {
-            notebook.progress.were_over(CALIBRATIONS);
+            notebook.progress.skip_steps(CALIBRATIONS);
         } else {
             measure(comparison, &contestant, notebook)?;
         }
-        let throughput = middle(counted(notebook.records(), &contestant.name).map(|one| one.requests_per_s));
+        let throughput = median_of(counted(notebook.records(), &contestant.name).map(|one| one.requests_per_s));
         if comparison.latency && comparison.state.rate.is_none() {
-            comparison.state.rate = throughput.map(|all| all * RATE);
+            comparison.state.rate = throughput.map(|limit| limit * RATE_SHARE);
         }
         if contestant.role == Role::Baseline && !notebook.is_stopped() {
             let per_cpu_s =
-                middle(counted(notebook.records(), &contestant.name).filter_map(|one| one.requests_per_cpu_s));
+                median_of(counted(notebook.records(), &contestant.name).filter_map(|one| one.requests_per_cpu_s));
             slow(comparison, per_cpu_s, notebook)?;
         }
     }
@@ -90,8 +90,8 @@ fn measure(
 ) -> anyhow::Result<()> {
     let name = &contestant.name;
     let before = counted(notebook.records(), name).count();
-    notebook.progress.were_over(before);
-    for attempt in before..ATTEMPTS {
+    notebook.progress.skip_steps(before);
+    for attempt in before..MAX_ATTEMPTS {
         let is_failed = notebook.records().absence(&Key::new(0, name)).is_some();
         let is_done = counted(notebook.records(), name).count() == CALIBRATIONS;
         if is_done || is_failed || notebook.is_stopped() {
@@ -130,7 +130,7 @@ fn slow(
         let Role::Slowed(percent) = contestant.role else { continue };
         if let Some(per_cpu_s) = per_cpu_s {
             let spin = (1e9 / per_cpu_s * percent / 100.0).round();
-            contestant.launch.args.push(format!("{SPIN}{spin}").into());
+            contestant.launch.args.push(format!("{SPIN_FLAG}{spin}").into());
         } else {
             let why = "the CPU time of the baseline's requests is not known, so the slowed server cannot waste a share of this time";
             notebook.absence(Key::new(0, &contestant.name), Absence::failed(why))?;
@@ -146,7 +146,7 @@ pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]
     let roles: Vec<Role> = contestants.iter().map(|(_, role)| *role).collect();
     let given = records.header.plan["rate"].as_f64();
     let half_of = || Some(&contestants.get(*places(&roles, true).first()?)?.0);
-    let calibrated = || Some(middle(counted(records, half_of()?).map(|one| one.requests_per_s))? * RATE);
+    let calibrated = || Some(median_of(counted(records, half_of()?).map(|one| one.requests_per_s))? * RATE_SHARE);
     let has_latency = !records.header.plan["latency_slice_s"].is_null();
     let requests_per_s = given.or(rate).or_else(calibrated).filter(|_| has_latency)?;
     // Records of older builds do not name the arrivals: they were even.

@@ -46,18 +46,18 @@ impl Comparison {
         let Some(peers) = &self.peers else { return Ok(()) };
         for program in foreign::build(&peers.asked, peers.sources(), peers.allocator, &self.instrument.stop) {
             let title = program.server.title();
-            let is_its = |one: &Contestant| one.peer == Some(program.server);
+            let is_peer = |one: &Contestant| one.peer == Some(program.server);
             match program.launch(peers.workers) {
                 Ok(launch) => {
-                    let own = self.state.contestants.iter_mut().filter(|one| is_its(one));
+                    let own = self.state.contestants.iter_mut().filter(|one| is_peer(one));
                     own.for_each(|one| one.launch = launch.clone());
                 }
-                Err(why) if self.state.contestants.iter().any(|one| is_its(one) && one.role == Role::Baseline) => {
+                Err(why) if self.state.contestants.iter().any(|one| is_peer(one) && one.role == Role::Baseline) => {
                     bail!("the baseline {title}: {why}");
                 }
                 Err(why) => {
                     let count = self.state.contestants.len();
-                    self.state.contestants.retain(|one| !is_its(one));
+                    self.state.contestants.retain(|one| !is_peer(one));
                     if self.state.contestants.len() < count {
                         let excused = peers.excuses(program.server, program.is_absent);
                         let absence = Absence::not_available(why);
@@ -155,10 +155,10 @@ impl Experiment for Comparison {
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         self.state = State { contestants: self.contestants.clone(), ..State::default() };
         self.build()?;
-        self.notes.iter().for_each(|note| notebook.progress.say(note));
+        self.notes.iter().for_each(|note| notebook.progress.print_line(note));
         let super::Instrument { server_cores, client_cores, .. } = &self.instrument;
         if server_cores.share_one_with(client_cores) {
-            notebook.progress.say("client and server share a core, and compete for its time");
+            notebook.progress.print_line("client and server share a core, and compete for its time");
         }
         self.state.cores = Some(Cores::available()?);
         client_cores.pin()?;
@@ -190,8 +190,8 @@ impl Experiment for Comparison {
             cores.pin()?;
         }
         let spent = self.state.spent.take().zip(Spent::on(&self.instrument.cores()));
-        if let Some((begun, ended)) = spent.filter(|_| self.state.has_measured) {
-            notebook.fact(OTHERS, &OtherProcesses { share: ended.others_since(&begun) })?;
+        if let Some((before, after)) = spent.filter(|_| self.state.has_measured) {
+            notebook.fact(OTHERS, &OtherProcesses { share: after.others_since(&before) })?;
         }
         Ok(())
     }

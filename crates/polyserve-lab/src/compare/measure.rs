@@ -54,7 +54,7 @@ pub struct Instrument {
 
 /// The min length of a slice: long enough that its start matters little, short enough that other work of the machine affects
 /// all contestants alike.
-const SHORTEST_SLICE: Duration = Duration::from_millis(50);
+const MIN_SLICE: Duration = Duration::from_millis(50);
 
 /// The min length of a slice for each concurrent request, so that every connection has several requests in a slice. A slice
 /// of [`LONG_SLICE`] is long enough in any case.
@@ -66,7 +66,7 @@ const RAMP: Duration = Duration::from_millis(5);
 
 /// The min number of waits in a slice, if every answer waits. The first one and a half waits do not count, so that the slice
 /// ends between two answers.
-const WAITS: u32 = 5;
+const MIN_WAITS: u32 = 5;
 const RAMP_WAITS: f64 = 1.5;
 
 /// The start of a slice that does not count, if every answer takes `wait`.
@@ -127,7 +127,7 @@ impl Instrument {
     /// Returns the min length of a slice, if every answer takes `wait`.
     pub fn shortest_slice(&self, wait: Duration) -> Duration {
         let concurrent = u32::try_from(self.concurrent_requests()).unwrap_or(u32::MAX);
-        SLICE_PER_REQUEST.saturating_mul(concurrent).clamp(SHORTEST_SLICE, LONG_SLICE).max(wait * WAITS)
+        SLICE_PER_REQUEST.saturating_mul(concurrent).clamp(MIN_SLICE, LONG_SLICE).max(wait * MIN_WAITS)
     }
 
     /// The number of concurrent requests.
@@ -241,8 +241,8 @@ impl Instrument {
         } = sum;
         let is_closed_loop = self.usage == Usage::KeepAlive { pipeline: 1 };
         let under_way = latency_s / elapsed_s / self.connections as f64;
-        let number = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
-        let positive = |ratio: f64| number(ratio).filter(|ratio| *ratio > 0.0);
+        let finite = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
+        let positive = |ratio: f64| finite(ratio).filter(|ratio| *ratio > 0.0);
         Ok(Measurement {
             answered,
             elapsed_s,
@@ -250,14 +250,14 @@ impl Instrument {
             requests_per_cpu_s: server_cpu_s.and_then(|cpu| positive(answered as f64 / cpu)),
             server_cpu_s,
             client_cpu_s,
-            server_busy: server_cpu_s.and_then(|cpu| number(cpu / elapsed_s / self.server_cores.count() as f64)),
-            client_busy: number(client_busy_s / elapsed_s).unwrap_or(0.0),
-            server_idle_s: number(server_idle_s),
-            client_idle_s: number(client_idle_s),
+            server_busy: server_cpu_s.and_then(|cpu| finite(cpu / elapsed_s / self.server_cores.count() as f64)),
+            client_busy: finite(client_busy_s / elapsed_s).unwrap_or(0.0),
+            server_idle_s: finite(server_idle_s),
+            client_idle_s: finite(client_idle_s),
             switches_per_request: probes.switches_per_request,
             resident_bytes,
             loaded_bytes: probes.loaded_bytes,
-            under_way: number(under_way).filter(|_| is_closed_loop),
+            under_way: finite(under_way).filter(|_| is_closed_loop),
             retried: counts.retried,
             reconnects: counts.reconnects,
             latency,
@@ -308,15 +308,15 @@ impl Instrument {
         let start = Instant::now();
         let probe = move || {
             let _ = self.client_cores.pin(); // without it the probes may take the server's time
-            let wait = |share: f64| {
+            let wait_until = |share: f64| {
                 let left = (start + self.warm_up.mul_f64(share)).saturating_duration_since(Instant::now());
                 ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
             };
-            let at = || Some((Instant::now(), proc::context_switches(pid).ok()?));
+            let count_switches = || Some((Instant::now(), proc::context_switches(pid).ok()?));
             let mut probes = (None, None);
-            if let Some((before, first)) = Some(wait(0.4)).filter(|on| *on).and_then(|_| at())
-                && wait(0.9)
-                && let Some((after, second)) = at()
+            if let Some((before, first)) = Some(wait_until(0.4)).filter(|on| *on).and_then(|_| count_switches())
+                && wait_until(0.9)
+                && let Some((after, second)) = count_switches()
             {
                 // The sum excludes the switches of ended threads. It can be smaller than before, and then means nothing.
                 probes.0 = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());

@@ -31,23 +31,23 @@ pub fn measure(
     let slices = instrument.slices(wait);
     let first = number.saturating_sub(1) * slices;
     for place in (first..first + slices).flat_map(|pass| order(pass, count)).take_while(|_| !is_stopped()) {
-        each(&mut sessions[place], |session| instrument.measure(session));
+        run_step(&mut sessions[place], |session| instrument.measure(session));
     }
     if let Some(rate) = rate {
         for place in in_turn().into_iter().take_while(|_| !is_stopped()) {
-            each(&mut sessions[place], |session| instrument.take_latency(session, rate));
+            run_step(&mut sessions[place], |session| instrument.take_latency(session, rate));
         }
     }
     sessions.into_iter().map(|session| session.and_then(|session| instrument.end(session))).collect()
 }
 
 /// Measures a session that has not failed.
-fn each<'a>(
+fn run_step<'a>(
     session: &mut Result<ContestantSession<'a>, Absence>,
-    measure: impl FnOnce(&mut ContestantSession<'a>) -> Result<(), Absence>,
+    step: impl FnOnce(&mut ContestantSession<'a>) -> Result<(), Absence>,
 ) {
     if let Ok(running) = session
-        && let Err(absence) = measure(running)
+        && let Err(absence) = step(running)
     {
         *session = Err(absence);
     }

@@ -109,14 +109,14 @@ pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
 }
 
 /// The longest latency of a histogram, in nanoseconds: ten minutes.
-const LONGEST: u64 = 600_000_000_000;
+const MAX_LATENCY_NS: u64 = 600_000_000_000;
 /// The precision of a histogram, in digits.
-const DIGITS: u8 = 2;
+const PRECISION_DIGITS: u8 = 2;
 
 /// An empty histogram of latencies, as records have them. The bounds are constants within the library's limits, so this
 /// does not panic.
 fn empty() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are constants within the limits")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, PRECISION_DIGITS).expect("the bounds are constants within the limits")
 }
 
 /// `histogram` to two digits: each value within 1 %.
@@ -180,7 +180,7 @@ pub(crate) mod tests {
 
     /// A thousand latencies of this length, in microseconds.
     pub(crate) fn latency(us: f64) -> Latency {
-        let mut histogram = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
+        let mut histogram = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).unwrap();
         histogram.record_n((us * 1000.0) as u64, 1000).unwrap();
         Latency { rate: 100.0, behind: 0, p50_us: us, p99_us: us, p999_us: us, lateness_p99_us: 0.0, histogram }
     }
@@ -188,7 +188,7 @@ pub(crate) mod tests {
     /// A record read back must give the ranking of the run that wrote it.
     #[test]
     fn a_latency_is_read_back_as_it_was_recorded() {
-        let mut fine = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
+        let mut fine = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).unwrap();
         (1..5000_u64).for_each(|step| fine.record(step * 1777).unwrap());
         let histogram = coarse(&fine);
         let latency = Latency { behind: 3, histogram, ..latency(1.0) };

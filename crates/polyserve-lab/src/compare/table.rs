@@ -7,7 +7,7 @@ use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_nothing, wrapped};
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
-use crate::output::{INDENT, LITTLE, rate_text};
+use crate::output::{INDENT, MAX_LITTLES_LAW_ERROR, rate_text};
 use crate::statistics::{Interval, MIN_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
@@ -28,16 +28,16 @@ impl Ranking {
         let Self { baseline, rounds, asked, rows, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
         let until = if self.stops_when_sure { ", until sure" } else { "" };
-        let lines = |text: &str| if wide { text.to_owned() } else { wrapped(text, INDENT) };
-        let in_rounds = counted(*rounds as u64, "round");
-        let of_what = format!("baseline {baseline}, {in_rounds}{until}{ended}; medians, 95 % intervals");
-        f.push_str(&lines(&format!("{of_what}\nworkload: {asked}\n\n")));
+        let wrap = |text: &str| if wide { text.to_owned() } else { wrapped(text, INDENT) };
+        let rounds_text = counted(*rounds as u64, "round");
+        let title = format!("baseline {baseline}, {rounds_text}{until}{ended}; medians, 95 % intervals");
+        f.push_str(&wrap(&format!("{title}\nworkload: {asked}\n\n")));
         let table = if wide { wide_table(rows) } else { terminal_table(rows) };
         f.push_str(&if is_coloured { table.coloured() } else { table.wide() });
         f.push('\n');
-        let mut below = String::new();
-        self.write_notes(&mut below, wide)?;
-        f.push_str(&lines(&below));
+        let mut notes = String::new();
+        self.write_notes(&mut notes, wide)?;
+        f.push_str(&wrap(&notes));
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl Ranking {
         let Self { rounds, rows, contracts, failed, .. } = self;
         if wide { notes(f, self) } else { legend(f, self) }?;
         let shares = rows.iter().filter_map(|row| Some((&row.name, row.under_way?)));
-        let broken = shares.filter(|(_, share)| (share - 1.0).abs() > LITTLE);
+        let broken = shares.filter(|(_, share)| (share - 1.0).abs() > MAX_LITTLES_LAW_ERROR);
         let broken: Vec<String> = broken.map(|(name, share)| format!("{name} {share:.2}")).collect();
         if !broken.is_empty() {
             let named = broken.join(", ");
@@ -55,7 +55,7 @@ impl Ranking {
         if *rounds < MIN_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {MIN_ROUNDS}")?;
         }
-        if let Some(others) = self.others.filter(|others| *others > MANY_OTHERS) {
+        if let Some(others) = self.others.filter(|others| *others > MIN_OTHERS_SHARE) {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
         }
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
@@ -180,7 +180,7 @@ const UNTIL_SURE: &str = "\
     tie: the interval contains 1. All are ties if the interval of the baseline's second entry does not contain 1.";
 
 /// The share of the cores' time from which on other processes are mentioned.
-const MANY_OTHERS: f64 = 0.05;
+const MIN_OTHERS_SHARE: f64 = 0.05;
 
 fn cells(row: &RankingRow, limits: &[&str], latency: bool) -> Vec<String> {
     let mut cells = vec![row.name.clone()];

@@ -19,13 +19,13 @@ use polyserve_load::{
 use super::CrowdKind;
 use super::connection_opener::{Crowd, CrowdCounts, CrowdPlan};
 use super::report::{CrowdEffect, CrowdMemory, CrowdOutcome, CrowdProcess, Idle, PacedFigures, Sample, Slice, Slow};
-use super::steps::{LARGE, SMALL};
+use super::steps::{LARGE_ID, SMALL_ID};
 use crate::compare::Contestant;
 use crate::experiment::{Absence, order};
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Resident};
-use crate::statistics::middle;
+use crate::statistics::median_of;
 
 /// How servers are measured; the same for all servers.
 #[derive(Clone, Debug)]
@@ -90,20 +90,25 @@ struct Instance {
 }
 
 impl CrowdBench {
-    /// Measures a server with a crowd. Each step is passed to `say`.
+    /// Measures a server with a crowd. Each step is passed to `on_step`.
     ///
     /// # Errors
     ///
     /// Returns why there is no sample.
-    pub fn measure(&self, server: &Contestant, crowd: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Sample, Absence> {
+    pub fn measure(
+        &self,
+        server: &Contestant,
+        crowd: CrowdSpec,
+        on_step: &mut dyn FnMut(&str),
+    ) -> Result<Sample, Absence> {
         let crowd_of = crowd.connections;
         match crowd.kind {
             CrowdKind::Idle => {
-                let (idle, slices) = self.idle(server, crowd, say)?;
+                let (idle, slices) = self.idle(server, crowd, on_step)?;
                 Ok(Sample { crowd_of, outcome: CrowdOutcome::Idle(Box::new(idle)), slices })
             }
             CrowdKind::SlowHeads | CrowdKind::SlowBodies | CrowdKind::SlowReaders => {
-                let slow = self.slow(server, crowd, say)?;
+                let slow = self.slow(server, crowd, on_step)?;
                 Ok(Sample { crowd_of, outcome: CrowdOutcome::Slow(Box::new(slow)), slices: Vec::new() })
             }
         }
@@ -113,7 +118,7 @@ impl CrowdBench {
         &self,
         server: &Contestant,
         spec: CrowdSpec,
-        say: &mut dyn FnMut(&str),
+        on_step: &mut dyn FnMut(&str),
     ) -> Result<(Idle, Vec<Slice>), Absence> {
         let mut instances = Vec::new();
         for _ in CrowdProcess::ALL {
@@ -123,14 +128,14 @@ impl CrowdBench {
             proc::resident(instance.process.pid()).map_err(|error| Absence::failed(error.to_string()))
         };
         let before = memory(&instances[0])?;
-        let crowd = self.open_crowd(&instances[0], spec, say)?;
+        let crowd = self.open_crowd(&instances[0], spec, on_step)?;
         let arrived = crowd.counts();
         let memory = CrowdMemory::of(before, memory(&instances[0])?, arrived.held);
-        let idle_cpu_windows = self.idle_cpu(&instances[0], say);
-        let idle_cpu_ms_per_s = middle(idle_cpu_windows.iter().copied());
+        let idle_cpu_windows = self.idle_cpu(&instances[0], on_step);
+        let idle_cpu_ms_per_s = median_of(idle_cpu_windows.iter().copied());
         let (mut slices, mut unserved) = (Vec::new(), None);
         'rounds: for round in 1..=self.rounds {
-            say(&format!("round {round} of {}", self.rounds));
+            on_step(&format!("round {round} of {}", self.rounds));
             for place in order(round - 1, instances.len()) {
                 if self.stop.is_begun() {
                     break;
@@ -147,33 +152,34 @@ impl CrowdBench {
                 }
             }
         }
-        let crowd = closed(crowd);
+        let crowd = close(crowd);
         for Instance { process, .. } in instances {
             process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         }
-        let beside = CrowdEffect::of(&slices, self.seed);
-        Ok((Idle { memory, idle_cpu_ms_per_s, idle_cpu_windows, crowd, arrived, unserved, beside }, slices))
+        let effect = CrowdEffect::of(&slices, self.seed);
+        let idle = Idle { memory, idle_cpu_ms_per_s, idle_cpu_windows, crowd, arrived, unserved, beside: effect };
+        Ok((idle, slices))
     }
 
     /// The CPU time of the server in each window without a request, in milliseconds a second. Empty if the run ends.
-    fn idle_cpu(&self, instance: &Instance, say: &mut dyn FnMut(&str)) -> Vec<f64> {
-        say("without a request");
+    fn idle_cpu(&self, instance: &Instance, on_step: &mut dyn FnMut(&str)) -> Vec<f64> {
+        on_step("without a request");
         let window = |clock: &ProcessCpuTime| {
             let (start, before) = (Instant::now(), clock.read()?);
-            self.rest(IDLE_WINDOW)?;
+            self.sleep(IDLE_WINDOW)?;
             let (spent, elapsed) = (clock.read()?.saturating_sub(before), start.elapsed());
             Some(spent as f64 / 1e6 / elapsed.as_secs_f64())
         };
         let windows = || -> Option<Vec<f64>> {
             let clock = ProcessCpuTime::new(instance.process.pid()).ok()?;
-            self.rest(SETTLE)?;
+            self.sleep(SETTLE)?;
             (0..self.rounds).map(|_| window(&clock)).collect()
         };
         windows().unwrap_or_default()
     }
 
     /// Waits. `None` if the run ends meanwhile.
-    fn rest(&self, time: Duration) -> Option<()> {
+    fn sleep(&self, time: Duration) -> Option<()> {
         let start = Instant::now();
         while start.elapsed() < time {
             if self.stop.is_begun() {
@@ -185,24 +191,24 @@ impl CrowdBench {
     }
 
     /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result.
-    fn slow(&self, server: &Contestant, spec: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Slow, Absence> {
+    fn slow(&self, server: &Contestant, spec: CrowdSpec, on_step: &mut dyn FnMut(&str)) -> Result<Slow, Absence> {
         let mut instance = self.instance(server)?;
         if spec.kind == CrowdKind::SlowReaders {
             self.store_large(&instance)?;
         }
-        say("before the crowd");
+        on_step("before the crowd");
         let before = self.phase(&mut instance)?;
         if before.errors > 0 {
             let first = before.first_failure.as_deref().unwrap_or("no answer in time");
             let why = format!("{} requests failed without a crowd, the first: {first}", before.errors);
             return Err(Absence::failed(why));
         }
-        let crowd = self.open_crowd(&instance, spec, say)?;
+        let crowd = self.open_crowd(&instance, spec, on_step)?;
         let arrived = crowd.counts();
-        say("during the crowd");
+        on_step("during the crowd");
         let with = self.phase(&mut instance)?;
-        let crowd = closed(crowd);
-        say("after the crowd");
+        let crowd = close(crowd);
+        on_step("after the crowd");
         let after = self.phase(&mut instance)?;
         instance.process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         Ok(Slow { before, with, after, crowd, arrived })
@@ -221,7 +227,7 @@ impl CrowdBench {
         });
         let verify = || {
             prefill_for(&load)?;
-            clean(&load.clone().with(|load| load.length = RunLength::Time(self.warm_up)))
+            run_verified(&load.clone().with(|load| load.length = RunLength::Time(self.warm_up)))
         };
         verify().map_err(|absence: Absence| absence.explained(&mut process))?;
         Ok(Instance { process, load })
@@ -231,7 +237,7 @@ impl CrowdBench {
         let description = "x".repeat(self.description);
         let put = Exchange::new("PUT", "/").with(|put| {
             put.headers = vec![("Content-Type".into(), "application/json".into())];
-            put.body = Some(format!(r#"{{"id":{LARGE},"description":"{description}","value":0.5}}"#).into());
+            put.body = Some(format!(r#"{{"id":{LARGE_ID},"description":"{description}","value":0.5}}"#).into());
             put.statuses = vec![200, 201];
         });
         let traffic = Traffic::expecting(vec![put])?;
@@ -239,16 +245,21 @@ impl CrowdBench {
             (load.connections, load.threads) = (1, 1);
             (load.length, load.traffic) = (RunLength::Requests(1), traffic);
         });
-        clean(&load).map(drop)
+        run_verified(&load).map(drop)
     }
 
-    fn open_crowd(&self, instance: &Instance, spec: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Crowd, Absence> {
+    fn open_crowd(
+        &self,
+        instance: &Instance,
+        spec: CrowdSpec,
+        on_step: &mut dyn FnMut(&str),
+    ) -> Result<Crowd, Absence> {
         let CrowdSpec { kind, connections, interval, stay } = spec;
-        say(&format!("opens {connections} connections: {}", kind.name()));
+        on_step(&format!("opens {connections} connections: {}", kind.name()));
         let plan = CrowdPlan {
             kind,
             target: instance.process.addr(),
-            body: self.small(),
+            body: self.small_entity(),
             connections,
             ports: self.ports,
             interval,
@@ -265,15 +276,15 @@ impl CrowdBench {
     }
 
     /// The small entity, as servers answer it.
-    fn small(&self) -> String {
-        let entity = Data::new(self.seed).row(SMALL, EntityVersion::New).entity;
+    fn small_entity(&self) -> String {
+        let entity = Data::new(self.seed).row(SMALL_ID, EntityVersion::New).entity;
         let value = serde_json::to_string(&entity.value).unwrap_or_default();
         // The description needs no escaping.
-        format!(r#"{{"id":{SMALL},"description":"{}","value":{value}}}"#, entity.description)
+        format!(r#"{{"id":{SMALL_ID},"description":"{}","value":{value}}}"#, entity.description)
     }
 
     fn slice(&self, instance: &Instance) -> Result<Report, Absence> {
-        clean(&instance.load.clone().with(|load| {
+        run_verified(&instance.load.clone().with(|load| {
             load.warm_up = RAMP;
             load.length = RunLength::Time(self.slice);
         }))
@@ -295,21 +306,21 @@ impl CrowdBench {
 }
 
 /// Closes a crowd. Returns its state before.
-fn closed(crowd: Crowd) -> CrowdCounts {
+fn close(crowd: Crowd) -> CrowdCounts {
     let counts = crowd.counts();
     crowd.close();
     counts
 }
 
 /// Runs `load`. A single wrong answer is an absence.
-fn clean(load: &Load) -> Result<Report, Absence> {
+fn run_verified(load: &Load) -> Result<Report, Absence> {
     Absence::unless_right(polyserve_load::run(load, &mut |_| {})?)
 }
 
 impl CrowdMemory {
     /// The growth of a process by `held` connections.
     fn of(before: Resident, with: Resident, held: u64) -> Self {
-        let each = |before: u64, with: u64| {
+        let per_connection = |before: u64, with: u64| {
             let growth = with as f64 - before as f64;
             (held > 0).then(|| growth / held as f64)
         };
@@ -317,8 +328,8 @@ impl CrowdMemory {
         Self {
             before_bytes: before.now,
             with_bytes: with.now,
-            bytes_per_connection: each(before.now, with.now),
-            anonymous_bytes_per_connection: anonymous.and_then(|(before, with)| each(before, with)),
+            bytes_per_connection: per_connection(before.now, with.now),
+            anonymous_bytes_per_connection: anonymous.and_then(|(before, with)| per_connection(before, with)),
         }
     }
 }

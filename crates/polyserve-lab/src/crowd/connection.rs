@@ -1,7 +1,7 @@
 //! One connection of a crowd: a non-blocking socket, and the state of its steps.
 //!
-//! Invariant: a connection is closed by a reset, so that its port is free at once; it keeps at most [`KEPT`] bytes of its
-//! answers. Cost: a system call for each step.
+//! Invariant: a connection is closed by a reset, so that its port is free at once; it keeps at most
+//! [`MAX_KEPT_BYTES`] bytes of its answers. Cost: a system call for each step.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ pub(super) struct CrowdConnection {
     is_connected: bool,
     /// The number of sent bytes of the first step.
     sent: usize,
-    /// The received bytes, at most [`KEPT`].
+    /// The received bytes, at most [`MAX_KEPT_BYTES`].
     received: Vec<u8>,
     /// Whether `Begun` or `Answered` was returned.
     has_begun: bool,
@@ -54,15 +54,15 @@ pub(super) enum ConnectionEnd {
 }
 
 /// The max number of bytes that are kept of the answers.
-const KEPT: usize = 512;
+const MAX_KEPT_BYTES: usize = 512;
 
 /// The max bytes that a slow reader reads in a turn, and the size of its receive buffer. The system may use a larger buffer.
 const READ_SIZE: usize = 16;
-const WINDOW: usize = 4096;
+const RECEIVE_BUFFER_SIZE: usize = 4096;
 
 /// The max segment size of a slow reader, as on an Ethernet. With the loopback's 64 KiB the system would buffer megabytes for
 /// each connection, and the server would not notice that the client does not read.
-const SEGMENT: u32 = 1460;
+const MAX_SEGMENT_SIZE: u32 = 1460;
 
 impl CrowdConnection {
     /// Begins to connect, from `source` if it is given. Events of the socket are reported by `epoll` with `data`.
@@ -78,8 +78,8 @@ impl CrowdConnection {
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_nodelay(true)?;
         if matches!(steps.then, Then::Read) {
-            socket.set_recv_buffer_size(WINDOW)?;
-            socket.set_tcp_mss(SEGMENT)?;
+            socket.set_recv_buffer_size(RECEIVE_BUFFER_SIZE)?;
+            socket.set_tcp_mss(MAX_SEGMENT_SIZE)?;
         }
         if let Some(source) = source {
             socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -134,32 +134,32 @@ impl CrowdConnection {
 
     /// Takes a turn. Only for a connection that has begun.
     pub(super) fn turn(&mut self, steps: &ConnectionSteps) -> StepResult {
-        let done = match &steps.then {
+        let result = match &steps.then {
             Then::Idle(_) => return StepResult::Nothing,
             Then::Write(text) => {
                 let at = self.sent.min(text.len().saturating_sub(1));
                 self.socket.send(&text[at..(at + 1).min(text.len())]).inspect(|count| self.sent += count)
             }
-            Then::Read => match self.read_little() {
+            Then::Read => match self.read_some() {
                 Ok(0) => return StepResult::Ended(self.end()),
-                done => done,
+                result => result,
             },
         };
-        match done {
-            Err(error) if !is_passing(&error) => self.closed(),
+        match result {
+            Err(error) if !is_temporary(&error) => self.closed(),
             _ => StepResult::Nothing,
         }
     }
 
     /// Reads all available bytes.
     fn receive(&mut self, steps: &ConnectionSteps) -> StepResult {
-        let mut bytes = [0; KEPT];
+        let mut bytes = [0; MAX_KEPT_BYTES];
         loop {
             match self.socket.read(&mut bytes) {
                 Ok(0) => return StepResult::Ended(self.end()),
                 Ok(count) => self.keep(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_passing(&error) => break,
+                Err(error) if is_temporary(&error) => break,
                 Err(_) => return StepResult::Ended(self.end()),
             }
         }
@@ -174,11 +174,11 @@ impl CrowdConnection {
 
     /// Reads the last bytes of a server that has closed.
     fn closed(&mut self) -> StepResult {
-        while self.received.len() < READ_SIZE && self.read_little().is_ok_and(|count| count > 0) {}
+        while self.received.len() < READ_SIZE && self.read_some().is_ok_and(|count| count > 0) {}
         StepResult::Ended(self.end())
     }
 
-    fn read_little(&mut self) -> io::Result<usize> {
+    fn read_some(&mut self) -> io::Result<usize> {
         let mut bytes = [0; READ_SIZE];
         let count = self.socket.read(&mut bytes)?;
         self.keep(&bytes[..count]);
@@ -186,7 +186,7 @@ impl CrowdConnection {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        self.received.extend_from_slice(&bytes[..bytes.len().min(KEPT.saturating_sub(self.received.len()))]);
+        self.received.extend_from_slice(&bytes[..bytes.len().min(MAX_KEPT_BYTES.saturating_sub(self.received.len()))]);
     }
 
     fn end(&self) -> ConnectionEnd {
@@ -204,7 +204,7 @@ fn status(received: &[u8]) -> Option<u16> {
 }
 
 /// Returns true if the call may be repeated.
-fn is_passing(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 

@@ -84,9 +84,9 @@ const MAX_OPENING: usize = 64;
 /// The max number of events of one wait.
 const MAX_EVENTS: usize = 256;
 /// The shortest sleep between turns.
-const SHORTEST: Duration = Duration::from_millis(5);
+const MIN_SLEEP: Duration = Duration::from_millis(5);
 /// The time between two checks of the stop signal.
-const POLL: Duration = Duration::from_millis(50);
+const STOP_CHECK: Duration = Duration::from_millis(50);
 /// The data of the wake event. All other events carry the number of a connection.
 const WAKE: u64 = u64::MAX;
 
@@ -114,7 +114,7 @@ impl Crowd {
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.settled.recv_timeout(left.min(POLL)) {
+            match self.settled.recv_timeout(left.min(STOP_CHECK)) {
                 Ok(()) => return true,
                 Err(RecvTimeoutError::Timeout) if !left.is_zero() && !stop.is_begun() => {}
                 Err(_) => return false,
@@ -172,7 +172,7 @@ struct ConnectionOpener {
     /// By slot: whether it has begun or ended at least once.
     has_settled: Vec<bool>,
     /// The number of slots that have not.
-    missing: usize,
+    unsettled: usize,
     counts: CrowdCounts,
     published: Arc<Mutex<CrowdCounts>>,
     settled: Option<Sender<()>>,
@@ -198,7 +198,7 @@ impl ConnectionOpener {
             waiting: (0..count).collect(),
             opening: 0,
             has_settled: vec![false; count],
-            missing: count,
+            unsettled: count,
             counts: CrowdCounts { connections: count, ..CrowdCounts::default() },
             published,
             settled: Some(settled),
@@ -213,12 +213,12 @@ impl ConnectionOpener {
         let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         loop {
             while self.opening < MAX_OPENING
-                && let Some(at) = self.waiting.pop_front()
+                && let Some(slot) = self.waiting.pop_front()
             {
-                self.open(at);
+                self.open(slot);
             }
             *lock(&self.published) = self.counts;
-            if self.missing == 0
+            if self.unsettled == 0
                 && let Some(settled) = self.settled.take()
             {
                 let _ = settled.send(()); // the receiver may be gone
@@ -237,55 +237,55 @@ impl ConnectionOpener {
         }
     }
 
-    fn open(&mut self, at: usize) {
+    fn open(&mut self, slot: usize) {
         self.counts.opened += 1;
-        self.generations[at] = self.generations[at].wrapping_add(1);
-        let data = EventData::new_u64(u64::from(self.generations[at]) << 32 | at as u64);
-        let source = source(at / self.plan.ports.max(1), self.plan.target.ip());
+        self.generations[slot] = self.generations[slot].wrapping_add(1);
+        let data = EventData::new_u64(u64::from(self.generations[slot]) << 32 | slot as u64);
+        let source = source(slot / self.plan.ports.max(1), self.plan.target.ip());
         match CrowdConnection::open(self.plan.target, source, &self.steps, &self.epoll, data) {
             Ok(connection) => {
-                self.slots[at] = Slot::Open(connection, None);
+                self.slots[slot] = Slot::Open(connection, None);
                 self.opening += 1;
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection of the crowd cannot be opened");
-                self.ended(at, ConnectionEnd::Unreachable);
+                self.mark_ended(slot, ConnectionEnd::Unreachable);
             }
         }
     }
 
-    fn ready(&mut self, at: usize, generation: u32, flags: EventFlags) {
-        if self.generations.get(at) != Some(&generation) {
+    fn ready(&mut self, slot: usize, generation: u32, flags: EventFlags) {
+        if self.generations.get(slot) != Some(&generation) {
             return;
         }
-        let Slot::Open(connection, _) = &mut self.slots[at] else { return };
+        let Slot::Open(connection, _) = &mut self.slots[slot] else { return };
         let step = connection.ready(flags, &self.steps);
-        self.step(at, step);
+        self.step(slot, step);
     }
 
-    fn step(&mut self, at: usize, step: StepResult) {
+    fn step(&mut self, slot: usize, step: StepResult) {
         match step {
             StepResult::Nothing => {}
-            StepResult::Begun => self.begun(at),
+            StepResult::Begun => self.mark_begun(slot),
             StepResult::Answered => {
                 self.counts.answered += 1;
-                self.begun(at);
+                self.mark_begun(slot);
             }
-            StepResult::Ended(end) => self.ended(at, end),
+            StepResult::Ended(end) => self.mark_ended(slot, end),
         }
     }
 
-    fn begun(&mut self, at: usize) {
-        if let Slot::Open(_, begun @ None) = &mut self.slots[at] {
-            *begun = Some(Instant::now());
+    fn mark_begun(&mut self, slot: usize) {
+        if let Slot::Open(_, started @ None) = &mut self.slots[slot] {
+            *started = Some(Instant::now());
             self.opening -= 1;
             self.counts.held += 1;
-            self.settle(at);
+            self.settle(slot);
         }
     }
 
-    fn ended(&mut self, at: usize, end: ConnectionEnd) {
-        match std::mem::replace(&mut self.slots[at], Slot::Closed) {
+    fn mark_ended(&mut self, slot: usize, end: ConnectionEnd) {
+        match std::mem::replace(&mut self.slots[slot], Slot::Closed) {
             Slot::Open(_, Some(_)) => self.counts.held -= 1,
             Slot::Open(_, None) => self.opening -= 1,
             Slot::Waiting | Slot::Closed => {}
@@ -297,13 +297,13 @@ impl ConnectionOpener {
             ConnectionEnd::Unreachable => &mut self.counts.unreachable,
         };
         *count += 1;
-        self.settle(at);
+        self.settle(slot);
     }
 
     /// Counts the first time that a slot has begun or ended.
-    fn settle(&mut self, at: usize) {
-        if !std::mem::replace(&mut self.has_settled[at], true) {
-            self.missing -= 1;
+    fn settle(&mut self, slot: usize) {
+        if !std::mem::replace(&mut self.has_settled[slot], true) {
+            self.unsettled -= 1;
         }
     }
 
@@ -313,7 +313,7 @@ impl ConnectionOpener {
             return None;
         }
         let next = self.spacing().saturating_mul(u32::try_from(self.turns + 1).unwrap_or(u32::MAX));
-        let left = next.saturating_sub(self.start.elapsed()).max(SHORTEST);
+        let left = next.saturating_sub(self.start.elapsed()).max(MIN_SLEEP);
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() })
     }
 
@@ -330,21 +330,21 @@ impl ConnectionOpener {
         // At most one turn for each connection.
         self.turns = self.turns.max(due.saturating_sub(count));
         while self.turns < due {
-            let at = (self.turns % count) as usize;
+            let slot = (self.turns % count) as usize;
             self.turns += 1;
-            match &mut self.slots[at] {
-                Slot::Open(_, Some(begun)) if self.plan.stay.is_some_and(|stay| begun.elapsed() >= stay) => {
-                    self.slots[at] = Slot::Closed;
+            match &mut self.slots[slot] {
+                Slot::Open(_, Some(started)) if self.plan.stay.is_some_and(|stay| started.elapsed() >= stay) => {
+                    self.slots[slot] = Slot::Closed;
                     self.counts.held -= 1;
                     self.counts.left += 1;
                 }
                 Slot::Open(connection, Some(_)) => {
                     let step = connection.turn(&self.steps);
-                    self.step(at, step);
+                    self.step(slot, step);
                 }
                 Slot::Closed => {
-                    self.slots[at] = Slot::Waiting;
-                    self.waiting.push_back(at);
+                    self.slots[slot] = Slot::Waiting;
+                    self.waiting.push_back(slot);
                 }
                 Slot::Open(_, None) | Slot::Waiting => {}
             }

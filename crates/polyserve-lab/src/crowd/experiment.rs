@@ -70,8 +70,8 @@ impl Experiment for Crowds {
                 slices: Vec::new(),
             });
         }
-        let mut say = |step: &str| notebook.progress.begin(format!("{}: {step}", key.name));
-        self.bench.measure(contestant, *crowd, &mut say)
+        let mut on_step = |step: &str| notebook.progress.begin(format!("{}: {step}", key.name));
+        self.bench.measure(contestant, *crowd, &mut on_step)
     }
 
     /// Records of format 2 have the row of a sample in a separate field, and failures as rows.

@@ -14,7 +14,7 @@ use crate::compare::ranking::{BUSY, Compared};
 use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records};
 use crate::machine::cores::Cores;
-use crate::statistics::{Estimate, middle, tie_band};
+use crate::statistics::{Estimate, median_of, tie_band};
 
 /// The name of the experiment.
 pub const NAME: &str = "crowd";
@@ -284,14 +284,15 @@ impl CrowdEffect {
     }
 
     pub(super) fn of(slices: &[Slice], seed: u64) -> Self {
-        let of = |place: CrowdProcess| slices.iter().filter(move |slice| slice.place == place);
-        let middle = |place: CrowdProcess, figure: SliceFigure| middle(of(place).filter_map(figure)).unwrap_or(0.0);
+        let slices_of = |place: CrowdProcess| slices.iter().filter(move |slice| slice.place == place);
+        let figure_of =
+            |place: CrowdProcess, figure: SliceFigure| median_of(slices_of(place).filter_map(figure)).unwrap_or(0.0);
         let estimate = |place: CrowdProcess, figure: SliceFigure| {
             let ratio = |slice: &Slice| {
-                let base = of(CrowdProcess::Without).find(|base| base.round == slice.round)?;
+                let base = slices_of(CrowdProcess::Without).find(|base| base.round == slice.round)?;
                 Some(figure(slice)? / figure(base)?)
             };
-            Estimate::of(&of(place).filter_map(ratio).collect::<Vec<_>>(), seed)
+            Estimate::of(&slices_of(place).filter_map(ratio).collect::<Vec<_>>(), seed)
         };
         let compared = |figure: SliceFigure| {
             let same = estimate(CrowdProcess::Again, figure);
@@ -302,11 +303,11 @@ impl CrowdEffect {
             (|slice| Some(slice.requests_per_s), |slice| slice.requests_per_cpu_s);
         let busy: SliceFigure = |slice| slice.server_busy;
         Self {
-            without_requests_per_s: middle(CrowdProcess::Without, speed),
-            with_requests_per_s: middle(CrowdProcess::With, speed),
-            without_server_busy: middle(CrowdProcess::Without, busy),
-            with_server_busy: middle(CrowdProcess::With, busy),
-            with_under_way: self::middle(of(CrowdProcess::With).filter_map(|slice| slice.under_way)),
+            without_requests_per_s: figure_of(CrowdProcess::Without, speed),
+            with_requests_per_s: figure_of(CrowdProcess::With, speed),
+            without_server_busy: figure_of(CrowdProcess::Without, busy),
+            with_server_busy: figure_of(CrowdProcess::With, busy),
+            with_under_way: median_of(slices_of(CrowdProcess::With).filter_map(|slice| slice.under_way)),
             throughput: compared(speed),
             cost: compared(cost),
             same_throughput: estimate(CrowdProcess::Again, speed),

@@ -23,30 +23,31 @@ pub(super) enum Then {
 }
 
 /// The ids of the small entity, and of the large entity for slow readers.
-pub(super) const SMALL: i64 = 0;
-pub(super) const LARGE: i64 = 1;
+pub(super) const SMALL_ID: i64 = 0;
+pub(super) const LARGE_ID: i64 = 1;
 
 /// The number of requests that a slow reader pipelines.
-const PIPELINED: usize = 16;
+const PIPELINED_REQUESTS: usize = 16;
 
 /// The content length of a body that never ends, in bytes.
-const ANNOUNCED: usize = 60_000;
+const CONTENT_LENGTH: usize = 60_000;
 
 impl ConnectionSteps {
     /// The steps of `kind` for `host`. The answer to an idle connection ends with `body`.
     pub(super) fn of(kind: CrowdKind, host: &str, body: &str) -> Self {
         let get = |id| format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let (first, then) = match kind {
-            CrowdKind::Idle => (get(SMALL), Then::Idle(body.into())),
+            CrowdKind::Idle => (get(SMALL_ID), Then::Idle(body.into())),
             CrowdKind::SlowHeads => {
-                let rest = format!("ET /{SMALL} HTTP/1.1\r\nHost: {host}\r\nX-Slow: a");
+                let rest = format!("ET /{SMALL_ID} HTTP/1.1\r\nHost: {host}\r\nX-Slow: a");
                 ("G".into(), Then::Write(rest.into()))
             }
             CrowdKind::SlowBodies => {
-                let fields = format!("Host: {host}\r\nContent-Type: application/json\r\nContent-Length: {ANNOUNCED}");
-                (format!("PUT /{SMALL} HTTP/1.1\r\n{fields}\r\n\r\n"), Then::Write(b"{ ".to_vec()))
+                let fields =
+                    format!("Host: {host}\r\nContent-Type: application/json\r\nContent-Length: {CONTENT_LENGTH}");
+                (format!("PUT /{SMALL_ID} HTTP/1.1\r\n{fields}\r\n\r\n"), Then::Write(b"{ ".to_vec()))
             }
-            CrowdKind::SlowReaders => (get(LARGE).repeat(PIPELINED), Then::Read),
+            CrowdKind::SlowReaders => (get(LARGE_ID).repeat(PIPELINED_REQUESTS), Then::Read),
         };
         Self { first: first.into_bytes(), then }
     }

@@ -69,17 +69,17 @@ fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
         let mut cells = vec![row.name.clone()];
         match row.outcome() {
             Some(CrowdOutcome::Idle(idle)) => {
-                let Idle { memory, idle_cpu_ms_per_s, crowd, beside, .. } = &**idle;
+                let Idle { memory, idle_cpu_ms_per_s, crowd, beside: effect, .. } = &**idle;
                 cells.extend(
                     [crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|number| count(number as f64)),
                 );
                 cells.extend([memory.before_bytes, memory.with_bytes].map(|size| bytes(size as f64)));
                 cells.push(or_nothing(memory.bytes_per_connection.map(bytes)));
                 cells.push(or_nothing(idle_cpu_ms_per_s.map(|cpu| format!("{cpu:.2}"))));
-                cells.push(rate_text(beside.with_requests_per_s, beside.with_under_way));
+                cells.push(rate_text(effect.with_requests_per_s, effect.with_under_way));
                 for (compared, same, doubt) in [
-                    (beside.throughput, beside.same_throughput, ""),
-                    (beside.cost, beside.same_cost, if beside.is_full(server_cores) { "" } else { "~" }),
+                    (effect.throughput, effect.same_throughput, ""),
+                    (effect.cost, effect.same_cost, if effect.is_full(server_cores) { "" } else { "~" }),
                 ] {
                     cells.extend(ratio(compared, doubt));
                     cells.push(or_nothing(same.map(|same| same.interval.to_string())));

@@ -36,12 +36,12 @@ fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Waits until `wanted` returns true for the counts.
-fn until(crowd: &Crowd, wanted: impl Fn(&CrowdCounts) -> bool) -> CrowdCounts {
+/// Waits until `is_reached` returns true for the counts.
+fn wait_until(crowd: &Crowd, is_reached: impl Fn(&CrowdCounts) -> bool) -> CrowdCounts {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let counts = crowd.counts();
-        if wanted(&counts) {
+        if is_reached(&counts) {
             return counts;
         }
         assert!(Instant::now() < deadline, "{counts:?}");
@@ -78,7 +78,7 @@ fn idle_connections_send_one_request_and_stay_open() {
     let all = CrowdCounts { connections: 5, opened: 5, held: 5, answered: 5, ..CrowdCounts::default() };
     assert_eq!(crowd.counts(), all);
     drop(streams.pop());
-    assert_eq!(until(&crowd, |counts| counts.cut > 0), CrowdCounts { held: 4, cut: 1, ..all });
+    assert_eq!(wait_until(&crowd, |counts| counts.cut > 0), CrowdCounts { held: 4, cut: 1, ..all });
     crowd.close();
     for stream in &mut streams {
         assert!(!matches!(stream.read(&mut [0]), Ok(1..)), "the crowd is closed");
@@ -111,13 +111,13 @@ fn slow_heads_are_opened_again_after_a_close() {
     assert!(received(&mut first, "X-Slow: aaa").starts_with("GET /0 HTTP/1.1\r\nHost: "));
     first.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
     first.shutdown(Side::Write).unwrap();
-    let _ = until(&crowd, |counts| counts.timed_out == 1);
+    let _ = wait_until(&crowd, |counts| counts.timed_out == 1);
     let mut second = accept(&listener);
     let _ = received(&mut second, "GET ");
     drop(second); // with bytes unread it is reset
-    let _ = until(&crowd, |counts| counts.cut == 1);
+    let _ = wait_until(&crowd, |counts| counts.cut == 1);
     let third = accept(&listener);
-    let counts = until(&crowd, |counts| counts.held == 1);
+    let counts = wait_until(&crowd, |counts| counts.held == 1);
     assert_eq!((counts.opened, counts.refused, counts.unreachable), (3, 0, 0));
     drop(third);
 }
@@ -166,7 +166,7 @@ fn a_refused_slow_reader_is_counted_as_refused() {
     }
     stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\r\n").unwrap();
     stream.shutdown(Side::Write).unwrap();
-    assert_eq!(until(&crowd, |counts| counts.refused > 0).cut, 0);
+    assert_eq!(wait_until(&crowd, |counts| counts.refused > 0).cut, 0);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_slow_reader_is_opened_again_after_its_stay() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest); // until it is reset
     }
-    let counts = until(&crowd, |counts| counts.left >= 3);
+    let counts = wait_until(&crowd, |counts| counts.left >= 3);
     assert_eq!((counts.cut, counts.refused, counts.unreachable), (0, 0, 0));
 }
 

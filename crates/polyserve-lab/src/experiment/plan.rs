@@ -78,8 +78,8 @@ pub fn order(pass: usize, count: usize) -> Vec<usize> {
     let first = if count == 0 { 0 } else { pass / 2 % count };
     // 0, 1, -1, 2, -2 ...: all steps between neighbours differ.
     let zigzag = (0..count).map(|place| if place % 2 == 1 { place / 2 + 1 } else { count - place / 2 });
-    let turned = zigzag.map(|step| (first + step) % count);
-    if pass.is_multiple_of(2) { turned.collect() } else { turned.rev().collect() }
+    let rotated = zigzag.map(|step| (first + step) % count);
+    if pass.is_multiple_of(2) { rotated.collect() } else { rotated.rev().collect() }
 }
 
 /// The cells of one pass in their order: the contestants take turns in the order of [`order`].
@@ -136,8 +136,8 @@ mod tests {
         for count in 1..8 {
             for pair in 0..10 {
                 let passes = [order(pair * 2, count), order(pair * 2 + 1, count)];
-                for who in 0..count {
-                    let places = passes.iter().map(|pass| pass.iter().position(|turn| *turn == who).unwrap());
+                for contestant in 0..count {
+                    let places = passes.iter().map(|pass| pass.iter().position(|turn| *turn == contestant).unwrap());
                     assert_eq!(places.sum::<usize>(), count - 1);
                 }
             }

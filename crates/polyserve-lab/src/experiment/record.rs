@@ -50,7 +50,7 @@ pub struct Records<E: Experiment> {
     /// How the last run ended; `None` if it did not, or if the record has format 2 or earlier.
     pub end: Option<End>,
     samples: Vec<(E::Key, E::Sample)>,
-    places: HashMap<E::Key, usize>,
+    indexes: HashMap<E::Key, usize>,
     absences: Vec<(E::Key, Absence)>,
     pub(super) excused: HashSet<E::Key>,
     facts: Vec<Value>,
@@ -59,8 +59,8 @@ pub struct Records<E: Experiment> {
 impl<E: Experiment> Records<E> {
     /// The record of a run that begins.
     pub fn new(header: Header) -> Self {
-        let (samples, places, absences) = (Vec::new(), HashMap::new(), Vec::new());
-        Self { header, end: None, samples, places, absences, excused: HashSet::new(), facts: Vec::new() }
+        let (samples, indexes, absences) = (Vec::new(), HashMap::new(), Vec::new());
+        Self { header, end: None, samples, indexes, absences, excused: HashSet::new(), facts: Vec::new() }
     }
 
     /// Reads the lines of a record. Lines of an older format are converted.
@@ -75,19 +75,19 @@ impl<E: Experiment> Records<E> {
         for line in lines {
             let line = if is_old { E::upgrade(line.clone()) } else { line.clone() };
             let kind = line["kind"].as_str().unwrap_or_default().to_owned();
-            let within = || format!("a line of kind {kind:?}");
-            let old = OLD_ABSENCES.iter().find(|(old, _)| is_old && *old == kind);
+            let line_kind = || format!("a line of kind {kind:?}");
+            let old_absence = OLD_ABSENCES.iter().find(|(old, _)| is_old && *old == kind);
             if kind == Header::KIND {
                 records.end = None;
             } else if kind == END {
-                records.end = Some(serde_json::from_value(line).with_context(within)?);
+                records.end = Some(serde_json::from_value(line).with_context(line_kind)?);
             } else if kind == E::SAMPLE {
-                let key = serde_json::from_value(line.clone()).with_context(within)?;
-                records.add(key, serde_json::from_value(line).with_context(within)?);
-            } else if kind == FAILURE || old.is_some() {
-                let key = serde_json::from_value(line.clone()).with_context(within)?;
-                let mut absence: Absence = serde_json::from_value(line).with_context(within)?;
-                if let Some((_, reason)) = old {
+                let key = serde_json::from_value(line.clone()).with_context(line_kind)?;
+                records.add(key, serde_json::from_value(line).with_context(line_kind)?);
+            } else if kind == FAILURE || old_absence.is_some() {
+                let key = serde_json::from_value(line.clone()).with_context(line_kind)?;
+                let mut absence: Absence = serde_json::from_value(line).with_context(line_kind)?;
+                if let Some((_, reason)) = old_absence {
                     absence.reason = *reason;
                     absence.why = absence.why.trim_start_matches(OLD_PREFIX).to_owned();
                 }
@@ -111,7 +111,7 @@ impl<E: Experiment> Records<E> {
 
     /// The sample of a cell.
     pub fn sample(&self, key: &E::Key) -> Option<&E::Sample> {
-        self.places.get(key).and_then(|place| self.samples.get(*place)).map(|(_, sample)| sample)
+        self.indexes.get(key).and_then(|place| self.samples.get(*place)).map(|(_, sample)| sample)
     }
 
     /// The absences, in the order in which they were recorded.
@@ -146,7 +146,7 @@ impl<E: Experiment> Records<E> {
 
     /// Returns true if nothing is left to measure: a cell has a sample or an absence.
     pub fn has(&self, key: &E::Key) -> bool {
-        self.places.contains_key(key) || self.absence(key).is_some()
+        self.indexes.contains_key(key) || self.absence(key).is_some()
     }
 
     /// Returns true if the command must fail: a cell was wrong, or a run that was not interrupted has a failure or lacks a
@@ -166,10 +166,10 @@ impl<E: Experiment> Records<E> {
             return;
         }
         self.absences.retain(|(of, _)| *of != key);
-        match self.places.get(&key) {
+        match self.indexes.get(&key) {
             Some(place) => self.samples[*place].1 = sample,
             None => {
-                self.places.insert(key.clone(), self.samples.len());
+                self.indexes.insert(key.clone(), self.samples.len());
                 self.samples.push((key, sample));
             }
         }

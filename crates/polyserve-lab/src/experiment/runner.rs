@@ -64,7 +64,7 @@ impl<E: Experiment> Notebook<'_, E> {
     ///
     /// Returns an error if the record cannot be written.
     pub fn absence(&mut self, key: E::Key, absence: Absence) -> anyhow::Result<()> {
-        self.progress.say(&format!("no figures: {key}: {absence}"));
+        self.progress.print_line(&format!("no figures: {key}: {absence}"));
         self.journal.once(FAILURE, &RecordRow { key: &key, sample: &absence })?;
         self.records.leave_out(key, absence);
         Ok(())
@@ -132,20 +132,20 @@ fn run_in<E: Experiment>(experiment: &mut E, notebook: &mut Notebook<'_, E>) -> 
         }
         notebook.absence(key.clone(), absence.clone())?;
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut is_decided = false;
     for batch in &plan.batches {
         is_decided = experiment.is_decided(&notebook.records);
         if is_decided {
             break;
         }
-        if notebook.is_stopped() || plan.time_limit.is_some_and(|limit| begun.elapsed() >= limit) {
+        if notebook.is_stopped() || plan.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
             break;
         }
         if batch.together {
             measure_together(experiment, batch, notebook)?;
         } else {
-            measure_series(experiment, &plan, batch, begun, notebook)?;
+            measure_series(experiment, &plan, batch, started, notebook)?;
         }
     }
     experiment.finish(notebook)?;
@@ -162,26 +162,26 @@ fn measure_series<E: Experiment>(
     experiment: &mut E,
     plan: &Plan<E::Key>,
     batch: &Batch<E::Key>,
-    begun: Instant,
+    started: Instant,
     notebook: &mut Notebook<'_, E>,
 ) -> anyhow::Result<()> {
     for key in &batch.keys {
         let weight = experiment.weight(key);
         if notebook.records.has(key) {
-            notebook.progress.were_over(weight);
+            notebook.progress.skip_steps(weight);
             continue;
         }
-        if notebook.is_stopped() || plan.time_limit.is_some_and(|limit| begun.elapsed() >= limit) {
+        if notebook.is_stopped() || plan.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
             return Ok(());
         }
         notebook.progress.begin(key.to_string());
-        let after = notebook.progress.position() + weight as u64;
+        let position_after = notebook.progress.position() + weight as u64;
         let result = experiment.measure(key, notebook);
         if notebook.is_stopped() {
             return Ok(());
         }
         record(experiment, key, result, notebook)?;
-        notebook.progress.reached(after);
+        notebook.progress.reached(position_after);
     }
     Ok(())
 }
@@ -194,11 +194,11 @@ fn measure_together<E: Experiment>(
 ) -> anyhow::Result<()> {
     let weight: usize = batch.keys.iter().map(|key| experiment.weight(key)).sum();
     if batch.keys.iter().all(|key| notebook.records.has(key)) {
-        notebook.progress.were_over(weight);
+        notebook.progress.skip_steps(weight);
         return Ok(());
     }
     let keys: Vec<E::Key> = batch.keys.iter().filter(|key| notebook.records.absence(key).is_none()).cloned().collect();
-    let after = notebook.progress.position() + weight as u64;
+    let position_after = notebook.progress.position() + weight as u64;
     let results = experiment.measure_together(&keys, notebook);
     if notebook.is_stopped() {
         return Ok(());
@@ -206,7 +206,7 @@ fn measure_together<E: Experiment>(
     for (key, result) in keys.iter().zip(results) {
         record(experiment, key, result, notebook)?;
     }
-    notebook.progress.reached(after);
+    notebook.progress.reached(position_after);
     Ok(())
 }
 

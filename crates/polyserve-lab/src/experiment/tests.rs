@@ -40,7 +40,7 @@ struct Sample {
 /// An experiment of two contestants in three rounds. It notes the measured keys, and fails for given keys.
 #[derive(Default)]
 struct Fake {
-    asked: Rc<RefCell<Vec<Key>>>,
+    measured: Rc<RefCell<Vec<Key>>>,
     fails: HashMap<Key, Absence>,
     absent: Vec<Absent<Key>>,
     together: bool,
@@ -100,8 +100,8 @@ impl Experiment for Fake {
 
     fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
         notebook.progress.advance(self.advances);
-        self.asked.borrow_mut().push(key.clone());
-        if Some(self.asked.borrow().len()) == self.stop_after {
+        self.measured.borrow_mut().push(key.clone());
+        if Some(self.measured.borrow().len()) == self.stop_after {
             self.stop.begin(Instant::now());
         }
         self.fails.get(key).map_or(Ok(Sample { per_s: 1.0 }), |absence| Err(absence.clone()))
@@ -147,11 +147,11 @@ fn header() -> Header {
 
 /// Runs `fake` with its record in `dir`. Returns the records, and the measured keys.
 fn run_in(dir: &Path, mut fake: Fake) -> anyhow::Result<(Records<Fake>, Vec<Key>)> {
-    let (header, stop, asked) = (header(), fake.stop.clone(), fake.asked.clone());
+    let (header, stop, measured) = (header(), fake.stop.clone(), fake.measured.clone());
     let mut journal = Journal::open(Some(dir), &header)?;
     let records = run(&mut fake, &header, &mut journal, &stop)?;
-    let asked = asked.borrow().clone();
-    Ok((records, asked))
+    let measured = measured.borrow().clone();
+    Ok((records, measured))
 }
 
 fn fails(at: Key, absence: Absence) -> Fake {
@@ -170,27 +170,27 @@ fn check_recorded(dir: &Path, records: &Records<Fake>) {
 #[test]
 fn a_later_run_measures_what_is_missing() {
     let dir = TestDir::new("experiment-resume");
-    let (records, asked) = run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
-    assert_eq!((asked.len(), records.samples().count()), (3, 2), "the cell under way is discarded");
+    let (records, measured) = run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
+    assert_eq!((measured.len(), records.samples().count()), (3, 2), "the cell under way is discarded");
     assert!(records.is_interrupted() && !records.is_failed());
     assert_eq!(records.end.unwrap().missing, 4);
     check_recorded(&dir, &records);
-    let (records, asked) = run_in(&dir, Fake::default()).unwrap();
-    assert_eq!((asked.len(), records.samples().count()), (4, 6));
+    let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+    assert_eq!((measured.len(), records.samples().count()), (4, 6));
     assert_eq!(records.end.unwrap().missing, 0);
     check_recorded(&dir, &records);
-    let (_, asked) = run_in(&dir, Fake::default()).unwrap();
-    assert_eq!(asked, []);
+    let (_, measured) = run_in(&dir, Fake::default()).unwrap();
+    assert_eq!(measured, []);
 }
 
 /// A decided experiment is complete: no cell is missing, and a later run measures nothing more.
 #[test]
 fn a_run_ends_once_it_is_decided() {
     let dir = TestDir::new("experiment-decided");
-    for asked_now in [4, 0] {
+    for measured_now in [4, 0] {
         let batches = (1..=3).map(|round| Batch::series(["a", "b"].map(|name| key(name, round)))).collect();
-        let (records, asked) = run_in(&dir, Fake { decided_by: Some(3), batches, ..Fake::default() }).unwrap();
-        assert_eq!((asked.len(), records.samples().count()), (asked_now, 4));
+        let (records, measured) = run_in(&dir, Fake { decided_by: Some(3), batches, ..Fake::default() }).unwrap();
+        assert_eq!((measured.len(), records.samples().count()), (measured_now, 4));
         assert_eq!(records.end, Some(End { missing: 0, planned: 4, interrupted: false }));
         check_recorded(&dir, &records);
     }
@@ -199,20 +199,20 @@ fn a_run_ends_once_it_is_decided() {
 #[test]
 fn contestants_take_turns() {
     let dir = TestDir::new("experiment-turns");
-    let (_, asked) = run_in(&dir, Fake::default()).unwrap();
+    let (_, measured) = run_in(&dir, Fake::default()).unwrap();
     let expected = ["a", "b", "b", "a", "b", "a"];
-    assert_eq!(asked.iter().map(|key| &*key.name).collect::<Vec<_>>(), expected);
+    assert_eq!(measured.iter().map(|key| &*key.name).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn a_failure_excludes_its_contestant_until_the_next_run() {
     let dir = TestDir::new("experiment-failure");
-    let (records, asked) = run_in(&dir, fails(key("b", 2), Absence::failed("no memory"))).unwrap();
-    assert_eq!(asked.iter().filter(|key| key.name == "b").count(), 2, "{asked:?}");
+    let (records, measured) = run_in(&dir, fails(key("b", 2), Absence::failed("no memory"))).unwrap();
+    assert_eq!(measured.iter().filter(|key| key.name == "b").count(), 2, "{measured:?}");
     assert_eq!(records.end.unwrap().missing, 0, "a cell with a reason is not missing");
     assert!(records.is_failed());
-    let (records, asked) = run_in(&dir, Fake::default()).unwrap();
-    assert_eq!(asked, [key("b", 2), key("b", 3)]);
+    let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+    assert_eq!(measured, [key("b", 2), key("b", 3)]);
     assert!(!records.is_failed() && records.samples().count() == 6);
     check_recorded(&dir, &records);
 }
@@ -224,8 +224,8 @@ fn a_wrong_answer_is_never_measured_again() {
         let fake = fails(key("b", 2), absence.clone());
         let (records, _) = run_in(&dir, fake).unwrap();
         assert_eq!(records.is_failed(), absence.is_wrong());
-        let (records, asked) = run_in(&dir, Fake::default()).unwrap();
-        assert_eq!(asked, []);
+        let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+        assert_eq!(measured, []);
         assert_eq!(records.absence(&key("b", 3)), Some(&absence));
         assert_eq!((records.is_failed(), records.end.unwrap().missing), (absence.is_wrong(), 0));
     }
@@ -248,11 +248,11 @@ fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
         let dir = TestDir::new("experiment-absent");
         let absence = Absence::not_available("go is not installed");
         let absent = || vec![Absent { key: key("b", 1), absence: absence.clone(), excused }];
-        let (records, asked) = run_in(&dir, Fake { absent: absent(), ..Fake::default() }).unwrap();
-        assert_eq!(asked, ["a"; 3].into_iter().zip(1..).map(|(name, round)| key(name, round)).collect::<Vec<_>>());
+        let (records, measured) = run_in(&dir, Fake { absent: absent(), ..Fake::default() }).unwrap();
+        assert_eq!(measured, ["a"; 3].into_iter().zip(1..).map(|(name, round)| key(name, round)).collect::<Vec<_>>());
         assert_eq!((records.is_failed(), records.end.unwrap().missing), (!excused, 0));
-        let (records, asked) = run_in(&dir, Fake::default()).unwrap();
-        assert_eq!((asked.len(), records.samples().count()), (3, 6), "it is available now");
+        let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+        assert_eq!((measured.len(), records.samples().count()), (3, 6), "it is available now");
     }
 }
 
@@ -264,10 +264,10 @@ fn cells_of_a_round_stay_together() {
     let (records, _) = run_in(&dir, Fake { stop_after: Some(3), ..fake() }).unwrap();
     assert_eq!(records.samples().count(), 2, "the round that was cut short is discarded");
     let failing = Fake { together: true, ..fails(key("b", 3), Absence::failed("no memory")) };
-    let (_, asked) = run_in(&dir, failing).unwrap();
-    assert_eq!(asked.len(), 4);
-    let (records, asked) = run_in(&dir, fake()).unwrap();
-    assert_eq!((asked.len(), records.samples().count()), (2, 6), "{asked:?}");
+    let (_, measured) = run_in(&dir, failing).unwrap();
+    assert_eq!(measured.len(), 4);
+    let (records, measured) = run_in(&dir, fake()).unwrap();
+    assert_eq!((measured.len(), records.samples().count()), (2, 6), "{measured:?}");
 }
 
 /// One call that fails is one line of the record, although it has several cells.

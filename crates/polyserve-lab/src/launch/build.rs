@@ -14,9 +14,9 @@ use indicatif::ProgressBar;
 use polyserve::Shutdown;
 
 /// The interval at which the stop signal is checked.
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_CHECK: Duration = Duration::from_millis(100);
 /// The number of output lines that are kept.
-const LINES: usize = 50;
+const MAX_LINES: usize = 50;
 
 /// Runs `command` to its end. Meanwhile it shows `notice` and the command's standard error. If `stop` begins, the
 /// command is killed.
@@ -34,13 +34,13 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
         let _ = writeln!(std::io::stderr(), "{notice}"); // standard error may be closed
     }
     let lines = child.stderr.take().map(lines);
-    let said = lines.map(|lines| collect(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
+    let output = lines.map(|lines| collect(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
     let status = child.wait().map_err(|error| format!("it cannot be waited for: {error}"))?;
     spinner.finish_and_clear();
     match status.success() {
         true => Ok(()),
         false if stop.is_begun() => Err(String::from("it was interrupted while it was built")),
-        false => Err(reason(&said)),
+        false => Err(reason(&output)),
     }
 }
 
@@ -74,11 +74,12 @@ pub(super) fn all_or_each<'a>(
     programs.iter().map(|program| (*program, alone(program))).collect()
 }
 
-/// The directory of a package, and the directory for its programs: `dir`, or else the directory `own` of this repository.
-pub(super) fn places(dir: Option<&Path>, own: &str, target: &str) -> (PathBuf, PathBuf) {
+/// The directory of a package, and the directory for its programs: `dir`, or else the directory `default` of this
+/// repository.
+pub(super) fn package_dirs(dir: Option<&Path>, default: &str, target: &str) -> (PathBuf, PathBuf) {
     let root = dir.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), Path::to_owned);
     let root = root.canonicalize().unwrap_or(root); // the build runs there
-    (if dir.is_some() { root.clone() } else { root.join(own) }, root.join(target))
+    (if dir.is_some() { root.clone() } else { root.join(default) }, root.join(target))
 }
 
 /// Collects the last lines of the child's standard error until it ends. If `stop` begins, the child is killed.
@@ -89,17 +90,17 @@ fn collect(
     notice: &str,
     stop: &Shutdown,
 ) -> VecDeque<String> {
-    let mut said = VecDeque::new();
+    let mut output = VecDeque::new();
     loop {
-        match lines.recv_timeout(LOOK) {
+        match lines.recv_timeout(STOP_CHECK) {
             Ok(line) => {
                 spinner.set_message(format!("{notice}: {}", line.trim()));
-                if said.len() == LINES {
-                    said.pop_front();
+                if output.len() == MAX_LINES {
+                    output.pop_front();
                 }
-                said.push_back(line);
+                output.push_back(line);
             }
-            Err(RecvTimeoutError::Disconnected) => return said,
+            Err(RecvTimeoutError::Disconnected) => return output,
             Err(RecvTimeoutError::Timeout) if stop.is_begun() => {
                 let _ = child.kill(); // fails if the child has ended
             }
@@ -121,10 +122,10 @@ fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Returns the first line that begins with `error`, or else the last line. The last line of the causes is appended.
-fn reason(said: &VecDeque<String>) -> String {
-    let full = || said.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
-    let error = full().find(|line| line.starts_with("error")).or_else(|| full().next_back());
-    let cause = full().skip_while(|line| *line != "Caused by:").last();
+fn reason(output: &VecDeque<String>) -> String {
+    let non_empty = || output.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    let error = non_empty().find(|line| line.starts_with("error")).or_else(|| non_empty().next_back());
+    let cause = non_empty().skip_while(|line| *line != "Caused by:").last();
     match (error, cause) {
         (Some(error), Some(cause)) if cause != error => format!("{error}: {cause}"),
         (Some(error), _) => error.to_owned(),
@@ -138,9 +139,9 @@ mod tests {
 
     #[test]
     fn reasons() {
-        let said = |text: &str| text.lines().map(str::to_owned).collect::<VecDeque<_>>();
+        let output = |text: &str| text.lines().map(str::to_owned).collect::<VecDeque<_>>();
         let net = "   Updating index\nerror: failed to get `x`\n\nCaused by:\n  a\n\nCaused by:\n  no network\n";
-        assert_eq!(reason(&said(net)), "error: failed to get `x`: no network");
-        assert_eq!(reason(&said("")), "it failed without an error message");
+        assert_eq!(reason(&output(net)), "error: failed to get `x`: no network");
+        assert_eq!(reason(&output("")), "it failed without an error message");
     }
 }

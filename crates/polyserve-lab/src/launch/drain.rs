@@ -20,8 +20,8 @@ struct Drained {
 /// # Errors
 ///
 /// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its counts contradict the client's.
-pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
-    match said.map(serde_json::from_str) {
+pub fn check_drain(last_line: Option<&str>, answers: u64) -> Result<u64, Absence> {
+    match last_line.map(serde_json::from_str) {
         Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
         Some(Ok(Drained { answered, cut, stuck })) => {
             let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
@@ -29,7 +29,7 @@ pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
                 "its last line reports {ended}, and the client received at least {answers} answers"
             )))
         }
-        Some(Err(_)) | None => Err(Absence::wrong(format!("it did not say how it ended, but {said:?}"))),
+        Some(Err(_)) | None => Err(Absence::wrong(format!("it did not say how it ended, but {last_line:?}"))),
     }
 }
 
@@ -38,10 +38,10 @@ pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
 /// # Errors
 ///
 /// Returns an [`Absence`] as [`check_drain`] does, and if the counts differ.
-pub fn check_count(said: Option<&str>, answers: u64) -> Result<(), Absence> {
-    match check_drain(said, answers)? {
-        given if given == answers => Ok(()),
-        given => Err(Absence::wrong(format!("it reports {given} answers, and the client received {answers}"))),
+pub fn check_count(last_line: Option<&str>, answers: u64) -> Result<(), Absence> {
+    match check_drain(last_line, answers)? {
+        reported if reported == answers => Ok(()),
+        reported => Err(Absence::wrong(format!("it reports {reported} answers, and the client received {answers}"))),
     }
 }
 
@@ -56,13 +56,15 @@ struct Answered {
 /// # Errors
 ///
 /// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its count is not `answers`.
-pub fn check_answered(said: Option<&str>, answers: u64) -> Result<(), Absence> {
-    match said.map(serde_json::from_str) {
+pub fn check_answered(last_line: Option<&str>, answers: u64) -> Result<(), Absence> {
+    match last_line.map(serde_json::from_str) {
         Some(Ok(Answered { answered })) if answered == answers => Ok(()),
         Some(Ok(Answered { answered })) => {
             Err(Absence::wrong(format!("it reports {answered} answers, and the client received {answers}")))
         }
-        Some(Err(_)) | None => Err(Absence::wrong(format!("it did not print the number of its answers, but {said:?}"))),
+        Some(Err(_)) | None => {
+            Err(Absence::wrong(format!("it did not print the number of its answers, but {last_line:?}")))
+        }
     }
 }
 
@@ -73,26 +75,26 @@ mod tests {
     #[test]
     fn an_end_is_good_where_nothing_was_cut_and_all_is_counted() {
         assert_eq!(check_drain(Some(r#"{"answered":10,"cut":0,"stuck":0}"#), 9), Ok(10));
-        for (said, why) in [
+        for (last_line, why) in [
             (Some(r#"{"answered":8,"cut":0,"stuck":0}"#), "at least 9 answers"),
             (Some(r#"{"answered":10,"cut":1,"stuck":0}"#), "cut 1"),
             (Some(r#"{"answered":10,"cut":0,"stuck":1}"#), "stuck 1"),
             (Some("bye"), "bye"),
             (None, "did not say"),
         ] {
-            let absence = check_drain(said, 9).unwrap_err();
+            let absence = check_drain(last_line, 9).unwrap_err();
             assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
-            assert_eq!(check_count(said, 9), Err(absence));
+            assert_eq!(check_count(last_line, 9), Err(absence));
         }
     }
 
     /// A regression test: surplus answers of the server once passed, although the client had read all answers.
     #[test]
     fn a_count_is_the_clients_own() {
-        let said = Some(r#"{"answered":10,"cut":0,"stuck":0}"#);
-        assert_eq!(check_count(said, 10), Ok(()));
+        let last_line = Some(r#"{"answered":10,"cut":0,"stuck":0}"#);
+        assert_eq!(check_count(last_line, 10), Ok(()));
         for (answers, why) in [(9, "10 answers, and the client received 9"), (11, "at least 11 answers")] {
-            let absence = check_count(said, answers).unwrap_err();
+            let absence = check_count(last_line, answers).unwrap_err();
             assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
         }
     }
@@ -100,8 +102,9 @@ mod tests {
     #[test]
     fn a_twin_has_only_a_count() {
         assert_eq!(check_answered(Some(r#"{"answered":10}"#), 10), Ok(()));
-        for (said, why) in [(Some(r#"{"answered":9}"#), "reports 9 answers"), (Some("bye"), "bye"), (None, "None")] {
-            let absence = check_answered(said, 10).unwrap_err();
+        for (last_line, why) in [(Some(r#"{"answered":9}"#), "reports 9 answers"), (Some("bye"), "bye"), (None, "None")]
+        {
+            let absence = check_answered(last_line, 10).unwrap_err();
             assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
         }
     }

@@ -43,7 +43,7 @@ impl Foreign {
     /// Returns the contestant of this name. Accepts the names in flags and in tables: `hyper`, `peer/hyper`,
     /// `go/nethttp`, `nginx`.
     pub fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|one| name == one.name() || name == one.title())
+        Self::all().into_iter().find(|server| name == server.name() || name == server.title())
     }
 
     /// The name in flags.
@@ -136,7 +136,7 @@ impl ForeignProgram {
 /// Builds the contestants, and prints each build on standard error. Returns each contestant once, in the order of
 /// [`Foreign::all`].
 pub fn build(asked: &[Foreign], sources: ForeignSources<'_>, allocator: &str, stop: &Shutdown) -> Vec<ForeignProgram> {
-    let is_asked = |one: &Foreign| asked.contains(one);
+    let is_asked = |server: &Foreign| asked.contains(server);
     let names: Vec<_> = peers::NAMES.into_iter().filter(|name| is_asked(&Foreign::Peer(name))).collect();
     let servers: Vec<_> = go::SERVERS.iter().filter(|server| is_asked(&Foreign::Go(server))).collect();
     let programs: Vec<_> = servers.iter().map(|server| server.program).collect();
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn each_has_a_name_of_its_own() {
         let all = Foreign::all();
-        for one in &all {
-            assert_eq!(Foreign::named(one.name()), Some(*one));
-            assert_eq!(Foreign::named(&one.title()), Some(*one));
+        for server in &all {
+            assert_eq!(Foreign::named(server.name()), Some(*server));
+            assert_eq!(Foreign::named(&server.title()), Some(*server));
         }
         assert_eq!(all.len(), peers::NAMES.len() + go::SERVERS.len() + 1);
         assert_eq!((Foreign::named("peer/nginx"), Foreign::named("twin-rwmutex")), (None, None));

@@ -104,7 +104,7 @@ pub struct Module {
 impl Module {
     /// The module in `dir`, or else the module in this repository.
     pub fn new(dir: Option<&Path>) -> Self {
-        let (dir, target) = build::places(dir, "benches/peers/go", "target/peers/go");
+        let (dir, target) = build::package_dirs(dir, "benches/peers/go", "target/peers/go");
         Self { dir, target }
     }
 

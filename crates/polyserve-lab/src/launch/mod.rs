@@ -1,16 +1,16 @@
 //! Starts the process of a contestant: its command line, its environment, and how it prints the address that it listens
 //! on. Any HTTP server can be a contestant.
 //!
-//! [`process`]: a server process, from start to end. [`conversation`]: a process that exchanges lines with this
+//! [`process`]: a server process, from start to end. [`line_process`]: a process that exchanges lines with this
 //! program. [`foreign`]: the contestants from other projects: [`peers`] in Rust, [`go`], [`nginx`].
 //! [`page_twins`]: the twins of the published page servers.
 //! [`build`](mod@build): their builds.
 
 pub mod build;
-pub mod conversation;
 pub mod drain;
 pub mod foreign;
 pub mod go;
+pub mod line_process;
 pub mod nginx;
 pub mod page_twins;
 pub mod peers;
@@ -56,13 +56,13 @@ struct Listening {
 impl Launch {
     /// Returns the address in a line of output, or `None` if the line has none.
     pub fn address(&self, line: &str) -> Option<Result<SocketAddr, String>> {
-        let said = match &self.address {
+        let reported = match &self.address {
             AddressFrom::Json => serde_json::from_str::<Listening>(line).ok()?.listening,
             AddressFrom::Line(start) => line.strip_prefix(start.as_str())?.trim().to_owned(),
             AddressFrom::Fixed(addr) => return Some(Ok(*addr)),
         };
-        let addr = said.strip_prefix("http://").unwrap_or(&said).trim_end_matches('/');
-        Some(addr.parse().map_err(|_| format!("it reports that it listens on {said:?}, which is not an address")))
+        let addr = reported.strip_prefix("http://").unwrap_or(&reported).trim_end_matches('/');
+        Some(addr.parse().map_err(|_| format!("it reports that it listens on {reported:?}, which is not an address")))
     }
 }
 

@@ -153,15 +153,15 @@ impl PageTwin {
     }
 }
 
-/// Returns the command that starts `source` by `interpreter`, called with `before`.
+/// Returns the command that starts `source` by `interpreter`, called with `leading_args`.
 fn from_source(
     interpreter: PathBuf,
-    before: &[&str],
+    leading_args: &[&str],
     source: &Path,
     workers: Option<usize>,
     flags: Vec<OsString>,
 ) -> Launch {
-    let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
+    let mut args: Vec<OsString> = leading_args.iter().map(OsString::from).collect();
     args.push(source.into());
     args.extend(["--until-stdin-ends", "--listen=127.0.0.1:0"].map(OsString::from));
     args.extend(workers.map(|workers| format!("--workers={workers}").into()));
@@ -198,19 +198,19 @@ pub fn build(asked: &[PageTwin], allocator: &str, stop: &Shutdown) -> Vec<BuiltT
     let in_rust = peers::Package::new(None, allocator).build(&binaries, stop);
     let in_go = go::Module::new(None).build(&programs, stop);
     let no_go = !programs.is_empty() && go::is_installed().is_err();
-    let lost = || Err(String::from("it was not built"));
+    let not_built = || Err(String::from("it was not built"));
     let built = |twin: PageTwin| {
         let (program, is_absent) = match twin.program {
             Program::Rust(name) => {
                 let peer = in_rust.iter().find(|peer| peer.name == name);
-                (peer.map_or_else(lost, |peer| peer.program.clone()), false)
+                (peer.map_or_else(not_built, |peer| peer.program.clone()), false)
             }
             Program::Go(name) => {
                 let file = in_go.iter().find(|(built, _)| *built == name);
-                (file.map_or_else(lost, |(_, file)| file.clone()), no_go)
+                (file.map_or_else(not_built, |(_, file)| file.clone()), no_go)
             }
             Program::Source { interpreter, directory, file } => {
-                let source = build::places(None, directory, directory).0.join(file);
+                let source = build::package_dirs(None, directory, directory).0.join(file);
                 match build::is_installed(interpreter, "--version") {
                     Err(why) => (Err(why), true),
                     Ok(()) if source.is_file() => (Ok(source), false),
@@ -218,7 +218,7 @@ pub fn build(asked: &[PageTwin], allocator: &str, stop: &Shutdown) -> Vec<BuiltT
                 }
             }
             Program::Npm { program, directory, file, .. } => {
-                let directory = build::places(None, directory, directory).0;
+                let directory = build::package_dirs(None, directory, directory).0;
                 let installed = install(&directory, program, stop);
                 (installed.as_ref().map(|()| directory.join(file)).map_err(String::clone), installed.is_err())
             }
@@ -243,7 +243,7 @@ mod tests {
                     (directory, file.to_owned())
                 }
             };
-            let source = build::places(None, directory, directory).0.join(file);
+            let source = build::package_dirs(None, directory, directory).0.join(file);
             assert!(source.is_file(), "{}", source.display());
         }
         assert_eq!(PageTwin::named("twin"), None);

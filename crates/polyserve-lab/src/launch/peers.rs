@@ -51,7 +51,7 @@ impl Package {
     /// The package in `dir`, or else the package in this repository. `allocator` is used if peers support it.
     pub fn new(dir: Option<&Path>, allocator: &str) -> Self {
         let feature = [allocator::JEMALLOC, allocator::MIMALLOC].into_iter().find(|feature| *feature == allocator);
-        let (dir, target) = build::places(dir, "benches/peers/rust", "target/peers");
+        let (dir, target) = build::package_dirs(dir, "benches/peers/rust", "target/peers");
         Self { dir, target, feature }
     }
 

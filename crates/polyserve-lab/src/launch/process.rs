@@ -63,24 +63,24 @@ impl Process {
         let mut child = spawn(launch, cores)?;
         let (sender, lines) = channel();
         let errors = Tail::default();
-        let (not_all, all_errors) = channel();
-        let read = [
+        let (errors_open, all_errors) = channel();
+        let readers = [
             child.stdout.take().map(|out| reader("stdout", out, move |line| send(&sender, line))),
             child.stderr.take().map(|err| {
                 reader("stderr", err, {
                     let errors = errors.clone();
                     move |line| {
-                        let _open = &not_all;
+                        let _open = &errors_open;
                         errors.push(line);
                     }
                 })
             }),
         ];
         let mut process = Self { child, addr: SocketAddr::from(([0, 0, 0, 0], 0)), lines, errors, all_errors };
-        for started in read.into_iter().flatten() {
+        for started in readers.into_iter().flatten() {
             started.map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
         }
-        process.addr = process.listening(launch)?;
+        process.addr = process.wait_for_address(launch)?;
         Ok(process)
     }
 
@@ -102,13 +102,13 @@ impl Process {
     /// other than 0.
     pub fn end(mut self) -> Result<Option<String>, Failure> {
         if let Some(status) = self.has_ended() {
-            return Err(self.died(status));
+            return Err(self.exit_failure(status));
         }
         // The process has not been waited for, so its ID has not been reused.
         self.interrupt().map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
         match self.wait(PATIENCE) {
             Some(status) if status.success() => Ok(self.rest().pop()),
-            Some(status) => Err(self.died(status)),
+            Some(status) => Err(self.exit_failure(status)),
             None => Err(Failure(format!("it did not end within {PATIENCE:?} of an interrupt; it was killed"))),
         }
     }
@@ -116,12 +116,12 @@ impl Process {
     /// Returns the reason of a failed exchange with the process: `failure`, with the exit of the process if it has ended.
     pub fn explain(&mut self, failure: Failure) -> Failure {
         match self.wait(Duration::from_millis(200)) {
-            Some(status) => Failure(format!("{}; {failure}", self.died(status))),
+            Some(status) => Failure(format!("{}; {failure}", self.exit_failure(status))),
             None => failure,
         }
     }
 
-    fn listening(&mut self, launch: &Launch) -> Result<SocketAddr, Failure> {
+    fn wait_for_address(&mut self, launch: &Launch) -> Result<SocketAddr, Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -138,7 +138,7 @@ impl Process {
                     let ended = self.wait(PATIENCE);
                     return Err(ended.map_or_else(
                         || Failure(format!("it closed its output before it printed an address{}", self.errors)),
-                        |status| self.died(status),
+                        |status| self.exit_failure(status),
                     ));
                 }
             }
@@ -158,7 +158,7 @@ impl Process {
         wait_for(&mut self.child, patience)
     }
 
-    fn died(&self, status: ExitStatus) -> Failure {
+    fn exit_failure(&self, status: ExitStatus) -> Failure {
         // The last lines may still be in the pipe. A child of the process may hold its standard error open.
         let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
         Failure(format!("it ended by itself: {status}{}", self.errors))
@@ -211,22 +211,22 @@ pub(super) fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
 }
 
 /// The maximum length of a line in bytes. The rest of a longer line counts as the next line.
-const LONGEST_LINE: u64 = 4096;
+const MAX_LINE_BYTES: u64 = 4096;
 
-/// Starts a thread that passes each line of `out` to `give`, until `out` ends.
+/// Starts a thread that passes each line of `out` to `on_line`, until `out` ends.
 pub(super) fn reader(
     name: &str,
     out: impl Read + Send + 'static,
-    mut give: impl FnMut(String) + Send + 'static,
+    mut on_line: impl FnMut(String) + Send + 'static,
 ) -> std::io::Result<()> {
     let mut out = BufReader::new(out);
     let body = move || {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let mut bounded: Take<_> = out.by_ref().take(LONGEST_LINE);
+            let mut bounded: Take<_> = out.by_ref().take(MAX_LINE_BYTES);
             match bounded.read_until(b'\n', &mut line) {
-                Ok(count) if count > 0 => give(String::from_utf8_lossy(&line).trim_end().to_owned()),
+                Ok(count) if count > 0 => on_line(String::from_utf8_lossy(&line).trim_end().to_owned()),
                 _ => return,
             }
         }
@@ -244,11 +244,11 @@ pub(super) fn send(sender: &Sender<String>, line: String) {
 pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
 
 impl Tail {
-    const LINES: usize = 5;
+    const MAX_LINES: usize = 5;
 
     pub(super) fn push(&self, line: String) {
         let mut lines = lock(&self.0);
-        if lines.len() == Self::LINES {
+        if lines.len() == Self::MAX_LINES {
             lines.pop_front();
         }
         lines.push_back(line);
@@ -297,16 +297,16 @@ mod tests {
         Process::start(&shell(script), &Cores::available().unwrap())
     }
 
-    const READ_ON: &str = "while read line; do :; done";
+    const READ_UNTIL_EOF: &str = "while read line; do :; done";
 
-    const WAITS: &str = "POLYSERVE_TEST_WAITS";
+    const WAITS_VARIABLE: &str = "POLYSERVE_TEST_WAITS";
 
     /// The process that the next test starts. A shell does not suit: if it was started with interrupts ignored, as in
     /// the background of a script, it cannot enable them again.
     #[test]
     #[ignore = "a process that another test starts"]
     fn a_process_that_waits_for_an_interrupt() {
-        if std::env::var_os(WAITS).is_some() {
+        if std::env::var_os(WAITS_VARIABLE).is_some() {
             let signals = polyserve::signals::Signals::register().unwrap();
             println!("hello\nat 127.0.0.1:7");
             signals.wait().unwrap();
@@ -321,7 +321,7 @@ mod tests {
         let launch = Launch {
             program: std::env::current_exe().unwrap(),
             args: ["--exact", test, "--ignored", "--nocapture"].map(Into::into).to_vec(),
-            env: vec![(WAITS.into(), "1".into())],
+            env: vec![(WAITS_VARIABLE.into(), "1".into())],
             ..shell("")
         };
         // SIGINT ends the process as soon as it has printed its address.
@@ -355,14 +355,14 @@ mod tests {
     fn one_that_is_dropped_ends_by_itself_if_it_can() {
         let mark = std::env::temp_dir().join(format!("polyserve-dropped-{}", std::process::id()));
         let clear = format!("trap 'echo gone > {}; exit 0' INT", mark.display());
-        drop(start(&format!("{clear}; echo at 127.0.0.1:7; {READ_ON}")).unwrap());
+        drop(start(&format!("{clear}; echo at 127.0.0.1:7; {READ_UNTIL_EOF}")).unwrap());
         assert_eq!(std::fs::read_to_string(&mark).expect("it was interrupted"), "gone\n");
         std::fs::remove_file(mark).unwrap();
     }
 
     #[test]
     fn one_that_is_dropped_is_gone() {
-        let process = start(&format!("trap '' INT; echo at 127.0.0.1:7; {READ_ON}")).unwrap();
+        let process = start(&format!("trap '' INT; echo at 127.0.0.1:7; {READ_UNTIL_EOF}")).unwrap();
         let pid = process.pid();
         assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
         drop(process);
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_is_an_error() {
-        let Failure(why) = start(&format!("echo at nowhere; {READ_ON}")).unwrap_err();
+        let Failure(why) = start(&format!("echo at nowhere; {READ_UNTIL_EOF}")).unwrap_err();
         assert!(why.contains("nowhere"), "{why}");
     }
 }

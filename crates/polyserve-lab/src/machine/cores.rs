@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn a_thread_may_be_pinned_to_a_core_of_its_process() {
         let available = Cores::available().unwrap();
-        let one = Cores::from(available.numbers()[0]);
+        let core = Cores::from(available.numbers()[0]);
         let pinned = std::thread::spawn(move || {
-            one.pin().unwrap();
-            Cores::available().unwrap() == one
+            core.pin().unwrap();
+            Cores::available().unwrap() == core
         });
         assert!(pinned.join().unwrap());
         assert_eq!(Cores::available().unwrap(), available, "other threads stay as they are");

@@ -163,15 +163,15 @@ mod tests {
 
     #[test]
     fn where_the_program_lies_is_not_told() {
-        let said = |args: &[&str]| command(args.iter().map(ToString::to_string));
-        assert_eq!(said(&["/somewhere/polyserve", "page", "--out=x/y"]), ["polyserve", "page", "--out=x/y"]);
-        assert_eq!(said(&[]), [] as [&str; 0]);
+        let shown = |args: &[&str]| command(args.iter().map(ToString::to_string));
+        assert_eq!(shown(&["/somewhere/polyserve", "page", "--out=x/y"]), ["polyserve", "page", "--out=x/y"]);
+        assert_eq!(shown(&[]), [] as [&str; 0]);
     }
 
     #[test]
     fn the_environment_says_unknown_rather_than_nothing() {
-        let one = Cores::from(0);
-        let line = serde_json::to_value(Environment::of(&one, [&one; 2], 7, "any")).unwrap();
+        let core = Cores::from(0);
+        let line = serde_json::to_value(Environment::of(&core, [&core; 2], 7, "any")).unwrap();
         assert_eq!(line["seed"].as_u64(), Some(7));
         for field in ["cpu", "kernel", "rustc", "profile", "allocator", "commit", "date"] {
             assert!(!line[field].as_str().unwrap().is_empty(), "{field}");

@@ -22,7 +22,7 @@ pub struct Budget {
 }
 
 /// The share of the time that is planned.
-const PLANNED: f64 = 0.9;
+const PLANNED_SHARE: f64 = 0.9;
 /// Rounds beyond those that a verdict needs: a round may fail.
 const SPARE_ROUNDS: usize = 2;
 /// The max number of rounds.
@@ -32,15 +32,15 @@ const CALIBRATIONS: usize = 3;
 /// The time to start and end a process, and to begin and end its slices.
 const OVERHEAD: Duration = Duration::from_millis(150);
 /// The time to store an entity, without its bytes.
-const STORED: Duration = Duration::from_micros(20);
+const STORE_TIME: Duration = Duration::from_micros(20);
 /// The time to store a byte of an entity.
-const STORED_BYTE: Duration = Duration::from_nanos(4);
+const STORE_TIME_PER_BYTE: Duration = Duration::from_nanos(4);
 /// The shortest warm-up.
-const WARM_UP: Duration = Duration::from_millis(60);
+const MIN_WARM_UP: Duration = Duration::from_millis(60);
 /// The shortest closed loop.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_SLICE: Duration = Duration::from_millis(100);
 /// The longest closed loop, unless requests wait.
-const LONGEST: Duration = Duration::from_millis(400);
+const MAX_SLICE: Duration = Duration::from_millis(400);
 /// The min warm-up in waits of a request.
 const WARM_UP_WAITS: u32 = 2;
 /// The min closed loop in waits of a request.
@@ -63,26 +63,27 @@ impl Budget {
         rounds: Option<usize>,
     ) -> Result<Self, Duration> {
         let wait = workload.longest_request();
-        let stored = (STORED + STORED_BYTE * u32::try_from(workload.payload_bytes).unwrap_or(u32::MAX))
+        let stored = (STORE_TIME + STORE_TIME_PER_BYTE * u32::try_from(workload.payload_bytes).unwrap_or(u32::MAX))
             .saturating_mul(u32::try_from(workload.keys).unwrap_or(u32::MAX));
-        let warm_up = WARM_UP.max(wait * WARM_UP_WAITS);
+        let warm_up = MIN_WARM_UP.max(wait * WARM_UP_WAITS);
         let fixed = OVERHEAD + stored + warm_up + wait * EDGE_WAITS;
         let latency = |slice: Duration| (slice / 2).max(wait * LATENCY_WAITS);
-        let shortest = SHORTEST.max(wait * SLICE_WAITS);
-        let longest = LONGEST.max(shortest);
+        let shortest = MIN_SLICE.max(wait * SLICE_WAITS);
+        let longest = MAX_SLICE.max(shortest);
         let duration = |slice: Duration| fixed + slice + latency(slice);
         let measurements = |rounds: usize| (rounds * contestants + CALIBRATIONS) as f64;
-        let least_rounds = rounds.unwrap_or(MIN_ROUNDS);
-        let (planned, least) =
-            (time.as_secs_f64() * PLANNED, duration(shortest).as_secs_f64() * measurements(least_rounds));
-        if planned < least {
-            return Err(Duration::from_secs_f64((least / PLANNED).ceil()));
+        let min_rounds = rounds.unwrap_or(MIN_ROUNDS);
+        let (planned_s, min_s) =
+            (time.as_secs_f64() * PLANNED_SHARE, duration(shortest).as_secs_f64() * measurements(min_rounds));
+        if planned_s < min_s {
+            return Err(Duration::from_secs_f64((min_s / PLANNED_SHARE).ceil()));
         }
         // Longer slices first, then more rounds.
-        let each = planned / measurements(rounds.unwrap_or(MIN_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
-        let slice = Duration::from_secs_f64((each / 1.5).max(0.0)).clamp(shortest, longest);
-        let fit = (planned / duration(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
-        let rounds = rounds.unwrap_or((fit as usize).clamp(MIN_ROUNDS, MAX_ROUNDS));
+        let turn_s = planned_s / measurements(rounds.unwrap_or(MIN_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
+        let slice = Duration::from_secs_f64((turn_s / 1.5).max(0.0)).clamp(shortest, longest);
+        let fitting_rounds =
+            (planned_s / duration(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
+        let rounds = rounds.unwrap_or((fitting_rounds as usize).clamp(MIN_ROUNDS, MAX_ROUNDS));
         Ok(Self { rounds, warm_up, slice, latency_slice: latency(slice) })
     }
 }
@@ -102,8 +103,8 @@ mod tests {
             assert!((MIN_ROUNDS..=MAX_ROUNDS).contains(&budget.rounds), "{budget:?}");
             let wait = workload.wait();
             assert!(budget.slice >= wait * SLICE_WAITS && budget.latency_slice >= wait * LATENCY_WAITS, "{budget:?}");
-            let each = budget.warm_up + budget.slice + budget.latency_slice;
-            assert!(each.as_secs_f64() * (budget.rounds * contestants) as f64 <= 60.0, "{budget:?}");
+            let turn = budget.warm_up + budget.slice + budget.latency_slice;
+            assert!(turn.as_secs_f64() * (budget.rounds * contestants) as f64 <= 60.0, "{budget:?}");
         }
     }
 
@@ -111,7 +112,7 @@ mod tests {
     fn more_time_is_for_longer_slices_then_more_rounds() {
         let of = |minutes| Budget::of(MINUTE * minutes, 9, &workload(), None).unwrap();
         assert!(of(2).slice > of(1).slice || of(2).rounds > of(1).rounds);
-        assert_eq!((of(60).rounds, of(60).slice), (MAX_ROUNDS, LONGEST));
+        assert_eq!((of(60).rounds, of(60).slice), (MAX_ROUNDS, MAX_SLICE));
         assert_eq!(Budget::of(MINUTE, 9, &workload(), Some(3)).unwrap().rounds, 3);
     }
 

@@ -33,7 +33,7 @@ pub struct CandidateSet {
 /// The max number of connections for a server with one thread for each.
 const MAX_THREADS: usize = 1000;
 /// The max number of workers of a pool, if the workers wait.
-const MAX_WAITING: usize = 512;
+const MAX_WAITING_WORKERS: usize = 512;
 /// The default number of a pool's threads for each core.
 const POOL_PER_CORE: usize = 4;
 
@@ -183,8 +183,8 @@ impl CandidateSet {
         if (entry.make)(&ServerConfig::default())?.connections() != Connections::Multiplexed {
             return Ok(None); // each connection has a thread, or there is one thread
         }
-        let usual = POOL_PER_CORE * workload.cores;
-        let workers = workload.connections.clamp(usual.min(MAX_WAITING), MAX_WAITING);
+        let default_workers = POOL_PER_CORE * workload.cores;
+        let workers = workload.connections.clamp(default_workers.min(MAX_WAITING_WORKERS), MAX_WAITING_WORKERS);
         let what = if workers < workload.connections { "not more" } else { "one for each connection" };
         self.because.push(format!("{} has {workers} workers, {what}: each waits with its request", entry.name));
         Ok(Some(workers))
@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[..2], ["tokio_tcp/sharded", "tokio_tcp/scc"]);
         let small = of(&Workload { memory_limit_bytes: Some(1 << 20), ..workload() });
         assert!(names(&small).iter().all(|name| name.ends_with("/packed")), "{small:?}");
-        let least = Workload { memory_limit_bytes: Some(1), ..workload() };
-        let error = CandidateSet::of(&Catalog::builtin(), &least, &[], &[]).unwrap_err();
+        let too_small = Workload { memory_limit_bytes: Some(1), ..workload() };
+        let error = CandidateSet::of(&Catalog::builtin(), &too_small, &[], &[]).unwrap_err();
         assert!(error.to_string().contains("packed is left out: 10,000 entities need about 440 KiB"), "{error}");
         let is_named = |line: &str| line.contains("is left out: 10,000 entities need about");
         assert!(error.to_string().split("; ").all(is_named), "{error}");
@@ -243,8 +243,8 @@ mod tests {
     fn a_server_that_blocks_has_a_worker_for_each_connection() {
         let blocking = of(&Workload { blocking_wait_ms: 5.0, ..workload() });
         let workers = |server: &str| {
-            let one = blocking.candidates.iter().find(|one| one.server == server).unwrap();
-            one.workers
+            let candidate = blocking.candidates.iter().find(|candidate| candidate.server == server).unwrap();
+            candidate.workers
         };
         assert_eq!((workers("tokio_tcp"), workers("pool_server/mpsc_pool")), (Some(64), Some(64)));
         assert_eq!(workers("leader_followers"), None, "it has a thread for each connection");

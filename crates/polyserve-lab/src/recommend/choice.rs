@@ -21,7 +21,7 @@ use crate::capacity::{Sample, SearchEnd};
 use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
 use crate::compare::{Key, Role};
 use crate::experiment::{Failed, distinct};
-use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of, tie_band};
 
 /// The recommendation, and all that it is based on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -143,15 +143,15 @@ impl CapacityFigure {
         let goals = distinct(samples.iter().map(|(goal_us, _)| *goal_us));
         let figure = |goal_us: u64| {
             let own: Vec<&Sample> = samples.iter().filter(|(goal, _)| *goal == goal_us).map(|(_, own)| own).collect();
-            let most = |end: &SearchEnd| own.iter().filter(|sample| sample.end == *end).count() * 2 > own.len();
+            let is_majority = |end: &SearchEnd| own.iter().filter(|sample| sample.end == *end).count() * 2 > own.len();
             let rates = || own.iter().map(|sample| sample.per_s);
             Some(Self {
                 goal_us,
-                requests_per_s: middle(rates())?,
+                requests_per_s: median_of(rates())?,
                 low: rates().fold(f64::INFINITY, f64::min),
                 high: rates().fold(0.0, f64::max),
                 searches: own.len(),
-                end: [SearchEnd::Below, SearchEnd::Above].into_iter().find(most),
+                end: [SearchEnd::Below, SearchEnd::Above].into_iter().find(is_majority),
             })
         };
         goals.into_iter().filter_map(figure).collect()
@@ -215,7 +215,7 @@ impl Recommendation {
                 Some(Standing { row, candidate, entry, latency, p99_interval, settings, meets_goal })
             })
             .collect();
-        let has_one = |wanted: Option<bool>| rows.iter().any(|one| one.meets_goal == wanted);
+        let has_one = |meets_goal: Option<bool>| rows.iter().any(|row| row.meets_goal == meets_goal);
         let goal_met = match goal {
             Some(_) if has_one(Some(true)) => Some(true),
             Some(_) if !has_one(None) => Some(false),
@@ -230,7 +230,7 @@ impl Recommendation {
                 Some(false) => 2,
             }),
         }
-        let band = ranking.bands.throughput.map(either_way);
+        let band = ranking.bands.throughput.map(symmetric_band);
         let rounds = entries.iter().map(|entry| entry.rounds.iter().flatten().count()).max().unwrap_or(0);
         let ranked = ranked(&rows, &band.unwrap_or_else(|| tie_band(None)), goal_met, seed);
         let choice = ranked.first().map(|first| Choice {
@@ -258,7 +258,7 @@ impl Recommendation {
             failed: ranking.failed.clone(),
             others: ranking.others,
             time_was_up: basis.time_up.is_some(),
-            enough_s: basis.time_up.filter(|_| rounds < MIN_ROUNDS).map(|time| enough(time, rounds)),
+            enough_s: basis.time_up.filter(|_| rounds < MIN_ROUNDS).map(|time| seconds_for_verdict(time, rounds)),
             interrupted: ranking.interrupted && basis.time_up.is_none(),
         }
     }
@@ -267,11 +267,13 @@ impl Recommendation {
 impl Recommendation {
     /// Adds what was predicted, with the measured figures next to it.
     pub fn add_predictions(&mut self, mut predicted: Predictions) {
-        for one in &mut predicted.candidates {
-            let Some(ranked) = self.ranked.iter().find(|ranked| ranked.candidate.name() == one.name) else { continue };
+        for prediction in &mut predicted.candidates {
+            let Some(ranked) = self.ranked.iter().find(|ranked| ranked.candidate.name() == prediction.name) else {
+                continue;
+            };
             let latency = ranked.latency.filter(|latency| !latency.overloaded);
-            one.measured_per_s = Some(ranked.requests_per_s);
-            one.measured_p99_us = latency.map(|latency| latency.p99_us);
+            prediction.measured_per_s = Some(ranked.requests_per_s);
+            prediction.measured_p99_us = latency.map(|latency| latency.p99_us);
         }
         self.predicted = Some(predicted);
     }
@@ -279,9 +281,9 @@ impl Recommendation {
 
 /// Returns the seconds that are enough for a verdict, if `time` was enough for `rounds` rounds. At least one round counts, and
 /// one more is added for the round that was cut short.
-fn enough(time: Duration, rounds: usize) -> u64 {
-    let each = time.as_secs_f64() / rounds.max(1) as f64;
-    (each * (MIN_ROUNDS + 1) as f64 / 60.0).ceil() as u64 * 60
+fn seconds_for_verdict(time: Duration, rounds: usize) -> u64 {
+    let round_s = time.as_secs_f64() / rounds.max(1) as f64;
+    (round_s * (MIN_ROUNDS + 1) as f64 / 60.0).ceil() as u64 * 60
 }
 
 /// A candidate with its figures.
@@ -331,7 +333,7 @@ fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: 
 }
 
 /// Returns the band of ties for the ratio of any two candidates: it also contains the inverse ratios.
-fn either_way(Interval { low, high }: Interval) -> Interval {
+fn symmetric_band(Interval { low, high }: Interval) -> Interval {
     Interval { low: low.min(high.recip()), high: high.max(low.recip()) }
 }
 

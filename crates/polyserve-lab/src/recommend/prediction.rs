@@ -155,8 +155,8 @@ impl Curves {
         if candidate.has_location() {
             return None;
         }
-        let is_its = |curve: &&Curve| curve.server == candidate.server && curve.keep_alive == workload.keep_alive;
-        let curve = self.curves.iter().find(is_its)?;
+        let is_match = |curve: &&Curve| curve.server == candidate.server && curve.keep_alive == workload.keep_alive;
+        let curve = self.curves.iter().find(is_match)?;
         Some(Model { curve, candidate, workload, limit_per_s })
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn curves() -> Curves {
-        let one = |server: &str, share, p99_us| Curve {
+        let curve = |server: &str, share, p99_us| Curve {
             server: server.into(),
             keep_alive: true,
             share,
@@ -277,7 +277,7 @@ mod tests {
             limit_per_s: 100_000.0,
             record: "test".into(),
         };
-        Curves { curves: vec![one("fast", 0.8, Some(400.0)), one("slow", 0.4, Some(900.0))] }
+        Curves { curves: vec![curve("fast", 0.8, Some(400.0)), curve("slow", 0.4, Some(900.0))] }
     }
 
     fn near(figure: Option<f64>, expected: f64) {

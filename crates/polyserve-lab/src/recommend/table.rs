@@ -37,36 +37,36 @@ fn ranked(recommendation: &Recommendation) -> Table {
     let places = |name: &&str| header.iter().position(|column| column == name);
     let table = Table::of_numbers(&header).named_by(2);
     let mut table = texts.iter().filter_map(places).fold(table, Table::with_texts_in);
-    for one in ranked {
-        table.row(cells(one, has_workers, workload.p99_goal_ms.is_some()));
+    for row in ranked {
+        table.row(cells(row, has_workers, workload.p99_goal_ms.is_some()));
     }
     table
 }
 
-fn cells(one: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
-    let ratio = one.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
-    let verdict = one.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
-    let mut cells = vec![one.rank.to_string(), one.candidate.name()];
-    cells.extend(has_workers.then(|| or_nothing(one.candidate.workers.map(|workers| workers.to_string()))));
-    cells.extend([count(one.requests_per_s), or_nothing(ratio), verdict.to_owned()]);
-    cells.extend(match one.latency {
+fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
+    let ratio = row.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
+    let verdict = row.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
+    let mut cells = vec![row.rank.to_string(), row.candidate.name()];
+    cells.extend(has_workers.then(|| or_nothing(row.candidate.workers.map(|workers| workers.to_string()))));
+    cells.extend([count(row.requests_per_s), or_nothing(ratio), verdict.to_owned()]);
+    cells.extend(match row.latency {
         None => [EMPTY_CELL; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
         Some(latency) => {
-            let interval = one.p99_interval.filter(|_| has_goal);
+            let interval = row.p99_interval.filter(|_| has_goal);
             let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", time_us(low), time_us(high)));
             [time_us(latency.p50_us), time_us(latency.p99_us) + &interval.unwrap_or_default()]
         }
     });
-    let met = match one.meets_goal {
+    let met = match row.meets_goal {
         Some(true) => "yes",
         Some(false) => "no",
         None => "too near",
     };
     cells.extend(has_goal.then(|| met.to_owned()));
-    cells.push(or_nothing(one.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
-    cells.push(or_nothing(one.loaded_bytes.map(bytes)));
-    cells.push(one.saturated.clone());
+    cells.push(or_nothing(row.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
+    cells.push(or_nothing(row.loaded_bytes.map(bytes)));
+    cells.push(row.saturated.clone());
     cells
 }
 
@@ -94,11 +94,11 @@ impl fmt::Display for Predictions {
                     .map(|(predicted, measured)| format!("{:+.0} %", (measured / predicted - 1.0) * 100.0)),
             )
         };
-        for one in candidates.iter().filter(|one| one.requests_per_s.is_some()) {
-            let mut cells = vec![one.name.clone(), or_nothing(one.requests_per_s.map(count))];
-            cells.extend(is_measured.then(|| error(one.requests_per_s, one.measured_per_s)));
-            cells.push(or_nothing(one.p99_us.map(time_us)));
-            cells.extend(is_measured.then(|| error(one.p99_us, one.measured_p99_us)));
+        for prediction in candidates.iter().filter(|prediction| prediction.requests_per_s.is_some()) {
+            let mut cells = vec![prediction.name.clone(), or_nothing(prediction.requests_per_s.map(count))];
+            cells.extend(is_measured.then(|| error(prediction.requests_per_s, prediction.measured_per_s)));
+            cells.push(or_nothing(prediction.p99_us.map(time_us)));
+            cells.extend(is_measured.then(|| error(prediction.p99_us, prediction.measured_p99_us)));
             table.row(cells);
         }
         write!(f, "{table}")?;

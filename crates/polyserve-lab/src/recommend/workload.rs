@@ -174,9 +174,9 @@ pub(super) mod tests {
         assert_eq!(waiting.wait(), Duration::from_micros(2500));
         let held = Workload { blocking_wait_ms: 1.0, cpu_ms: 0.5, rate_per_s: Some(2000.0), ..waiting };
         let text = held.to_string();
-        let wanted =
+        let expected =
             "blocks its thread for 1 ms; each request takes 0.5 ms of additional CPU time; 2,000 requests per second; ";
-        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(expected), "{text}");
         assert_eq!(held.longest_request(), Duration::from_micros(2500 + 1000 + 32 * 500));
     }
 

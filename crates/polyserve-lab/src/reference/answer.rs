@@ -29,11 +29,11 @@ impl Clock {
     /// Starts it. It ends when `shutdown` begins.
     pub(super) fn start(shutdown: &Shutdown) -> io::Result<Self> {
         let second = Arc::new(AtomicU64::new(since_epoch().as_secs()));
-        let (shown, mut begun) = (Arc::clone(&second), shutdown.begun());
+        let (shared, mut begun) = (Arc::clone(&second), shutdown.begun());
         let thread = thread::Builder::new().name("null_clock".into()).spawn(move || {
             loop {
                 let now = since_epoch();
-                shown.store(now.as_secs(), Ordering::Relaxed);
+                shared.store(now.as_secs(), Ordering::Relaxed);
                 let next = Duration::from_secs(1).saturating_sub(Duration::from_nanos(now.subsec_nanos().into()));
                 if park_until(Some(Instant::now() + next), |cx| Pin::new(&mut begun).poll(cx)).is_some() {
                     break;
@@ -88,11 +88,11 @@ impl Answers {
         if second != self.second {
             self.renew(second);
         }
-        let wanted = count * self.length;
-        while self.bytes.len() < wanted {
+        let total_len = count * self.length;
+        while self.bytes.len() < total_len {
             self.bytes.extend_from_within(..self.length);
         }
-        &self.bytes[..wanted]
+        &self.bytes[..total_len]
     }
 
     /// Returns the number of answers that are not completely sent if `unsent` bytes are left.
@@ -132,8 +132,8 @@ mod tests {
         for second in [784_111_777, 784_111_778] {
             answers.renew(second);
             let text = String::from_utf8(answers.bytes.clone()).unwrap();
-            let said = format!("Connection: close\r\nDate: {}\r\n\r\n{BODY}", date(second).as_str());
-            assert_eq!(text.matches(&said).count(), 3, "{text}");
+            let expected = format!("Connection: close\r\nDate: {}\r\n\r\n{BODY}", date(second).as_str());
+            assert_eq!(text.matches(&expected).count(), 3, "{text}");
         }
         // The next send has the clock's second in every copy.
         let text = String::from_utf8(answers.take(1).to_vec()).unwrap();

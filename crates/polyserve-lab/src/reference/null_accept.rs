@@ -112,6 +112,6 @@ fn serve(sockets: &Sockets, answers: &mut Answers, input: &mut [u8], shutdown: &
     if shutdown.is_begun() {
         let _ = connection.shutdown(net::Shutdown::Read);
     }
-    let came = connection.read(input).is_ok_and(|count| count > 0);
-    came && connection.write_all(answers.take(1)).is_ok()
+    let has_received = connection.read(input).is_ok_and(|count| count > 0);
+    has_received && connection.write_all(answers.take(1)).is_ok()
 }

@@ -86,10 +86,10 @@ const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
 /// The max number of bytes of one `recv`.
-const INPUT: usize = 64 * 1024;
+const INPUT_BYTES: usize = 64 * 1024;
 
 /// The max number of events of one round.
-const ROUND: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
 struct Loop {
     epoll: OwnedFd,
@@ -131,7 +131,7 @@ impl Loop {
             _wake: wake,
             answers,
             ends: Ends::new(),
-            input: vec![0; INPUT].into_boxed_slice(),
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
             connections: Vec::new(),
             open: 0,
             max_connections: config.max_connections,
@@ -142,7 +142,7 @@ impl Loop {
     }
 
     fn run(mut self) -> Drain {
-        let mut events: Vec<Event> = Vec::with_capacity(ROUND);
+        let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         let mut ended = false;
         while !ended {
             events.clear();
@@ -186,24 +186,24 @@ impl Loop {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        let Ok(name) = usize::try_from(socket.as_raw_fd()) else { return };
+        let Ok(descriptor) = usize::try_from(socket.as_raw_fd()) else { return };
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(name as u64), flags) {
+        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(descriptor as u64), flags) {
             tracing::warn!(%error, "cannot watch a connection");
             return;
         }
-        if self.connections.len() <= name {
-            self.connections.resize_with(name + 1, || None);
+        if self.connections.len() <= descriptor {
+            self.connections.resize_with(descriptor + 1, || None);
         }
-        self.connections[name] = Some(EpollConnection { socket, heads: Heads::default(), unsent: Vec::new() });
+        self.connections[descriptor] = Some(EpollConnection { socket, heads: Heads::default(), unsent: Vec::new() });
         self.open += 1;
     }
 
-    fn turn(&mut self, name: u64, flags: EventFlags) {
-        let Ok(index) = usize::try_from(name) else { return };
+    fn turn(&mut self, descriptor: u64, flags: EventFlags) {
+        let Ok(index) = usize::try_from(descriptor) else { return };
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         let mut turn =
-            ConnectionTurn { epoll: &self.epoll, answers: &mut self.answers, answered: &mut self.answered, name };
+            ConnectionTurn { epoll: &self.epoll, answers: &mut self.answers, answered: &mut self.answered, descriptor };
         let outcome = turn.serve(connection, &self.ends, &mut self.input, self.once);
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         // The bytes before the end have been read: the last read did not fill the buffer.
@@ -219,7 +219,7 @@ struct ConnectionTurn<'a> {
     epoll: &'a OwnedFd,
     answers: &'a mut Answers,
     answered: &'a mut u64,
-    name: u64,
+    descriptor: u64,
 }
 
 impl ConnectionTurn<'_> {
@@ -267,7 +267,7 @@ impl ConnectionTurn<'_> {
         *self.answered += count as u64 - self.answers.owed(connection.unsent.len());
         // From now on, the loop gets an event if the socket has room. If it has room already, the event comes at once.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::modify(self.epoll, &connection.socket, EventData::new_u64(self.name), flags)?;
+        epoll::modify(self.epoll, &connection.socket, EventData::new_u64(self.descriptor), flags)?;
         Ok(false)
     }
 

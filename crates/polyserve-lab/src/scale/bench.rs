@@ -62,7 +62,7 @@ pub struct ScaleLimit {
 }
 
 /// The median of this number of loads is the throughput of the null server.
-const LIMITS: usize = 3;
+const LIMIT_LOADS: usize = 3;
 /// The additional time of the warm-up and of the closed loop for each connection. With 10 000 connections an answer in closed
 /// loop takes half a second, and each connection needs several answers.
 const PER_CONNECTION: Duration = Duration::from_micros(50);
@@ -108,7 +108,7 @@ impl ScaleBench {
         })
     }
 
-    fn look(
+    fn measure_process(
         &self,
         process: &Process,
         load: &Load,
@@ -136,9 +136,9 @@ impl ScaleBench {
             figures.take_latency(&report, rate, place.connections);
             return Ok((figures, answers + report.answered));
         }
-        let more = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
+        let extra = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
         let closed = load.clone().with(|load| {
-            (load.warm_up, load.length) = (self.warm_up + more, RunLength::Time(self.slice + more));
+            (load.warm_up, load.length) = (self.warm_up + extra, RunLength::Time(self.slice + extra));
             load.traffic = part(0);
         });
         let mut loaded_bytes = None;
@@ -205,7 +205,7 @@ impl ScaleInstrument for ScaleBench {
             (load.warm_up, load.length) = (self.warm_up, RunLength::Time(self.slice));
             load.must_close = false; // a reference does not read the header
         });
-        let measured: Result<Vec<f64>, Absence> = (0..LIMITS).map(|_| Ok(run(&load)?.per_second())).collect();
+        let measured: Result<Vec<f64>, Absence> = (0..LIMIT_LOADS).map(|_| Ok(run(&load)?.per_second())).collect();
         process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         Ok(median(&mut measured?))
     }
@@ -214,12 +214,12 @@ impl ScaleInstrument for ScaleBench {
         let traffic = self.traffic(&target.place)?;
         let mut process = Process::start(&target.launch, &self.server_cores)?;
         let load = self.load(&target.place, &process, traffic);
-        let looked = self.look(&process, &load, target, round, rate);
-        let (figures, answers) = looked.map_err(|absence| absence.explained(&mut process))?;
-        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let measured = self.measure_process(&process, &load, target, round, rate);
+        let (figures, answers) = measured.map_err(|absence| absence.explained(&mut process))?;
+        let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         // A foreign server does not count its answers.
         if target.launch.address == AddressFrom::Json && !self.stop.is_begun() {
-            check_drain(said.as_deref(), answers)?;
+            check_drain(last_line.as_deref(), answers)?;
         }
         Ok(figures)
     }

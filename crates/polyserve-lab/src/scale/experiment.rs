@@ -65,7 +65,7 @@ pub struct Scale<I> {
 }
 
 /// The latency is taken at this share of the slowest end's throughput.
-const SHARE: f64 = 0.5;
+const RATE_SHARE: f64 = 0.5;
 
 impl<I> Scale<I> {
     fn key(target: &Target, round: usize) -> Key {
@@ -84,8 +84,8 @@ impl<I> Scale<I> {
     /// The first and the last point of every contestant on `axis`.
     fn ends(&self, axis: Axis) -> Vec<Target> {
         let is_end = |target: &&Target| {
-            let own = || self.on(axis).filter(|other| other.name == target.name).map(|other| other.x);
-            own().min() == Some(target.x) || own().max() == Some(target.x)
+            let points = || self.on(axis).filter(|other| other.name == target.name).map(|other| other.x);
+            points().min() == Some(target.x) || points().max() == Some(target.x)
         };
         self.on(axis).filter(is_end).cloned().collect()
     }
@@ -95,14 +95,14 @@ impl<I: ScaleInstrument> Scale<I> {
     /// Measures the throughput of the null server, for the axis of rates.
     fn calibrate_limit(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
         let Some(connections) = self.on(Axis::Rate).map(|target| target.place.connections).max() else { return Ok(()) };
-        let half_of = self.instrument.limit_name().to_owned();
-        notebook.progress.begin(format!("calibration: {half_of}"));
+        let limit_name = self.instrument.limit_name().to_owned();
+        notebook.progress.begin(format!("calibration: {limit_name}"));
         let requests_per_s = self.instrument.limit(connections);
         if notebook.is_stopped() {
             return Ok(());
         }
-        let requests_per_s = requests_per_s.map_err(|absence| anyhow::anyhow!("{half_of}: {}", absence.why))?;
-        notebook.fact(RATE, &AxisRate { axis: Axis::Rate, requests_per_s, half_of, x: FULL_RATE })
+        let requests_per_s = requests_per_s.map_err(|absence| anyhow::anyhow!("{limit_name}: {}", absence.why))?;
+        notebook.fact(RATE, &AxisRate { axis: Axis::Rate, requests_per_s, half_of: limit_name, x: FULL_RATE })
     }
 
     /// Measures the rate of `axis`. An end that fails is measured again in the rounds; an end that does wrong is out.
@@ -114,7 +114,7 @@ impl<I: ScaleInstrument> Scale<I> {
                 return Ok(());
             }
             if notebook.records().absence(&key).is_some() {
-                notebook.progress.were_over(1);
+                notebook.progress.skip_steps(1);
                 continue;
             }
             notebook.progress.begin(key.to_string());
@@ -124,7 +124,7 @@ impl<I: ScaleInstrument> Scale<I> {
             }
             notebook.progress.advance(1);
             let requests_per_s = match result {
-                Ok(figures) => figures.per_s * SHARE,
+                Ok(figures) => figures.per_s * RATE_SHARE,
                 Err(absence) if absence.is_wrong() => {
                     notebook.absence(key, absence)?;
                     continue;
@@ -171,8 +171,8 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
     }
 
     fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
-        let is_its = |target: &&Target| (target.axis, target.x, &target.name) == (key.axis, key.x, &key.name);
-        let target = self.targets.iter().find(is_its).with_context(|| format!("{key} is not planned"));
+        let has_key = |target: &&Target| (target.axis, target.x, &target.name) == (key.axis, key.x, &key.name);
+        let target = self.targets.iter().find(has_key).with_context(|| format!("{key} is not planned"));
         let target = target.map_err(|error| Absence::failed(error.to_string()))?;
         let rates: Vec<AxisRate> =
             notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
@@ -225,11 +225,11 @@ mod tests {
     use crate::journal::Journal;
 
     /// The measured points, with their rates.
-    type Asked = Vec<(u64, Option<f64>)>;
+    type MeasuredPoints = Vec<(u64, Option<f64>)>;
 
     /// An instrument that stores its calls. A point can fail in the calibration or in the rounds.
     struct Fake {
-        asked: Asked,
+        measured: MeasuredPoints,
         fails: Option<Fails>,
         stop_after: usize,
         stop: Shutdown,
@@ -252,8 +252,8 @@ mod tests {
         }
 
         fn measure(&mut self, target: &Target, _: usize, rate: Option<f64>) -> Result<ScaleFigures, Absence> {
-            self.asked.push((target.x, rate));
-            if self.asked.len() == self.stop_after {
+            self.measured.push((target.x, rate));
+            if self.measured.len() == self.stop_after {
                 self.stop.begin(std::time::Instant::now());
             }
             match self.fails {
@@ -274,13 +274,13 @@ mod tests {
         Scale { targets, absent: Vec::new(), rounds: 2, description: json!({}), instrument }
     }
 
-    fn run_in(dir: &Path, fails: Option<Fails>, stop_after: usize) -> (Records<Scale<Fake>>, Asked) {
+    fn run_in(dir: &Path, fails: Option<Fails>, stop_after: usize) -> (Records<Scale<Fake>>, MeasuredPoints) {
         let header = fixtures::header("scale", json!({}));
         let mut journal = Journal::open(Some(dir), &header).unwrap();
         let stop = Shutdown::new();
-        let mut scale = experiment(Fake { asked: Vec::new(), fails, stop_after, stop: stop.clone() });
+        let mut scale = experiment(Fake { measured: Vec::new(), fails, stop_after, stop: stop.clone() });
         let records = run(&mut scale, &header, &mut journal, &stop).unwrap();
-        (records, scale.instrument.asked)
+        (records, scale.instrument.measured)
     }
 
     /// A run calibrates both ends once, and measures latencies at half of the slowest throughput. Only a rerun repeats failed
@@ -288,18 +288,18 @@ mod tests {
     #[test]
     fn a_rerun_measures_what_is_missing() {
         let dir = TestDir::new("scale");
-        let (records, asked) = run_in(&dir, None, 4);
-        assert_eq!(asked[..2], [(1, None), (100, None)]);
-        assert_eq!((asked.len(), records.samples().count()), (4, 1), "the one that was under way is not counted");
-        assert!(asked[2..].iter().all(|(_, rate)| *rate == Some(5.0)), "half of 10 a second: {asked:?}");
-        let (records, asked) = run_in(&dir, Some(Fails { at: 10, calibrating: false, wrong: false }), usize::MAX);
-        assert_eq!(asked.iter().filter(|(x, _)| *x == 10).count(), 1, "not twice in one run: {asked:?}");
-        assert!(asked.iter().all(|(_, rate)| rate.is_some()), "the rate is recorded: {asked:?}");
+        let (records, measured) = run_in(&dir, None, 4);
+        assert_eq!(measured[..2], [(1, None), (100, None)]);
+        assert_eq!((measured.len(), records.samples().count()), (4, 1), "the one that was under way is not counted");
+        assert!(measured[2..].iter().all(|(_, rate)| *rate == Some(5.0)), "half of 10 a second: {measured:?}");
+        let (records, measured) = run_in(&dir, Some(Fails { at: 10, calibrating: false, wrong: false }), usize::MAX);
+        assert_eq!(measured.iter().filter(|(x, _)| *x == 10).count(), 1, "not twice in one run: {measured:?}");
+        assert!(measured.iter().all(|(_, rate)| rate.is_some()), "the rate is recorded: {measured:?}");
         assert_eq!((records.failed().len(), records.samples().count()), (1, 4));
-        let (records, asked) = run_in(&dir, None, usize::MAX);
-        assert_eq!((records.failed().len(), records.samples().count(), asked.len()), (0, 6, 2), "{asked:?}");
-        let (_, asked) = run_in(&dir, None, usize::MAX);
-        assert_eq!(asked, []);
+        let (records, measured) = run_in(&dir, None, usize::MAX);
+        assert_eq!((records.failed().len(), records.samples().count(), measured.len()), (0, 6, 2), "{measured:?}");
+        let (_, measured) = run_in(&dir, None, usize::MAX);
+        assert_eq!(measured, []);
     }
 
     /// The rate of a point is its share of the null server's throughput.
@@ -307,7 +307,7 @@ mod tests {
     fn rates_are_shares_of_the_limit() {
         let dir = TestDir::new("scale-rate");
         let stop = Shutdown::new();
-        let fake = Fake { asked: Vec::new(), fails: None, stop_after: usize::MAX, stop: stop.clone() };
+        let fake = Fake { measured: Vec::new(), fails: None, stop_after: usize::MAX, stop: stop.clone() };
         let mut scale = experiment(fake);
         for target in &mut scale.targets {
             target.axis = Axis::Rate;
@@ -316,10 +316,10 @@ mod tests {
         let mut journal = Journal::open(Some(&dir), &header).unwrap();
         let records = run(&mut scale, &header, &mut journal, &stop).unwrap();
         assert_eq!(records.samples().count(), 6);
-        let mut asked = scale.instrument.asked.clone();
-        asked.sort_by_key(|(x, _)| *x);
-        asked.dedup();
-        assert_eq!(asked, [(1, Some(50.0)), (10, Some(500.0)), (100, Some(5000.0))]);
+        let mut measured = scale.instrument.measured.clone();
+        measured.sort_by_key(|(x, _)| *x);
+        measured.dedup();
+        assert_eq!(measured, [(1, Some(50.0)), (10, Some(500.0)), (100, Some(5000.0))]);
         let text = Report::of(&records).unwrap().to_string();
         assert!(text.contains("rate: per cent of null_epoll's 5,000 requests/s, Poisson arrivals"), "{text}");
     }
@@ -330,10 +330,10 @@ mod tests {
         for (at, calibrating, round) in [(10, false, 1), (100, true, 0)] {
             let dir = TestDir::new("scale-wrong");
             let fails = Fails { at, calibrating, wrong: true };
-            let (_, asked) = run_in(&dir, Some(fails), usize::MAX);
-            assert_eq!(asked.iter().filter(|(x, _)| *x == at).count(), 1, "{asked:?}");
-            let (records, asked) = run_in(&dir, None, usize::MAX);
-            assert_eq!(asked, []);
+            let (_, measured) = run_in(&dir, Some(fails), usize::MAX);
+            assert_eq!(measured.iter().filter(|(x, _)| *x == at).count(), 1, "{measured:?}");
+            let (records, measured) = run_in(&dir, None, usize::MAX);
+            assert_eq!(measured, []);
             let failed = records.failed();
             let failed = failed.iter().map(|failed| (failed.key.x, failed.key.round, failed.wrong));
             assert_eq!(failed.collect::<Vec<_>>(), [(at, round, true)]);

@@ -70,26 +70,26 @@ pub fn line(samples: &[CurveSample], seed: u64) -> Option<Fit> {
 }
 
 fn fit_curve(samples: &[CurveSample], scale: AxisScale, seed: u64) -> Option<Fit> {
-    let on = |value: f64| if scale == AxisScale::Logarithms { value.ln() } else { value };
+    let scaled = |value: f64| if scale == AxisScale::Logarithms { value.ln() } else { value };
     let mut by_round: BTreeMap<usize, Vec<(u64, f64)>> = BTreeMap::new();
     for CurveSample { x, round, y } in
         samples.iter().filter(|sample| sample.y.is_finite() && sample.y > 0.0 && sample.x > 0)
     {
-        by_round.entry(*round).or_default().push((*x, on(*y)));
+        by_round.entry(*round).or_default().push((*x, scaled(*y)));
     }
     let rounds: Vec<&[(u64, f64)]> = by_round.values().map(Vec::as_slice).collect();
-    let through = |drawn: &[&[(u64, f64)]]| {
+    let fit_line = |drawn: &[&[(u64, f64)]]| {
         let mut by_x: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         drawn.iter().copied().flatten().for_each(|(x, y)| by_x.entry(*x).or_default().push(*y));
-        let points: Vec<(f64, f64)> = by_x.iter_mut().map(|(x, ys)| (on(*x as f64), median(ys))).collect();
+        let points: Vec<(f64, f64)> = by_x.iter_mut().map(|(x, ys)| (scaled(*x as f64), median(ys))).collect();
         LinearFit::through(&points)
     };
-    let LinearFit { at_zero: a, slope: b, explained: r2, .. } = through(&rounds)?;
+    let LinearFit { at_zero: a, slope: b, explained: r2, .. } = fit_line(&rounds)?;
     let mut draws = Draws::new(seed);
     let mut slopes: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
             let drawn: Vec<_> = (0..rounds.len()).map(|_| rounds[draws.below(rounds.len())]).collect();
-            through(&drawn).map(|line| line.slope) // a draw with fewer than two points has no line
+            fit_line(&drawn).map(|line| line.slope) // a draw with fewer than two points has no line
         })
         .collect();
     slopes.sort_unstable_by(f64::total_cmp);
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn through_less_than_two_points_there_is_no_curve() {
         assert_eq!(power(&[], 1), None);
-        let one = |y| CurveSample { x: 10, round: 1, y };
-        assert_eq!(power(&[one(1.0), one(2.0)], 1), None);
-        let wrong = [one(1.0), CurveSample { x: 20, round: 1, y: 0.0 }, CurveSample { x: 30, round: 1, y: f64::NAN }];
+        let point = |y| CurveSample { x: 10, round: 1, y };
+        assert_eq!(power(&[point(1.0), point(2.0)], 1), None);
+        let wrong = [point(1.0), CurveSample { x: 20, round: 1, y: 0.0 }, CurveSample { x: 30, round: 1, y: f64::NAN }];
         assert_eq!(power(&wrong, 1), None);
     }
 }

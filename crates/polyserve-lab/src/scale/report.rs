@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::growth::{self, CurveSample, Fit};
 use super::{Axis, PointSettings};
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
-use crate::statistics::middle;
+use crate::statistics::median_of;
 
 /// The kind of a [`AxisRate`] in a record.
 pub const RATE: &str = "rate";
@@ -290,7 +290,7 @@ impl Report {
             points,
             growth,
             rates: records.facts(RATE)?,
-            not_run: not_run.fold(Vec::new(), gathered),
+            not_run: not_run.fold(Vec::new(), merged),
             failed,
             connection_each: records.header.plan[CONNECTION_EACH] == true,
             interrupted: records.is_interrupted(),
@@ -303,24 +303,24 @@ fn not_run((Key { axis, x, name, .. }, Absence { why, .. }): (&Key, &Absence)) -
 }
 
 /// Adds a contestant that is not measured. If it is not measured at several points for one reason, it is listed once.
-fn gathered(mut all: Vec<PointNotRun>, one: PointNotRun) -> Vec<PointNotRun> {
-    let is_same = |other: &&mut PointNotRun| (other.axis, &other.name, &other.why) == (one.axis, &one.name, &one.why);
-    match all.iter_mut().find(is_same) {
+fn merged(mut not_run: Vec<PointNotRun>, new: PointNotRun) -> Vec<PointNotRun> {
+    let is_same = |other: &&mut PointNotRun| (other.axis, &other.name, &other.why) == (new.axis, &new.name, &new.why);
+    match not_run.iter_mut().find(is_same) {
         Some(same) => same.x = None,
-        None => all.push(one),
+        None => not_run.push(new),
     }
-    all
+    not_run
 }
 
-fn places(cells: &[KeyedSample<'_>]) -> Vec<u64> {
-    let mut places: Vec<u64> = cells.iter().map(|(key, _)| key.x).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
+fn distinct_points(cells: &[KeyedSample<'_>]) -> Vec<u64> {
+    let mut points: Vec<u64> = cells.iter().map(|(key, _)| key.x).collect();
+    points.sort_unstable();
+    points.dedup();
+    points
 }
 
-fn median_of(cells: &[KeyedSample<'_>], figure: impl Fn(&ScaleFigures) -> Option<f64>) -> Option<f64> {
-    middle(cells.iter().filter_map(|(_, sample)| figure(&sample.figures)))
+fn median_figure(cells: &[KeyedSample<'_>], figure: impl Fn(&ScaleFigures) -> Option<f64>) -> Option<f64> {
+    median_of(cells.iter().filter_map(|(_, sample)| figure(&sample.figures)))
 }
 
 /// The points of a contestant, in the order of the axis.
@@ -333,20 +333,20 @@ fn points_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>]) -> Vec<Point> {
             x,
             name: name.to_owned(),
             rounds: own.len(),
-            per_s: median_of(&own, |figures| Some(figures.per_s)).unwrap_or(0.0),
-            under_way: median_of(&own, |figures| figures.under_way),
-            cpu_us: median_of(&own, |figures| figures.cpu_us),
-            paced_cpu_us: median_of(&own, |figures| Metric::PacedCpu.of(figures)),
-            p50_us: median_of(&own, |figures| figures.p50_us),
-            p99_us: median_of(&own, |figures| figures.p99_us),
-            lateness_p99_us: median_of(&own, |figures| figures.lateness_p99_us),
+            per_s: median_figure(&own, |figures| Some(figures.per_s)).unwrap_or(0.0),
+            under_way: median_figure(&own, |figures| figures.under_way),
+            cpu_us: median_figure(&own, |figures| figures.cpu_us),
+            paced_cpu_us: median_figure(&own, |figures| Metric::PacedCpu.of(figures)),
+            p50_us: median_figure(&own, |figures| figures.p50_us),
+            p99_us: median_figure(&own, |figures| figures.p99_us),
+            lateness_p99_us: median_figure(&own, |figures| figures.lateness_p99_us),
             overloaded: overloaded * 2 > own.len(),
-            loaded_bytes: median_of(&own, |figures| Metric::Memory.of(figures)),
-            server_busy_pct: median_of(&own, |figures| figures.server_busy_pct),
-            client_busy_pct: median_of(&own, |figures| figures.client_busy_pct),
+            loaded_bytes: median_figure(&own, |figures| Metric::Memory.of(figures)),
+            server_busy_pct: median_figure(&own, |figures| figures.server_busy_pct),
+            client_busy_pct: median_figure(&own, |figures| figures.client_busy_pct),
         }
     };
-    places(cells).into_iter().map(point).collect()
+    distinct_points(cells).into_iter().map(point).collect()
 }
 
 /// The curves of a contestant.
@@ -361,7 +361,7 @@ fn growth_of(axis: Axis, name: &str, cells: &[KeyedSample<'_>], seed: u64) -> Ve
         let samples: Vec<CurveSample> = cells.iter().filter_map(value).collect();
         let end = |x: u64| {
             let values = samples.iter().filter(|sample| sample.x == x).map(|sample| sample.y);
-            (x, middle(values).unwrap_or(0.0))
+            (x, median_of(values).unwrap_or(0.0))
         };
         let range = samples.iter().map(|sample| sample.x);
         let (Some(first), Some(last)) = (range.clone().min(), range.max()) else { continue };

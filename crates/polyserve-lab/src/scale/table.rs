@@ -13,7 +13,7 @@ use crate::output::rate_text;
 use crate::statistics::{Interval, MIN_ROUNDS};
 
 /// The min R² of a curve that explains the points.
-const LITTLE: f64 = 0.5;
+const MIN_R2: f64 = 0.5;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,8 +45,8 @@ impl fmt::Display for Report {
                 if points.iter().any(|point| point.cpu_us.is_some() && !is_full(point)) {
                     writeln!(f, "~ before a cost: the server's cores were not full, or the client's were")?;
                 }
-                let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
-                own.try_for_each(|growth| writeln!(f, "{growth}"))?;
+                let mut curves = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
+                curves.try_for_each(|growth| writeln!(f, "{growth}"))?;
             }
             for not_run in left_out {
                 let at = not_run.x.map_or_else(String::new, |x| format!(" at {x}"));
@@ -77,34 +77,34 @@ fn is_part_of_a_sum(growth: &Growth) -> bool {
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { axis, name, metric, law, curve, ends: [(first, from), (last, to)] } = self;
-        let (interval, what) = (curve.interval, in_words(*metric));
-        let is_one = curve.rounds < 2;
-        let does = match (interval.low > 0.0, interval.high < 0.0) {
-            _ if is_one => "goes",
+        let (interval, figure) = (curve.interval, metric_name(*metric));
+        let has_one_round = curve.rounds < 2;
+        let verb = match (interval.low > 0.0, interval.high < 0.0) {
+            _ if has_one_round => "goes",
             (true, _) => "grows",
             (_, true) => "falls",
             (false, false) => "is level,",
         };
-        let between = |digits: usize| match is_one {
+        let interval_text = |digits: usize| match has_one_round {
             true => String::from("[one round: no interval]"),
             false => format!("[{:.digits$}, {:.digits$}]", interval.low, interval.high),
         };
         match law {
-            Law::Power => write!(f, "{what} of {name} {does} as {axis}^{:.2} {}", curve.b, between(2))?,
+            Law::Power => write!(f, "{figure} of {name} {verb} as {axis}^{:.2} {}", curve.b, interval_text(2))?,
             Law::Line => {
-                let each = if *axis == Axis::Connections { "connection" } else { "entity" };
-                write!(f, "{what} of {name} {does} by {:.0} {} bytes per {each}", curve.b, between(0))?;
+                let unit = if *axis == Axis::Connections { "connection" } else { "entity" };
+                write!(f, "{figure} of {name} {verb} by {:.0} {} bytes per {unit}", curve.b, interval_text(0))?;
             }
         }
         // A curve always fits two points.
         let fits = if curve.points < 3 { String::from("2 points") } else { format!("R² {:.2}", curve.r2) };
-        write!(f, " ({fits}): {} at {first}, {} at {last}", shown(*metric, *from), shown(*metric, *to))?;
-        let is_odd = curve.r2 < LITTLE && does != "is level,";
-        if is_odd { write!(f, "; hardly {}", if *law == Law::Power { "a power" } else { "a line" }) } else { Ok(()) }
+        write!(f, " ({fits}): {} at {first}, {} at {last}", value_text(*metric, *from), value_text(*metric, *to))?;
+        let is_poor = curve.r2 < MIN_R2 && verb != "is level,";
+        if is_poor { write!(f, "; hardly {}", if *law == Law::Power { "a power" } else { "a line" }) } else { Ok(()) }
     }
 }
 
-fn in_words(metric: Metric) -> &'static str {
+fn metric_name(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "throughput",
         Metric::Cpu => "CPU per request",
@@ -114,7 +114,7 @@ fn in_words(metric: Metric) -> &'static str {
     }
 }
 
-fn shown(metric: Metric, value: f64) -> String {
+fn value_text(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Throughput => format!("{}/s", count(value)),
         Metric::Cpu | Metric::PacedCpu => format!("{value:.2} us"),
@@ -167,13 +167,13 @@ fn cost_table(points: &[&Point]) -> Table {
     rates.dedup();
     let header = rates.iter().map(|rate| format!("us/req at {rate} %"));
     let header: Vec<String> = [String::from("server")].into_iter().chain(header).collect();
-    let of = |name: &str, rate: u64| points.iter().find(|point| point.name == name && point.x == rate).copied();
-    let first = |name: &str| of(name, *rates.first()?)?.paced_cpu_us;
+    let point_of = |name: &str, rate: u64| points.iter().find(|point| point.name == name && point.x == rate).copied();
+    let first_cost = |name: &str| point_of(name, *rates.first()?)?.paced_cpu_us;
     let mut names = distinct(points.iter().map(|point| point.name.as_str()));
-    names.sort_by(|a, b| first(a).unwrap_or(f64::MAX).total_cmp(&first(b).unwrap_or(f64::MAX)));
+    names.sort_by(|a, b| first_cost(a).unwrap_or(f64::MAX).total_cmp(&first_cost(b).unwrap_or(f64::MAX)));
     let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
     for name in names {
-        let cell = |rate: &u64| match of(name, *rate) {
+        let cell = |rate: &u64| match point_of(name, *rate) {
             Some(point) if point.overloaded => String::from("overloaded"),
             point => or_nothing(point.and_then(|point| point.paced_cpu_us).map(|cpu| format!("{cpu:.2}"))),
         };
@@ -196,14 +196,14 @@ fn growth_table(growth: &[&Growth]) -> Table {
         growth,
         &[
             ("contestant", &|growth| growth.name.clone()),
-            ("figure", &|growth| in_words(growth.metric).to_owned()),
+            ("figure", &|growth| metric_name(growth.metric).to_owned()),
             ("grows as", &|growth| law(growth)),
             ("95 % interval", &|growth| interval(growth)),
             ("R²", &|growth| growth.curve.r2_text()),
             ("points", &|growth| growth.curve.points.to_string()),
             ("rounds", &|growth| growth.curve.rounds.to_string()),
-            ("from", &|growth| shown(growth.metric, growth.ends[0].1)),
-            ("to", &|growth| shown(growth.metric, growth.ends[1].1)),
+            ("from", &|growth| value_text(growth.metric, growth.ends[0].1)),
+            ("to", &|growth| value_text(growth.metric, growth.ends[1].1)),
         ],
     )
 }

@@ -22,7 +22,7 @@ use super::entities::{Check, mixed};
 use super::erased::{AllKeys, ErasedStore, FillEnd};
 use super::phase::{Lanes, Passed, PhaseSettings, Until, clock_cost};
 use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfinished};
-use super::workload::{BUDGET, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
+use super::workload::{CHUNK_BYTES, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
 use crate::machine::proc;
 
 /// The request to a process, as JSON.
@@ -63,7 +63,7 @@ pub struct StoreReply {
 }
 
 /// The maximum number of entities that are checked at the end.
-const CHECKED: u64 = 1_000_000;
+const MAX_CHECKED: u64 = 1_000_000;
 
 impl StoreRun {
     /// Executes the run in this process, and measures the memory of the process.
@@ -74,11 +74,11 @@ impl StoreRun {
     pub fn run(&self, catalog: &Catalog) -> anyhow::Result<StoreReply> {
         let make = maker(catalog, &self.store)?;
         let mut reply = StoreReply::default();
-        let start_bytes = resident();
+        let start_bytes = resident_bytes();
         let store = make().with_context(|| format!("the store {}", self.store))?;
         let (ended, later) = store.change(&self.all_keys(), OperationKind::Create)?;
         let fill_s = match ended {
-            FillEnd::Whole(took) => took.as_secs_f64(),
+            FillEnd::Whole(elapsed) => elapsed.as_secs_f64(),
             FillEnd::Short(done) => {
                 reply.unfinished = Some(self.unfinished("filling", done));
                 return Ok(reply);
@@ -86,34 +86,35 @@ impl StoreRun {
         };
         store.expect_len(self.keys)?;
         if self.loads.iter().any(|load| load.workload == StoreWorkload::Memory) {
-            let memory = StoreMemory { start_bytes, fill_s, filled_bytes: resident(), ..StoreMemory::default() };
-            self.memory(&*store, &mut reply, memory)?;
+            let memory = StoreMemory { start_bytes, fill_s, filled_bytes: resident_bytes(), ..StoreMemory::default() };
+            self.measure_memory(&*store, &mut reply, memory)?;
             if reply.unfinished.is_some() {
                 return Ok(reply);
             }
         }
         let (clock_ns, mut version) = (clock_cost(), 0);
-        let of = |wanted: fn(StoreWorkload) -> bool| self.loads.iter().filter(move |load| wanted(load.workload));
+        let loads =
+            |is_selected: fn(StoreWorkload) -> bool| self.loads.iter().filter(move |load| is_selected(load.workload));
         let seed = mixed(self.seed ^ mixed(self.round as u64));
         let plan = |load: &StoreLoad| OperationPlan::new(load, self.keys, self.payload_bytes, self.threads, seed);
-        for load in of(StoreWorkload::draws_ids) {
+        for load in loads(StoreWorkload::draws_ids) {
             let mut lanes = Lanes::new(&plan(load), version);
             let throughput = self.measure(&mut |how| store.run(&mut lanes, how), later, clock_ns)?;
             reply.throughput.push((load.clone(), throughput));
             version = lanes.version();
         }
-        let step = usize::try_from(self.keys.div_ceil(CHECKED).max(1))?;
+        let step = usize::try_from(self.keys.div_ceil(MAX_CHECKED).max(1))?;
         let mut checked = (0..self.keys).step_by(step).map(u64::cast_signed);
         store.check_stored(&mut checked, &Check::new(version, self.payload_bytes, true))?;
         store.expect_len(self.keys)?;
-        for load in of(|workload| workload == StoreWorkload::Churn) {
+        for load in loads(|workload| workload == StoreWorkload::Churn) {
             let mut lanes = Lanes::new(&plan(load), version);
             let throughput = self.measure(&mut |how| store.run(&mut lanes, how), later, clock_ns)?;
             reply.throughput.push((load.clone(), throughput));
             store.expect_len(self.keys.checked_add_signed(lanes.balance()).unwrap_or(0))?;
         }
         drop(store);
-        for load in of(|workload| workload == StoreWorkload::Insert) {
+        for load in loads(|workload| workload == StoreWorkload::Insert) {
             let plan = plan(load);
             let throughput = self.measure(&mut |how| filling(&make, &plan, how), later, clock_ns)?;
             reply.throughput.push((load.clone(), throughput));
@@ -126,12 +127,17 @@ impl StoreRun {
     }
 
     /// Empties the store and fills it again, and measures memory after each.
-    fn memory(&self, store: &dyn ErasedStore, reply: &mut StoreReply, mut memory: StoreMemory) -> anyhow::Result<()> {
+    fn measure_memory(
+        &self,
+        store: &dyn ErasedStore,
+        reply: &mut StoreReply,
+        mut memory: StoreMemory,
+    ) -> anyhow::Result<()> {
         for kind in [OperationKind::Remove, OperationKind::Create] {
             let (ended, _) = store.change(&self.all_keys(), kind)?;
             let is_removing = kind == OperationKind::Remove;
-            let took = match ended {
-                FillEnd::Whole(took) => took.as_secs_f64(),
+            let elapsed = match ended {
+                FillEnd::Whole(elapsed) => elapsed.as_secs_f64(),
                 FillEnd::Short(done) => {
                     let what = if is_removing { "removing" } else { "filling again" };
                     reply.unfinished = Some(self.unfinished(what, done));
@@ -139,11 +145,11 @@ impl StoreRun {
                 }
             };
             store.expect_len(if is_removing { 0 } else { self.keys })?;
-            let now = resident();
+            let now = resident_bytes();
             if is_removing {
-                (memory.empty_s, memory.emptied_bytes) = (Some(took), now);
+                (memory.empty_s, memory.emptied_bytes) = (Some(elapsed), now);
             } else {
-                (memory.refill_s, memory.refilled_bytes) = (Some(took), now);
+                (memory.refill_s, memory.refilled_bytes) = (Some(elapsed), now);
             }
         }
         reply.memory = Some(memory);
@@ -237,17 +243,17 @@ fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock
     }
 }
 
-fn resident() -> Option<u64> {
+fn resident_bytes() -> Option<u64> {
     proc::resident(std::process::id()).ok().map(|resident| resident.now)
 }
 
 /// Returns an upper estimate of a store's memory at this point, in bytes: the entities with descriptions as the allocator
 /// rounds them, the table with its old copy while it grows, and the operations that are made ahead.
-pub fn needs(place: &StoreSettings) -> u64 {
+pub fn memory_estimate(place: &StoreSettings) -> u64 {
     let description = (place.payload_bytes as u64 + 8).next_multiple_of(16).max(32);
-    place.keys * (description + TABLE) + (place.threads * BUDGET * 2) as u64
+    place.keys * (description + TABLE_BYTES_PER_ENTITY) + (place.threads * CHUNK_BYTES * 2) as u64
 }
 
 /// The bytes of the table for an entity of 40 bytes. At most half of the table is empty, and the old table lives while the
 /// table grows.
-const TABLE: u64 = 160;
+const TABLE_BYTES_PER_ENTITY: u64 = 160;

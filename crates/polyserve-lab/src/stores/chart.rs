@@ -51,28 +51,28 @@ fn about(points: &[&StorePoint], first: &StorePoint) -> String {
     let last = points.iter().map(|point| point.x).max().unwrap_or(first.x);
     let from = points.iter().map(|point| point.x).min().unwrap_or(first.x);
     let there = || points.iter().filter(|point| point.x == last);
-    let most = there().max_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
-    let least = there().min_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
-    let said = |point: &StorePoint| format!("{} ({})", point.name, rate(point.per_s));
+    let fastest = there().max_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
+    let slowest = there().min_by(|one, other| one.per_s.total_cmp(&other.per_s)).unwrap_or(&points[0]);
+    let label = |point: &StorePoint| format!("{} ({})", point.name, rate(point.per_s));
     let (stores, load, unit, rounds) = (names.len(), &first.load, unit(first.axis), rounds(points));
-    let (from, to, most, least) = (tick_label(from), tick_label(last), said(most), said(least));
+    let (from, to, fastest, slowest) = (tick_label(from), tick_label(last), label(fastest), label(slowest));
     format!(
         "Chart: operations a second of {stores} stores, {load}, at {from} to {to} {unit}, medians of {rounds}; \
-         at {to} the fastest is {most}, the slowest {least}"
+         at {to} the fastest is {fastest}, the slowest {slowest}"
     )
 }
 
 /// A line for each store, by names.
 fn lines(points: &[&StorePoint], styles: &BTreeMap<&str, Style>) -> Vec<Series> {
-    let mut by: BTreeMap<&str, Vec<(u64, f64)>> = BTreeMap::new();
+    let mut points_by_store: BTreeMap<&str, Vec<(u64, f64)>> = BTreeMap::new();
     for point in points {
-        by.entry(&point.name).or_default().push((point.x, point.per_s));
+        points_by_store.entry(&point.name).or_default().push((point.x, point.per_s));
     }
     let line = |(name, mut points): (&str, Vec<(u64, f64)>)| {
         points.sort_by_key(|(x, _)| *x);
         Series { name: name.to_owned(), style: styles[name], points }
     };
-    by.into_iter().map(line).collect()
+    points_by_store.into_iter().map(line).collect()
 }
 
 /// How each store looks.
@@ -81,12 +81,12 @@ fn styles<'a>(points: &[&'a StorePoint]) -> BTreeMap<&'a str, Style> {
     let repos: Vec<&str> = names.iter().copied().filter(|name| !name.starts_with(PREFIX)).collect();
     let style = |name: &str| {
         let bare = name.strip_prefix(PREFIX);
-        let own = bare.map_or(name, |bare| bare.split('+').next().unwrap_or(bare));
-        let place = repos.iter().position(|repo| *repo == own);
+        let repo_name = bare.map_or(name, |bare| bare.split('+').next().unwrap_or(bare));
+        let place = repos.iter().position(|repo| *repo == repo_name);
         let style = Style::nth(place.unwrap_or(0));
         Style {
             colour: place.map_or(GREY, |_| style.colour),
-            dashes: bare.map(|bare| DASHES[usize::from(bare != own)]),
+            dashes: bare.map(|bare| DASHES[usize::from(bare != repo_name)]),
             is_hollow: bare.is_some(),
             ..style
         }
@@ -141,9 +141,9 @@ mod tests {
             assert!(svg.contains(name), "{name}: {svg}");
         }
         assert!(!svg.contains("again"), "{svg}");
-        let said = "Chart: operations a second of 5 stores, read uniform, at 1 to 2 threads, medians of 1 round; \
-                    at 2 the fastest is b<c> (5.00 M), the slowest a (2.00 M)";
-        assert_eq!(charts[0].1.about(), said);
+        let expected = "Chart: operations a second of 5 stores, read uniform, at 1 to 2 threads, medians of 1 round; \
+                        at 2 the fastest is b<c> (5.00 M), the slowest a (2.00 M)";
+        assert_eq!(charts[0].1.about(), expected);
         assert!(charts[1].1.to_svg().contains(">a</text>"));
     }
 

@@ -80,11 +80,11 @@ fn step(keys: u64) -> u64 {
     (near..).find(|step| *step > 0 && shares_no_factor(*step, keys)).unwrap_or(1)
 }
 
-fn shares_no_factor(mut one: u64, mut other: u64) -> bool {
-    while other != 0 {
-        (one, other) = (other, one % other);
+fn shares_no_factor(mut a: u64, mut b: u64) -> bool {
+    while b != 0 {
+        (a, b) = (b, a % b);
     }
-    one == 1
+    a == 1
 }
 
 #[cfg(test)]

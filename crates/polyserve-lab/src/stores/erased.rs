@@ -70,7 +70,7 @@ pub enum FillEnd {
 }
 
 /// Operations between two checks of the limit.
-const STEP: u64 = 256;
+const KEYS_PER_CHECK: u64 = 256;
 
 /// A store with an erased type.
 pub trait ErasedStore {
@@ -86,7 +86,7 @@ pub trait ErasedStore {
     /// # Errors
     ///
     /// Returns an error if the store fails or has another number of entities.
-    fn expect_len(&self, wanted: u64) -> anyhow::Result<()>;
+    fn expect_len(&self, expected: u64) -> anyhow::Result<()>;
 
     /// Puts or removes all keys. The flag in the result is true if an answer was deferred.
     ///
@@ -132,10 +132,10 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
         expect(id, self.0.put(entity)?, Put::Created)
     }
 
-    fn expect_len(&self, wanted: u64) -> anyhow::Result<()> {
+    fn expect_len(&self, expected: u64) -> anyhow::Result<()> {
         match self.0.len()? {
-            count if count == wanted => Ok(()),
-            count => Err(anyhow!("it has {count} entities, expected {wanted}")),
+            count if count == expected => Ok(()),
+            count => Err(anyhow!("it has {count} entities, expected {expected}")),
         }
     }
 
@@ -175,30 +175,30 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
         let mut lanes: Vec<LookupLane> = ids.iter().map(lane).collect();
         self.0.each(&mut lanes, |store, lane| {
             barrier.wait();
-            let begun = Instant::now();
+            let started = Instant::now();
             let (check, ids) = (*check, &lane.ids);
             let right = match gets {
                 Gets::Whole => independent(store, ids, move |id, found| check.is_right(id, found)),
                 Gets::Each(Lookups::Independent) => independent(store, ids, move |id, found| check.is_like(id, found)),
                 Gets::Each(Lookups::Dependent) => dependent(store, ids, move |id, found| check.is_like(id, found)),
             };
-            lane.result = Some((right, [begun, Instant::now()]));
+            lane.result = Some((right, [started, Instant::now()]));
         })?;
         span(lanes)
     }
 }
 
 impl AllKeys {
-    /// Calls `one` for all keys, until the limit.
-    fn each(&self, mut one: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<FillEnd> {
-        let begun = Instant::now();
+    /// Calls `operation` for all keys, until the limit.
+    fn each(&self, mut operation: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<FillEnd> {
+        let started = Instant::now();
         for place in 0..self.keys {
-            if place % STEP == 0 && begun.elapsed().as_secs_f64() > self.limit_s {
+            if place % KEYS_PER_CHECK == 0 && started.elapsed().as_secs_f64() > self.limit_s {
                 return Ok(FillEnd::Short(place));
             }
-            one(spread(place, self.keys))?;
+            operation(spread(place, self.keys))?;
         }
-        Ok(FillEnd::Whole(begun.elapsed()))
+        Ok(FillEnd::Whole(started.elapsed()))
     }
 }
 
@@ -206,12 +206,12 @@ impl AllKeys {
 fn span(lanes: Vec<LookupLane>) -> anyhow::Result<Duration> {
     let mut span: Option<[Instant; 2]> = None;
     for lane in lanes {
-        let (right, [begun, ended]) = lane.result.context("a thread has no result")?;
+        let (right, [started, ended]) = lane.result.context("a thread has no result")?;
         let (right, all) = (right?, lane.ids.len() as u64);
         if right != all {
             bail!("{} of {all} gets showed no entity, or an entity that was never put", all - right);
         }
-        span = Some(span.map_or([begun, ended], |[first, last]| [first.min(begun), last.max(ended)]));
+        span = Some(span.map_or([started, ended], |[first, last]| [first.min(started), last.max(ended)]));
     }
     span.map(|[first, last]| last - first).ok_or_else(|| anyhow!("there was no thread"))
 }

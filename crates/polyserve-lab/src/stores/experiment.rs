@@ -114,10 +114,10 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
 
     /// Executes one store run. An absence is recorded for the whole run: memory may have been measured before the time limit.
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        let all = |absence: Absence| keys.iter().map(|_| Err(absence.clone())).collect();
-        let is_its = |(key, job): (&Key, &StoreJob)| key.point() == (job.axis, job.x, &*job.name);
-        let planned = keys.first().and_then(|key| Some((key, self.jobs.iter().find(|job| is_its((key, job)))?)));
-        let Some((key, job)) = planned else { return all(Absence::failed("the cell is not planned")) };
+        let fail_all = |absence: Absence| keys.iter().map(|_| Err(absence.clone())).collect();
+        let is_of_job = |(key, job): (&Key, &StoreJob)| key.point() == (job.axis, job.x, &*job.name);
+        let planned = keys.first().and_then(|key| Some((key, self.jobs.iter().find(|job| is_of_job((key, job)))?)));
+        let Some((key, job)) = planned else { return fail_all(Absence::failed("the cell is not planned")) };
         notebook.progress.begin(key.without_load().to_string());
         let (reply, absence) = match self.instrument.measure(job, key.round) {
             Ok(reply) => {
@@ -129,14 +129,14 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
         if let Some(absence) = absence.clone().filter(|_| !notebook.is_stopped())
             && let Err(error) = notebook.absence(key.without_load(), absence)
         {
-            return all(Absence::failed(error.to_string()));
+            return fail_all(Absence::failed(error.to_string()));
         }
         let sample = |key: &Key| {
             let figures = reply.figures(key.load.as_ref()?)?;
             Some(Sample { place: job.place, figures })
         };
-        let without = absence.unwrap_or_else(|| Absence::failed("its process did not measure it"));
-        keys.iter().map(|key| sample(key).ok_or_else(|| without.clone())).collect()
+        let no_figures = absence.unwrap_or_else(|| Absence::failed("its process did not measure it"));
+        keys.iter().map(|key| sample(key).ok_or_else(|| no_figures.clone())).collect()
     }
 
     /// A store that failed or ran out of time at a point has no figures there. A store that is left out for one workload has

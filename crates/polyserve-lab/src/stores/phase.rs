@@ -140,23 +140,23 @@ impl Lanes {
     /// # Errors
     ///
     /// Returns an error if the store fails or panics, or if an entity or an answer is wrong.
-    pub fn run<S: MeasuredStore>(&mut self, store: &S, how: PhaseSettings) -> anyhow::Result<Passed> {
-        let (lanes, state) = self.begin(how);
+    pub fn run<S: MeasuredStore>(&mut self, store: &S, settings: PhaseSettings) -> anyhow::Result<Passed> {
+        let (lanes, state) = self.begin(settings);
         store.each(lanes, |store, lane| state.lane(lane, &mut |lane, deadline| state.leg(store, lane, deadline)))?;
         let legs = state.legs.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.passed(how, legs)
+        self.passed(settings, legs)
     }
 
     /// Begins a phase. Returns its lanes and its shared state.
-    fn begin(&mut self, how: PhaseSettings) -> (&mut [Lane], PhaseState<'_>) {
+    fn begin(&mut self, settings: PhaseSettings) -> (&mut [Lane], PhaseState<'_>) {
         for lane in &mut self.lanes {
             (lane.operations, lane.cpu) = (0, Duration::ZERO);
-            lane.latency = how.latency.then(histogram);
+            lane.latency = settings.latency.then(histogram);
         }
         let threads = self.lanes.len();
         let state = PhaseState {
-            how,
-            room: WINDOW.min(usize::try_from(self.keys).unwrap_or(WINDOW) / threads / 4),
+            settings,
+            window_capacity: WINDOW.min(usize::try_from(self.keys).unwrap_or(WINDOW) / threads / 4),
             threads,
             payload_bytes: self.payload_bytes,
             versions: &self.versions,
@@ -169,11 +169,11 @@ impl Lanes {
     }
 
     /// The result of a phase.
-    fn passed(&self, how: PhaseSettings, legs: Legs) -> anyhow::Result<Passed> {
+    fn passed(&self, settings: PhaseSettings, legs: Legs) -> anyhow::Result<Passed> {
         if let Some(error) = legs.error {
             return Err(error);
         }
-        let mut latency = how.latency.then(histogram);
+        let mut latency = settings.latency.then(histogram);
         for lane in &self.lanes {
             if let (Some(all), Some(own)) = (&mut latency, &lane.latency) {
                 all.add(own).context("latencies cannot be added up")?;
@@ -195,8 +195,8 @@ fn histogram() -> Histogram<u64> {
 
 /// The shared state of the threads of a phase.
 struct PhaseState<'a> {
-    how: PhaseSettings,
-    room: usize,
+    settings: PhaseSettings,
+    window_capacity: usize,
     threads: usize,
     payload_bytes: usize,
     versions: &'a AtomicU64,
@@ -210,7 +210,7 @@ struct PhaseState<'a> {
 
 #[derive(Default)]
 struct Legs {
-    begun: Option<Instant>,
+    started: Option<Instant>,
     ended: Option<Instant>,
     operations: u64,
     wall: Duration,
@@ -231,15 +231,15 @@ impl PhaseState<'_> {
                 lane.chunk = lane.maker.chunk(self.versions);
             }
             let is_empty = lane.chunk.codes.len() == 0;
-            let deadline = self.deadline();
+            let remaining = self.remaining();
             self.barrier.wait();
-            let (before, begun) = (cpu(), Instant::now());
-            let left = deadline.map(|left| begun + left);
-            let result = catch_unwind(AssertUnwindSafe(|| leg(lane, left)));
+            let (before, started) = (cpu(), Instant::now());
+            let deadline = remaining.map(|remaining| started + remaining);
+            let result = catch_unwind(AssertUnwindSafe(|| leg(lane, deadline)));
             let ended = Instant::now();
             self.over.store(true, Ordering::Relaxed);
             lane.cpu += cpu().saturating_sub(before);
-            self.note(lane, result, [begun, ended], is_empty);
+            self.record(lane, result, [started, ended], is_empty);
             if self.barrier.wait().is_leader() {
                 self.close();
             }
@@ -251,22 +251,22 @@ impl PhaseState<'_> {
     }
 
     /// The remaining time of the phase.
-    fn deadline(&self) -> Option<Duration> {
-        match self.how.until {
+    fn remaining(&self) -> Option<Duration> {
+        match self.settings.until {
             Until::Time(time) => Some(time.saturating_sub(self.legs().wall)),
             Until::Operations(_) => None,
         }
     }
 
-    fn note(
+    fn record(
         &self,
         lane: &mut Lane,
         result: Result<anyhow::Result<u64>, Box<dyn Any + Send>>,
-        [begun, ended]: [Instant; 2],
+        [started, ended]: [Instant; 2],
         is_empty: bool,
     ) {
         let mut legs = self.legs();
-        legs.begun = Some(legs.begun.map_or(begun, |first| first.min(begun)));
+        legs.started = Some(legs.started.map_or(started, |first| first.min(started)));
         legs.ended = Some(legs.ended.map_or(ended, |last| last.max(ended)));
         legs.exhausted |= is_empty;
         let panicked = |_| Err(anyhow!("an operation panicked"));
@@ -281,9 +281,9 @@ impl PhaseState<'_> {
     /// Ends the leg for all threads.
     fn close(&self) {
         let mut legs = self.legs();
-        let leg = legs.begun.take().zip(legs.ended.take()).map(|(begun, ended)| ended - begun);
+        let leg = legs.started.take().zip(legs.ended.take()).map(|(started, ended)| ended - started);
         legs.wall += leg.unwrap_or_default();
-        let is_over = match self.how.until {
+        let is_over = match self.settings.until {
             Until::Time(time) => legs.wall >= time,
             Until::Operations(operations) => legs.operations >= operations,
         };
@@ -292,8 +292,8 @@ impl PhaseState<'_> {
     }
 
     /// The max number of operations of a thread: its share if the phase ends after a number of operations.
-    fn most(&self, lane: &Lane) -> u64 {
-        match self.how.until {
+    fn max_operations(&self, lane: &Lane) -> u64 {
+        match self.settings.until {
             Until::Time(_) => u64::MAX,
             Until::Operations(operations) => {
                 operations.div_ceil(self.threads as u64).saturating_sub(lane.operations).max(1)
@@ -303,19 +303,19 @@ impl PhaseState<'_> {
 
     fn leg<S: MeasuredStore>(&self, store: &S, lane: &mut Lane, deadline: Option<Instant>) -> anyhow::Result<u64> {
         let last = self.versions.load(Ordering::Acquire);
-        let check = Check::new(last, self.payload_bytes, self.how.whole);
-        let most = self.most(lane);
-        match store.repo().filter(|_| self.how.window) {
-            Some(repo) => self.windowed(repo, lane, deadline, most, &check),
-            None if self.how.latency => self.operations(lane, deadline, most, |lane, place| {
-                let begun = (place == 0).then(Instant::now);
+        let check = Check::new(last, self.payload_bytes, self.settings.whole);
+        let max_operations = self.max_operations(lane);
+        match store.repo().filter(|_| self.settings.window) {
+            Some(repo) => self.windowed(repo, lane, deadline, max_operations, &check),
+            None if self.settings.latency => self.operations(lane, deadline, max_operations, |lane, place| {
+                let started = (place == 0).then(Instant::now);
                 let is_done = perform(store, lane, &check)?;
-                if let (Some(begun), Some(latency)) = (begun, &mut lane.latency) {
-                    latency.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1));
+                if let (Some(started), Some(latency)) = (started, &mut lane.latency) {
+                    latency.saturating_record(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1));
                 }
                 Ok(is_done)
             }),
-            None => self.operations(lane, deadline, most, |lane, _| perform(store, lane, &check)),
+            None => self.operations(lane, deadline, max_operations, |lane, _| perform(store, lane, &check)),
         }
     }
 
@@ -325,11 +325,11 @@ impl PhaseState<'_> {
         repo: &dyn EntityRepo,
         lane: &mut Lane,
         deadline: Option<Instant>,
-        most: u64,
+        max_operations: u64,
         check: &Check,
     ) -> anyhow::Result<u64> {
-        let mut window = OperationWindow::new(repo, self.room);
-        let done = self.operations(lane, deadline, most, |lane, _| {
+        let mut window = OperationWindow::new(repo, self.window_capacity);
+        let done = self.operations(lane, deadline, max_operations, |lane, _| {
             let Some(code) = lane.chunk.codes.next() else { return Ok(false) };
             let entities = &mut lane.chunk.entities;
             window.ask(code, || entities.next().unwrap_or_default(), check)?;
@@ -340,25 +340,25 @@ impl PhaseState<'_> {
         done
     }
 
-    /// Calls `one` until the leg is over. Returns the number of operations.
+    /// Calls `operation` until the leg is over. Returns the number of operations.
     #[inline]
     fn operations(
         &self,
         lane: &mut Lane,
         deadline: Option<Instant>,
-        most: u64,
-        mut one: impl FnMut(&mut Lane, u64) -> anyhow::Result<bool>,
+        max_operations: u64,
+        mut operation: impl FnMut(&mut Lane, u64) -> anyhow::Result<bool>,
     ) -> anyhow::Result<u64> {
         let mut done = 0;
         loop {
-            for place in 0..BATCH.min(most - done) {
-                if !one(lane, place)? {
+            for place in 0..BATCH.min(max_operations - done) {
+                if !operation(lane, place)? {
                     return Ok(done);
                 }
                 done += 1;
             }
             let is_late = || lane.number == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if done >= most || self.over.load(Ordering::Relaxed) || is_late() {
+            if done >= max_operations || self.over.load(Ordering::Relaxed) || is_late() {
                 return Ok(done);
             }
         }
@@ -379,10 +379,10 @@ fn perform<S: MeasuredStore>(store: &S, lane: &mut Lane, check: &Check) -> anyho
             }
         }
         kind @ (OperationKind::Replace | OperationKind::Create) => {
-            let wanted = kind.put();
+            let expected = kind.put();
             let entity = lane.chunk.entities.next().unwrap_or_default();
-            expect(id, store.put(entity)?, wanted)?;
-            lane.balance += i64::from(wanted == Put::Created);
+            expect(id, store.put(entity)?, expected)?;
+            lane.balance += i64::from(expected == Put::Created);
         }
         OperationKind::Remove => {
             expect(id, store.remove(id)?, Removed::Removed)?;
@@ -411,8 +411,8 @@ fn cpu() -> Duration {
 pub fn clock_cost() -> u64 {
     let mut costs = histogram();
     for _ in 0..10_000 {
-        let begun = Instant::now();
-        costs.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1));
+        let started = Instant::now();
+        costs.saturating_record(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1));
     }
     costs.value_at_quantile(0.5)
 }

@@ -2,7 +2,6 @@
 //!
 //! Invariant: the process has ended when the function returns. Cost: starting the process, some ms.
 
-use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -44,19 +43,20 @@ impl Processes {
     ///
     /// Returns an error if the process fails or takes too long, or if the stop signal begins.
     pub fn output(&self, launch: &Launch) -> Result<String, Absence> {
-        let cannot = |error: std::io::Error| {
+        let start_error = |error: std::io::Error| {
             let why = format!("{} cannot be started: {error}", launch.program.display());
             Absence::failed(why)
         };
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).envs(launch.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(cannot)?;
+        let child = command.spawn().map_err(start_error)?;
         // A process id is not used again before its process is waited for, so the pidfd is of this process.
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|error| cannot(error.into()))?;
+        let pidfd =
+            pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|error| start_error(error.into()))?;
         let (sender, ended) = channel();
         let reading = thread::Builder::new().name("operations".into()).spawn(move || sender.send(read(child)));
-        reading.map_err(cannot)?;
+        reading.map_err(start_error)?;
         let deadline = Instant::now() + self.patience;
         loop {
             let (why, wrong) = match ended.recv_timeout(STOP_CHECK) {
@@ -76,21 +76,15 @@ impl Processes {
 }
 
 /// Returns the output of a process that succeeds.
-fn read(mut child: Child) -> Result<String, Absence> {
-    let (mut out, mut err) = (String::new(), String::new());
-    let cannot = |error: std::io::Error| Absence::failed(format!("its output cannot be read: {error}"));
-    // One line of output and few lines of errors: they fit into the pipes, so the process is not blocked.
-    if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_string(&mut out).map_err(cannot)?;
-    }
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut err).map_err(cannot)?;
-    }
-    let status = child.wait().map_err(cannot)?;
-    if status.success() {
-        Ok(out)
+fn read(child: Child) -> Result<String, Absence> {
+    // It reads both pipes at the same time, so that neither blocks the process.
+    let output =
+        child.wait_with_output().map_err(|error| Absence::failed(format!("its output cannot be read: {error}")))?;
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    if output.status.success() {
+        Ok(out.into_owned())
     } else {
-        Err(Absence::wrong(format!("it ended by itself: {status}: {}", err.trim())))
+        Err(Absence::wrong(format!("it ended by itself: {}: {}", output.status, err.trim())))
     }
 }
 
@@ -103,6 +97,8 @@ mod tests {
         let processes = Processes { stop: Shutdown::new(), patience: Duration::from_secs(60) };
         let shell = |text: &str| crate::fixtures::script(text, crate::launch::AddressFrom::Json);
         assert_eq!(processes.output(&shell("echo hello")).unwrap(), "hello\n");
+        let many_errors = shell("head -c 1000000 /dev/zero >&2; echo hello");
+        assert_eq!(processes.output(&many_errors).unwrap(), "hello\n", "more errors than a pipe holds");
         let absence = processes.output(&shell("echo no memory >&2; exit 3")).unwrap_err();
         assert!(absence.why.contains("exit status: 3: no memory") && absence.is_wrong(), "{absence:?}");
         let missing = Launch { program: "/no/such/program".into(), ..shell("") };

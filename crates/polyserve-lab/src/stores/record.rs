@@ -138,11 +138,11 @@ impl StoreMemory {
     /// Returns the memory for each of `keys` entities, in bytes: with all stored, with all removed, and with all stored again.
     /// `None` if `keys` is below [`MIN_KEYS`].
     pub fn per_entity(&self, keys: u64) -> [Option<f64>; 3] {
-        let each = |bytes: Option<u64>| {
+        let per_key = |bytes: Option<u64>| {
             let (bytes, start) = bytes.zip(self.start_bytes).filter(|_| keys >= MIN_KEYS)?;
             Some((bytes as f64 - start as f64) / keys as f64)
         };
-        [self.filled_bytes, self.emptied_bytes, self.refilled_bytes].map(each)
+        [self.filled_bytes, self.emptied_bytes, self.refilled_bytes].map(per_key)
     }
 }
 

@@ -13,7 +13,7 @@ use super::workload::StoreLoad;
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records, again};
 use crate::scale::Axis;
 use crate::scale::growth::{CurveSample, Fit, power};
-use crate::statistics::{Estimate, Interval, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, Interval, Verdict, median_of, tie_band};
 
 /// The end of the name of the baseline's second entry; see [`again`].
 pub const AGAIN: &str = " (again)";
@@ -182,12 +182,12 @@ impl<'a> MeasuredCells<'a> {
     }
 
     fn by_point(&self) -> CellsByPoint<'a> {
-        let mut fields = CellsByPoint::new();
+        let mut cells_by_point = CellsByPoint::new();
         for cell in self.cells() {
-            let field = fields.entry((cell.key.axis, cell.load, cell.key.x)).or_default();
-            field.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
+            let point_cells = cells_by_point.entry((cell.key.axis, cell.load, cell.key.x)).or_default();
+            point_cells.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
         }
-        fields
+        cells_by_point
     }
 }
 
@@ -200,10 +200,10 @@ impl Report {
         let baseline = records.header.plan["baseline"].as_str().unwrap_or_default();
         let seed = records.header.environment.seed;
         let measured = MeasuredCells::of(records);
-        let fields = measured.by_point();
+        let cells_by_point = measured.by_point();
         let mut points = Vec::new();
-        for ((axis, load, x), field) in &fields {
-            points.extend(points_of(*axis, load, *x, field, baseline, seed));
+        for ((axis, load, x), point_cells) in &cells_by_point {
+            points.extend(points_of(*axis, load, *x, point_cells, baseline, seed));
         }
         let clocks = measured.cells().filter_map(|cell| Some(cell.throughput.latency?.clock_ns as f64));
         let absent = |reason: Reason| records.absences().filter(move |(_, absence)| absence.reason == reason);
@@ -218,10 +218,10 @@ impl Report {
         Self {
             baseline: baseline.to_owned(),
             rounds: measured.samples.iter().map(|(key, _)| key.round).max().unwrap_or(0),
-            clock_ns: middle(clocks),
+            clock_ns: median_of(clocks),
             points,
             memory: memory(&measured),
-            growth: growth(&fields, seed),
+            growth: growth(&cells_by_point, seed),
             unfinished: absent(Reason::TimedOut).map(timed_out).collect(),
             not_run: absent(Reason::NotAvailable).map(not_run).collect(),
             failed: measured.failed,
@@ -231,14 +231,15 @@ impl Report {
 }
 
 /// A point without its ratios.
-fn median_of(
+fn median_point(
     (axis, load, x): (Axis, &StoreLoad, u64),
     name: &str,
     rounds: &BTreeMap<usize, StoreCell<'_>>,
 ) -> StorePoint {
     let cells: Vec<&Throughput> = rounds.values().map(|cell| cell.throughput).collect();
-    let median = |figure: fn(&Throughput) -> Option<f64>| middle(cells.iter().filter_map(|cell| figure(cell)));
-    let latency = |of: fn(&StoreLatency) -> f64| middle(cells.iter().filter_map(|cell| cell.latency.as_ref()).map(of));
+    let median = |figure: fn(&Throughput) -> Option<f64>| median_of(cells.iter().filter_map(|cell| figure(cell)));
+    let latency =
+        |of: fn(&StoreLatency) -> f64| median_of(cells.iter().filter_map(|cell| cell.latency.as_ref()).map(of));
     StorePoint {
         axis,
         x,
@@ -262,67 +263,67 @@ fn points_of(
     axis: Axis,
     load: &StoreLoad,
     x: u64,
-    field: &PointCells<'_>,
+    point_cells: &PointCells<'_>,
     baseline: &str,
     seed: u64,
 ) -> Vec<StorePoint> {
-    let beside = |name: &str, other: &str| {
-        let (own, other) = (field.get(name)?, field.get(other)?);
-        let both =
-            own.iter().filter_map(|(round, cell)| Some(cell.throughput.per_s / other.get(round)?.throughput.per_s));
-        Estimate::of(&both.collect::<Vec<_>>(), seed)
+    let ratio_of = |name: &str, base: &str| {
+        let (rounds, base) = (point_cells.get(name)?, point_cells.get(base)?);
+        let ratios =
+            rounds.iter().filter_map(|(round, cell)| Some(cell.throughput.per_s / base.get(round)?.throughput.per_s));
+        Estimate::of(&ratios.collect::<Vec<_>>(), seed)
     };
-    let band: Interval = tie_band(beside(&again(baseline), baseline).as_ref());
+    let band: Interval = tie_band(ratio_of(&again(baseline), baseline).as_ref());
     let point = |(name, rounds): (&&str, &BTreeMap<usize, StoreCell<'_>>)| {
-        let ratio = if *name == baseline { None } else { beside(name, baseline) };
+        let ratio = if *name == baseline { None } else { ratio_of(name, baseline) };
         StorePoint {
             verdict: ratio.map(|ratio| ratio.verdict(&band)),
             beside: ratio,
-            beside_bare: beside(name, &format!("{PREFIX}{name}")),
-            ..median_of((axis, load, x), name, rounds)
+            beside_bare: ratio_of(name, &format!("{PREFIX}{name}")),
+            ..median_point((axis, load, x), name, rounds)
         }
     };
-    field.iter().map(point).collect()
+    point_cells.iter().map(point).collect()
 }
 
 /// The number of entities, and their memory.
 type KeysAndMemory = (u64, StoreMemory);
 
 fn memory(measured: &MeasuredCells<'_>) -> Vec<MemoryPoint> {
-    let mut by: BTreeMap<(Axis, u64, &str), Vec<&KeysAndMemory>> = BTreeMap::new();
-    let own = measured.samples.iter().filter_map(|(key, sample)| match sample.figures {
+    let mut memory_by_point: BTreeMap<(Axis, u64, &str), Vec<&KeysAndMemory>> = BTreeMap::new();
+    let measured_memory = measured.samples.iter().filter_map(|(key, sample)| match sample.figures {
         StoreFigures::Memory(memory) => Some((*key, (sample.place.keys, memory))),
         StoreFigures::Operations(_) => None,
     });
-    let own: Vec<(&Key, KeysAndMemory)> = own.collect();
-    for (key, memory) in &own {
-        by.entry(key.point()).or_default().push(memory);
+    let measured_memory: Vec<(&Key, KeysAndMemory)> = measured_memory.collect();
+    for (key, memory) in &measured_memory {
+        memory_by_point.entry(key.point()).or_default().push(memory);
     }
-    let each = |all: &[&KeysAndMemory], state: usize| {
-        middle(all.iter().filter_map(|(keys, memory)| memory.per_entity(*keys)[state]))
+    let bytes_per_entity = |all: &[&KeysAndMemory], state: usize| {
+        median_of(all.iter().filter_map(|(keys, memory)| memory.per_entity(*keys)[state]))
     };
     let point = |(&(axis, x, name), all): (&(Axis, u64, &str), &Vec<&KeysAndMemory>)| {
-        let plain = by.get(&(axis, x, super::bare::HASH_MAP)).and_then(|all| each(all, 0));
-        let filled = each(all, 0);
+        let plain = memory_by_point.get(&(axis, x, super::bare::HASH_MAP)).and_then(|all| bytes_per_entity(all, 0));
+        let filled = bytes_per_entity(all, 0);
         MemoryPoint {
             axis,
             x,
             name: name.to_owned(),
             rounds: all.len(),
             filled,
-            emptied: each(all, 1),
-            refilled: each(all, 2),
-            of_plain: filled.zip(plain).map(|(own, plain)| own / plain),
-            fill_s: middle(all.iter().map(|(_, memory)| memory.fill_s)).unwrap_or(0.0),
+            emptied: bytes_per_entity(all, 1),
+            refilled: bytes_per_entity(all, 2),
+            of_plain: filled.zip(plain).map(|(filled, plain)| filled / plain),
+            fill_s: median_of(all.iter().map(|(_, memory)| memory.fill_s)).unwrap_or(0.0),
         }
     };
-    by.iter().map(point).collect()
+    memory_by_point.iter().map(point).collect()
 }
 
-fn growth(fields: &CellsByPoint<'_>, seed: u64) -> Vec<ThroughputGrowth> {
+fn growth(cells_by_point: &CellsByPoint<'_>, seed: u64) -> Vec<ThroughputGrowth> {
     let mut samples: BTreeMap<(Axis, &StoreLoad, &str), Vec<CurveSample>> = BTreeMap::new();
-    for ((axis, load, x), field) in fields {
-        for (name, rounds) in field {
+    for ((axis, load, x), point_cells) in cells_by_point {
+        for (name, rounds) in point_cells {
             let own = samples.entry((*axis, load, name)).or_default();
             own.extend(rounds.iter().map(|(round, cell)| CurveSample {
                 x: *x,

@@ -2,7 +2,7 @@
 //! the same map as a repo of a known type.
 //!
 //! A store set has the baseline twice and each other store once. A round is one turn of each store. The order of the turns is
-//! balanced: each store follows each other store equally often. After each [`BLOCK`] rounds all stores are made again in a new
+//! balanced: each store follows each other store equally often. After each [`ROUNDS_PER_FILLING`] rounds all stores are made again in a new
 //! process, with other hash secrets and other random ids.
 //!
 //! A filling has one ratio: a store's time in all its rounds divided by the baseline's. Rounds of one filling share hash
@@ -22,16 +22,16 @@ use polyserve_report::{Summary, Table, or_nothing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::twins::{Ground, Lookups, StoreSet};
+use super::twins::{Lookups, StoreSet, StoreSetSettings};
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
-use crate::statistics::{Estimate, MIN_ROUNDS, Verdict, middle, tie_band};
+use crate::statistics::{Estimate, MIN_ROUNDS, Verdict, median_of, tie_band};
 
 /// The name of the experiment, of its command and of its record.
 pub const NAME: &str = "seam";
 /// Rounds of a filling.
-pub const BLOCK: usize = 2;
+pub const ROUNDS_PER_FILLING: usize = 2;
 /// Rounds of a filling in records that do not name the number.
-const OLD_BLOCK: usize = 3;
+const OLD_ROUNDS_PER_FILLING: usize = 3;
 
 /// Stores that take turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,31 +121,31 @@ impl SeamSetup {
     pub fn patience(&self) -> Duration {
         let stores = self.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let threads = self.threads.iter().max().map_or(1, |threads| *threads as u64);
-        let turns = (BLOCK * self.lookups.len()) as u64 * threads;
+        let turns = (ROUNDS_PER_FILLING * self.lookups.len()) as u64 * threads;
         let operations = stores.saturating_mul(self.gets.saturating_mul(turns).saturating_add(self.keys));
         Duration::from_secs(60) + Duration::from_micros(operations.saturating_mul(20))
     }
 
     fn runs(&self) -> Vec<SeamRun> {
-        let ground = |threads: &usize| Ground {
+        let settings = |threads: &usize| StoreSetSettings {
             keys: self.keys,
             payload_bytes: self.payload_bytes,
             threads: *threads,
             gets: self.gets,
             seed: self.seed,
         };
-        let blocks = |field: StoreSetPlan| {
-            (0..self.rounds.div_ceil(BLOCK)).map(move |block| {
-                let rounds = block * BLOCK + 1..=self.rounds.min((block + 1) * BLOCK);
+        let fillings = |plan: StoreSetPlan| {
+            (0..self.rounds.div_ceil(ROUNDS_PER_FILLING)).map(move |filling| {
+                let rounds = filling * ROUNDS_PER_FILLING + 1..=self.rounds.min((filling + 1) * ROUNDS_PER_FILLING);
                 let rounds = rounds.flat_map(|round| self.lookups.iter().map(move |lookups| (round, *lookups)));
-                SeamRun { field: field.clone(), block, rounds: rounds.collect() }
+                SeamRun { plan: plan.clone(), filling, rounds: rounds.collect() }
             })
         };
-        let fields = |group: &SeamGroup| {
-            let entered = |threads| StoreSetPlan { group: group.clone(), ground: ground(threads) };
-            self.threads.iter().map(entered).flat_map(blocks).collect::<Vec<_>>()
+        let runs = |group: &SeamGroup| {
+            let store_set = |threads| StoreSetPlan { group: group.clone(), settings: settings(threads) };
+            self.threads.iter().map(store_set).flat_map(fillings).collect::<Vec<_>>()
         };
-        self.groups.iter().flat_map(fields).collect()
+        self.groups.iter().flat_map(runs).collect()
     }
 }
 
@@ -161,7 +161,7 @@ impl Experiment for Seam {
         let SeamSetup { groups, threads, lookups, rounds, keys, payload_bytes, gets, seed: _ } = &self.setup;
         json!({
             "groups": groups, "threads": threads, "lookups": lookups, "rounds": rounds, "keys": keys,
-            "payload_bytes": payload_bytes, "gets": gets, "at_most": self.at_most, "rounds_per_filling": BLOCK,
+            "payload_bytes": payload_bytes, "gets": gets, "at_most": self.at_most, "rounds_per_filling": ROUNDS_PER_FILLING,
         })
     }
 
@@ -170,8 +170,8 @@ impl Experiment for Seam {
     }
 
     fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        let is_its = |run: &SeamRun| run.turns().any(|(_, key)| keys.first() == Some(&key));
-        let result = match self.setup.runs().into_iter().find(is_its) {
+        let has_turn = |run: &SeamRun| run.turns().any(|(_, key)| keys.first() == Some(&key));
+        let result = match self.setup.runs().into_iter().find(has_turn) {
             Some(run) => {
                 notebook.progress.begin(run.to_string());
                 (self.measure)(&run).map_err(|absence| Absence { why: format!("{run}: {}", absence.why), ..absence })
@@ -180,8 +180,8 @@ impl Experiment for Seam {
         };
         let sample = |key: &Key| {
             let turns = result.as_ref().map_err(Clone::clone)?;
-            let own = turns.iter().find(|(of, _)| of == key).map(|(_, sample)| *sample);
-            own.ok_or_else(|| Absence::failed("its process did not measure it"))
+            let measured = turns.iter().find(|(of, _)| of == key).map(|(_, sample)| *sample);
+            measured.ok_or_else(|| Absence::failed("its process did not measure it"))
         };
         keys.iter().map(sample).collect()
     }
@@ -214,7 +214,7 @@ impl Experiment for Seam {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StoreSetPlan {
     group: SeamGroup,
-    ground: Ground,
+    settings: StoreSetSettings,
 }
 
 impl StoreSetPlan {
@@ -229,28 +229,28 @@ impl StoreSetPlan {
 /// They change the time of a lookup by up to a fifth.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeamRun {
-    field: StoreSetPlan,
+    plan: StoreSetPlan,
     /// The number of the filling, from 0.
-    block: usize,
+    filling: usize,
     rounds: Vec<(usize, Lookups)>,
 }
 
 impl fmt::Display for SeamRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (SeamGroup { baseline, stores }, threads) = (&self.field.group, self.field.ground.threads);
-        write!(f, "{} against {baseline}, {threads} threads, filling {}", stores.join(", "), self.block + 1)
+        let (SeamGroup { baseline, stores }, threads) = (&self.plan.group, self.plan.settings.threads);
+        write!(f, "{} against {baseline}, {threads} threads, filling {}", stores.join(", "), self.filling + 1)
     }
 }
 
 impl SeamRun {
     /// The turns in their order: the index of the store in its store set, and the cell.
     fn turns(&self) -> impl Iterator<Item = (usize, Key)> {
-        let (stores, StoreSetPlan { group, ground }) = (self.field.stores(), &self.field);
+        let (stores, StoreSetPlan { group, settings }) = (self.plan.stores(), &self.plan);
         self.rounds.iter().flat_map(move |(round, lookups)| {
             let key = |place: usize| Key {
                 baseline: group.baseline.clone(),
                 name: stores[place].1.clone(),
-                threads: ground.threads,
+                threads: settings.threads,
                 lookups: *lookups,
                 round: *round,
             };
@@ -264,13 +264,13 @@ impl SeamRun {
     ///
     /// Returns an error if a store fails or has a wrong entity.
     pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Vec<Turn>> {
-        let ground = &self.field.ground;
-        let stores = self.field.stores();
+        let settings = &self.plan.settings;
+        let stores = self.plan.stores();
         let names: Vec<&str> = stores.iter().map(|(name, _)| *name).collect();
-        let field = StoreSet::new(catalog, &names, ground, self.block)?;
-        let gets = ground.gets * ground.threads as u64;
+        let store_set = StoreSet::new(catalog, &names, settings, self.filling)?;
+        let gets = settings.gets * settings.threads as u64;
         let turn = |(place, key): (usize, Key)| {
-            let elapsed_s = field.turn(place, key.lookups)?.as_secs_f64();
+            let elapsed_s = store_set.turn(place, key.lookups)?.as_secs_f64();
             Ok((key, Sample { gets, elapsed_s }))
         };
         self.turns().map(turn).collect()
@@ -318,32 +318,34 @@ impl Report {
     pub fn of(records: &Records<Seam>) -> Self {
         let seed = records.header.environment.seed;
         // By baseline, threads and lookups, then by store, then by round.
-        let mut fields: BTreeMap<(&str, usize, Lookups), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
+        let mut store_sets: BTreeMap<(&str, usize, Lookups), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
         for (key, sample) in records.samples().filter(|(key, _)| records.absence(key).is_none()) {
-            let field = fields.entry((&key.baseline, key.threads, key.lookups)).or_default();
-            field.entry(&key.name).or_default().insert(key.round, sample);
+            let store_set = store_sets.entry((&key.baseline, key.threads, key.lookups)).or_default();
+            store_set.entry(&key.name).or_default().insert(key.round, sample);
         }
-        let block = records.header.plan["rounds_per_filling"].as_u64().map_or(OLD_BLOCK, |block| block.max(1) as usize);
+        let rounds_per_filling = records.header.plan["rounds_per_filling"]
+            .as_u64()
+            .map_or(OLD_ROUNDS_PER_FILLING, |rounds| rounds.max(1) as usize);
         let mut rows = Vec::new();
-        for ((baseline, threads, lookups), field) in &fields {
+        for ((baseline, threads, lookups), store_set) in &store_sets {
             let ratio = |name: &str| {
-                let (own, other) = (field.get(name)?, field.get(baseline)?);
+                let (candidate_rounds, baseline_rounds) = (store_set.get(name)?, store_set.get(baseline)?);
                 let mut fillings: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
-                for (round, turn) in own {
-                    let Some(beside) = other.get(round) else { continue };
-                    let times = fillings.entry(round.saturating_sub(1) / block).or_default();
+                for (round, turn) in candidate_rounds {
+                    let Some(baseline_turn) = baseline_rounds.get(round) else { continue };
+                    let times = fillings.entry(round.saturating_sub(1) / rounds_per_filling).or_default();
                     times[0] += turn.elapsed_s;
-                    times[1] += beside.elapsed_s;
+                    times[1] += baseline_turn.elapsed_s;
                 }
-                let ratios: Vec<f64> = fillings.values().map(|[own, other]| own / other).collect();
+                let ratios: Vec<f64> = fillings.values().map(|[candidate, baseline]| candidate / baseline).collect();
                 Estimate::of(&ratios, seed)
             };
             let per_s = |name: &str| {
-                let turns = field.get(name).into_iter().flat_map(BTreeMap::values);
-                middle(turns.map(|turn| turn.gets as f64 / turn.elapsed_s)).unwrap_or(0.0)
+                let turns = store_set.get(name).into_iter().flat_map(BTreeMap::values);
+                median_of(turns.map(|turn| turn.gets as f64 / turn.elapsed_s)).unwrap_or(0.0)
             };
             let same = again(baseline);
-            for name in field.keys().filter(|name| *name != baseline && **name != same) {
+            for name in store_set.keys().filter(|name| *name != baseline && **name != same) {
                 rows.extend(ratio(name).map(|time| SeamRow {
                     baseline: (*baseline).to_owned(),
                     name: (*name).to_owned(),
@@ -366,7 +368,7 @@ impl Report {
 
     /// The rows with an upper bound above the threshold.
     pub fn above(&self) -> impl Iterator<Item = &SeamRow> {
-        self.rows.iter().filter(|row| self.at_most.is_some_and(|most| row.time.interval.high > most))
+        self.rows.iter().filter(|row| self.at_most.is_some_and(|at_most| row.time.interval.high > at_most))
     }
 }
 
@@ -399,15 +401,19 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", table(&self.rows))?;
         if self.rows.iter().any(|row| row.time.rounds < MIN_ROUNDS) {
-            writeln!(f, "too few fillings for a verdict: {MIN_ROUNDS} are needed, {} rounds", MIN_ROUNDS * BLOCK)?;
+            writeln!(
+                f,
+                "too few fillings for a verdict: {MIN_ROUNDS} are needed, {} rounds",
+                MIN_ROUNDS * ROUNDS_PER_FILLING
+            )?;
         }
-        if let Some(most) = self.at_most {
+        if let Some(at_most) = self.at_most {
             for row in self.above() {
                 let (name, baseline, high) = (&row.name, &row.baseline, row.time.interval.high);
                 let (threads, lookups) = (row.threads, row.lookups);
                 writeln!(
                     f,
-                    "above {most}: {name} against {baseline}, {threads} threads, {lookups} gets: up to {high:.3}"
+                    "above {at_most}: {name} against {baseline}, {threads} threads, {lookups} gets: up to {high:.3}"
                 )?;
             }
         }

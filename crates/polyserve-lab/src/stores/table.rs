@@ -57,9 +57,9 @@ fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
         if later {
             row.push(or_nothing(point.windowed_per_s.map(rate)));
         }
-        let said =
+        let verdict_text =
             if point.name != baseline && point.verdict.is_none() { EMPTY_CELL.into() } else { verdict(point.verdict) };
-        row.extend([ratio(point.beside.as_ref()), said]);
+        row.extend([ratio(point.beside.as_ref()), verdict_text]);
         if bare {
             row.push(ratio(point.beside_bare.as_ref()));
         }
@@ -159,12 +159,12 @@ fn tails_table(points: &[&StorePoint], x: u64) -> Table {
 
 /// The stores without figures: name, place, and why.
 fn missing(report: &Report) -> Vec<[String; 3]> {
-    let at = |name: &str, axis: Axis, x: u64, why: String| [name.to_owned(), format!("{x} {axis}"), why];
+    let row = |name: &str, axis: Axis, x: u64, why: String| [name.to_owned(), format!("{x} {axis}"), why];
     let mut all: Vec<[String; 3]> = Vec::new();
-    all.extend(report.unfinished.iter().map(|one| at(&one.key.name, one.key.axis, one.key.x, one.why.clone())));
-    all.extend(report.not_run.iter().map(|one| at(&one.name, one.axis, one.x, format!("not run: {}", one.why))));
-    let failed = report.failed.iter().map(|one| (&one.key, format!("no figures: {}", one.why)));
-    all.extend(failed.map(|(key, why)| at(&key.name, key.axis, key.x, why)));
+    all.extend(report.unfinished.iter().map(|run| row(&run.key.name, run.key.axis, run.key.x, run.why.clone())));
+    all.extend(report.not_run.iter().map(|cell| row(&cell.name, cell.axis, cell.x, format!("not run: {}", cell.why))));
+    let failed = report.failed.iter().map(|failed| (&failed.key, format!("no figures: {}", failed.why)));
+    all.extend(failed.map(|(key, why)| row(&key.name, key.axis, key.x, why)));
     all
 }
 

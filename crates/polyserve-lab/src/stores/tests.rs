@@ -9,7 +9,7 @@ use polyserve::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, S
 use polyserve_load::Dist;
 
 use super::bare::{HASH_MAP, NAMES, TYPED};
-use super::cell::{StoreReply, StoreRun, needs};
+use super::cell::{StoreReply, StoreRun, memory_estimate};
 use super::experiment::{StoreInstrument, StoreJob, Stores};
 use super::record::{StoreFigures, StoreMemory, StoreSettings, Throughput, Unfinished};
 use super::report::Report;
@@ -82,7 +82,7 @@ enum Fault {
 /// A repo with a fault, which may answer later.
 #[derive(Debug)]
 struct Faulty {
-    within: Arc<dyn EntityRepo>,
+    inner: Arc<dyn EntityRepo>,
     fault: Option<Fault>,
     later: bool,
 }
@@ -100,7 +100,7 @@ impl Faulty {
 impl EntityRepo for Faulty {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let mut shown = None;
-        let found = self.within.get(&id, &mut |found| {
+        let found = self.inner.get(&id, &mut |found| {
             let entity = match self.fault {
                 Some(Fault::Shows(change)) => change(found),
                 Some(Fault::Panics) => panic!("on purpose"),
@@ -118,41 +118,41 @@ impl EntityRepo for Faulty {
     }
 
     fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        self.answer(self.within.put_if(entity, condition))
+        self.answer(self.inner.put_if(entity, condition))
     }
 
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        self.answer(self.within.remove_if(&id, condition))
+        self.answer(self.inner.remove_if(&id, condition))
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         match self.fault {
             Some(Fault::ForgetsPuts) if entity.value > 0.0 => Answer::Now(Ok(Put::Created)),
-            _ => self.answer(self.within.put(entity)),
+            _ => self.answer(self.inner.put(entity)),
         }
     }
 
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         match self.fault {
             Some(Fault::KeepsWhatIsRemoved) => Answer::Now(Ok(Removed::Removed)),
-            _ => self.answer(self.within.remove(&id)),
+            _ => self.answer(self.inner.remove(&id)),
         }
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         let more = u64::from(matches!(self.fault, Some(Fault::CountsOneMore)));
-        self.within.len().map(move |len| len.map(|len| len + more))
+        self.inner.len().map(move |len| len.map(|len| len + more))
     }
 }
 
 fn catalog(fault: Option<Fault>, later: bool) -> Catalog {
     Catalog::builtin().with_repo(Entry::repo("faulty", "one with a fault", &[], move || {
-        let within = (Catalog::builtin().repo("two_level").expect("it is there").make)()?;
-        Ok(Arc::new(Faulty { within, fault, later }))
+        let inner = (Catalog::builtin().repo("two_level").expect("it is there").make)()?;
+        Ok(Arc::new(Faulty { inner, fault, later }))
     }))
 }
 
-fn said(fault: Fault, later: bool, workload: StoreWorkload) -> String {
+fn error_of(fault: Fault, later: bool, workload: StoreWorkload) -> String {
     let store_run = StoreRun { loads: StoreLoad::all(&[workload], &[Dist::Uniform]), ..store_run("faulty", 2, 40) };
     store_run.run(&catalog(Some(fault), later)).unwrap_err().to_string()
 }
@@ -168,7 +168,7 @@ fn what_is_wrong_is_found() {
     ];
     for (number, change) in changes.into_iter().enumerate() {
         for later in [false, true] {
-            let error = said(Fault::Shows(change), later, StoreWorkload::Half);
+            let error = error_of(Fault::Shows(change), later, StoreWorkload::Half);
             assert!(error.contains("was never put"), "{number}: {error}");
         }
     }
@@ -180,7 +180,7 @@ fn what_is_wrong_is_found() {
         (Fault::CountsOneMore, StoreWorkload::Read, "it has 51 entities, expected 50"),
         (Fault::Panics, StoreWorkload::Read, "panicked"),
     ] {
-        let error = said(fault, false, workload);
+        let error = error_of(fault, false, workload);
         assert!(error.contains(why), "{fault:?}: {error}");
     }
 }
@@ -188,42 +188,45 @@ fn what_is_wrong_is_found() {
 /// Deferred answers are waited for one by one, and with many operations outstanding.
 #[test]
 fn a_repo_that_answers_later_is_measured_both_ways() {
-    let told = store_run("faulty", 2, 15).run(&catalog(None, true)).unwrap();
-    assert!(told.throughput.iter().all(|(_, shown)| shown.per_s > 0.0 && shown.windowed_per_s > Some(0.0)), "{told:?}");
+    let reply = store_run("faulty", 2, 15).run(&catalog(None, true)).unwrap();
+    assert!(
+        reply.throughput.iter().all(|(_, shown)| shown.per_s > 0.0 && shown.windowed_per_s > Some(0.0)),
+        "{reply:?}"
+    );
     let now = store_run("faulty", 2, 15).run(&catalog(None, false)).unwrap();
     assert!(now.throughput.iter().all(|(_, shown)| shown.windowed_per_s.is_none()));
 }
 
 #[test]
 fn a_store_that_runs_out_of_time_reports_its_progress() {
-    let told = StoreRun { limit_s: 0.0, ..store_run("two_level", 1, 15) }.run(&Catalog::builtin()).unwrap();
-    assert_eq!((told.throughput.len(), told.memory), (0, None));
-    assert_eq!(told.unfinished, Some(Unfinished { what: "filling".into(), done: 0, limit_s: 0.0 }));
+    let reply = StoreRun { limit_s: 0.0, ..store_run("two_level", 1, 15) }.run(&Catalog::builtin()).unwrap();
+    assert_eq!((reply.throughput.len(), reply.memory), (0, None));
+    assert_eq!(reply.unfinished, Some(Unfinished { what: "filling".into(), done: 0, limit_s: 0.0 }));
 }
 
 #[test]
 fn an_estimate_of_memory_is_more_than_entities_take() {
     let place = |keys, payload_bytes| StoreSettings { keys, threads: 1, payload_bytes };
-    assert!((1_500_000_000..3_000_000_000).contains(&needs(&place(10_000_000, 15))));
-    assert!(needs(&place(1_000_000, 16_384)) > 16_400_000_000);
+    assert!((1_500_000_000..3_000_000_000).contains(&memory_estimate(&place(10_000_000, 15))));
+    assert!(memory_estimate(&place(1_000_000, 16_384)) > 16_400_000_000);
 }
 
 /// Replies with fixed figures. A store can fail, or run out of time while its entities are removed.
 struct Scripted {
-    asked: usize,
+    runs: usize,
     fails: Option<(&'static str, bool)>,
-    short: Option<&'static str>,
+    times_out: Option<&'static str>,
 }
 
 impl StoreInstrument for Scripted {
     fn measure(&mut self, job: &StoreJob, _: usize) -> Result<StoreReply, Absence> {
-        self.asked += 1;
+        self.runs += 1;
         if let Some((_, wrong)) = self.fails.filter(|(name, _)| *name == job.name) {
             return Err(Absence::new("the test fails it", wrong));
         }
         let per_s = if job.name == "fast" { 2000.0 } else { 1000.0 } / job.x as f64;
         let memory = StoreMemory { start_bytes: Some(0), filled_bytes: Some(job.x * 100), ..StoreMemory::default() };
-        if self.short == Some(job.name.as_str()) {
+        if self.times_out == Some(job.name.as_str()) {
             let unfinished = Some(Unfinished { what: "removing".into(), done: 7, limit_s: 60.0 });
             return Ok(StoreReply { memory: Some(memory), throughput: Vec::new(), unfinished });
         }
@@ -242,7 +245,7 @@ fn header(experiment: &str) -> Header {
 
 type Recorded = Records<Stores<Scripted>>;
 
-fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Recorded, usize) {
+fn run(dir: &Path, fails: Option<(&'static str, bool)>, times_out: Option<&'static str>) -> (Recorded, usize) {
     let loads = vec![StoreLoad { workload: StoreWorkload::Memory, dist: None }, read()];
     let job = |x: u64, name: &str| {
         let place = StoreSettings { keys: x, threads: 1, payload_bytes: 15 };
@@ -252,13 +255,13 @@ fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static s
     let names = ["slow".to_owned(), "fast".to_owned(), again("slow")];
     let jobs = [100_000, 1_000_000].into_iter().flat_map(|x| names.iter().map(move |name| (x, name)));
     let jobs = jobs.map(|(x, name)| job(x, name)).collect();
-    let (header, instrument) = (header("stores"), Scripted { asked: 0, fails, short });
+    let (header, instrument) = (header("stores"), Scripted { runs: 0, fails, times_out });
     let description = header.plan.clone();
     let mut stores = Stores { jobs, absent: Vec::new(), rounds: 10, description, instrument };
     let mut journal = Journal::open(Some(dir), &header).unwrap();
     let records = experiment::run(&mut stores, &header, &mut journal, &Shutdown::new()).unwrap();
     assert_eq!(records.end.unwrap().missing, 0);
-    (records, stores.instrument.asked)
+    (records, stores.instrument.runs)
 }
 
 /// The number of cells of operations, and of memory.
@@ -280,26 +283,26 @@ fn a_rerun_measures_what_is_missing() {
         );
         !report.points.iter().any(|point| point.x == 100_000 && point.name == name)
     };
-    let (records, asked) = run(&dir, Some(("fast", false)), None);
-    assert_eq!((asked, counts(&records), records.failed().len()), (42, (40, 40), 2), "it fails once at each place");
+    let (records, runs) = run(&dir, Some(("fast", false)), None);
+    assert_eq!((runs, counts(&records), records.failed().len()), (42, (40, 40), 2), "it fails once at each place");
     assert!(is_out(&records, "fast") && !is_out(&records, "slow") && records.is_failed());
-    let (records, asked) = run(&dir, None, None);
-    assert_eq!((asked, counts(&records)), (20, (60, 60)));
+    let (records, runs) = run(&dir, None, None);
+    assert_eq!((runs, counts(&records)), (20, (60, 60)));
     assert!(!is_out(&records, "fast") && !records.is_failed());
-    let (records, asked) = run(&dir, None, None);
-    assert_eq!((asked, counts(&records)), (0, (60, 60)));
+    let (records, runs) = run(&dir, None, None);
+    assert_eq!((runs, counts(&records)), (0, (60, 60)));
     // It was killed between two lines of one point.
     let file = dir.join("stores.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let lost = text.trim_end().rfind("{\"kind\":\"cell\"").unwrap();
     std::fs::write(&file, &text[..lost]).unwrap();
-    let (records, asked) = run(&dir, None, None);
-    assert_eq!((asked, counts(&records)), (1, (60, 60)));
-    for (fails, short) in [(Some(("fast", true)), None), (None, Some("fast"))] {
+    let (records, runs) = run(&dir, None, None);
+    assert_eq!((runs, counts(&records)), (1, (60, 60)));
+    for (fails, times_out) in [(Some(("fast", true)), None), (None, Some("fast"))] {
         let dir = TestDir::new("stores-out");
-        assert_eq!(run(&dir, fails, short).1, 42);
-        let (records, asked) = run(&dir, None, None);
-        assert_eq!((asked, counts(&records).0, records.absences().count()), (0, 40, 2));
+        assert_eq!(run(&dir, fails, times_out).1, 42);
+        let (records, runs) = run(&dir, None, None);
+        assert_eq!((runs, counts(&records).0, records.absences().count()), (0, 40, 2));
         assert_eq!(records.is_failed(), fails.is_some());
     }
 }
@@ -314,8 +317,8 @@ fn a_report_has_ratios_memory_and_growth() {
     let memory = report.memory.iter().find(|point| point.name == "fast").unwrap();
     assert_eq!(memory.filled, Some(100.0));
     assert!(report.growth.iter().all(|growth| (growth.curve.b + 1.0).abs() < 1e-9), "{:?}", report.growth);
-    let said = report.to_string();
-    for wanted in [
+    let text = report.to_string();
+    for expected in [
         "keys: read uniform",
         "keys: the fastest repo",
         "keys: memory",
@@ -324,7 +327,7 @@ fn a_report_has_ratios_memory_and_growth() {
         "2.000 [2.000, 2.000]",
         "faster",
     ] {
-        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
     let summary = Stores::summarize(&records, &report).unwrap();
     let tails = summary.tables.iter().filter(|(title, _)| title.starts_with("keys: p50, p99, p99.9 at "));
@@ -338,8 +341,8 @@ fn a_store_that_ran_out_of_time_is_named() {
     let dir = TestDir::new("stores-short");
     let (records, _) = run(&dir, None, Some("fast"));
     let report = Report::of(&records);
-    let said = report.to_string();
-    assert!(said.contains("fast did not finish removing 1000000 keys in 60 s: it got to 7"), "{said}");
+    let text = report.to_string();
+    assert!(text.contains("fast did not finish removing 1000000 keys in 60 s: it got to 7"), "{text}");
     assert_eq!((report.unfinished.len(), report.failed.len()), (2, 0), "one for each store run");
     assert!(report.memory.iter().any(|point| point.name == "fast" && point.filled == Some(100.0)));
 }

@@ -37,7 +37,7 @@ impl fmt::Debug for StoreSet {
 
 /// The settings of a [`StoreSet`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Ground {
+pub struct StoreSetSettings {
     /// Entities.
     pub keys: u64,
     /// Bytes of a description.
@@ -51,33 +51,33 @@ pub struct Ground {
 }
 
 impl StoreSet {
-    /// Makes and fills the stores of these names together. The order of filling and the ids of the gets depend on `block`.
+    /// Makes and fills the stores of these names together. The order of filling and the ids of the gets depend on `filling`.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such store, or if a store fails.
-    pub fn new(catalog: &Catalog, names: &[&str], ground: &Ground, block: usize) -> anyhow::Result<Self> {
-        let turns = order(block, names.len());
-        let mut made = Vec::new();
+    pub fn new(catalog: &Catalog, names: &[&str], settings: &StoreSetSettings, filling: usize) -> anyhow::Result<Self> {
+        let turns = order(filling, names.len());
+        let mut numbered_stores = Vec::new();
         for number in &turns {
             let name = names[*number];
-            made.push((*number, maker(catalog, name)?().with_context(|| format!("the store {name}"))?));
+            numbered_stores.push((*number, maker(catalog, name)?().with_context(|| format!("the store {name}"))?));
         }
-        made.sort_by_key(|(number, _)| *number);
-        let stores: Vec<_> = made.into_iter().map(|(_, store)| store).collect();
-        for place in 0..ground.keys {
-            let id = spread(place, ground.keys);
+        numbered_stores.sort_by_key(|(number, _)| *number);
+        let stores: Vec<_> = numbered_stores.into_iter().map(|(_, store)| store).collect();
+        for place in 0..settings.keys {
+            let id = spread(place, settings.keys);
             for number in &turns {
-                let put = stores[*number].create(entity(id, 0, ground.payload_bytes));
+                let put = stores[*number].create(entity(id, 0, settings.payload_bytes));
                 put.with_context(|| format!("{} cannot be filled", names[*number]))?;
             }
         }
-        let picker = Picker::new(u32::try_from(ground.keys)?, Dist::Uniform);
-        let ids = (0..ground.threads).map(|thread| {
-            let stream = mixed(ground.seed ^ mixed((block * ground.threads + thread) as u64));
-            (0..ground.gets).map(|number| picker.pick(mixed(stream.wrapping_add(number)))).collect()
+        let picker = Picker::new(u32::try_from(settings.keys)?, Dist::Uniform);
+        let ids = (0..settings.threads).map(|thread| {
+            let stream = mixed(settings.seed ^ mixed((filling * settings.threads + thread) as u64));
+            (0..settings.gets).map(|number| picker.pick(mixed(stream.wrapping_add(number)))).collect()
         });
-        let check = Check::new(0, ground.payload_bytes, true);
+        let check = Check::new(0, settings.payload_bytes, true);
         let set = Self { stores, ids: ids.collect(), check };
         // Read the memory of each store once, and check every entity whole.
         for (store, name) in set.stores.iter().zip(names) {

@@ -17,9 +17,9 @@ pub const WINDOW: usize = 64;
 /// The operations without an answer yet.
 pub struct OperationWindow<'a> {
     repo: &'a dyn EntityRepo,
-    room: usize,
+    capacity: usize,
     outstanding: VecDeque<Outstanding>,
-    later: bool,
+    has_deferred: bool,
 }
 
 enum Outstanding {
@@ -35,14 +35,14 @@ impl std::fmt::Debug for OperationWindow<'_> {
 }
 
 impl<'a> OperationWindow<'a> {
-    /// A window of at most `room` operations on `repo`.
-    pub fn new(repo: &'a dyn EntityRepo, room: usize) -> Self {
-        Self { repo, room: room.max(1), outstanding: VecDeque::with_capacity(room), later: false }
+    /// A window of at most `capacity` operations on `repo`.
+    pub fn new(repo: &'a dyn EntityRepo, capacity: usize) -> Self {
+        Self { repo, capacity: capacity.max(1), outstanding: VecDeque::with_capacity(capacity), has_deferred: false }
     }
 
     /// Returns true if any answer was deferred.
     pub fn has_waited(&self) -> bool {
-        self.later
+        self.has_deferred
     }
 
     /// Starts one operation, and waits for the oldest answer if the window is full.
@@ -56,38 +56,38 @@ impl<'a> OperationWindow<'a> {
             OperationKind::Get => {
                 let mut right = false;
                 match self.repo.get(&id, &mut |found| right = check.is_right(id, found)) {
-                    Answer::Now(found) => looked_up(id, &found?, right, check)?,
-                    Answer::Later(future) => self.keep(Outstanding::Lookup(id, *check, future))?,
+                    Answer::Now(found) => check_lookup(id, &found?, right, check)?,
+                    Answer::Later(future) => self.push(Outstanding::Lookup(id, *check, future))?,
                 }
             }
             OperationKind::Replace | OperationKind::Create => {
-                let wanted = code.kind().put();
+                let expected = code.kind().put();
                 match self.repo.put(entity()) {
-                    Answer::Now(put) => expect(id, put?, wanted)?,
-                    Answer::Later(future) => self.keep(Outstanding::Put(id, wanted, future))?,
+                    Answer::Now(put) => expect(id, put?, expected)?,
+                    Answer::Later(future) => self.push(Outstanding::Put(id, expected, future))?,
                 }
             }
             OperationKind::Remove => match self.repo.remove(&id) {
                 Answer::Now(removed) => expect(id, removed?, Removed::Removed)?,
-                Answer::Later(future) => self.keep(Outstanding::Removed(id, future))?,
+                Answer::Later(future) => self.push(Outstanding::Removed(id, future))?,
             },
         }
         Ok(())
     }
 
-    fn keep(&mut self, one: Outstanding) -> anyhow::Result<()> {
-        self.later = true;
-        self.outstanding.push_back(one);
-        if self.outstanding.len() >= self.room { self.oldest() } else { Ok(()) }
+    fn push(&mut self, operation: Outstanding) -> anyhow::Result<()> {
+        self.has_deferred = true;
+        self.outstanding.push_back(operation);
+        if self.outstanding.len() >= self.capacity { self.wait_for_oldest() } else { Ok(()) }
     }
 
-    fn oldest(&mut self) -> anyhow::Result<()> {
+    fn wait_for_oldest(&mut self) -> anyhow::Result<()> {
         match self.outstanding.pop_front() {
             None => Ok(()),
             Some(Outstanding::Lookup(id, check, future)) => {
-                looked_up(id, &Answer::Later(future).wait()?, false, &check)
+                check_lookup(id, &Answer::Later(future).wait()?, false, &check)
             }
-            Some(Outstanding::Put(id, wanted, future)) => expect(id, Answer::Later(future).wait()?, wanted),
+            Some(Outstanding::Put(id, expected, future)) => expect(id, Answer::Later(future).wait()?, expected),
             Some(Outstanding::Removed(id, future)) => expect(id, Answer::Later(future).wait()?, Removed::Removed),
         }
     }
@@ -99,13 +99,13 @@ impl<'a> OperationWindow<'a> {
     /// Returns an error if an answer is wrong.
     pub fn drain(&mut self) -> anyhow::Result<()> {
         while !self.outstanding.is_empty() {
-            self.oldest()?;
+            self.wait_for_oldest()?;
         }
         Ok(())
     }
 }
 
-fn looked_up(id: i64, found: &Lookup, seen: bool, check: &Check) -> anyhow::Result<()> {
+fn check_lookup(id: i64, found: &Lookup, seen: bool, check: &Check) -> anyhow::Result<()> {
     let right = match found {
         Lookup::Visited => seen,
         Lookup::Fetched(entity) => check.is_right(id, entity.as_ref()),
@@ -122,11 +122,11 @@ pub(super) fn wrong(id: i64) -> anyhow::Error {
 
 /// Checks that an answer is the right one.
 #[inline]
-pub(super) fn expect<T: Copy + PartialEq + std::fmt::Debug>(id: i64, said: T, wanted: T) -> anyhow::Result<()> {
-    if said == wanted { Ok(()) } else { Err(unexpected(id, &format!("{said:?}"), &format!("{wanted:?}"))) }
+pub(super) fn expect<T: Copy + PartialEq + std::fmt::Debug>(id: i64, answer: T, expected: T) -> anyhow::Result<()> {
+    if answer == expected { Ok(()) } else { Err(unexpected(id, &format!("{answer:?}"), &format!("{expected:?}"))) }
 }
 
 #[cold]
-fn unexpected(id: i64, said: &str, wanted: &str) -> anyhow::Error {
-    anyhow::anyhow!("the answer for {id} is {said}, expected {wanted}")
+fn unexpected(id: i64, answer: &str, expected: &str) -> anyhow::Error {
+    anyhow::anyhow!("the answer for {id} is {answer}, expected {expected}")
 }

@@ -11,7 +11,7 @@
 //! The first three workloads draw their ids uniformly, by Zipf's law, or use one hot key. The others use every id once.
 //!
 //! Invariant: the operations of a lane are a function of the seed and its number. Two lanes never insert or remove the
-//! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`BUDGET`] a chunk.
+//! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`CHUNK_BYTES`] a chunk.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl StoreWorkload {
     }
 
     /// The percentage of puts.
-    fn puts(self) -> u64 {
+    fn put_percentage(self) -> u64 {
         match self {
             Self::Read | Self::Memory => 0,
             Self::MostlyRead => 5,
@@ -179,12 +179,12 @@ pub struct OperationChunk {
 }
 
 /// The approximate number of bytes of the entities in a chunk.
-pub const BUDGET: usize = 8 << 20;
-/// The number of operations in a lane's first chunk. Each chunk is twice as large as the previous one, up to [`MOST`], so that
-/// a short phase makes few operations.
-const FIRST: u64 = 1 << 10;
+pub const CHUNK_BYTES: usize = 8 << 20;
+/// The number of operations in a lane's first chunk. Each chunk is twice as large as the previous one, up to [`MAX_CHUNK`],
+/// so that a short phase makes few operations.
+const FIRST_CHUNK: u64 = 1 << 10;
 /// The max number of operations of a chunk. It is even, so that a chunk has whole pairs of churn.
-const MOST: u64 = 1 << 18;
+const MAX_CHUNK: u64 = 1 << 18;
 /// The min number of puts of a chunk, for any size of entities.
 const MIN_PUTS: u64 = 256;
 
@@ -214,9 +214,9 @@ impl OperationPlan {
 
     /// The max number of operations of a chunk.
     fn chunk(&self) -> u64 {
-        let each = self.payload_bytes + 100;
-        let puts = ((BUDGET / each) as u64).clamp(MIN_PUTS, MOST);
-        (puts * 100).checked_div(self.workload.puts()).unwrap_or(MOST).min(MOST) & !1
+        let entity_bytes = self.payload_bytes + 100;
+        let puts = ((CHUNK_BYTES / entity_bytes) as u64).clamp(MIN_PUTS, MAX_CHUNK);
+        (puts * 100).checked_div(self.workload.put_percentage()).unwrap_or(MAX_CHUNK).min(MAX_CHUNK) & !1
     }
 }
 
@@ -236,7 +236,7 @@ impl Maker {
     /// The maker of this lane.
     pub fn new(plan: &OperationPlan, lane: usize) -> Self {
         let random = mixed(plan.seed ^ mixed(lane as u64 + 1));
-        Self { plan: plan.clone(), lane: lane as u64, random, used: 0, size: FIRST }
+        Self { plan: plan.clone(), lane: lane as u64, random, used: 0, size: FIRST_CHUNK }
     }
 
     fn next(&mut self) -> u64 {
@@ -245,7 +245,7 @@ impl Maker {
     }
 
     /// The number of ids that only this lane uses.
-    fn own(&self) -> u64 {
+    fn own_ids(&self) -> u64 {
         let threads = self.plan.threads as u64;
         (self.plan.keys + threads - 1 - self.lane) / threads
     }
@@ -253,21 +253,21 @@ impl Maker {
     /// Returns the next operations; no operations if all keys are inserted. `versions` counts the puts of all lanes.
     pub fn chunk(&mut self, versions: &AtomicU64) -> OperationChunk {
         let count = self.plan.chunk().min(self.size);
-        self.size = (self.size * 2).min(MOST);
+        self.size = (self.size * 2).min(MAX_CHUNK);
         let (mut codes, mut entities) = (Vec::with_capacity(count as usize), Vec::new());
         match self.plan.workload {
             StoreWorkload::Memory => {}
             StoreWorkload::Read | StoreWorkload::MostlyRead | StoreWorkload::Half => {
                 for _ in 0..count {
-                    self.drawn(&mut codes, &mut entities);
+                    self.push_drawn(&mut codes, &mut entities);
                 }
             }
             StoreWorkload::Insert => {
-                for _ in 0..count.min(self.own() - self.used) {
+                for _ in 0..count.min(self.own_ids() - self.used) {
                     self.insert(&mut codes, &mut entities);
                 }
             }
-            StoreWorkload::Churn if self.own() > 0 => {
+            StoreWorkload::Churn if self.own_ids() > 0 => {
                 for _ in 0..count / 2 {
                     self.churn(&mut codes, &mut entities);
                 }
@@ -281,10 +281,10 @@ impl Maker {
         OperationChunk { codes: codes.into_iter(), entities: entities.into_iter() }
     }
 
-    fn drawn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
+    fn push_drawn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
         let random = self.next();
         let id = i64::from(self.plan.picker.pick(random));
-        let puts = self.plan.workload.puts();
+        let puts = self.plan.workload.put_percentage();
         // The high half of a product: uneven by next to nothing.
         let is_put = puts > 0 && ((u128::from(self.next()) * 100) >> 64) as u64 >= 100 - puts;
         if is_put {
@@ -302,7 +302,7 @@ impl Maker {
 
     /// Makes a removal and a put. After all its ids, a lane continues with the ids that it has put.
     fn churn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
-        let (own, keys) = (self.own(), self.plan.keys.cast_signed());
+        let (own, keys) = (self.own_ids(), self.plan.keys.cast_signed());
         let (place, generation) = (self.used % own, (self.used / own).cast_signed());
         let id = spread(self.lane + place * self.plan.threads as u64, self.plan.keys) + keys * generation;
         self.used += 1;
@@ -341,7 +341,7 @@ mod tests {
             (StoreWorkload::Half, 0.49, 0.51),
         ] {
             let versions = AtomicU64::new(0);
-            let mut maker = Maker { size: MOST, ..Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1) };
+            let mut maker = Maker { size: MAX_CHUNK, ..Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1) };
             let chunk = maker.chunk(&versions);
             let (all, puts) = (chunk.codes.len() as f64, chunk.entities.len());
             assert!((low..=high).contains(&(puts as f64 / all)), "{workload}: {puts} of {all}");
@@ -372,11 +372,11 @@ mod tests {
         let plan = plan(StoreWorkload::Churn, "uniform", 1001, 2);
         let versions = AtomicU64::new(0);
         let mut there: HashSet<i64> = (0..1001).collect();
-        let mut of: [HashSet<i64>; 2] = Default::default();
-        for (lane, own) in of.iter_mut().enumerate() {
+        let mut ids_by_lane: [HashSet<i64>; 2] = Default::default();
+        for (lane, lane_ids) in ids_by_lane.iter_mut().enumerate() {
             let mut chunk = Maker::new(&plan, lane).chunk(&versions);
             for code in chunk.codes {
-                own.insert(code.id());
+                lane_ids.insert(code.id());
                 match code.kind() {
                     OperationKind::Remove => assert!(there.remove(&code.id())),
                     OperationKind::Create => {
@@ -387,7 +387,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!((there.len(), of[0].intersection(&of[1]).count()), (1001, 0));
+        assert_eq!((there.len(), ids_by_lane[0].intersection(&ids_by_lane[1]).count()), (1001, 0));
     }
 
     #[test]

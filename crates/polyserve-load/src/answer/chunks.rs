@@ -15,7 +15,7 @@ pub(crate) enum Chunks {
 }
 
 /// The max length of a size line or a trailer line.
-const LONGEST: usize = 8 << 10;
+const MAX_LINE: usize = 8 << 10;
 
 impl Chunks {
     /// Whether the last chunk and all trailers are complete.
@@ -73,7 +73,7 @@ fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Wrong> {
             Some(line) => Ok(Some((line, end + 1))),
             None => Err(Wrong::at("a chunk's line without CR", bytes)),
         },
-        None if bytes.len() > LONGEST => Err(Wrong::at("a chunk's line is too long", bytes)),
+        None if bytes.len() > MAX_LINE => Err(Wrong::at("a chunk's line is too long", bytes)),
         None => Ok(None),
     }
 }

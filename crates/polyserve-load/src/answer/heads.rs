@@ -28,19 +28,19 @@ pub(crate) enum Framing {
 /// The cache of heads.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    known: Vec<Known>,
-    /// The last head for each length of a body, modulo [`HINTS`]: an index into `known`.
+    cached: Vec<CachedHead>,
+    /// The last head for each length of a body, modulo [`HINTS`]: an index into `cached`.
     likely: [u8; HINTS],
-    /// The last head: an index into `known`.
+    /// The last head: an index into `cached`.
     last: usize,
     /// The entry of the full ring that was replaced last.
     oldest: usize,
     /// The last checked date.
-    date: [u8; DATE],
+    date: [u8; DATE_LEN],
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedHead {
     bytes: Vec<u8>,
     /// The offset of the date, if any.
     date: Option<usize>,
@@ -48,15 +48,15 @@ struct Known {
 }
 
 const HINTS: usize = 256;
-const MAX_KNOWN: usize = 32;
+const MAX_CACHED: usize = 32;
 const MAX_FIELDS: usize = 96;
 /// The max length of a head.
-const LONGEST: usize = 64 << 10;
-const DATE: usize = 29;
+const MAX_HEAD: usize = 64 << 10;
+const DATE_LEN: usize = 29;
 
 impl Default for Heads {
     fn default() -> Self {
-        Self { known: Vec::with_capacity(MAX_KNOWN), likely: [0; HINTS], last: 0, oldest: 0, date: [0; DATE] }
+        Self { cached: Vec::with_capacity(MAX_CACHED), likely: [0; HINTS], last: 0, oldest: 0, date: [0; DATE_LEN] }
     }
 }
 
@@ -65,26 +65,26 @@ impl Heads {
     #[inline]
     pub(crate) fn likely(&mut self, bytes: &[u8], length: usize) -> Option<(AnswerFields, usize)> {
         let at = usize::from(self.likely[length % HINTS]);
-        self.known.get(at)?.compare(bytes, &mut self.date)
+        self.cached.get(at)?.compare(bytes, &mut self.date)
     }
 
     /// Returns the head at the start of `bytes` and its length, or `None` if the head is not complete.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<(AnswerFields, usize)>, Wrong> {
-        let order = std::iter::once(self.last).chain(0..self.known.len());
+        let order = std::iter::once(self.last).chain(0..self.cached.len());
         for at in order {
-            if let Some(found) = self.known.get(at).and_then(|known| known.compare(bytes, &mut self.date)) {
+            if let Some(found) = self.cached.get(at).and_then(|head| head.compare(bytes, &mut self.date)) {
                 self.note(at, found.0);
                 return Ok(Some(found));
             }
         }
         let Some((parsed, length, date)) = parse(bytes)? else { return Ok(None) };
-        let known = Known { bytes: bytes.get(..length).unwrap_or_default().to_vec(), date, parsed };
-        let at = if self.known.len() < MAX_KNOWN {
-            self.known.push(known);
-            self.known.len() - 1
+        let head = CachedHead { bytes: bytes.get(..length).unwrap_or_default().to_vec(), date, parsed };
+        let at = if self.cached.len() < MAX_CACHED {
+            self.cached.push(head);
+            self.cached.len() - 1
         } else {
-            self.oldest = (self.oldest + 1) % MAX_KNOWN;
-            self.known[self.oldest] = known;
+            self.oldest = (self.oldest + 1) % MAX_CACHED;
+            self.cached[self.oldest] = head;
             self.oldest
         };
         self.note(at, parsed);
@@ -99,9 +99,9 @@ impl Heads {
     }
 }
 
-impl Known {
+impl CachedHead {
     #[inline]
-    fn compare(&self, bytes: &[u8], last_date: &mut [u8; DATE]) -> Option<(AnswerFields, usize)> {
+    fn compare(&self, bytes: &[u8], last_date: &mut [u8; DATE_LEN]) -> Option<(AnswerFields, usize)> {
         let length = self.bytes.len();
         let bytes = bytes.get(..length)?;
         match self.date {
@@ -109,8 +109,8 @@ impl Known {
             None => return None,
             Some(at) => {
                 let (before, rest) = bytes.split_at_checked(at)?;
-                let (date, after) = rest.split_at_checked(DATE)?;
-                if before != self.bytes.get(..at)? || after != self.bytes.get(at + DATE..)? {
+                let (date, after) = rest.split_at_checked(DATE_LEN)?;
+                if before != self.bytes.get(..at)? || after != self.bytes.get(at + DATE_LEN..)? {
                     return None;
                 }
                 if date != last_date {
@@ -130,7 +130,7 @@ fn is_date(text: &[u8]) -> bool {
     const DAYS: [&[u8]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
     const MONTHS: [&[u8]; 12] =
         [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
-    let is_form = text.len() == DATE
+    let is_form = text.len() == DATE_LEN
         && text.iter().zip(b"___, __ ___ ____ __:__:__ GMT").all(|(byte, form)| *form == b'_' || byte == form);
     let digits = |range| text.get(range).is_some_and(|digits: &[u8]| digits.iter().all(u8::is_ascii_digit));
     is_form
@@ -146,13 +146,14 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let length = match response.parse(bytes) {
-        Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
-        Ok(httparse::Status::Partial) if bytes.len() <= LONGEST => return Ok(None),
+        Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
+        Ok(httparse::Status::Partial) if bytes.len() <= MAX_HEAD => return Ok(None),
         Ok(_) => return Err(Wrong::at("the head is too long", bytes)),
         Err(error) => return Err(Wrong::at(&format!("no head of an HTTP answer ({error})"), bytes)),
     };
-    let is_old = response.version == Some(0);
-    let (mut content_length, mut is_chunked, mut is_encoded, mut close, mut keep) = (None, false, false, false, false);
+    let is_http_1_0 = response.version == Some(0);
+    let (mut content_length, mut is_chunked, mut is_encoded, mut close, mut keep_alive) =
+        (None, false, false, false, false);
     let mut date = None;
     for httparse::Header { name, value } in response.headers.iter() {
         if name.eq_ignore_ascii_case("content-length") {
@@ -164,7 +165,7 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
         } else if name.eq_ignore_ascii_case("connection") {
             let tokens = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
             close |= tokens().any(|token| token.eq_ignore_ascii_case(b"close"));
-            keep |= tokens().any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
+            keep_alive |= tokens().any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
         } else if name.eq_ignore_ascii_case("date") && is_date(value) {
             date = Some((value.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize));
         }
@@ -175,8 +176,11 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
         (None, _) if is_chunked => Framing::Chunked,
         (None, _) => Framing::UntilEnd,
     };
-    let parsed =
-        AnswerFields { status: response.code.unwrap_or_default(), framing, closes: close || (is_old && !keep) };
+    let parsed = AnswerFields {
+        status: response.code.unwrap_or_default(),
+        framing,
+        closes: close || (is_http_1_0 && !keep_alive),
+    };
     Ok(Some((parsed, length, date)))
 }
 
@@ -191,16 +195,16 @@ mod tests {
 
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nhello";
 
-    fn says(head: &str) -> Result<Option<(AnswerFields, usize)>, Wrong> {
+    fn find(head: &str) -> Result<Option<(AnswerFields, usize)>, Wrong> {
         Heads::default().find(head.as_bytes())
     }
 
     fn framing(fields: &str) -> Framing {
-        says(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).unwrap().unwrap().0.framing
+        find(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).unwrap().unwrap().0.framing
     }
 
     fn closes(version: &str, fields: &str) -> bool {
-        says(&format!("{version} 200 OK\r\nContent-Length: 0\r\n{fields}\r\n")).unwrap().unwrap().0.closes
+        find(&format!("{version} 200 OK\r\nContent-Length: 0\r\n{fields}\r\n")).unwrap().unwrap().0.closes
     }
 
     #[test]
@@ -210,11 +214,11 @@ mod tests {
         assert_eq!(first, (AnswerFields { status: 200, framing: Framing::Length(5), closes: false }, HEAD.len() - 5));
         let later = String::from_utf8_lossy(HEAD).replace("Sun, 06 Nov 1994 08:49:37", "Mon, 07 Dec 2026 00:00:00");
         assert_eq!(heads.find(later.as_bytes()).unwrap().unwrap(), first);
-        assert_eq!(heads.known.len(), 1);
+        assert_eq!(heads.cached.len(), 1);
         // A head without a valid date is a new head.
         let odd = String::from_utf8_lossy(HEAD).replace("08:49:37", "08-49-37");
         assert_eq!(heads.find(odd.as_bytes()).unwrap().unwrap(), first);
-        assert_eq!((heads.known.len(), heads.known[1].date), (2, None));
+        assert_eq!((heads.cached.len(), heads.cached[1].date), (2, None));
         assert_eq!(heads.find(&HEAD[..HEAD.len() - 6]).unwrap(), None);
     }
 
@@ -230,8 +234,11 @@ mod tests {
             let known = heads.find(&other);
             assert_eq!(known, Heads::default().find(&other), "byte {at}");
             assert!(heads.likely(&other, 5).is_none_or(|likely| known == Ok(Some(likely))), "byte {at}");
-            let (start, length) = (heads.known[0].date.unwrap(), heads.known.len());
-            assert!(known.is_err() || known == Ok(None) || length == 2 || (start..start + DATE).contains(&at), "{at}");
+            let (start, length) = (heads.cached[0].date.unwrap(), heads.cached.len());
+            assert!(
+                known.is_err() || known == Ok(None) || length == 2 || (start..start + DATE_LEN).contains(&at),
+                "{at}"
+            );
         }
     }
 
@@ -243,7 +250,7 @@ mod tests {
             let (parsed, _) = heads.find(head.as_bytes()).unwrap().unwrap();
             assert_eq!(parsed.framing, Framing::Length(length));
         }
-        assert_eq!(heads.known.len(), MAX_KNOWN);
+        assert_eq!(heads.cached.len(), MAX_CACHED);
     }
 
     #[test]
@@ -267,9 +274,9 @@ mod tests {
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         ];
         for head in broken {
-            assert!(says(head).is_err(), "{head}");
+            assert!(find(head).is_err(), "{head}");
         }
-        assert!(says(&format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(LONGEST))).is_err());
-        assert_eq!(says("HTTP/1.1 2"), Ok(None));
+        assert!(find(&format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(MAX_HEAD))).is_err());
+        assert_eq!(find("HTTP/1.1 2"), Ok(None));
     }
 }

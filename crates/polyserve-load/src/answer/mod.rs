@@ -33,9 +33,9 @@ pub(crate) struct Reader {
     head: AnswerFields,
     unexpected: bool,
     /// One bit for each expected body that agrees with the received part.
-    alive: u32,
+    candidates: u32,
     /// The number of received bytes of the body.
-    at: usize,
+    received: usize,
     /// The body, if it is to be discovered.
     discovered: Vec<u8>,
     /// The beginning of the body of an unexpected answer.
@@ -65,7 +65,6 @@ pub(crate) enum Step {
     },
 }
 
-/// Returns the first 200 bytes in printable form.
 impl Reader {
     /// Whether no byte of the next answer has been read.
     pub(crate) fn is_between(&self) -> bool {
@@ -116,15 +115,15 @@ impl Reader {
                         continue;
                     }
                     self.interim = 0;
-                    if let Some(size) = plain(&head, expected, bytes.get(used..).unwrap_or_default()) {
+                    if let Some(size) = fast_path(&head, expected, bytes.get(used..).unwrap_or_default()) {
                         return Ok((used + size, Step::Done { closes: head.closes, unexpected: None }));
                     }
                     self.begin(head, expected, bytes.get(used..).unwrap_or_default());
                 }
-                AnswerStage::Sized(left) => {
-                    let length = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
-                    *left -= length as u64;
-                    let is_whole = *left == 0;
+                AnswerStage::Sized(remaining) => {
+                    let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(rest.len());
+                    *remaining -= length as u64;
+                    let is_whole = *remaining == 0;
                     self.body(rest.get(..length).unwrap_or_default(), expected)?;
                     used += length;
                     return if is_whole { Ok((used, self.finish(expected)?)) } else { Ok((used, Step::More)) };
@@ -156,9 +155,9 @@ impl Reader {
 
     fn begin(&mut self, head: AnswerFields, expected: &Expected<'_>, rest: &[u8]) {
         self.head = head;
-        self.at = 0;
+        self.received = 0;
         let count = expected.count();
-        self.alive = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
+        self.candidates = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
         self.unexpected = !expected.takes(head.status);
         if self.unexpected {
             self.excerpt.clear();
@@ -182,19 +181,19 @@ impl Reader {
             let fits = self.discovered.len() <= MAX_DISCOVERED;
             return if fits { Ok(()) } else { Err(Wrong(format!("the body is longer than {MAX_DISCOVERED} bytes"))) };
         }
-        let end = self.at + piece.len();
-        let mut left = self.alive;
-        while left != 0 {
-            let index = left.trailing_zeros();
-            left &= left - 1;
-            if expected.body(index).get(self.at..end) != Some(piece) {
-                self.alive &= !(1 << index);
+        let end = self.received + piece.len();
+        let mut remaining = self.candidates;
+        while remaining != 0 {
+            let index = remaining.trailing_zeros();
+            remaining &= remaining - 1;
+            if expected.body(index).get(self.received..end) != Some(piece) {
+                self.candidates &= !(1 << index);
             }
         }
-        if self.alive == 0 {
-            return Err(Wrong::at(&format!("the body is not the expected one from byte {} on", self.at), piece));
+        if self.candidates == 0 {
+            return Err(Wrong::at(&format!("the body is not the expected one from byte {} on", self.received), piece));
         }
-        self.at = end;
+        self.received = end;
         Ok(())
     }
 
@@ -205,18 +204,18 @@ impl Reader {
         if self.unexpected {
             return Ok(Step::Done { closes: closes || status == 101, unexpected: Some(status) });
         }
-        let is_whole = |index: u32| self.alive & (1 << index) != 0 && expected.body(index).len() == self.at;
+        let is_whole = |index: u32| self.candidates & (1 << index) != 0 && expected.body(index).len() == self.received;
         if expected.is_head || expected.is_unknown() || (0..expected.count()).any(is_whole) {
             return Ok(Step::Done { closes, unexpected: None });
         }
-        Err(Wrong(format!("the body ends after {} bytes", self.at)))
+        Err(Wrong(format!("the body ends after {} bytes", self.received)))
     }
 }
 
 /// The fast path: an expected status and length, and a complete body. Returns the length of a right body, or `None` for any
 /// other answer, which the reader then handles.
 #[inline]
-fn plain(head: &AnswerFields, expected: &Expected<'_>, rest: &[u8]) -> Option<usize> {
+fn fast_path(head: &AnswerFields, expected: &Expected<'_>, rest: &[u8]) -> Option<usize> {
     let Framing::Length(length) = head.framing else { return None };
     let body = rest.get(..usize::try_from(length).ok()?)?;
     let has_body = !expected.is_head && head.status != 204 && head.status != 304;

@@ -13,6 +13,7 @@ impl Wrong {
     }
 }
 
+/// Returns the first [`MAX_EXCERPT`] bytes in printable form.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
     let shown = bytes.get(..MAX_EXCERPT).unwrap_or(bytes);
     let rest = if shown.len() < bytes.len() { "..." } else { "" };

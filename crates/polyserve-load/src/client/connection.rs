@@ -91,9 +91,9 @@ pub(crate) struct Connection {
     /// Consecutive failures.
     pub(crate) failures: u32,
     /// Whether the pending requests were not sent because this machine had no free port or descriptor.
-    pub(crate) is_short: bool,
+    pub(crate) has_shortage: bool,
     /// The start of that shortage.
-    pub(crate) short_since: Option<u64>,
+    pub(crate) shortage_since: Option<u64>,
 }
 
 impl Connection {
@@ -116,8 +116,8 @@ impl Connection {
             connected: (0, 0),
             first_byte: 0,
             failures: 0,
-            is_short: false,
-            short_since: None,
+            has_shortage: false,
+            shortage_since: None,
         }
     }
 
@@ -126,12 +126,12 @@ impl Connection {
         self.pending.get(self.next..).unwrap_or_default()
     }
 
-    /// Counts a retry for each request without an answer. Returns the number of requests with more than `most` retries. A
-    /// batch is sent in order, so these are the first ones.
-    pub(crate) fn retry(&mut self, most: u8) -> usize {
+    /// Counts a retry for each request without an answer. Returns the number of requests with more than `max_retries` retries.
+    /// A batch is sent in order, so these are the first ones.
+    pub(crate) fn retry(&mut self, max_retries: u8) -> usize {
         let waiting = self.pending.get_mut(self.next..).unwrap_or_default();
         waiting.iter_mut().for_each(|pending| pending.retries = pending.retries.saturating_add(1));
-        waiting.iter().take_while(|pending| pending.retries > most).count()
+        waiting.iter().take_while(|pending| pending.retries > max_retries).count()
     }
 
     pub(crate) fn is_answered(&self) -> bool {
@@ -154,7 +154,7 @@ impl Connection {
             Err(error) => return Err(error),
         };
         self.socket = Some(socket);
-        (self.is_short, self.short_since) = (false, None);
+        (self.has_shortage, self.shortage_since) = (false, None);
         Ok(())
     }
 
@@ -210,11 +210,11 @@ impl Connection {
         }
     }
 
-    /// Receives into `room`. Returns the number of bytes, 0 at the end, or `None` if the socket has no bytes.
-    pub(crate) fn receive(&mut self, room: &mut [u8]) -> Result<Option<usize>, Errno> {
+    /// Receives into `buffer`. Returns the number of bytes, 0 at the end, or `None` if the socket has no bytes.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(socket) = &self.socket else { return Ok(None) };
         loop {
-            match recv(socket, &mut *room, RecvFlags::empty()) {
+            match recv(socket, &mut *buffer, RecvFlags::empty()) {
                 Ok((_, received)) => return Ok(Some(received)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),

@@ -56,9 +56,9 @@ impl WorkerState {
                     return self.answered_by_end(connection, index, false);
                 }
                 Ok(Some(_)) => {
-                    let mut same = (0, 0);
-                    self.right(&pending, &mut same);
-                    self.record(same);
+                    let mut equal_latencies = (0, 0);
+                    self.right(&pending, &mut equal_latencies);
+                    self.record(equal_latencies);
                     return self.answered_by_end(connection, index, true);
                 }
                 Err(wrong) => return self.fail_wrong(connection, index, &pending, &wrong),
@@ -77,8 +77,8 @@ impl WorkerState {
         if count == 0 {
             return self.resume(connection, index);
         }
-        let how = error.map_or_else(|| "closed".to_owned(), |error| error.to_string());
-        self.fail(&pending, FailureKind::Broken, count, || format!("the connection ended {what} the answer: {how}"));
+        let cause = error.map_or_else(|| "closed".to_owned(), |error| error.to_string());
+        self.fail(&pending, FailureKind::Broken, count, || format!("the connection ended {what} the answer: {cause}"));
         connection.next += count;
         self.back_off(connection, index);
     }
@@ -156,11 +156,6 @@ impl WorkerState {
         self.backing_off.push(Reverse((self.now + delay, index as u32)));
     }
 
-    /// Ends the pause of a connection.
-    pub(super) fn wake(&mut self, connection: &mut Connection, index: usize) {
-        self.resume(connection, index);
-    }
-
     /// Continues a connection without a socket: sends pending requests again, or frees the connection.
     pub(super) fn resume(&mut self, connection: &mut Connection, index: usize) {
         if connection.is_answered() {
@@ -169,12 +164,11 @@ impl WorkerState {
             self.free.push_back(index as u32);
             return;
         }
-        if connection.is_short {
-            // The requests were not sent yet.
-        } else {
+        let were_sent = !connection.has_shortage;
+        if were_sent {
             self.tally.retried += connection.waiting().len() as u64;
         }
-        self.again(connection, index);
+        self.resend(connection, index);
     }
 
     /// Handles a socket that cannot be opened or connected.
@@ -190,10 +184,10 @@ impl WorkerState {
             State::Busy | State::Closing | State::Leaving | State::BackingOff => {}
         }
         let Some(&pending) = connection.pending.get(connection.next) else { return };
-        let since = *connection.short_since.get_or_insert(self.now);
-        connection.is_short = is_shortage(error) && self.now.saturating_sub(since) < self.patience;
-        if !connection.is_short {
-            connection.short_since = None;
+        let since = *connection.shortage_since.get_or_insert(self.now);
+        connection.has_shortage = is_shortage(error) && self.now.saturating_sub(since) < self.patience;
+        if !connection.has_shortage {
+            connection.shortage_since = None;
             let count = connection.waiting().len();
             self.fail(&pending, FailureKind::Connect, count, || format!("cannot connect: {error}"));
             connection.next += count;
@@ -242,7 +236,7 @@ impl WorkerState {
         self.record_waits(connection);
         if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.patience {
             self.tally.unfinished += connection.waiting().iter().filter(|pending| pending.counts).count() as u64;
-        } else if connection.is_connecting || connection.is_short {
+        } else if connection.is_connecting || connection.has_shortage {
             self.fail(&pending, FailureKind::Connect, count, || {
                 format!("no connection within {seconds} s after the end")
             });

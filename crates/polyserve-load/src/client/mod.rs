@@ -79,7 +79,7 @@ pub(crate) struct ClientThread {
     armed: u64,
     next_check: u64,
     /// The time before a due request in which the thread stays awake.
-    awake: u64,
+    awake_before_due: u64,
     /// Open loop: the last poll that left no event unread.
     polled_at: u64,
     events: Vec<epoll::Event>,
@@ -95,9 +95,9 @@ pub(crate) struct FinishedClient {
 /// The max number of connections that are being opened at a time before the load.
 const MAX_OPENING: usize = 128;
 const MAX_EVENTS: usize = 512;
-const TIMER: u64 = u64::MAX;
+const TIMER_TOKEN: u64 = u64::MAX;
 /// The time before a due request in which a pinned thread stays awake.
-const AWAKE: u64 = 50_000;
+const AWAKE_BEFORE_DUE: u64 = 50_000;
 /// The min and max time between two checks of timeouts. The time is an eighth of the patience.
 const CHECK_INTERVAL: (u64, u64) = (1_000_000, 500_000_000);
 
@@ -107,7 +107,8 @@ impl ClientThread {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
             .map_err(LoadError::system("timer"))?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), edges).map_err(LoadError::system("timer"))?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER_TOKEN), edges)
+            .map_err(LoadError::system("timer"))?;
         let count = share(load.connections as u64, thread as u64, load.threads as u64) as usize;
         Ok(Self {
             connections: std::iter::repeat_with(Connection::new).take(count).collect(),
@@ -115,7 +116,7 @@ impl ClientThread {
             timer,
             armed: 0,
             next_check: 0,
-            awake: if load.cores.is_empty() || load.pace == Pace::Closed { 0 } else { AWAKE },
+            awake_before_due: if load.cores.is_empty() || load.pace == Pace::Closed { 0 } else { AWAKE_BEFORE_DUE },
             polled_at: 0,
             events: Vec::with_capacity(MAX_EVENTS),
         })
@@ -125,7 +126,7 @@ impl ClientThread {
     pub(crate) fn ramp_up(&mut self, load: &Load) -> Result<(), LoadError> {
         let count = if load.usage == Usage::Close { 0 } else { self.connections.len() };
         self.worker.now = clock::now();
-        let deadline = self.worker.now.saturating_add(clock::of(load.patience));
+        let deadline = self.worker.now.saturating_add(clock::nanos(load.patience));
         let mut next = 0;
         while next < count || self.worker.opening > 0 {
             while next < count && self.worker.opening < MAX_OPENING {
@@ -170,7 +171,7 @@ impl ClientThread {
                     self.worker.receive(connection, index, EndHint::WriteFailed);
                 }
             }
-            self.show(context.counters);
+            self.publish(context.counters);
             cpu.sample(&self.worker);
             if self.is_over() {
                 break;
@@ -191,7 +192,7 @@ impl ClientThread {
         Ok(FinishedClient { tally: self.worker.tally, _connections: self.connections })
     }
 
-    fn show(&mut self, counters: &ThreadCounters) {
+    fn publish(&mut self, counters: &ThreadCounters) {
         counters.answered.store(self.worker.right, Ordering::Relaxed);
         counters.failed.store(self.worker.wrong, Ordering::Relaxed);
         let stop = counters.stop.load(Ordering::Relaxed);
@@ -208,7 +209,8 @@ impl ClientThread {
 
     /// Whether a server still has time to close a connection that it announced to close.
     fn expects_a_close(&self) -> bool {
-        let may_close = |one: &Connection| one.state == State::Closing && !self.worker.is_late_to_close(one);
+        let may_close =
+            |connection: &Connection| connection.state == State::Closing && !self.worker.is_late_to_close(connection);
         self.connections.iter().any(may_close)
     }
 
@@ -240,8 +242,8 @@ impl ClientThread {
         if self.worker.is_open_loop {
             self.poll_before_sleep(&mut events)?;
         }
-        let asleep_until = wake.saturating_sub(self.awake);
-        let stays_awake = self.awake > 0 && asleep_until <= self.worker.now;
+        let asleep_until = wake.saturating_sub(self.awake_before_due);
+        let stays_awake = self.awake_before_due > 0 && asleep_until <= self.worker.now;
         self.worker.idle_from = (stays_awake && events.is_empty()).then(|| self.worker.now.min(self.worker.dispatched));
         if events.is_empty() && !stays_awake {
             if asleep_until < self.armed || self.armed <= self.worker.now {
@@ -256,7 +258,7 @@ impl ClientThread {
         }
         for event in &events {
             match event.data.u64() {
-                TIMER => {
+                TIMER_TOKEN => {
                     self.worker.set_now(clock::now());
                     self.armed = 0;
                 }
@@ -277,7 +279,7 @@ impl ClientThread {
     /// client's delay from the server's: the event arrived after the previous poll. Later events wake the thread.
     fn poll_before_sleep(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), LoadError> {
         self.worker.set_now(clock::now());
-        poll(&self.worker.epoll, events, Some(&NO_TIME))?;
+        poll(&self.worker.epoll, events, Some(&ZERO_TIMEOUT))?;
         self.worker.arrived = self.polled_at;
         // If the buffer was full, the next poll returns the remaining events.
         if events.len() < MAX_EVENTS {
@@ -299,7 +301,7 @@ impl ClientThread {
     }
 }
 
-const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const ZERO_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Waits for events; without a `limit`, for any time. A signal ends the wait without an event.
 fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, limit: Option<&Timespec>) -> Result<(), LoadError> {

@@ -73,10 +73,10 @@ impl WorkerState {
     fn digest(&mut self, connection: &mut Connection, index: usize, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         // The latencies of one read are mostly equal: they are recorded together.
-        let mut same = (0, 0);
+        let mut equal_latencies = (0, 0);
         while !rest.is_empty() {
             let (State::Busy, Some(&pending)) = (connection.state, connection.pending.get(connection.next)) else {
-                self.record(same);
+                self.record(equal_latencies);
                 self.unexpected_bytes(connection, index, rest);
                 return false;
             };
@@ -89,35 +89,35 @@ impl WorkerState {
                 Ok((used, Step::Done { closes, unexpected })) => {
                     rest = rest.get(used..).unwrap_or_default();
                     match unexpected {
-                        None => self.right(&pending, &mut same),
+                        None => self.right(&pending, &mut equal_latencies),
                         Some(status) => self.fail_status(connection, &pending, status),
                     }
                     self.settled(connection, index, closes, unexpected.is_none());
                 }
                 Err(wrong) => {
-                    self.record(same);
+                    self.record(equal_latencies);
                     self.fail_wrong(connection, index, &pending, &wrong);
                     return false;
                 }
             }
         }
-        self.record(same);
+        self.record(equal_latencies);
         true
     }
 
-    /// Counts a right answer. `same` is a latency and the number of times to record it.
+    /// Counts a right answer. `equal_latencies` is a latency and the number of times to record it.
     #[inline]
-    pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
+    pub(super) fn right(&mut self, pending: &Pending, equal_latencies: &mut (u64, u64)) {
         self.right += 1;
         self.requests.acknowledged(pending.planned);
         let is_late = self.now >= self.schedule.times.end;
         if pending.counts {
             let latency = self.now.saturating_sub(pending.from);
-            if same.0 != latency {
-                self.record(*same);
-                *same = (latency, 0);
+            if equal_latencies.0 != latency {
+                self.record(*equal_latencies);
+                *equal_latencies = (latency, 0);
             }
-            same.1 += 1;
+            equal_latencies.1 += 1;
             if is_late {
                 self.tally.answered_late += 1;
             } else {
@@ -163,8 +163,8 @@ impl WorkerState {
     fn last_answer(&mut self, connection: &mut Connection, closes: bool, is_right: bool) {
         let last = connection.pending.get(connection.next.saturating_sub(1));
         if let Some(phases) = self.tally.phases.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
-            let (begun, established) = connection.connected;
-            phases.connect.saturating_record(established.saturating_sub(begun).max(1));
+            let (started, established) = connection.connected;
+            phases.connect.saturating_record(established.saturating_sub(started).max(1));
             phases.waiting.saturating_record(connection.first_byte.saturating_sub(established).max(1));
             phases.processing.saturating_record(self.now.saturating_sub(established).max(1));
         }

@@ -36,12 +36,12 @@ pub(crate) struct Schedule {
     is_stopped: bool,
     /// The number of remaining counted requests; `u64::MAX` if the run length is a time.
     left: u64,
-    open: Option<Open>,
+    open: Option<OpenLoop>,
 }
 
 /// The due times of one thread.
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenLoop {
     start: u64,
     /// The mean interval of this thread's requests, in nanoseconds.
     interval: f64,
@@ -57,7 +57,7 @@ struct Open {
 }
 
 /// The max value of [`Schedule::grace`]: two seconds.
-const LONGEST_GRACE: u64 = 2_000_000_000;
+const MAX_GRACE: u64 = 2_000_000_000;
 /// The max number of groups of waits of unsent requests.
 const MAX_GROUPS: u64 = 1024;
 
@@ -75,10 +75,10 @@ impl Schedule {
                     Arrivals::Poisson => Some(Box::new(load.traffic.arrival_stream(thread as usize))),
                     Arrivals::Even => None,
                 };
-                Some(Open::new(times.start, 1e9 / rate, [thread, threads], random))
+                Some(OpenLoop::new(times.start, 1e9 / rate, [thread, threads], random))
             }
         };
-        let grace = clock::of(load.patience).min(LONGEST_GRACE);
+        let grace = clock::nanos(load.patience).min(MAX_GRACE);
         let until = if open.is_some() { times.end.saturating_add(grace) } else { times.end };
         Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
     }
@@ -164,11 +164,11 @@ impl Schedule {
     }
 }
 
-impl Open {
+impl OpenLoop {
     /// The due times of a thread, from `start` on; `interval` is that of all threads.
     fn new(start: u64, interval: f64, [thread, threads]: [u64; 2], random: Option<Box<ChaCha8Rng>>) -> Self {
-        let (own, first) = (interval * threads as f64, interval * thread as f64);
-        let mut open = Self { start, interval: own, first, random, next: 0, elapsed: 0.0, due: 0 };
+        let (thread_interval, first) = (interval * threads as f64, interval * thread as f64);
+        let mut open = Self { start, interval: thread_interval, first, random, next: 0, elapsed: 0.0, due: 0 };
         open.find_due();
         open
     }
@@ -191,8 +191,8 @@ impl Open {
 
 /// Returns the share of `all` for thread number `thread` of `threads`.
 pub(crate) fn share(all: u64, thread: u64, threads: u64) -> u64 {
-    let upto = |thread: u64| (u128::from(all) * u128::from(thread) / u128::from(threads.max(1))) as u64;
-    upto(thread + 1) - upto(thread)
+    let before = |thread: u64| (u128::from(all) * u128::from(thread) / u128::from(threads.max(1))) as u64;
+    before(thread + 1) - before(thread)
 }
 
 #[cfg(test)]

@@ -66,10 +66,10 @@ pub(crate) struct WorkerState {
 }
 
 /// Larger than the longest head, and than the usual content of a socket.
-const BUFFER: usize = 192 << 10;
+const BUFFER_SIZE: usize = 192 << 10;
 
 /// The max time of one turn without work. In the rest of a longer turn, another thread had the core.
-const LONGEST_IDLE: u64 = 5_000;
+const MAX_IDLE_TURN: u64 = 5_000;
 
 impl WorkerState {
     pub(super) fn new(load: &Load, requests: EncodedRequests, thread: usize, epoll: OwnedFd) -> Self {
@@ -83,14 +83,14 @@ impl WorkerState {
             closes,
             must_close: load.must_close,
             is_open_loop: matches!(load.pace, Pace::Rate(_)),
-            patience: clock::of(load.patience),
+            patience: clock::nanos(load.patience),
             stream: load.traffic.request_stream(thread, load.threads),
             requests,
             schedule: Schedule::new(load, thread, Times { start: 0, counted: 0, end: 0 }),
             heads: Heads::default(),
             tally: Tally::new(load),
             epoll,
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; BUFFER_SIZE],
             out: Vec::new(),
             free: VecDeque::new(),
             backing_off: BinaryHeap::new(),
@@ -128,13 +128,13 @@ impl WorkerState {
             }
             self.backing_off.pop();
             let connection = &mut connections[index as usize];
-            self.wake(connection, index as usize);
+            self.resume(connection, index as usize);
             connection.free_since = until;
         }
         if self.is_open_loop {
             self.set_now(clock::now());
             if let Some(from) = self.idle_from.take().filter(|_| self.is_counting) {
-                self.tally.spinning += self.now.saturating_sub(from).min(LONGEST_IDLE);
+                self.tally.spinning += self.now.saturating_sub(from).min(MAX_IDLE_TURN);
             }
             self.dispatched = self.now;
         }
@@ -172,7 +172,7 @@ impl WorkerState {
     }
 
     /// Sends the pending requests again, on a new socket.
-    pub(super) fn again(&mut self, connection: &mut Connection, index: usize) {
+    pub(super) fn resend(&mut self, connection: &mut Connection, index: usize) {
         self.out.clear();
         for pending in connection.waiting() {
             self.requests.write(pending.planned, &mut self.out);

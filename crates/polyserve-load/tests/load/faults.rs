@@ -13,7 +13,7 @@ fn traffic() -> Traffic {
 }
 
 /// 100 requests; every tenth has `fault`.
-fn tenth(fault: impl Fn(&mut std::net::TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
+fn every_tenth(fault: impl Fn(&mut std::net::TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
     serve(move |number, stream| if number % 10 == 9 { fault(stream) } else { send(stream, &right()) })
 }
 
@@ -36,7 +36,7 @@ fn failing(load: &Load, why: &str) -> Report {
 
 #[test]
 fn a_wrong_body() {
-    let target = tenth(|stream| send(stream, &right().replace("hello", "hullo")));
+    let target = every_tenth(|stream| send(stream, &right().replace("hello", "hullo")));
     for pipeline in [1, 4] {
         let load = load(target).with(|load| load.usage = Usage::KeepAlive { pipeline });
         let report = failing(&load, "GET /: the body is not the expected one from byte 0 on: \"hullo\"");
@@ -47,7 +47,7 @@ fn a_wrong_body() {
 
 #[test]
 fn another_status() {
-    let target = tenth(|stream| send(stream, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nfull"));
+    let target = every_tenth(|stream| send(stream, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nfull"));
     let report = failing(&load(target), "GET /: status 503: \"full\"");
     assert_eq!((report.failed.status.get(&503), report.failed.total(), report.answered), (Some(&10), 10, 90));
     assert_eq!(report.connections_opened, 8, "the connection is as good as before");
@@ -55,20 +55,20 @@ fn another_status() {
 
 #[test]
 fn a_torn_answer() {
-    let target = tenth(|stream| last(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"));
+    let target = every_tenth(|stream| last(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"));
     let report = failing(&load(target), "the connection ended within the answer: closed");
     assert_eq!((report.failed.broken, report.failed.total(), report.answered), (10, 10, 90));
 }
 
 #[test]
 fn no_http_at_all() {
-    let report = failing(&load(tenth(|stream| send(stream, "SSH-2.0-x\r\n"))), "no head of an HTTP answer");
+    let report = failing(&load(every_tenth(|stream| send(stream, "SSH-2.0-x\r\n"))), "no head of an HTTP answer");
     assert_eq!((report.failed.wrong, report.answered), (10, 90));
 }
 
 #[test]
 fn bytes_without_a_request() {
-    let target = tenth(|stream| send(stream, &format!("{}extra", right())));
+    let target = every_tenth(|stream| send(stream, &format!("{}extra", right())));
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::KeepAlive { pipeline: 5 }] {
         let report = failing(&load(target).with(|load| load.usage = usage), "extra");
         assert!(report.failed.wrong > 0 && report.failed.total() == report.failed.wrong, "{:?}", report.failed);

@@ -8,29 +8,29 @@ use std::thread;
 
 /// The response to request `number`, counted from 0 over the whole server: the bytes, and whether the connection stays
 /// open.
-pub(crate) type EncodedRequests = dyn Fn(u64, &mut TcpStream) -> bool + Send + Sync;
+pub(crate) type Respond = dyn Fn(u64, &mut TcpStream) -> bool + Send + Sync;
 
-/// Serves `requests` on a thread for each connection, until the test's process ends.
-pub(crate) fn serve(requests: impl Fn(u64, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
+/// Answers each request by `respond`, on a thread for each connection, until the test's process ends.
+pub(crate) fn serve(respond: impl Fn(u64, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    let (requests, number): (Arc<EncodedRequests>, _) = (Arc::new(requests), Arc::new(AtomicU64::new(0)));
+    let (respond, number): (Arc<Respond>, _) = (Arc::new(respond), Arc::new(AtomicU64::new(0)));
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let (requests, number) = (Arc::clone(&requests), Arc::clone(&number));
-            thread::spawn(move || connection(stream.unwrap(), &*requests, &number));
+            let (respond, number) = (Arc::clone(&respond), Arc::clone(&number));
+            thread::spawn(move || connection(stream.unwrap(), &*respond, &number));
         }
     });
     addr
 }
 
 /// Requests have no body: each ends with an empty line.
-fn connection(mut stream: TcpStream, requests: &EncodedRequests, number: &AtomicU64) {
-    let (mut held, mut buffer) = (Vec::new(), [0; 4096]);
+fn connection(mut stream: TcpStream, respond: &Respond, number: &AtomicU64) {
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
-        while let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
-            held.drain(..end + 4);
-            if !requests(number.fetch_add(1, Ordering::SeqCst), &mut stream) {
+        while let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {
+            received.drain(..end + 4);
+            if !respond(number.fetch_add(1, Ordering::SeqCst), &mut stream) {
                 let _ = stream.shutdown(Shutdown::Write);
                 // The requests are read, because unread bytes would cause a reset that loses the answer.
                 while matches!(stream.read(&mut buffer), Ok(1..)) {}
@@ -39,7 +39,7 @@ fn connection(mut stream: TcpStream, requests: &EncodedRequests, number: &Atomic
         }
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => return,
-            Ok(read) => held.extend_from_slice(&buffer[..read]),
+            Ok(read) => received.extend_from_slice(&buffer[..read]),
         }
     }
 }

@@ -92,12 +92,12 @@ fn what_is_replaced_and_sent_again_is_counted() {
     let traffic = entities(5, "get=1");
     prefill(running.local_addr(), "host", &traffic).unwrap();
     let load = requests(running.local_addr(), &traffic, 100).with(|load| load.connections = 1);
-    let one = report(&load);
-    assert_clean(&one);
-    assert_eq!((one.connections_opened, one.reconnects, one.retried), (10, 9, 0));
-    let five = report(&load.with(|load| load.usage = Usage::KeepAlive { pipeline: 8 }));
-    assert_clean(&five);
-    assert!(five.retried > 0 && five.reconnects >= 9, "{five:?}");
+    let sequential = report(&load);
+    assert_clean(&sequential);
+    assert_eq!((sequential.connections_opened, sequential.reconnects, sequential.retried), (10, 9, 0));
+    let with_pipeline = report(&load.with(|load| load.usage = Usage::KeepAlive { pipeline: 8 }));
+    assert_clean(&with_pipeline);
+    assert!(with_pipeline.retried > 0 && with_pipeline.reconnects >= 9, "{with_pipeline:?}");
 }
 
 /// The requests of the warm-up are answered and not counted.
@@ -144,8 +144,8 @@ fn processor_time_of_a_server_in_this_process() {
         assert!(report.server_cpu.unwrap() > Duration::ZERO && report.server_busy.unwrap() > 0.0);
         assert!(report.per_server_cpu_second().unwrap() > 0.0 && report.per_second() > 0.0);
     }
-    let nobody = requests(running.local_addr(), &traffic, 1).with(|load| load.cpu = CpuSource::Process(u32::MAX));
-    assert!(run(&nobody, &mut |_| {}).unwrap_err().to_string().contains("no process"));
+    let no_process = requests(running.local_addr(), &traffic, 1).with(|load| load.cpu = CpuSource::Process(u32::MAX));
+    assert!(run(&no_process, &mut |_| {}).unwrap_err().to_string().contains("no process"));
 }
 
 /// A stopped load ends, and reports its measurements.

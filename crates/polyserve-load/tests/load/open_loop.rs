@@ -28,10 +28,10 @@ fn a_stop_shows_in_the_latency_of_all_that_were_due() {
         }
         send(stream, &right())
     });
-    let holder = std::thread::spawn(move || {
+    let releaser = std::thread::spawn(move || {
         arrival.recv().unwrap();
-        let until = Instant::now() + HELD;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
+        let deadline = Instant::now() + HELD;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
             std::thread::park_timeout(left);
         }
         drop(release);
@@ -42,7 +42,7 @@ fn a_stop_shows_in_the_latency_of_all_that_were_due() {
         (load.connections, load.pace, load.arrivals) = (1, Pace::Rate(1_000.0), Arrivals::Even);
     });
     let report = report(&load);
-    holder.join().unwrap();
+    releaser.join().unwrap();
     assert_eq!((report.answered, report.latency_kind), (200, "intended start"));
     let waited = report.latency.count_between(Duration::from_millis(50).as_nanos() as u64, u64::MAX);
     assert!(waited >= 51, "{waited} of 200 waited 50 ms");
@@ -81,7 +81,7 @@ fn requests_due_and_never_sent_are_reported() {
 /// it.
 #[test]
 fn a_server_that_is_behind_has_not_failed() {
-    let (over, latch) = mpsc::channel::<()>();
+    let (release, latch) = mpsc::channel::<()>();
     let latch = Mutex::new(latch);
     let target = serve(move |_, stream| {
         let _ = latch.lock().unwrap().recv_timeout(Duration::from_millis(10));
@@ -97,7 +97,7 @@ fn a_server_that_is_behind_has_not_failed() {
     super::assert_clean(&report);
     assert_eq!((report.answered + report.answered_late + report.unsent, report.unfinished), (300, 0), "{report:?}");
     assert!(report.unsent >= 60 && report.latency.len() == 300, "{report:?}");
-    drop(over);
+    drop(release);
 }
 
 /// A server that stalls until the measured period is over: due requests are sent after the measured period, and their
@@ -116,10 +116,10 @@ fn what_was_due_before_the_end_is_sent_after_it() {
         }
         send(stream, &right())
     });
-    let holder = std::thread::spawn(move || {
+    let releaser = std::thread::spawn(move || {
         arrival.recv().unwrap();
-        let until = Instant::now() + Duration::from_millis(400);
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
+        let deadline = Instant::now() + Duration::from_millis(400);
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
             std::thread::park_timeout(left);
         }
         drop(release);
@@ -131,7 +131,7 @@ fn what_was_due_before_the_end_is_sent_after_it() {
         load.length = RunLength::Time(Duration::from_millis(300));
     });
     let report = report(&load);
-    holder.join().unwrap();
+    releaser.join().unwrap();
     super::assert_clean(&report);
     assert_eq!((report.answered + report.answered_late, report.unsent, report.latency.len()), (300, 0, 300));
     let waited = report.latency.count_between(Duration::from_millis(149).as_nanos() as u64, u64::MAX);

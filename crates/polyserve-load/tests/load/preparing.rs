@@ -33,7 +33,7 @@ fn a_preparation_ends_with_the_clients_patience() {
 /// A server that sent a byte now and then kept the client waiting for as long.
 #[test]
 fn an_answer_that_drips_is_not_waited_for_for_ever() {
-    let (over, latch) = mpsc::channel::<()>();
+    let (release, latch) = mpsc::channel::<()>();
     let latch = Mutex::new(latch);
     let target = serve(move |_, stream| {
         let mut is_read = send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
@@ -48,7 +48,7 @@ fn an_answer_that_drips_is_not_waited_for_for_ever() {
     let load = requests(target, &traffic, 1).with(|load| load.patience = Duration::from_millis(200));
     let error = run(&load, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("no answer within 0.2 s"), "{error}");
-    drop(over);
+    drop(release);
 }
 
 #[test]

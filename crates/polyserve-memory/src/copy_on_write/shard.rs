@@ -69,9 +69,9 @@ impl<E: Identifiable> Shard<E> {
         let mut index = bucket_of(hash, self.buckets.load(Ordering::Acquire));
         loop {
             // A bucket in use is in a segment that exists. If the segment does not exist, nothing is stored there.
-            let (segment, place) = segment_of(index);
+            let (segment, index_in_segment) = segment_of(index);
             let Some(segment) = self.segments[segment].get() else { return false };
-            let chunk = segment[place].load();
+            let chunk = segment[index_in_segment].load();
             if let Some(entry) = entries(&chunk).iter().find(|entry| entry.id == *id) {
                 visit(&entry.entity);
                 return true;
@@ -172,9 +172,9 @@ impl<E: Identifiable> Shard<E> {
 
     /// Returns the bucket with this index, and creates its segment if needed. The caller holds the lock.
     fn bucket(&self, index: usize) -> &Published<Chunk<E>> {
-        let (segment, place) = segment_of(index);
+        let (segment, index_in_segment) = segment_of(index);
         let make = || (0..(1_usize << segment).div_ceil(2)).map(|_| Published::empty()).collect();
-        &self.segments[segment].get_or_init(make)[place]
+        &self.segments[segment].get_or_init(make)[index_in_segment]
     }
 }
 
@@ -199,13 +199,13 @@ fn entries<E: Identifiable>(chunk: &Option<Chunk<E>>) -> &[ShardEntry<E>] {
 
 /// Returns a copy of a chunk with `new` in place of the entry with the same id, and whether there was such an entry.
 fn with<E: Identifiable>(entries: &[ShardEntry<E>], new: ShardEntry<E>) -> (Chunk<E>, bool) {
-    let place = entries.iter().position(|entry| entry.id == new.id);
-    let at = place.unwrap_or(entries.len());
+    let found = entries.iter().position(|entry| entry.id == new.id);
+    let position = found.unwrap_or(entries.len());
     let mut new = Some(new);
     // The new entry, then those before its position, then those after it.
-    let other = |n: usize| entries[n - usize::from(n <= at)].clone();
-    let copied = (0..entries.len().max(at + 1)).map(|n| new.take().unwrap_or_else(|| other(n)));
-    (ThinArc::from_header_and_iter((), copied), place.is_some())
+    let other = |n: usize| entries[n - usize::from(n <= position)].clone();
+    let copied = (0..entries.len().max(position + 1)).map(|n| new.take().unwrap_or_else(|| other(n)));
+    (ThinArc::from_header_and_iter((), copied), found.is_some())
 }
 
 /// Returns the entity of `id`.
@@ -311,15 +311,15 @@ mod tests {
             for reader in 0..2 {
                 let (shard, stored) = (&shard, &stored);
                 scope.spawn(move || {
-                    let mut turn = reader;
+                    let mut step = reader;
                     loop {
-                        let known = stored.load(Ordering::Acquire);
+                        let count = stored.load(Ordering::Acquire);
                         // Half of the lookups go to the buckets that are split next.
-                        turn += 1;
-                        let next = shard.buckets.load(Ordering::Relaxed) + turn / 2 % 4;
-                        let id = if turn % 2 == 0 { turn.wrapping_mul(7_919) } else { next } % known.max(1);
-                        assert!(known == 0 || finds(shard, id as i64), "{id} of {known} is not there");
-                        if known == IDS {
+                        step += 1;
+                        let next = shard.buckets.load(Ordering::Relaxed) + step / 2 % 4;
+                        let id = if step % 2 == 0 { step.wrapping_mul(7_919) } else { next } % count.max(1);
+                        assert!(count == 0 || finds(shard, id as i64), "{id} of {count} is not there");
+                        if count == IDS {
                             break;
                         }
                     }

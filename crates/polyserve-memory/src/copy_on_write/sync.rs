@@ -51,7 +51,7 @@ mod published {
     pub(crate) struct Published<T> {
         current: AtomicUsize,
         /// std's mutex, so that the checker does not see a step.
-        all: std::sync::Mutex<Vec<Option<T>>>,
+        versions: std::sync::Mutex<Vec<Option<T>>>,
     }
 
     pub(crate) struct Loaded<T>(Option<T>);
@@ -66,24 +66,24 @@ mod published {
 
     impl<T: Clone> Published<T> {
         pub(crate) fn empty() -> Self {
-            Self { current: AtomicUsize::new(0), all: std::sync::Mutex::new(vec![None]) }
+            Self { current: AtomicUsize::new(0), versions: std::sync::Mutex::new(vec![None]) }
         }
 
-        fn at(&self, number: usize) -> Option<T> {
-            self.all.lock().expect("no poison")[number].clone()
+        fn version(&self, number: usize) -> Option<T> {
+            self.versions.lock().expect("no poison")[number].clone()
         }
 
         pub(crate) fn load(&self) -> Loaded<T> {
-            Loaded(self.at(self.current.load(Ordering::Acquire)))
+            Loaded(self.version(self.current.load(Ordering::Acquire)))
         }
 
         pub(crate) fn swap(&self, value: Option<T>) -> Option<T> {
             let number = {
-                let mut all = self.all.lock().expect("no poison");
-                all.push(value);
-                all.len() - 1
+                let mut versions = self.versions.lock().expect("no poison");
+                versions.push(value);
+                versions.len() - 1
             };
-            self.at(self.current.swap(number, Ordering::AcqRel))
+            self.version(self.current.swap(number, Ordering::AcqRel))
         }
     }
 }

@@ -8,7 +8,7 @@ const IDS: usize = 1 << 14;
 
 /// The maximum length of a chain. A truly random function practically never exceeds it: Poisson(1) exceeds 13 once in
 /// 4 * 10^11.
-const LONGEST: u32 = 13;
+const MAX_CHAIN: u32 = 13;
 
 /// SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
@@ -22,9 +22,9 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `below`.
-    pub(crate) fn below(&mut self, below: u64) -> u64 {
-        self.next() % below
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
     }
 
     pub(crate) fn state(&mut self) -> IdState {
@@ -48,7 +48,7 @@ fn counts(hashes: impl IntoIterator<Item = u64>, from: u32, bits: u32) -> Vec<u3
     counts
 }
 
-fn longest(hashes: impl IntoIterator<Item = u64>, bits: u32) -> u32 {
+fn longest_chain(hashes: impl IntoIterator<Item = u64>, bits: u32) -> u32 {
     counts(hashes, 0, bits).into_iter().max().unwrap_or_default()
 }
 
@@ -92,8 +92,8 @@ fn every_shape_is_spread_like_chance() {
             let state = random.state();
             let hashes: Vec<_> = ids.iter().map(|id| state.hash_one(id)).collect();
             let hashes = || hashes.iter().copied();
-            let chain = longest(hashes(), 14);
-            assert!(chain <= LONGEST, "{shape}, secret {number}: a chain of {chain}");
+            let chain = longest_chain(hashes(), 14);
+            assert!(chain <= MAX_CHAIN, "{shape}, secret {number}: a chain of {chain}");
             // 128 on average, with a standard deviation of 11.3; 64, and 8.
             let tags = counts(hashes(), 57, 7);
             assert!(tags.iter().all(|count| (44..=212).contains(count)), "{shape}, secret {number}: tags {tags:?}");
@@ -103,12 +103,12 @@ fn every_shape_is_spread_like_chance() {
                 "{shape}, secret {number}: shards {shards:?}"
             );
             // Within one of sixteen shards, which has a sixteenth of the ids.
-            let chain = longest(hashes().filter(|hash| hash << 7 >> 60 == 5), 10);
-            assert!(chain <= LONGEST, "{shape}, secret {number}: a chain of {chain} in a shard");
+            let chain = longest_chain(hashes().filter(|hash| hash << 7 >> 60 == 5), 10);
+            assert!(chain <= MAX_CHAIN, "{shape}, secret {number}: a chain of {chain} in a shard");
             // Pairs of ids with the same bucket and tag. A lookup compares them needlessly. There are 64 pairs on average.
-            let mut places: Vec<_> = hashes().map(|hash| hash.rotate_left(7) & 0x1f_ffff).collect();
-            places.sort_unstable();
-            let pairs: usize = places.chunk_by(PartialEq::eq).map(|met| met.len() * (met.len() - 1) / 2).sum();
+            let mut keys: Vec<_> = hashes().map(|hash| hash.rotate_left(7) & 0x1f_ffff).collect();
+            keys.sort_unstable();
+            let pairs: usize = keys.chunk_by(PartialEq::eq).map(|met| met.len() * (met.len() - 1) / 2).sum();
             assert!(pairs <= 140, "{shape}, secret {number}: {pairs} pairs share bucket and tag");
         }
     }
@@ -121,11 +121,11 @@ fn no_pair_meets_more_often_than_by_chance() {
     let pairs = [(0, 1), (1, 2), (0, i64::MIN), (1, i64::MIN | 1), (-1, 1), (0, 1 << 32), (1 << 62, 1 << 63), (6, 7)];
     let mut random = Random(2);
     let states: Vec<_> = (0..IDS).map(|_| random.state()).collect();
-    for (one, other) in pairs {
+    for (a, b) in pairs {
         for from in [0, 7, 30, 50, 57] {
             let bits = |id: i64, state: &IdState| state.hash_one(id) >> from & 0x7f;
-            let met = states.iter().filter(|state| bits(one, state) == bits(other, state)).count();
-            assert!((44..=212).contains(&met), "{one} and {other} share bits from {from} under {met} of {IDS} secrets");
+            let met = states.iter().filter(|state| bits(a, state) == bits(b, state)).count();
+            assert!((44..=212).contains(&met), "{a} and {b} share bits from {from} under {met} of {IDS} secrets");
         }
     }
 }
@@ -145,11 +145,11 @@ fn ids_that_meet_under_a_known_secret_do_not_under_another() {
     let meeting = (0..).filter(|&id: &i64| known.hash_one(id) & 0x3ff == 0).take(1024).collect();
     built.push(("another secret", meeting, known));
     for (name, ids, known) in built {
-        assert_eq!(longest(ids.iter().map(|id| known.hash_one(id)), 10), 1024, "{name}: they meet");
+        assert_eq!(longest_chain(ids.iter().map(|id| known.hash_one(id)), 10), 1024, "{name}: they meet");
         for _ in 0..20 {
             let state = random.state();
-            let chain = longest(ids.iter().map(|id| state.hash_one(id)), 10);
-            assert!(chain <= LONGEST, "built for {name}: a chain of {chain} under another");
+            let chain = longest_chain(ids.iter().map(|id| state.hash_one(id)), 10);
+            assert!(chain <= MAX_CHAIN, "built for {name}: a chain of {chain} under another");
         }
     }
 }
@@ -162,11 +162,11 @@ fn no_progression_makes_a_chain() {
     for _ in 0..4000 {
         let (state, start, step) = (random.state(), random.next() as i64, random.next() as i64);
         let ids = || (0..1024).map(|number| step.wrapping_mul(number).wrapping_add(start));
-        longest_unmixed = longest_unmixed.max(longest(ids().map(|id| unmixed(&state, id)), 10));
-        let chain = longest(ids().map(|id| state.hash_one(id)), 10);
-        assert!(chain <= LONGEST, "{start} + i * {step}: a chain of {chain}");
+        longest_unmixed = longest_unmixed.max(longest_chain(ids().map(|id| unmixed(&state, id)), 10));
+        let chain = longest_chain(ids().map(|id| state.hash_one(id)), 10);
+        assert!(chain <= MAX_CHAIN, "{start} + i * {step}: a chain of {chain}");
     }
-    assert!(longest_unmixed > 2 * LONGEST, "the mix has nothing to do: without it {longest_unmixed} at most");
+    assert!(longest_unmixed > 2 * MAX_CHAIN, "the mix has nothing to do: without it {longest_unmixed} at most");
 }
 
 /// Two ids that nearly collide before the mix give a progression that collides. After the mix they do not, even for an
@@ -183,20 +183,20 @@ fn a_pair_that_meets_gives_no_progression() {
         };
         let step = (1..1 << 21).min_by_key(|&step| from_zero(step)).expect("there are steps");
         let ids = || (0..IDS as i64).map(|number| number * step);
-        let chain = longest(ids().map(|id| unmixed(&state, id)), 14);
-        assert!(chain > 5 * LONGEST, "step {step} makes only a chain of {chain}");
-        let chain = longest(ids().map(|id| state.hash_one(id)), 14);
-        assert!(chain <= LONGEST, "step {step} makes a chain of {chain} after the mix");
+        let chain = longest_chain(ids().map(|id| unmixed(&state, id)), 14);
+        assert!(chain > 5 * MAX_CHAIN, "step {step} makes only a chain of {chain}");
+        let chain = longest_chain(ids().map(|id| state.hash_one(id)), 14);
+        assert!(chain <= MAX_CHAIN, "step {step} makes a chain of {chain} after the mix");
     }
 }
 
 /// The chance that two secrets agree on one of these ids is 2^-58.
 #[test]
 fn two_states_differ() {
-    let (one, other) = (IdState::default(), IdState::default());
+    let (first, second) = (IdState::default(), IdState::default());
     for id in -32..32_i64 {
-        assert_ne!(one.hash_one(id), other.hash_one(id));
-        assert_eq!(one.hash_one(id), one.clone().hash_one(id));
+        assert_ne!(first.hash_one(id), second.hash_one(id));
+        assert_eq!(first.hash_one(id), first.clone().hash_one(id));
     }
 }
 
@@ -210,9 +210,9 @@ fn other_keys_are_hashed_whole() {
         hasher.write(key);
         hasher.finish()
     };
-    for (number, one) in keys.iter().enumerate() {
+    for (number, key) in keys.iter().enumerate() {
         for other in &keys[..number] {
-            assert_ne!(hash(one), hash(other), "{one:?} and {other:?}");
+            assert_ne!(hash(key), hash(other), "{key:?} and {other:?}");
         }
     }
 }
@@ -235,10 +235,10 @@ fn other_ids_are_hashed_whole() {
     hashes.extend(["", "a", "b", "ab", "ba", "a\0", "12345678", "123456781234567"].map(|text| state.hash_one(text)));
     hashes.extend([[0_u8; 16], [1; 16]].map(|uuid| state.hash_one(uuid)));
     hashes.extend([1_u128, 1 << 64].map(|number| state.hash_one(number)));
-    let all = hashes.len();
+    let count = hashes.len();
     hashes.sort_unstable();
     hashes.dedup();
-    assert_eq!(hashes.len(), all);
+    assert_eq!(hashes.len(), count);
     // Two states have two keys.
     assert_ne!(state.hash_one("a"), IdState::default().hash_one("a"));
     assert_eq!(state.hash_one("a"), state.clone().hash_one("a"));

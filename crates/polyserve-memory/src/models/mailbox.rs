@@ -12,16 +12,16 @@ use polyserve_core::{Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 use super::bounds;
 use crate::Actor;
 
-/// Starts the receiver of a mailbox with capacity `room`. It returns all messages that it receives until the close.
-fn receiver(mailbox: &Arc<Mailbox<(usize, usize)>>, room: usize) -> JoinHandle<Vec<(usize, usize)>> {
+/// Starts the receiver of a mailbox with this capacity. It returns all messages that it receives until the close.
+fn receiver(mailbox: &Arc<Mailbox<(usize, usize)>>, capacity: usize) -> JoinHandle<Vec<(usize, usize)>> {
     let mailbox = Arc::clone(mailbox);
     thread::spawn(move || {
-        let (mut all, mut batch) = (Vec::new(), VecDeque::new());
+        let (mut received, mut batch) = (Vec::new(), VecDeque::new());
         while mailbox.receive(&mut batch) {
-            assert!((1..=room).contains(&batch.len()), "it received {} at once", batch.len());
-            all.extend(batch.drain(..));
+            assert!((1..=capacity).contains(&batch.len()), "it received {} at once", batch.len());
+            received.extend(batch.drain(..));
         }
-        all
+        received
     })
 }
 
@@ -31,16 +31,16 @@ fn what_was_sent_is_received_in_its_senders_order() {
     fn body() {
         let mailbox = Arc::new(Mailbox::new(8));
         let receiver = receiver(&mailbox, 8);
-        let other = Arc::clone(&mailbox);
-        let sender = thread::spawn(move || (0..2).for_each(|n| other.send((1, n)).unwrap()));
+        let sender_mailbox = Arc::clone(&mailbox);
+        let sender = thread::spawn(move || (0..2).for_each(|n| sender_mailbox.send((1, n)).unwrap()));
         (0..2).for_each(|n| mailbox.send((0, n)).unwrap());
         sender.join().unwrap();
         mailbox.close();
-        let all = receiver.join().unwrap();
-        assert_eq!(all.len(), 4);
+        let received = receiver.join().unwrap();
+        assert_eq!(received.len(), 4);
         for sender in 0..2 {
-            let numbers = all.iter().filter(|(from, _)| *from == sender).map(|(_, number)| *number);
-            assert!(numbers.eq(0..2), "{all:?}");
+            let numbers = received.iter().filter(|(from, _)| *from == sender).map(|(_, number)| *number);
+            assert!(numbers.eq(0..2), "{received:?}");
         }
     }
     check("mailbox: two senders", bounds([2, 3], [200, 20_000]), body);
@@ -53,8 +53,8 @@ fn a_send_as_it_closes_is_received_or_refused() {
     fn body() {
         let mailbox = Arc::new(Mailbox::new(8));
         let receiver = receiver(&mailbox, 8);
-        let other = Arc::clone(&mailbox);
-        let sender = thread::spawn(move || match other.send((0, 0)) {
+        let sender_mailbox = Arc::clone(&mailbox);
+        let sender = thread::spawn(move || match sender_mailbox.send((0, 0)) {
             Ok(()) => 1,
             Err(Refused::Closed(message)) => {
                 assert_eq!(message, (0, 0));
@@ -75,13 +75,13 @@ fn a_full_mailbox_refuses() {
     fn body() {
         let mailbox = Arc::new(Mailbox::new(1));
         let receiver = receiver(&mailbox, 1);
-        let other = Arc::clone(&mailbox);
+        let sender_mailbox = Arc::clone(&mailbox);
         let send = |mailbox: &Mailbox<(usize, usize)>, from| match mailbox.send((from, 0)) {
             Ok(()) => 1,
             Err(Refused::Full(_)) => 0,
             Err(Refused::Closed(_)) => panic!("it is open"),
         };
-        let sender = thread::spawn(move || send(&other, 1));
+        let sender = thread::spawn(move || send(&sender_mailbox, 1));
         let taken = send(&mailbox, 0) + sender.join().unwrap();
         mailbox.close();
         assert!(taken >= 1, "the first finds room");
@@ -97,8 +97,8 @@ fn a_full_mailbox_refuses() {
 fn the_store_answers_all_and_ends() {
     fn body() {
         let repo = Arc::new(Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(8).unwrap()).unwrap());
-        let other = Arc::clone(&repo);
-        let removing = thread::spawn(move || other.remove(&1).wait());
+        let other_repo = Arc::clone(&repo);
+        let removing = thread::spawn(move || other_repo.remove(&1).wait());
         let put = repo.put(Entity::new(1, "one", 1.0));
         let got = repo.get(&1, &mut |_| {});
         assert!(matches!(put.wait(), Ok(Put::Created)));

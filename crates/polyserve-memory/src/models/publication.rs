@@ -57,8 +57,8 @@ fn two_growths_hide_nothing_from_a_reader() {
         let shard = Arc::new(Shard::new());
         (0..4).for_each(|id| _ = put(&shard, id, 0.0));
         put(&shard, 3, 3.0);
-        let other = Arc::clone(&shard);
-        let reader = thread::spawn(move || [value(&other, 3), value(&other, 3)]);
+        let reader_shard = Arc::clone(&shard);
+        let reader = thread::spawn(move || [value(&reader_shard, 3), value(&reader_shard, 3)]);
         (4..8).for_each(|id| _ = put(&shard, id, 0.0));
         assert_eq!(reader.join().unwrap(), [Some(3.0), Some(3.0)]);
     });
@@ -70,13 +70,13 @@ fn reads_do_not_go_back() {
     check("copy_on_write: puts against a reader that reads twice", Bounds::new(3, 6), || {
         let shard = Arc::new(Shard::new());
         put(&shard, 1, 0.0);
-        let (first, second) = (Arc::clone(&shard), Arc::clone(&shard));
+        let (writer_shard, reader_shard) = (Arc::clone(&shard), Arc::clone(&shard));
         let writer = thread::spawn(move || {
-            put(&first, 1, 1.0);
-            put(&first, 1, 2.0);
-            assert_eq!(value(&first, 1), Some(2.0), "it does not see its own put");
+            put(&writer_shard, 1, 1.0);
+            put(&writer_shard, 1, 2.0);
+            assert_eq!(value(&writer_shard, 1), Some(2.0), "it does not see its own put");
         });
-        let reader = thread::spawn(move || [value(&second, 1), value(&second, 1)]);
+        let reader = thread::spawn(move || [value(&reader_shard, 1), value(&reader_shard, 1)]);
         let seen = reader.join().unwrap();
         assert!(seen[0].is_some() && seen[0] <= seen[1], "{seen:?}");
         writer.join().unwrap();
@@ -110,9 +110,9 @@ fn a_removed_entity_is_gone_for_good() {
     check("copy_on_write: a remove against a reader", Bounds::new(3, 6), || {
         let shard = Arc::new(Shard::new());
         put(&shard, 1, 1.0);
-        let (other, third) = (Arc::clone(&shard), Arc::clone(&shard));
-        let reader = thread::spawn(move || [value(&other, 1), value(&other, 1)]);
-        let remover = thread::spawn(move || remove(&third, 1));
+        let (reader_shard, remover_shard) = (Arc::clone(&shard), Arc::clone(&shard));
+        let reader = thread::spawn(move || [value(&reader_shard, 1), value(&reader_shard, 1)]);
+        let remover = thread::spawn(move || remove(&remover_shard, 1));
         put(&shard, 2, 2.0);
         assert!(remover.join().unwrap());
         let seen = reader.join().unwrap();

@@ -38,13 +38,13 @@ pub trait Pack: Identifiable {
         let packed = postcard::to_extend(&self.view(), Vec::new());
         let Ok(packed) = packed else { return false };
         let Ok(read) = postcard::from_bytes::<Self>(&packed) else { return false };
-        let again = postcard::to_extend(&read.view(), Vec::new());
+        let repacked = postcard::to_extend(&read.view(), Vec::new());
         let json = |entity: &Self| {
             let mut json = Vec::new();
             Self::write_json(entity.view(), &mut json).ok().map(|()| json)
         };
         out.extend_from_slice(&packed);
-        again.is_ok_and(|again| again == packed) && json(&read) == json(self)
+        repacked.is_ok_and(|repacked| repacked == packed) && json(&read) == json(self)
     }
 
     /// Returns the id of a packed entity.

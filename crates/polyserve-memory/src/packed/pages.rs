@@ -24,7 +24,7 @@ pub(super) const PAGE: usize = 1 << 14;
 pub(super) const MAX_COPIED: usize = 528;
 
 /// The length of a record without its entity.
-const HEAD: usize = 4;
+const HEADER: usize = 4;
 
 /// The length of a dead record.
 const DEAD: u16 = u16::MAX;
@@ -38,10 +38,10 @@ const MAX_PAGES: usize = 1 << (u32::BITS - OFFSET_BITS);
 /// Number of pages that puts do not use. They are for moving live records if no other page is left. An operation empties
 /// at most two pages: the page of the dead record, and the open page if it became full. The records of each move to a new
 /// page before the page is free.
-const RESERVE: usize = 2;
+const RESERVED_PAGES: usize = 2;
 
 /// A slab with this capacity or less is not shrunk.
-pub(super) const KEPT: usize = 4;
+pub(super) const KEPT_CAPACITY: usize = 4;
 
 /// The address of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub(super) struct Pages<E> {
     /// The maximum number of pages.
     max_pages: usize,
     /// Number of pages removed since the slab was last shrunk.
-    gone: usize,
+    removed_pages: usize,
 }
 
 impl<E: Pack> Default for Pages<E> {
@@ -114,7 +114,7 @@ impl<E: Pack> Default for Pages<E> {
 
 impl<E: Pack> Pages<E> {
     pub(super) fn with_max_pages(max_pages: usize) -> Self {
-        Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, max_pages, gone: 0 }
+        Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, max_pages, removed_pages: 0 }
     }
 
     /// Whether the record at `address` has this id.
@@ -145,7 +145,7 @@ impl<E: Pack> Pages<E> {
 
     /// Adds an entity. If it is packed, it is copied; otherwise it is moved in.
     pub(super) fn add(&mut self, new: &mut ToStore<'_, E>) -> Result<Address, Full> {
-        let max_pages = self.max_pages.saturating_sub(RESERVE);
+        let max_pages = self.max_pages.saturating_sub(RESERVED_PAGES);
         if let Some(packed) = new.packed {
             return self.append(packed, max_pages);
         }
@@ -163,14 +163,14 @@ impl<E: Pack> Pages<E> {
 
     fn append(&mut self, packed: &[u8], max_pages: usize) -> Result<Address, Full> {
         let capacity = packed.len().next_multiple_of(4);
-        let number = self.open_page(HEAD + capacity, max_pages)?;
+        let number = self.open_page(HEADER + capacity, max_pages)?;
         let RecordPage::Records { bytes, .. } = &mut self.pages[number] else {
             unreachable!("the open page has records")
         };
         let offset = bytes.len();
         bytes.extend_from_slice(&head(packed.len(), capacity));
         bytes.extend_from_slice(packed);
-        bytes.resize(offset + HEAD + capacity, 0);
+        bytes.resize(offset + HEADER + capacity, 0);
         Ok(Address::new(number, offset))
     }
 
@@ -212,8 +212,8 @@ impl<E: Pack> Pages<E> {
                 let (length, capacity) = (packed.len(), usize::from(short(record, 2)));
                 let fits = length <= capacity && length.next_multiple_of(4) * 2 >= capacity;
                 if fits {
-                    record[..HEAD].copy_from_slice(&head(length, capacity));
-                    record[HEAD..HEAD + length].copy_from_slice(packed);
+                    record[..HEADER].copy_from_slice(&head(length, capacity));
+                    record[HEADER..HEADER + length].copy_from_slice(packed);
                 }
                 fits
             }
@@ -230,7 +230,7 @@ impl<E: Pack> Pages<E> {
         };
         let before = mostly_dead(*dead, bytes.len());
         let record = &mut bytes[address.offset()..];
-        *dead += HEAD + usize::from(short(record, 2));
+        *dead += HEADER + usize::from(short(record, 2));
         record[..2].copy_from_slice(&DEAD.to_le_bytes());
         if self.open == Some(number) {
             if *dead == bytes.len() {
@@ -264,7 +264,7 @@ impl<E: Pack> Pages<E> {
 
     fn remove(&mut self, number: usize) -> RecordPage<E> {
         let page = self.pages.remove(number);
-        self.gone += 1;
+        self.removed_pages += 1;
         self.free_unused();
         page
     }
@@ -280,7 +280,7 @@ impl<E: Pack> Pages<E> {
             *self = Self::with_max_pages(self.max_pages);
             return;
         }
-        if capacity <= KEPT || self.pages.len() > (capacity / 8).max(1) {
+        if capacity <= KEPT_CAPACITY || self.pages.len() > (capacity / 8).max(1) {
             return;
         }
         // An empty open page needs no number.
@@ -293,8 +293,8 @@ impl<E: Pack> Pages<E> {
             self.pages.remove(number);
             self.open = None;
         }
-        if self.gone >= capacity / 16 {
-            self.gone = 0;
+        if self.removed_pages >= capacity / 16 {
+            self.removed_pages = 0;
             self.pages.shrink_to_fit();
         }
     }
@@ -310,7 +310,7 @@ impl<E: Pack> Pages<E> {
             assert!(bytes.len() <= PAGE && bytes.capacity() == PAGE);
             let live: usize = Emptied { number, bytes: bytes.clone() }
                 .live()
-                .map(|(address, _)| HEAD + usize::from(short(&bytes[address.offset()..], 2)))
+                .map(|(address, _)| HEADER + usize::from(short(&bytes[address.offset()..], 2)))
                 .sum();
             assert_eq!(live + dead, bytes.len());
             assert!(
@@ -337,11 +337,11 @@ pub(super) struct Emptied {
 impl Emptied {
     /// Returns the live records: the address and the packed entity of each.
     pub(super) fn live(&self) -> impl Iterator<Item = (Address, &[u8])> {
-        let mut at = 0;
+        let mut next = 0;
         std::iter::from_fn(move || {
-            while at < self.bytes.len() {
-                let (offset, record) = (at, Record::at(&self.bytes, at));
-                at += HEAD + usize::from(short(record.0, 2));
+            while next < self.bytes.len() {
+                let (offset, record) = (next, Record::at(&self.bytes, next));
+                next += HEADER + usize::from(short(record.0, 2));
                 if record.length() != DEAD {
                     return Some((Address::new(self.number, offset), record.packed()));
                 }
@@ -368,11 +368,11 @@ impl<'a> Record<'a> {
     /// Returns the packed entity.
     #[inline]
     fn packed(&self) -> &'a [u8] {
-        &self.0[HEAD..HEAD + usize::from(self.length())]
+        &self.0[HEADER..HEADER + usize::from(self.length())]
     }
 }
 
-fn head(length: usize, capacity: usize) -> [u8; HEAD] {
+fn head(length: usize, capacity: usize) -> [u8; HEADER] {
     let ([a, b], [c, d]) = ((length as u16).to_le_bytes(), (capacity as u16).to_le_bytes());
     [a, b, c, d]
 }

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use polyserve_core::Identifiable;
 use serde::{Deserialize, Serialize};
 
-use super::pages::{KEPT, PAGE};
+use super::pages::{KEPT_CAPACITY, PAGE};
 use super::*;
 use crate::hash::IdState;
 use crate::hash::tests::Random;
@@ -16,20 +16,20 @@ fn put(
     entity: &mut Option<Entity>,
     hash_of: impl Fn(&i64) -> u64,
 ) -> Result<(Put, Option<Entity>), Full> {
-    let (mut buffer, whole) = (Vec::new(), entity.clone().expect("it is there"));
-    let packed = whole.pack(&mut buffer).then_some(buffer.as_slice());
-    let put = shard.put(hash, &whole.id, ToStore { entity, packed }, &Condition::ALWAYS, hash_of)?;
+    let (mut buffer, original) = (Vec::new(), entity.clone().expect("it is there"));
+    let packed = original.pack(&mut buffer).then_some(buffer.as_slice());
+    let put = shard.put(hash, &original.id, ToStore { entity, packed }, &Condition::ALWAYS, hash_of)?;
     Ok(put.done().expect("the condition always holds"))
 }
 
 /// A shard, and the content that it should have.
-struct Tried {
+struct Fixture {
     shard: PackedShard<Entity>,
     state: IdState,
     expected: HashMap<i64, (String, u64)>,
 }
 
-impl Tried {
+impl Fixture {
     fn new(pages: Pages<Entity>) -> Self {
         Self {
             shard: PackedShard { pages, ..PackedShard::default() },
@@ -65,41 +65,41 @@ impl Tried {
             });
         }
         let packed = self.expected.values().filter(|(description, _)| description.len() <= LONGEST_COPIED);
-        let whole = self.expected.len() - packed.clone().count();
+        let large = self.expected.len() - packed.clone().count();
         // At most twice the size of each record, as many dead bytes, and the unused end of each page.
         let needed: usize = packed.map(|(description, _)| 4 + 2 * (16 + description.len().next_multiple_of(4))).sum();
         let pages = self.shard.pages.check();
-        assert!(pages <= whole + 1 + needed * 2 / (PAGE - LONGEST_COPIED - 20) + 1, "{pages} pages for {needed} bytes");
+        assert!(pages <= large + 1 + needed * 2 / (PAGE - LONGEST_COPIED - 20) + 1, "{pages} pages for {needed} bytes");
     }
 }
 
 #[test]
 fn a_shard_agrees_with_a_map() {
     // The maximum length, the number of ids, and the number of puts among a hundred operations.
-    for (longest, ids, puts) in
+    for (max_length, ids, puts) in
         [(30, 3000, 60), (30, 3000, 40), (LONGEST_COPIED as u64, 200, 60), (3 * LONGEST_COPIED as u64, 100, 70)]
     {
-        let mut random = Random(longest + puts);
-        let mut tried = Tried::new(Pages::default());
+        let mut random = Random(max_length + puts);
+        let mut tested = Fixture::new(Pages::default());
         for step in 0..20_000 {
             let id = random.below(ids) as i64 - 50;
             if random.below(100) < puts {
-                let length = random.below(longest + 1) as usize;
-                tried.put(id, length, step as f64 / 8.0).expect("there is room");
+                let length = random.below(max_length + 1) as usize;
+                tested.put(id, length, step as f64 / 8.0).expect("there is room");
             } else {
-                tried.remove(id);
+                tested.remove(id);
             }
             if step % 997 == 0 {
-                tried.check();
+                tested.check();
             }
         }
-        tried.check();
-        while let Some(&id) = tried.expected.keys().next() {
-            assert!(tried.remove(id));
+        tested.check();
+        while let Some(&id) = tested.expected.keys().next() {
+            assert!(tested.remove(id));
         }
-        tried.check();
-        assert!(tried.shard.pages.check() <= 1, "a page at most is left of an empty shard");
-        assert!(tried.shard.pages.capacity() <= KEPT, "and no room for those that have gone");
+        tested.check();
+        assert!(tested.shard.pages.check() <= 1, "a page at most is left of an empty shard");
+        assert!(tested.shard.pages.capacity() <= KEPT_CAPACITY, "and no room for those that have gone");
     }
 }
 
@@ -107,107 +107,107 @@ fn a_shard_agrees_with_a_map() {
 #[test]
 fn a_slab_that_was_large_shrinks() {
     const IDS: i64 = 2000;
-    let mut tried = Tried::new(Pages::default());
-    let fill = |tried: &mut Tried| (0..IDS).for_each(|id| assert!(tried.put(id, LONGEST_COPIED + 1, 0.0).is_ok()));
-    fill(&mut tried);
-    assert!(tried.shard.pages.capacity() >= IDS as usize);
-    for left in (10..IDS).rev() {
-        tried.remove(left);
-        let room = tried.shard.pages.capacity();
-        assert!(room <= KEPT.max(8 * left as usize + 8), "room for {room} pages, and {left} are there");
+    let mut tested = Fixture::new(Pages::default());
+    let fill = |tested: &mut Fixture| (0..IDS).for_each(|id| assert!(tested.put(id, LONGEST_COPIED + 1, 0.0).is_ok()));
+    fill(&mut tested);
+    assert!(tested.shard.pages.capacity() >= IDS as usize);
+    for id in (10..IDS).rev() {
+        tested.remove(id);
+        let capacity = tested.shard.pages.capacity();
+        assert!(capacity <= KEPT_CAPACITY.max(8 * id as usize + 8), "room for {capacity} pages, and {id} are there");
     }
-    tried.check();
+    tested.check();
     // Removed in this order, the last page stays until the end. So the slab of pages can shrink only then.
-    fill(&mut tried);
+    fill(&mut tested);
     for id in 0..IDS {
-        tried.remove(id);
+        tested.remove(id);
     }
-    tried.check();
-    assert!(tried.shard.pages.capacity() <= KEPT);
-    fill(&mut tried);
-    tried.check();
+    tested.check();
+    assert!(tested.shard.pages.capacity() <= KEPT_CAPACITY);
+    fill(&mut tested);
+    tested.check();
 }
 
 /// The size of a shard, as the header states.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_shard_is_256_bytes() {
-    assert_eq!(Shards::<PackedShard<Entity>>::EACH, 256);
+    assert_eq!(Shards::<PackedShard<Entity>>::SHARD_SIZE, 256);
 }
 
 #[test]
 fn a_record_that_fits_is_written_over() {
-    let mut tried = Tried::new(Pages::default());
-    let address = |tried: &Tried| tried.shard.find(tried.state.hash_one(7_i64), &7).expect("it is there");
-    tried.put(7, 20, 1.0).unwrap();
-    let first = address(&tried);
+    let mut tested = Fixture::new(Pages::default());
+    let address = |tested: &Fixture| tested.shard.find(tested.state.hash_one(7_i64), &7).expect("it is there");
+    tested.put(7, 20, 1.0).unwrap();
+    let first = address(&tested);
     for length in [17, 1, 20] {
-        tried.put(7, length, 2.0).unwrap();
-        tried.check();
-        assert_eq!(address(&tried), first, "{length} bytes have room where 20 were, and fill half of it");
+        tested.put(7, length, 2.0).unwrap();
+        tested.check();
+        assert_eq!(address(&tested), first, "{length} bytes have room where 20 were, and fill half of it");
     }
-    tried.put(7, 0, 3.0).unwrap();
-    tried.check();
-    assert_ne!(address(&tried), first, "16 bytes leave more than half of 36 unused");
-    tried.put(7, 21, 4.0).unwrap();
-    tried.put(7, LONGEST_COPIED + 1, 5.0).unwrap();
-    tried.check();
-    let whole = address(&tried);
-    tried.put(7, 10 * LONGEST_COPIED, 6.0).unwrap();
-    tried.check();
-    assert_eq!(address(&tried), whole, "a long description takes the address of another");
-    tried.put(7, 0, 7.0).unwrap();
-    tried.check();
+    tested.put(7, 0, 3.0).unwrap();
+    tested.check();
+    assert_ne!(address(&tested), first, "16 bytes leave more than half of 36 unused");
+    tested.put(7, 21, 4.0).unwrap();
+    tested.put(7, LONGEST_COPIED + 1, 5.0).unwrap();
+    tested.check();
+    let first = address(&tested);
+    tested.put(7, 10 * LONGEST_COPIED, 6.0).unwrap();
+    tested.check();
+    assert_eq!(address(&tested), first, "a long description takes the address of another");
+    tested.put(7, 0, 7.0).unwrap();
+    tested.check();
 }
 
 /// Records die in the open page, in a full page, and in a page that becomes full when another page is moved.
 #[test]
 fn what_is_dead_is_at_most_half() {
-    let mut tried = Tried::new(Pages::default());
+    let mut tested = Fixture::new(Pages::default());
     for id in 0..4000 {
-        tried.put(id, 15, 0.0).unwrap();
+        tested.put(id, 15, 0.0).unwrap();
         // Two of three records are removed while their page still takes new ones.
         if id % 3 != 0 {
-            tried.remove(id);
+            tested.remove(id);
         }
     }
-    tried.check();
+    tested.check();
     for id in (0..4000).step_by(6) {
-        tried.remove(id);
+        tested.remove(id);
     }
-    tried.check();
+    tested.check();
     // The length always changes, so every put leaves a dead record.
     for round in 0..20 {
         for id in (3..4000).step_by(6) {
-            tried.put(id, 100 + 200 * (round % 2), f64::from(round as i32)).unwrap();
+            tested.put(id, 100 + 200 * (round % 2), f64::from(round as i32)).unwrap();
         }
-        tried.check();
+        tested.check();
     }
 }
 
 #[test]
 fn a_full_shard_reports_it_and_loses_nothing() {
     const PAGES: usize = 10;
-    let mut tried = Tried::new(Pages::with_max_pages(PAGES));
-    let full = (0..).find(|&id| tried.put(id, 15, 0.0) == Err(Full)).expect("there is no room for all ids");
+    let mut tested = Fixture::new(Pages::with_max_pages(PAGES));
+    let full = (0..).find(|&id| tested.put(id, 15, 0.0) == Err(Full)).expect("there is no room for all ids");
     assert!(full as usize > (PAGES - 3) * (PAGE / 36), "{full} entities in {PAGES} pages");
     assert!(Full.to_string().contains("full"));
-    tried.check();
-    assert_eq!(tried.put(full, LONGEST_COPIED + 1, 0.0), Err(Full));
-    assert_eq!(tried.put(1, 16, 1.0), Ok(Put::Replaced), "an entity that fits into its old record needs no new page");
-    assert_eq!(tried.put(1, 200, 1.0), Err(Full), "one that does not fit is refused, and the old one stays");
-    tried.check();
+    tested.check();
+    assert_eq!(tested.put(full, LONGEST_COPIED + 1, 0.0), Err(Full));
+    assert_eq!(tested.put(1, 16, 1.0), Ok(Put::Replaced), "an entity that fits into its old record needs no new page");
+    assert_eq!(tested.put(1, 200, 1.0), Err(Full), "one that does not fit is refused, and the old one stays");
+    tested.check();
     for round in 0..50_i64 {
         // Empties a full page with ids that are far apart.
         for id in (round % 5..full).step_by(5) {
-            tried.remove(id);
+            tested.remove(id);
         }
         for id in (round % 5..full).step_by(5) {
-            let put = tried.put(id, 12 + (round % 8) as usize, 2.0);
+            let put = tested.put(id, 12 + (round % 8) as usize, 2.0);
             assert!(put == Ok(Put::Created) || put == Err(Full));
         }
-        tried.check();
-        assert!(tried.shard.pages.check() <= PAGES);
+        tested.check();
+        assert!(tested.shard.pages.check() <= PAGES);
     }
 }
 

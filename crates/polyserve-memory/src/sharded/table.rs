@@ -13,7 +13,7 @@
 //!
 //! * A slot is in use if and only if its tag is not 0. An unused slot holds `None`.
 //! * Each bucket between the first bucket of an id and the bucket that it lies in counts the entity. A count that has
-//!   reached [`MANY`] stays there until the table is rebuilt.
+//!   reached [`MAX_COUNT`] stays there until the table is rebuilt.
 //!
 //! Cost: 128 bytes for three slots of published entities (for a larger type, the next multiple of 128 that holds three), of which at most 7/8 are in use, and 7/16 after a growth. On average, just before a
 //! growth, a lookup reads two buckets if the id is stored and four if it is not (the tests count them). Just after a
@@ -30,13 +30,13 @@ use crate::shards::shrunk;
 const SLOTS: usize = 3;
 
 /// The position of the count in a bucket's word. The bits below it are a tag for each slot.
-const COUNT: u32 = 8 * SLOTS as u32;
+const COUNT_SHIFT: u32 = 8 * SLOTS as u32;
 
 /// The maximum of a count. A count that has reached it no longer changes.
-const MANY: u32 = u8::MAX as u32;
+const MAX_COUNT: u32 = u8::MAX as u32;
 
 /// The number 1 in the byte of each tag.
-const EACH: u32 = 0x01_01_01;
+const TAG_ONES: u32 = 0x01_01_01;
 
 /// Three entities and their tags.
 #[repr(C, align(128))]
@@ -58,8 +58,8 @@ impl<E: Identifiable> Bucket<E> {
     /// tag; the others may have it.
     #[inline]
     fn tagged(&self, tag: u32) -> u32 {
-        let differing = self.word ^ (tag * EACH);
-        differing.wrapping_sub(EACH) & !differing & (EACH << 7)
+        let differing = self.word ^ (tag * TAG_ONES);
+        differing.wrapping_sub(TAG_ONES) & !differing & (TAG_ONES << 7)
     }
 
     /// Returns the slot of `id`.
@@ -85,18 +85,18 @@ impl<E: Identifiable> Bucket<E> {
 
     #[inline]
     fn sent_on(&self) -> u32 {
-        self.word >> COUNT
+        self.word >> COUNT_SHIFT
     }
 
     fn count_up(&mut self) {
-        if self.sent_on() < MANY {
-            self.word += 1 << COUNT;
+        if self.sent_on() < MAX_COUNT {
+            self.word += 1 << COUNT_SHIFT;
         }
     }
 
     fn count_down(&mut self) {
-        if self.sent_on() < MANY {
-            self.word -= 1 << COUNT;
+        if self.sent_on() < MAX_COUNT {
+            self.word -= 1 << COUNT_SHIFT;
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, axis_name, escaped, head};
+use super::scale::{LETTER_WIDTH, axis_name, escaped, head};
 
 /// Grids of shaded cells. All figures are above 0.
 #[derive(Clone, Debug)]
@@ -34,12 +34,12 @@ pub struct Grid {
 /// The size of a cell.
 const CELL: (f64, f64) = (58.0, 26.0);
 /// The margins of the chart, and above a grid for its name.
-const ABOVE: f64 = 40.0;
-const BELOW: f64 = 30.0;
-const SIDE: f64 = 12.0;
-const NAME: f64 = 24.0;
+const TOP_MARGIN: f64 = 40.0;
+const BOTTOM_MARGIN: f64 = 30.0;
+const SIDE_MARGIN: f64 = 12.0;
+const NAME_SPACE: f64 = 24.0;
 /// Below a grid, for the names of its columns.
-const COLUMNS: f64 = 30.0;
+const COLUMNS_HEIGHT: f64 = 30.0;
 /// The colours of the smallest and of the largest figure.
 const LIGHT: [f64; 3] = [247.0, 251.0, 255.0];
 const DARK: [f64; 3] = [8.0, 81.0, 156.0];
@@ -49,18 +49,18 @@ const MIN_SPAN: f64 = 2.0;
 /// The chart as a file.
 pub(super) fn to_svg(chart: &HeatMap) -> String {
     let HeatMap { title, about, axis, grids } = chart;
-    let names = grids.iter().flat_map(|grid| &grid.rows).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let left = names as f64 * LETTER + 8.0;
-    let most = |count: &dyn Fn(&Grid) -> usize| grids.iter().map(count).max().unwrap_or(0) as f64;
-    let width_each = left + most(&|grid| grid.columns.len()) * CELL.0 + SIDE;
-    let height_each = NAME + most(&|grid| grid.rows.len()) * CELL.1 + COLUMNS;
-    let lines = grids.len().div_ceil(2) as f64;
-    let size = (2.0 * width_each + SIDE, ABOVE + lines * height_each + BELOW);
+    let letters = grids.iter().flat_map(|grid| &grid.rows).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let left = letters as f64 * LETTER_WIDTH + 8.0;
+    let max_count = |count: &dyn Fn(&Grid) -> usize| grids.iter().map(count).max().unwrap_or(0) as f64;
+    let grid_width = left + max_count(&|grid| grid.columns.len()) * CELL.0 + SIDE_MARGIN;
+    let grid_height = NAME_SPACE + max_count(&|grid| grid.rows.len()) * CELL.1 + COLUMNS_HEIGHT;
+    let grid_rows = grids.len().div_ceil(2) as f64;
+    let size = (2.0 * grid_width + SIDE_MARGIN, TOP_MARGIN + grid_rows * grid_height + BOTTOM_MARGIN);
 
-    let mut svg = head(size, about, title, SIDE);
-    for (place, grid) in grids.iter().enumerate() {
-        let x = SIDE + (place % 2) as f64 * width_each;
-        let y = ABOVE + (place / 2) as f64 * height_each;
+    let mut svg = head(size, about, title, SIDE_MARGIN);
+    for (index, grid) in grids.iter().enumerate() {
+        let x = SIDE_MARGIN + (index % 2) as f64 * grid_width;
+        let y = TOP_MARGIN + (index / 2) as f64 * grid_height;
         svg.push_str(&drawn_grid(grid, (x, y), left));
     }
     svg.push_str(&axis_name((size.0 / 2.0, size.1 - 12.0), axis));
@@ -72,42 +72,42 @@ fn drawn_grid(grid: &Grid, (x, y): (f64, f64), left: f64) -> String {
     let figures = || grid.rows.iter().flat_map(|(_, figures)| figures).flatten().copied();
     let low = figures().fold(f64::INFINITY, f64::min);
     let span = (figures().fold(0.0, f64::max) / low).max(MIN_SPAN).ln();
-    let (inner, top) = (x + left, y + NAME);
+    let (inner, top) = (x + left, y + NAME_SPACE);
     let mut svg = format!(
         "<text x=\"{inner:.1}\" y=\"{:.1}\" font-weight=\"600\">{}</text>\n",
-        y + NAME - 8.0,
+        y + NAME_SPACE - 8.0,
         escaped(&grid.name)
     );
     for ((name, figures), row) in grid.rows.iter().zip(0..) {
-        let at = top + f64::from(row) * CELL.1;
-        let (text, end) = (at + CELL.1 / 2.0 + 4.0, inner - 8.0);
-        let _ = writeln!(svg, r#"<text x="{end:.1}" y="{text:.1}" text-anchor="end">{}</text>"#, escaped(name));
+        let row_y = top + f64::from(row) * CELL.1;
+        let (text_y, name_x) = (row_y + CELL.1 / 2.0 + 4.0, inner - 8.0);
+        let _ = writeln!(svg, r#"<text x="{name_x:.1}" y="{text_y:.1}" text-anchor="end">{}</text>"#, escaped(name));
         for (figure, column) in figures.iter().zip(0..).filter_map(|(figure, column)| Some(((*figure)?, column))) {
-            let from = inner + f64::from(column) * CELL.0;
+            let cell_x = inner + f64::from(column) * CELL.0;
             let share = ((figure / low).ln() / span).clamp(0.0, 1.0);
             let shade: Vec<String> =
-                LIGHT.iter().zip(DARK).map(|(l, d)| format!("{:.0}", l + (d - l) * share)).collect();
-            let (ink, middle) = (if share > 0.5 { "#fff" } else { "#222" }, from + CELL.0 / 2.0);
+                LIGHT.iter().zip(DARK).map(|(light, dark)| format!("{:.0}", light + (dark - light) * share)).collect();
+            let (text_colour, centre) = (if share > 0.5 { "#fff" } else { "#222" }, cell_x + CELL.0 / 2.0);
             let _ = writeln!(
                 svg,
-                r##"<rect x="{from:.1}" y="{at:.1}" width="{:.1}" height="{:.1}" fill="rgb({})" stroke="#fff"/>"##,
+                r##"<rect x="{cell_x:.1}" y="{row_y:.1}" width="{:.1}" height="{:.1}" fill="rgb({})" stroke="#fff"/>"##,
                 CELL.0,
                 CELL.1,
                 shade.join(",")
             );
             let _ = writeln!(
                 svg,
-                r#"<text x="{middle:.1}" y="{text:.1}" text-anchor="middle" fill="{ink}">{}</text>"#,
+                r#"<text x="{centre:.1}" y="{text_y:.1}" text-anchor="middle" fill="{text_colour}">{}</text>"#,
                 digits(figure)
             );
         }
     }
-    let text = top + grid.rows.len() as f64 * CELL.1 + 16.0;
+    let text_y = top + grid.rows.len() as f64 * CELL.1 + 16.0;
     for (name, column) in grid.columns.iter().zip(0..) {
-        let middle = inner + (f64::from(column) + 0.5) * CELL.0;
+        let centre = inner + (f64::from(column) + 0.5) * CELL.0;
         let _ = writeln!(
             svg,
-            r##"<text x="{middle:.1}" y="{text:.1}" text-anchor="middle" fill="#555">{}</text>"##,
+            r##"<text x="{centre:.1}" y="{text_y:.1}" text-anchor="middle" fill="#555">{}</text>"##,
             escaped(name)
         );
     }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, axis_name, escaped, head, round, rules, short, ticks};
+use super::scale::{LETTER_WIDTH, axis_name, escaped, head, round_figures, rules, short, ticks};
 
 /// Ratios with their intervals. All figures are above 0.
 #[derive(Clone, Debug)]
@@ -37,12 +37,12 @@ pub struct IntervalRow {
 }
 
 /// The width of the plot.
-const PLOT: f64 = 420.0;
+const PLOT_WIDTH: f64 = 420.0;
 /// The height of a row.
-const ROW: f64 = 24.0;
+const ROW_HEIGHT: f64 = 24.0;
 /// The margins above and below the plot.
-const ABOVE: f64 = 46.0;
-const BELOW: f64 = 54.0;
+const TOP_MARGIN: f64 = 46.0;
+const BOTTOM_MARGIN: f64 = 54.0;
 /// From the plot to a text.
 const GAP: f64 = 12.0;
 
@@ -52,42 +52,42 @@ pub(super) fn to_svg(chart: &IntervalChart) -> String {
     let texts: Vec<String> =
         rows.iter().map(|row| format!("{:.3} [{:.3}, {:.3}]", row.ratio, row.low, row.high)).collect();
     let widest = |texts: &mut dyn Iterator<Item = &String>| {
-        texts.map(|text| text.chars().count()).max().unwrap_or(0) as f64 * LETTER + 2.0 * GAP
+        texts.map(|text| text.chars().count()).max().unwrap_or(0) as f64 * LETTER_WIDTH + 2.0 * GAP
     };
     let left = widest(&mut rows.iter().map(|row| &row.name));
-    let right = left + PLOT;
+    let right = left + PLOT_WIDTH;
     let width = right + widest(&mut texts.iter());
-    let bottom = ABOVE + rows.len() as f64 * ROW;
-    let height = bottom + BELOW;
+    let bottom = TOP_MARGIN + rows.len() as f64 * ROW_HEIGHT;
+    let height = bottom + BOTTOM_MARGIN;
     let published = || rows.iter().filter_map(|row| row.published);
     let low = rows.iter().map(|row| row.low).chain(published()).fold(1.0, f64::min) / 1.05;
     let high = rows.iter().map(|row| row.high).chain(published()).fold(1.0, f64::max) * 1.05;
-    let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT;
+    let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT_WIDTH;
 
     let mut svg = head((width, height), about, title, GAP);
     svg.push_str(&axis_name(((left + right) / 2.0, height - 12.0), axis));
     let colour = |figure: f64| if (figure - 1.0).abs() < 1e-9 { "#555" } else { "#ddd" };
     let ticks = axis_ticks(low, high).into_iter().map(|(figure, text)| (x(figure), text, colour(figure)));
-    svg.push_str(&rules(ticks, ABOVE, bottom));
+    svg.push_str(&rules(ticks, TOP_MARGIN, bottom));
     // A write to a string does not fail.
-    for ((row, text), place) in rows.iter().zip(&texts).zip(0..) {
-        let y = ABOVE + (f64::from(place) + 0.5) * ROW;
-        let (from, to, at, below) = (x(row.low), x(row.high), x(row.ratio), y + 4.0);
+    for ((row, text), index) in rows.iter().zip(&texts).zip(0..) {
+        let y = TOP_MARGIN + (f64::from(index) + 0.5) * ROW_HEIGHT;
+        let (low_x, high_x, ratio_x, text_y) = (x(row.low), x(row.high), x(row.ratio), y + 4.0);
         let _ = writeln!(svg, "<g fill=\"{0}\" stroke=\"{0}\" stroke-width=\"1.6\">", row.colour);
         let _ = writeln!(
             svg,
-            r#"<path d="M{from:.1} {:.1}v8M{from:.1} {y:.1}H{to:.1}M{to:.1} {:.1}v8" fill="none"/>"#,
+            r#"<path d="M{low_x:.1} {:.1}v8M{low_x:.1} {y:.1}H{high_x:.1}M{high_x:.1} {:.1}v8" fill="none"/>"#,
             y - 4.0,
             y - 4.0
         );
-        let _ = writeln!(svg, r#"<circle cx="{at:.1}" cy="{y:.1}" r="3.2"/>"#);
-        if let Some(at) = row.published.map(x) {
-            let _ = writeln!(svg, r#"<path d="M{at:.1} {:.1}l6 6l-6 6l-6 -6z" fill="none"/>"#, y - 6.0);
+        let _ = writeln!(svg, r#"<circle cx="{ratio_x:.1}" cy="{y:.1}" r="3.2"/>"#);
+        if let Some(published_x) = row.published.map(x) {
+            let _ = writeln!(svg, r#"<path d="M{published_x:.1} {:.1}l6 6l-6 6l-6 -6z" fill="none"/>"#, y - 6.0);
         }
-        let (name, end, begin) = (escaped(&row.name), left - GAP, right + GAP);
+        let (name, name_x, text_x) = (escaped(&row.name), left - GAP, right + GAP);
         let style = "fill=\"#222\" stroke=\"none\"";
-        let _ = writeln!(svg, "<text x=\"{end:.1}\" y=\"{below:.1}\" text-anchor=\"end\" {style}>{name}</text>");
-        let _ = writeln!(svg, "<text x=\"{begin:.1}\" y=\"{below:.1}\" {style}>{text}</text>\n</g>");
+        let _ = writeln!(svg, "<text x=\"{name_x:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\" {style}>{name}</text>");
+        let _ = writeln!(svg, "<text x=\"{text_x:.1}\" y=\"{text_y:.1}\" {style}>{text}</text>\n</g>");
     }
     svg.push_str("</svg>\n");
     svg
@@ -100,7 +100,7 @@ fn axis_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
         return ticks(low, high);
     }
     let is_within = |figure: &f64| (low..=high).contains(figure);
-    round(low, high).into_iter().filter(is_within).map(|figure| (figure, short(figure))).collect()
+    round_figures(low, high).into_iter().filter(is_within).map(|figure| (figure, short(figure))).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER, axis_name, escaped, head, round, short, tick_label};
+use super::scale::{LETTER_WIDTH, axis_name, escaped, head, round_figures, short, tick_label};
 use super::style::{Marker, Style};
 
 /// Lines over an axis. All figures are above 0, and every line has a point.
@@ -38,9 +38,9 @@ pub struct Series {
 /// The min size of a chart. Many or long names make it larger.
 const SIZE: (f64, f64) = (860.0, 480.0);
 /// The margins of the plot: left, above and below.
-const LEFT: f64 = 62.0;
-const ABOVE: f64 = 46.0;
-const BELOW: f64 = 54.0;
+const LEFT_MARGIN: f64 = 62.0;
+const TOP_MARGIN: f64 = 46.0;
+const BOTTOM_MARGIN: f64 = 54.0;
 /// From the plot's sides to the first and the last place.
 const INSET: f64 = 14.0;
 /// From the plot to a name: a leader, and a piece of the line.
@@ -50,14 +50,15 @@ const SAMPLE: f64 = 24.0;
 const MIN_PLOT: f64 = 400.0;
 /// The distance between two names.
 const GAP: f64 = 15.0;
+
 /// The chart as a file.
 pub(super) fn to_svg(chart: &LineChart) -> String {
     let frame = Frame::around(&chart.lines);
-    let mut svg = head((frame.width, frame.height), &chart.about, &chart.title, LEFT);
-    svg.push_str(&axis_name(((LEFT + frame.right) / 2.0, frame.height - 12.0), &chart.axis));
-    svg.push_str(&across(&frame));
-    svg.push_str(&upwards(&frame));
-    for (line, label) in chart.lines.iter().zip(labels(&chart.lines, &frame)) {
+    let mut svg = head((frame.width, frame.height), &chart.about, &chart.title, LEFT_MARGIN);
+    svg.push_str(&axis_name(((LEFT_MARGIN + frame.right) / 2.0, frame.height - 12.0), &chart.axis));
+    svg.push_str(&horizontal_rules(&frame));
+    svg.push_str(&vertical_rules(&frame));
+    for (line, label) in chart.lines.iter().zip(label_heights(&chart.lines, &frame)) {
         svg.push_str(&frame.line(line, label));
     }
     svg.push_str("</svg>\n");
@@ -71,8 +72,8 @@ struct Frame {
     height: f64,
     right: f64,
     bottom: f64,
-    /// All places, in order.
-    places: Vec<u64>,
+    /// All positions on the axis, in order.
+    xs: Vec<u64>,
     /// Round figures, in order; the first is at the bottom, the last at the top.
     figures: Vec<f64>,
 }
@@ -80,35 +81,42 @@ struct Frame {
 impl Frame {
     fn around(lines: &[Series]) -> Self {
         let points = || lines.iter().flat_map(|line| &line.points);
-        let mut places: Vec<u64> = points().map(|(x, _)| *x).collect();
-        places.sort_unstable();
-        places.dedup();
-        let last = places.last().copied().unwrap_or(0);
+        let mut xs: Vec<u64> = points().map(|(x, _)| *x).collect();
+        xs.sort_unstable();
+        xs.dedup();
+        let last = xs.last().copied().unwrap_or(0);
         let letters = lines.iter().map(|line| label_of(line, last).chars().count()).max().unwrap_or(0);
-        let margin = LEADER + SAMPLE + 4.0 + letters as f64 * LETTER;
-        let width = SIZE.0.max(LEFT + MIN_PLOT + margin);
-        let height = SIZE.1.max(ABOVE + BELOW + lines.len() as f64 * GAP);
+        let margin = LEADER + SAMPLE + 4.0 + letters as f64 * LETTER_WIDTH;
+        let width = SIZE.0.max(LEFT_MARGIN + MIN_PLOT + margin);
+        let height = SIZE.1.max(TOP_MARGIN + BOTTOM_MARGIN + lines.len() as f64 * GAP);
         let low = points().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
         let high = points().map(|(_, y)| *y).fold(0.0, f64::max);
-        Self { width, height, right: width - margin, bottom: height - BELOW, places, figures: round(low, high) }
+        Self {
+            width,
+            height,
+            right: width - margin,
+            bottom: height - BOTTOM_MARGIN,
+            xs,
+            figures: round_figures(low, high),
+        }
     }
 
     /// The largest x of all lines.
     fn last(&self) -> u64 {
-        self.places.last().copied().unwrap_or(0)
+        self.xs.last().copied().unwrap_or(0)
     }
 
-    fn x(&self, place: u64) -> f64 {
+    fn x(&self, position: u64) -> f64 {
         // Zero has no logarithm: it is drawn at one half.
-        let log = |place: u64| (place as f64).max(0.5).ln();
-        let (low, high) = (log(self.places.first().copied().unwrap_or(0)), log(self.last()));
-        let (left, right) = (LEFT + INSET, self.right - INSET);
-        if high > low { left + (log(place) - low) / (high - low) * (right - left) } else { (left + right) / 2.0 }
+        let log = |position: u64| (position as f64).max(0.5).ln();
+        let (low, high) = (log(self.xs.first().copied().unwrap_or(0)), log(self.last()));
+        let (left, right) = (LEFT_MARGIN + INSET, self.right - INSET);
+        if high > low { left + (log(position) - low) / (high - low) * (right - left) } else { (left + right) / 2.0 }
     }
 
     fn y(&self, figure: f64) -> f64 {
         let (low, high) = (self.figures[0].ln(), self.figures[self.figures.len() - 1].ln());
-        self.bottom - (figure.ln() - low) / (high - low) * (self.bottom - ABOVE)
+        self.bottom - (figure.ln() - low) / (high - low) * (self.bottom - TOP_MARGIN)
     }
 
     /// A line with its marks, its leader and its name, which stands at the height `label`.
@@ -159,12 +167,12 @@ fn marked(mark: Marker, x: f64, y: f64) -> String {
 }
 
 /// A rule for each round figure.
-fn across(frame: &Frame) -> String {
+fn horizontal_rules(frame: &Frame) -> String {
     let mut svg = String::from("<g fill=\"#555\" text-anchor=\"end\">\n");
     for figure in &frame.figures {
         let (y, right) = (frame.y(*figure), frame.right);
-        let (below, left) = (y + 4.0, LEFT - 8.0);
-        let _ = writeln!(svg, r##"<path d="M{LEFT:.1} {y:.1}H{right:.1}" stroke="#ddd"/>"##);
+        let (below, left) = (y + 4.0, LEFT_MARGIN - 8.0);
+        let _ = writeln!(svg, r##"<path d="M{LEFT_MARGIN:.1} {y:.1}H{right:.1}" stroke="#ddd"/>"##);
         let _ = writeln!(svg, r#"<text x="{left:.1}" y="{below:.1}">{}</text>"#, short(*figure));
     }
     svg.push_str("</g>\n");
@@ -172,16 +180,16 @@ fn across(frame: &Frame) -> String {
 }
 
 /// A rule for each place, with the place's name if there is room.
-fn upwards(frame: &Frame) -> String {
+fn vertical_rules(frame: &Frame) -> String {
     let mut svg = String::from("<g fill=\"#555\" text-anchor=\"middle\">\n");
-    let mut taken = f64::NEG_INFINITY;
-    for place in &frame.places {
-        let (x, bottom, below) = (frame.x(*place), frame.bottom, frame.bottom + 18.0);
-        let _ = writeln!(svg, r##"<path d="M{x:.1} {ABOVE:.1}V{bottom:.1}" stroke="#eee"/>"##);
-        let name = tick_label(*place);
-        let half = name.len() as f64 * LETTER / 2.0;
-        if x - half > taken {
-            taken = x + half;
+    let mut label_end = f64::NEG_INFINITY;
+    for position in &frame.xs {
+        let (x, bottom, below) = (frame.x(*position), frame.bottom, frame.bottom + 18.0);
+        let _ = writeln!(svg, r##"<path d="M{x:.1} {TOP_MARGIN:.1}V{bottom:.1}" stroke="#eee"/>"##);
+        let name = tick_label(*position);
+        let half = name.len() as f64 * LETTER_WIDTH / 2.0;
+        if x - half > label_end {
+            label_end = x + half;
             let _ = writeln!(svg, r#"<text x="{x:.1}" y="{below:.1}">{name}</text>"#);
         }
     }
@@ -190,11 +198,11 @@ fn upwards(frame: &Frame) -> String {
 }
 
 /// The heights of all names, in the order of the lines.
-fn labels(lines: &[Series], frame: &Frame) -> Vec<f64> {
+fn label_heights(lines: &[Series], frame: &Frame) -> Vec<f64> {
     let end = |line: &Series| line.points.last().map_or(frame.bottom, |(_, figure)| frame.y(*figure));
     let mut ends: Vec<(usize, f64)> = lines.iter().map(end).enumerate().collect();
     ends.sort_by(|(_, one), (_, other)| one.total_cmp(other));
-    let spread = spread(&ends.iter().map(|(_, y)| *y).collect::<Vec<_>>(), ABOVE, frame.bottom);
+    let spread = spread(&ends.iter().map(|(_, y)| *y).collect::<Vec<_>>(), TOP_MARGIN, frame.bottom);
     let mut heights = vec![0.0; lines.len()];
     for ((line, _), y) in ends.into_iter().zip(spread) {
         heights[line] = y;
@@ -202,23 +210,23 @@ fn labels(lines: &[Series], frame: &Frame) -> Vec<f64> {
     heights
 }
 
-/// The heights that are nearest to the sorted `wished` heights, by the sum of squares. They are at least [`GAP`] apart
-/// and, if there is room, between `top` and `bottom`.
+/// The heights that are nearest to the sorted `preferred` heights, by the sum of squares. They are at least [`GAP`]
+/// apart and, if there is room, between `top` and `bottom`.
 ///
 /// Without the gaps this is an isotonic regression: it replaces neighbours in the wrong order by their mean.
-fn spread(wished: &[f64], top: f64, bottom: f64) -> Vec<f64> {
+fn spread(preferred: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut pools: Vec<(f64, usize)> = Vec::new();
-    for (place, wish) in wished.iter().enumerate() {
-        let mut pool = (wish - place as f64 * GAP, 1_usize);
+    for (index, height) in preferred.iter().enumerate() {
+        let mut pool = (height - index as f64 * GAP, 1_usize);
         while let Some((above, count)) = pools.pop_if(|(above, _)| *above > pool.0) {
-            let both = count + pool.1;
-            pool = ((above * count as f64 + pool.0 * pool.1 as f64) / both as f64, both);
+            let total = count + pool.1;
+            pool = ((above * count as f64 + pool.0 * pool.1 as f64) / total as f64, total);
         }
         pools.push(pool);
     }
-    let room = bottom - top - wished.len().saturating_sub(1) as f64 * GAP;
+    let room = bottom - top - preferred.len().saturating_sub(1) as f64 * GAP;
     let tops = pools.into_iter().flat_map(|(at, count)| std::iter::repeat_n(at, count));
-    tops.enumerate().map(|(place, at)| at.clamp(top, top + room.max(0.0)) + place as f64 * GAP).collect()
+    tops.enumerate().map(|(index, at)| at.clamp(top, top + room.max(0.0)) + index as f64 * GAP).collect()
 }
 
 #[cfg(test)]

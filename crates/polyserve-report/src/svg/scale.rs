@@ -1,18 +1,18 @@
 //! Figures, texts and the start of charts.
 
 /// An upper estimate of a letter's width.
-pub(super) const LETTER: f64 = 7.6;
+pub(super) const LETTER_WIDTH: f64 = 7.6;
 
 /// Returns at least two round figures: 1, 2 and 5 times powers of ten, or only the powers of ten over a wide range. The
 /// first figure is at most `low`, and the last is at least `high`.
-pub(super) fn round(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn round_figures(low: f64, high: f64) -> Vec<f64> {
     if !(low > 0.0 && low <= high && high.is_finite()) {
         return vec![1.0, 10.0];
     }
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let steps: &[f64] = if last - first > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let power = |power: i32| steps.iter().map(move |step| step * 10_f64.powi(power));
-    let all: Vec<f64> = (first..=last).flat_map(power).collect();
+    let of_power = |power: i32| steps.iter().map(move |step| step * 10_f64.powi(power));
+    let all: Vec<f64> = (first..=last).flat_map(of_power).collect();
     let from = all.iter().rposition(|figure| *figure <= low).unwrap_or(0).min(all.len() - 2);
     let to = all.iter().position(|figure| *figure >= high).unwrap_or(all.len() - 1).max(from + 1);
     all[from..=to].to_vec()
@@ -31,8 +31,8 @@ pub(super) fn head((width, height): (f64, f64), about: &str, title: &str, left: 
 }
 
 /// The name of an axis, centred at a place.
-pub(super) fn axis_name((middle, y): (f64, f64), name: &str) -> String {
-    format!("<text x=\"{middle:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>\n", escaped(name))
+pub(super) fn axis_name((x, y): (f64, f64), name: &str) -> String {
+    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>\n", escaped(name))
 }
 
 /// Vertical rules from `above` to `bottom`, with names below. Each rule is a position, a name and a colour.
@@ -81,19 +81,19 @@ pub fn tick_label(place: u64) -> String {
 
 /// Escapes a text for XML. Control characters are replaced: XML allows none.
 pub(super) fn escaped(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
-            '<' => shown.push_str("&lt;"),
-            '>' => shown.push_str("&gt;"),
-            '&' => shown.push_str("&amp;"),
-            '"' => shown.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => shown.push(char::REPLACEMENT_CHARACTER),
-            char if char.is_control() => shown.push(char::REPLACEMENT_CHARACTER),
-            char => shown.push(char),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
+            char if char.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
+            char => escaped.push(char),
         }
     }
-    shown
+    escaped
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        for (low, high, due) in [
+        for (low, high, expected) in [
             (0.0, 600.0, &["0", "100", "200", "300", "400", "500", "600"][..]),
             (0.0, 601.0, &["0", "200", "400", "600"]),
             (0.94, 1.13, &["0.95", "1.00", "1.05", "1.10"]),
@@ -111,7 +111,7 @@ mod tests {
             (0.0, f64::NAN, &[]),
         ] {
             let texts: Vec<String> = ticks(low, high).into_iter().map(|(_, text)| text).collect();
-            assert_eq!(texts, due, "{low} to {high}");
+            assert_eq!(texts, expected, "{low} to {high}");
         }
     }
 }

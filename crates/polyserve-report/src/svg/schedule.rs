@@ -30,47 +30,48 @@ pub struct Panel {
 }
 
 /// The width of the plot, and its left margin.
-const PLOT: f64 = 760.0;
-const LEFT: f64 = 30.0;
+const PLOT_WIDTH: f64 = 760.0;
+const LEFT_MARGIN: f64 = 30.0;
 /// Where the title begins.
-const TITLE: f64 = 12.0;
+const TITLE_X: f64 = 12.0;
 /// The height of a task.
-const TASK: f64 = 9.0;
+const TASK_HEIGHT: f64 = 9.0;
 /// Above a panel, for its name.
-const NAME: f64 = 24.0;
+const NAME_SPACE: f64 = 24.0;
 /// The margins of the chart.
-const ABOVE: f64 = 36.0;
-const BELOW: f64 = 54.0;
+const TOP_MARGIN: f64 = 36.0;
+const BOTTOM_MARGIN: f64 = 54.0;
 
 /// The chart as a file.
 pub(super) fn to_svg(chart: &ScheduleChart) -> String {
     let ScheduleChart { title, about, axis, panels } = chart;
     let end = panels.iter().flat_map(|panel| &panel.tasks).map(|(_, end)| *end).fold(0.0, f64::max);
-    let last = if end > 0.0 { end * 1.02 } else { 1.0 };
-    let x = |time: f64| LEFT + time.max(0.0) / last * PLOT;
-    let bottom = ABOVE + panels.iter().map(|panel| NAME + panel.tasks.len() as f64 * TASK).sum::<f64>() + 8.0;
+    let span = if end > 0.0 { end * 1.02 } else { 1.0 };
+    let x = |time: f64| LEFT_MARGIN + time.max(0.0) / span * PLOT_WIDTH;
+    let bottom =
+        TOP_MARGIN + panels.iter().map(|panel| NAME_SPACE + panel.tasks.len() as f64 * TASK_HEIGHT).sum::<f64>() + 8.0;
 
-    let mut svg = head((LEFT + PLOT + 40.0, bottom + BELOW), about, title, TITLE);
-    svg.push_str(&rules(ticks(0.0, last).into_iter().map(|(tick, name)| (x(tick), name, "#ddd")), ABOVE, bottom));
-    let mut y = ABOVE;
-    for (panel, place) in panels.iter().zip(0..) {
+    let mut svg = head((LEFT_MARGIN + PLOT_WIDTH + 40.0, bottom + BOTTOM_MARGIN), about, title, TITLE_X);
+    svg.push_str(&rules(ticks(0.0, span).into_iter().map(|(tick, name)| (x(tick), name, "#ddd")), TOP_MARGIN, bottom));
+    let mut y = TOP_MARGIN;
+    for (panel, index) in panels.iter().zip(0..) {
         let _ = writeln!(
             svg,
-            r#"<text x="{LEFT:.1}" y="{:.1}" font-weight="600">{}</text>"#,
-            y + NAME - 7.0,
+            r#"<text x="{LEFT_MARGIN:.1}" y="{:.1}" font-weight="600">{}</text>"#,
+            y + NAME_SPACE - 7.0,
             escaped(&panel.name)
         );
-        y += NAME;
-        let _ = writeln!(svg, r#"<g fill="{}">"#, COLOURS[(place + 2) % COLOURS.len()]);
+        y += NAME_SPACE;
+        let _ = writeln!(svg, r#"<g fill="{}">"#, COLOURS[(index + 2) % COLOURS.len()]);
         for (start, end) in &panel.tasks {
-            let (from, to) = (x(*start), x(*end));
-            let (width, height) = ((to - from).max(0.5), TASK - 2.0);
-            let _ = writeln!(svg, r#"<rect x="{from:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#);
-            y += TASK;
+            let (start_x, end_x) = (x(*start), x(*end));
+            let (width, height) = ((end_x - start_x).max(0.5), TASK_HEIGHT - 2.0);
+            let _ = writeln!(svg, r#"<rect x="{start_x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#);
+            y += TASK_HEIGHT;
         }
         svg.push_str("</g>\n");
     }
-    svg.push_str(&axis_name((LEFT + PLOT / 2.0, bottom + BELOW - 12.0), axis));
+    svg.push_str(&axis_name((LEFT_MARGIN + PLOT_WIDTH / 2.0, bottom + BOTTOM_MARGIN - 12.0), axis));
     svg.push_str("</svg>\n");
     svg
 }

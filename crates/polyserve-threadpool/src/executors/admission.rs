@@ -33,13 +33,13 @@ impl Admission {
         Self { counts: CachePadded::new(counts), bound: bound.map_or(u64::MAX, |bound| bound as u64) }
     }
 
-    /// Admits one job. `taken` returns the number of jobs that have left the queue.
+    /// Admits one job. `count_taken` returns the number of jobs that have left the queue.
     ///
     /// # Errors
     ///
     /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] at the bound.
     #[inline]
-    pub(super) fn admit(&self, taken: impl Fn() -> u64) -> Result<(), RejectedReason> {
+    pub(super) fn admit(&self, count_taken: impl Fn() -> u64) -> Result<(), RejectedReason> {
         let mut submitted = self.counts.submitted.load(Ordering::Relaxed);
         loop {
             if submitted & CLOSED != 0 {
@@ -47,21 +47,21 @@ impl Admission {
             }
             // Saturating: `submitted` may be outdated, and below the number taken since. Then the exchange fails.
             if submitted.saturating_sub(self.counts.seen_taken.load(Ordering::Relaxed)) >= self.bound {
-                let taken = taken();
+                let taken = count_taken();
                 self.counts.seen_taken.store(taken, Ordering::Relaxed);
                 if submitted.saturating_sub(taken) >= self.bound {
                     return Err(RejectedReason::Full);
                 }
             }
-            let entered = self.counts.submitted.compare_exchange_weak(
+            let result = self.counts.submitted.compare_exchange_weak(
                 submitted,
                 submitted + 1,
                 Ordering::SeqCst,
                 Ordering::Relaxed,
             );
-            match entered {
+            match result {
                 Ok(_) => return Ok(()),
-                Err(now) => submitted = now,
+                Err(current) => submitted = current,
             }
         }
     }
@@ -71,20 +71,20 @@ impl Admission {
     }
 
     /// The number of admitted jobs that have not left the queue.
-    pub(super) fn waiting(&self, taken: impl Fn() -> u64) -> u64 {
-        let taken = taken(); // read first: every job taken by now is in the count that is read next
+    pub(super) fn waiting(&self, count_taken: impl Fn() -> u64) -> u64 {
+        let taken = count_taken(); // read first: every job taken by now is in the count that is read next
         (self.counts.submitted.load(Ordering::SeqCst) & !CLOSED).saturating_sub(taken)
     }
 
     /// Whether the queue is open and empty.
-    pub(super) fn is_open_and_empty(&self, taken: impl Fn() -> u64) -> bool {
-        let taken = taken();
+    pub(super) fn is_open_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
+        let taken = count_taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken
     }
 
     /// Whether the queue is closed and empty.
-    pub(super) fn is_closed_and_empty(&self, taken: impl Fn() -> u64) -> bool {
-        let taken = taken();
+    pub(super) fn is_closed_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
+        let taken = count_taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken | CLOSED
     }
 }

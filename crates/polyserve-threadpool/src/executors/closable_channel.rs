@@ -193,11 +193,17 @@ mod tests {
     /// How many times a job ran, and how many times it was dropped.
     type Counts = Arc<[AtomicU32; 2]>;
 
+    /// A channel with two workers, and the pool of these workers.
+    struct Fixture {
+        channel: ClosableChannel<HeldUp>,
+        pool: PoolShared,
+    }
+
     /// Offers a job to a channel with two workers, and runs `meanwhile` between the submitter's read of the flag and its
-    /// send. Returns the channel, the pool, and the counts of the job.
+    /// send. Returns the channel with its pool, and the counts of the job.
     fn offered(
         meanwhile: impl Fn(&ClosableChannel<HeldUp>, &PoolShared) + Send + Sync + 'static,
-    ) -> (Arc<(ClosableChannel<HeldUp>, PoolShared)>, Counts) {
+    ) -> (Arc<Fixture>, Counts) {
         struct OnDrop(Counts);
         impl Drop for OnDrop {
             fn drop(&mut self) {
@@ -206,65 +212,69 @@ mod tests {
         }
         let (sender, receiver) = unbounded();
         let channel = HeldUp { sender, receiver, meanwhile: OnceLock::new(), held: AtomicBool::new(false) };
-        let both = Arc::new((ClosableChannel::new(channel, 2), PoolShared::new(PoolConfig::new(2)).unwrap()));
-        let weak = Arc::downgrade(&both);
+        let pool = PoolShared::new(PoolConfig::new(2)).unwrap();
+        let fixture = Arc::new(Fixture { channel: ClosableChannel::new(channel, 2), pool });
+        let weak = Arc::downgrade(&fixture);
         let hold = move || {
-            let both = weak.upgrade().unwrap();
-            meanwhile(&both.0, &both.1);
+            let fixture = weak.upgrade().unwrap();
+            meanwhile(&fixture.channel, &fixture.pool);
         };
-        assert!(both.0.inner.meanwhile.set(Box::new(hold)).is_ok());
+        assert!(fixture.channel.inner.meanwhile.set(Box::new(hold)).is_ok());
         let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let on_drop = OnDrop(Arc::clone(&counts));
         let job = Job::new(move || {
             on_drop.0[0].fetch_add(1, Ordering::SeqCst);
         });
-        let queued = both.1.counters.queued(job);
-        assert!(both.0.offer(&both.1, queued).is_ok());
-        (both, counts)
+        let queued = fixture.pool.counters.queued(job);
+        assert!(fixture.channel.offer(&fixture.pool, queued).is_ok());
+        (fixture, counts)
     }
 
-    fn seen(counts: &[AtomicU32; 2]) -> [u32; 2] {
+    fn load(counts: &[AtomicU32; 2]) -> [u32; 2] {
         counts.each_ref().map(|count| count.load(Ordering::SeqCst))
     }
 
     /// The pool was closed and its last worker ended before the job was in the channel. No worker would have received it.
     #[test]
     fn a_job_that_comes_after_the_last_workers_end_is_run_by_its_submitter() {
-        let (both, counts) = offered(|channel, _| {
+        let (fixture, counts) = offered(|channel, _| {
             channel.close();
             assert!(channel.next().is_none() && channel.next().is_none(), "a worker had something to do");
             assert!(!channel.has_workers());
         });
-        assert_eq!(seen(&counts), [1, 1]);
-        assert_eq!((both.0.inner.receiver.len(), both.0.wake_ups()), (0, 0));
-        assert_eq!(both.1.counters.stats(0).executed, 1);
+        assert_eq!(load(&counts), [1, 1]);
+        assert_eq!((fixture.channel.inner.receiver.len(), fixture.channel.wake_ups()), (0, 0));
+        assert_eq!(fixture.pool.counters.stats(0).executed, 1);
     }
 
     /// If a worker is left, that worker must run the job, which keeps the order.
     #[test]
     fn a_job_that_comes_after_the_close_is_left_to_a_worker_that_has_not_ended() {
-        let (both, counts) = offered(|channel, _| {
+        let (fixture, counts) = offered(|channel, _| {
             channel.close();
             assert!(channel.next().is_none(), "a worker had something to do");
         });
-        assert_eq!(seen(&counts), [0, 0]);
-        both.1.run(1, both.0.next().expect("the job"));
-        assert!(both.0.next().is_none() && !both.0.has_workers());
-        assert_eq!((seen(&counts), both.0.wake_ups()), ([1, 1], 0));
+        assert_eq!(load(&counts), [0, 0]);
+        fixture.pool.run(1, fixture.channel.next().expect("the job"));
+        assert!(fixture.channel.next().is_none() && !fixture.channel.has_workers());
+        assert_eq!((load(&counts), fixture.channel.wake_ups()), ([1, 1], 0));
     }
 
     /// A close with a deadline had already dropped the queued jobs, and the workers are stuck. The job must not stay in
     /// the channel until they end.
     #[test]
     fn a_job_that_comes_after_the_deadline_is_dropped_by_its_submitter() {
-        let (both, counts) = offered(|channel, pool| {
+        let (fixture, counts) = offered(|channel, pool| {
             channel.close();
             // The workers' threads were never started, so the close waits for none.
             assert_eq!(pool.close(Some(std::time::Instant::now()), || channel.drain(pool)), 0);
         });
-        assert_eq!((seen(&counts), both.0.has_workers()), ([0, 1], true));
-        let left = both.0.inner.receiver.len() as u64 - both.0.wake_ups();
-        assert_eq!(left, 0, "jobs in the channel");
-        assert!(both.0.next().is_none() && both.0.next().is_none(), "a worker that comes free finds a job");
+        assert_eq!((load(&counts), fixture.channel.has_workers()), ([0, 1], true));
+        let jobs = fixture.channel.inner.receiver.len() as u64 - fixture.channel.wake_ups();
+        assert_eq!(jobs, 0, "jobs in the channel");
+        assert!(
+            fixture.channel.next().is_none() && fixture.channel.next().is_none(),
+            "a worker that comes free finds a job"
+        );
     }
 }

@@ -72,7 +72,7 @@ impl CrossbeamPool {
         let shared = PoolShared::new(config)?;
         let workers = shared.config.workers;
         let (sender, receiver) = match shared.config.queue {
-            Queue::Bounded(most) => channel::bounded(most),
+            Queue::Bounded(capacity) => channel::bounded(capacity),
             Queue::Unbounded => channel::unbounded(),
         };
         let channel = ClosableChannel::new(CrossbeamChannel { sender, receiver }, workers);

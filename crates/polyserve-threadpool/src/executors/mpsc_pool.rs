@@ -89,8 +89,8 @@ impl MpscPool {
         let shared = PoolShared::new(config)?;
         let workers = shared.config.workers;
         let (sending, receiver) = match shared.config.queue {
-            Queue::Bounded(most) => {
-                let (sender, receiver) = mpsc::sync_channel(most);
+            Queue::Bounded(capacity) => {
+                let (sender, receiver) = mpsc::sync_channel(capacity);
                 (SendHalf::Bounded(sender), receiver)
             }
             Queue::Unbounded => {

@@ -91,9 +91,9 @@ impl PoolConfig {
             Queue::Bounded(jobs) => jobs,
             Queue::Unbounded => 1,
         };
-        for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", queue, MAX_CONNECTIONS)] {
-            if value == 0 || value > most {
-                return Err(ConfigError::new(name, value, format!("from 1 to {most}")));
+        for (name, value, max) in [("workers", self.workers, MAX_WORKERS), ("queue", queue, MAX_CONNECTIONS)] {
+            if value == 0 || value > max {
+                return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
             }
         }
         if self.name.contains('\0') {

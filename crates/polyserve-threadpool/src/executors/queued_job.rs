@@ -23,7 +23,7 @@ pub(super) struct OfferError {
 const WAKE_UP: NonZeroU64 = NonZeroU64::MAX;
 
 /// Of this number of jobs that a thread submits, one is stamped.
-const SAMPLE: u32 = 61;
+const SAMPLE_INTERVAL: u32 = 61;
 
 impl QueuedJob {
     /// `job`, stamped with `now` if it is sampled.
@@ -46,11 +46,11 @@ impl QueuedJob {
 
 fn is_sampled() -> bool {
     thread_local! {
-        static LEFT: Cell<u32> = const { Cell::new(0) };
+        static COUNTDOWN: Cell<u32> = const { Cell::new(0) };
     }
-    LEFT.with(|left| {
-        let before = left.get();
-        left.set(before.checked_sub(1).unwrap_or(SAMPLE - 1));
-        before == 0
+    COUNTDOWN.with(|countdown| {
+        let count = countdown.get();
+        countdown.set(count.checked_sub(1).unwrap_or(SAMPLE_INTERVAL - 1));
+        count == 0
     })
 }

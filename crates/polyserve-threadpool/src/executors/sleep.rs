@@ -87,12 +87,12 @@ impl Sleep {
     }
 
     /// Counts one more searching worker.
-    pub(super) fn search(&self) {
+    pub(super) fn begin_search(&self) {
         self.state.fetch_add(SEARCHING, Ordering::SeqCst);
     }
 
     /// Counts one less searching worker: it has found a job. Returns whether another must be woken if there are more jobs.
-    pub(super) fn found(&self) -> bool {
+    pub(super) fn found_job(&self) -> bool {
         let before = self.state.fetch_sub(SEARCHING, Ordering::SeqCst);
         self.needs_wake(before - SEARCHING)
     }

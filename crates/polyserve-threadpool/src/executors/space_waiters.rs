@@ -39,20 +39,20 @@ impl SpaceWaiters {
         let deadline = now().checked_add(limit);
         let mut guard = lock(&self.lock);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let _counted = Counted(&self.waiting);
+        let _count_guard = CountGuard(&self.waiting);
         let mut queued = queued;
         loop {
             fence(Ordering::SeqCst);
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             queued = match offer(queued) {
                 Err(OfferError { queued, reason: RejectedReason::Full }) => queued,
                 settled => return settled,
             };
             // The last try comes after the deadline: a notification at the deadline may have woken this waiter and no
             // other, so this waiter must use the space.
-            guard = match left {
+            guard = match remaining {
                 Some(Duration::ZERO) => return Err(OfferError { queued, reason: RejectedReason::Full }),
-                Some(left) => self.freed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some(remaining) => self.freed.wait_timeout(guard, remaining).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.freed.wait(guard).unwrap_or_else(PoisonError::into_inner),
             };
         }
@@ -75,9 +75,9 @@ impl SpaceWaiters {
     }
 }
 
-struct Counted<'a>(&'a AtomicUsize);
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

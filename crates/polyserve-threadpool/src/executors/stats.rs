@@ -49,8 +49,8 @@ pub struct PoolStats {
 pub(super) struct PoolCounters {
     workers: Box<[CachePadded<WorkerCounters>]>,
     /// Jobs that submitters ran, and how many of those panicked.
-    by_callers: AtomicU64,
-    callers_panicked: AtomicU64,
+    run_by_callers: AtomicU64,
+    panicked_on_callers: AtomicU64,
     discarded: AtomicU64,
     rejected: AtomicU64,
     /// The time at which stamps are zero.
@@ -72,8 +72,8 @@ impl PoolCounters {
             || WorkerCounters { taken: zero(), ended: zero(), panicked: zero(), waits: Mutex::new(histogram()) };
         Self {
             workers: (0..workers).map(|_| CachePadded::new(counters())).collect(),
-            by_callers: zero(),
-            callers_panicked: zero(),
+            run_by_callers: zero(),
+            panicked_on_callers: zero(),
             discarded: zero(),
             rejected: zero(),
             epoch: now(),
@@ -90,14 +90,14 @@ impl PoolCounters {
         u64::try_from(now().saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Runs a job. Must be called on the thread of `worker`. Calls `taken` once the job counts as taken.
+    /// Runs a job. Must be called on the thread of `worker`. Calls `on_taken` once the job counts as taken.
     #[inline]
-    pub(super) fn run(&self, worker: usize, queued: QueuedJob, taken: impl FnOnce()) {
+    pub(super) fn run(&self, worker: usize, queued: QueuedJob, on_taken: impl FnOnce()) {
         let counters = &self.workers[worker];
         let count = counters.taken.load(Ordering::Relaxed) + 1;
         // Release here, Acquire in `taken`: a thread that counts the job as taken also sees that it was submitted.
         counters.taken.store(count, Ordering::Release);
-        taken();
+        on_taken();
         if let Some(stamp) = queued.stamp {
             let waited = self.now().saturating_sub(stamp.get());
             let _ = lock(&counters.waits).record(waited); // it resizes, so no value is out of range
@@ -111,9 +111,9 @@ impl PoolCounters {
     /// Runs a job on a thread that is not a worker.
     pub(super) fn run_on_caller(&self, job: Job) {
         if !isolated(|| job.run()) {
-            self.callers_panicked.fetch_add(1, Ordering::Relaxed);
+            self.panicked_on_callers.fetch_add(1, Ordering::Relaxed);
         }
-        self.by_callers.fetch_add(1, Ordering::Relaxed);
+        self.run_by_callers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Drops a job without running it.
@@ -142,7 +142,7 @@ impl PoolCounters {
 
     pub(super) fn panicked(&self) -> u64 {
         let by_workers: u64 = self.workers.iter().map(|counters| counters.panicked.load(Ordering::Acquire)).sum();
-        by_workers + self.callers_panicked.load(Ordering::Relaxed)
+        by_workers + self.panicked_on_callers.load(Ordering::Relaxed)
     }
 
     /// The counts of a pool in which `queued` jobs wait.
@@ -153,7 +153,7 @@ impl PoolCounters {
             let _ = waits.add(&*lock(&counters.waits)); // it resizes too
         }
         PoolStats {
-            executed: by_workers + self.by_callers.load(Ordering::Relaxed),
+            executed: by_workers + self.run_by_callers.load(Ordering::Relaxed),
             panicked: self.panicked(),
             rejected: self.rejected.load(Ordering::Relaxed),
             queued,

@@ -92,10 +92,10 @@ struct StealingInner {
 }
 
 /// How many times a worker without a job yields its core before it sleeps.
-const YIELDS: u32 = 3;
+const YIELDS_BEFORE_SLEEP: u32 = 3;
 
 /// A worker takes a batch from the injector before every job of this number, even if its own queue is not empty.
-const INJECTOR_TURN: u32 = 4;
+const INJECTOR_INTERVAL: u32 = 4;
 
 thread_local! {
     /// The pool of this worker thread: the address of its `StealingInner`, or 0. The worker keeps that value alive.
@@ -115,7 +115,7 @@ impl StealingPool {
         let shared = PoolShared::new(config)?;
         let workers = shared.config.workers;
         let admission = Admission::new(match shared.config.queue {
-            Queue::Bounded(most) => Some(most),
+            Queue::Bounded(capacity) => Some(capacity),
             Queue::Unbounded => None,
         });
         let locals: Vec<Worker<QueuedJob>> = (0..workers).map(|_| Worker::new_fifo()).collect();
@@ -142,13 +142,13 @@ impl StealingInner {
         POOL.with(|pool| pool.set(self.address()));
         LOCAL.with(|own| own.replace(Some(Rc::clone(&local))));
         let mut searching = true; // `Sleep::new` counts it so
-        let (mut yields, mut turn) = (0, 0);
+        let (mut yields, mut job_count) = (0, 0);
         loop {
-            if let Some(queued) = self.next(worker, &local, &mut turn) {
+            if let Some(queued) = self.next(worker, &local, &mut job_count) {
                 if searching {
                     (searching, yields) = (false, 0);
                     // This worker's job is not counted as taken yet, so more than one must be waiting.
-                    if self.sleep.found() && self.waiting() > 1 {
+                    if self.sleep.found_job() && self.waiting() > 1 {
                         self.sleep.wake_one();
                     }
                 }
@@ -157,17 +157,17 @@ impl StealingInner {
             }
             if !searching {
                 searching = true;
-                self.sleep.search();
+                self.sleep.begin_search();
             }
             if self.admission.is_closed_and_empty(|| self.shared.counters.taken()) {
                 break;
             }
-            let sleeps = yields == YIELDS
+            let slept = yields == YIELDS_BEFORE_SLEEP
                 && self.sleep.sleep(worker, || self.admission.is_open_and_empty(|| self.shared.counters.taken()));
-            if sleeps {
+            if slept {
                 yields = 0;
             } else {
-                yields = YIELDS.min(yields + 1);
+                yields = YIELDS_BEFORE_SLEEP.min(yields + 1);
                 thread::yield_now();
             }
         }
@@ -177,10 +177,10 @@ impl StealingInner {
 
     /// The next job of a worker.
     #[inline]
-    fn next(&self, worker: usize, local: &Worker<QueuedJob>, turn: &mut u32) -> Option<QueuedJob> {
-        *turn += 1;
-        if *turn == INJECTOR_TURN {
-            *turn = 0;
+    fn next(&self, worker: usize, local: &Worker<QueuedJob>, job_count: &mut u32) -> Option<QueuedJob> {
+        *job_count += 1;
+        if *job_count == INJECTOR_INTERVAL {
+            *job_count = 0;
             // Moves a batch to the end of this worker's queue, which keeps the order. If another thief interferes, the
             // worker tries again next time.
             let _ = self.injector.steal_batch(local);
@@ -192,7 +192,7 @@ impl StealingInner {
     #[cold]
     fn steal(&self, worker: usize, local: &Worker<QueuedJob>) -> Option<QueuedJob> {
         let (before, after) = (&self.stealers[..worker], &self.stealers[worker + 1..]);
-        persist(|| {
+        retry_steal(|| {
             self.injector
                 .steal_batch_and_pop(local)
                 .or_else(|| after.iter().chain(before).map(|victim| victim.steal_batch_and_pop(local)).collect())
@@ -229,7 +229,7 @@ impl StealingInner {
         // A submitter that was admitted just before the close may not have pushed yet.
         while self.waiting() > 0 {
             let queued =
-                persist(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
+                retry_steal(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
             match queued {
                 Some(queued) => self.shared.counters.discard(queued),
                 None => thread::yield_now(),
@@ -239,7 +239,7 @@ impl StealingInner {
 }
 
 /// Repeats `steal` while it returns `Retry`, which means that another thief interfered.
-fn persist(steal: impl Fn() -> Steal<QueuedJob>) -> Option<QueuedJob> {
+fn retry_steal(steal: impl Fn() -> Steal<QueuedJob>) -> Option<QueuedJob> {
     loop {
         match steal() {
             Steal::Success(queued) => return Some(queued),

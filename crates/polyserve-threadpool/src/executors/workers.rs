@@ -13,7 +13,7 @@ use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, now};
 
 /// How often a close past its deadline checks the workers that run no job. A worker's end is signalled, but the start of
 /// its last job is not.
-const LATE_POLL: Duration = Duration::from_millis(1);
+const LATE_CHECK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 /// The threads of one pool.
@@ -65,15 +65,15 @@ impl Workers {
     /// calls this, its own thread is counted as not joined.
     pub(super) fn join(&self, deadline: Option<Instant>, cut: &dyn Fn(), in_job: &dyn Fn(usize) -> bool) -> usize {
         let mut state = lock(&self.registry.state);
-        let me = state.position(thread::current().id());
-        let _closing = me.map(|me| {
-            state.threads[me].closing += 1;
+        let caller = state.position(thread::current().id());
+        let _closing = caller.map(|caller| {
+            state.threads[caller].closing += 1;
             self.registry.changed.notify_all();
-            CloseGuard { registry: &self.registry, index: me }
+            CloseGuard { registry: &self.registry, index: caller }
         });
-        let mut late = false;
+        let mut is_late = false;
         loop {
-            if let Some((index, handle)) = state.take_ended(me) {
+            if let Some((index, handle)) = state.take_ended(caller) {
                 drop(state);
                 let _ = handle.join(); // `main` does not panic
                 state = lock(&self.registry.state);
@@ -81,26 +81,26 @@ impl Workers {
                 self.registry.changed.notify_all();
                 continue;
             }
-            if !late && deadline.is_some_and(|deadline| deadline <= now()) {
-                late = true;
+            if !is_late && deadline.is_some_and(|deadline| deadline <= now()) {
+                is_late = true;
                 drop(state);
                 cut();
                 state = lock(&self.registry.state);
                 continue;
             }
-            if state.awaited(me.is_some()).next().is_none() {
+            if state.awaited(caller.is_some()).next().is_none() {
                 break;
             }
-            if late && state.awaited(me.is_some()).all(|(index, worker)| !worker.ended && in_job(index)) {
+            if is_late && state.awaited(caller.is_some()).all(|(index, worker)| !worker.ended && in_job(index)) {
                 state.left_behind = true;
                 break;
             }
-            let most = if late { Some(LATE_POLL) } else { deadline.map(|d| d.saturating_duration_since(now())) };
-            state = self.registry.wait(state, most);
+            let timeout = if is_late { Some(LATE_CHECK) } else { deadline.map(|d| d.saturating_duration_since(now())) };
+            state = self.registry.wait(state, timeout);
         }
-        let left = state.threads.iter().filter(|worker| !worker.joined).count();
+        let not_joined = state.threads.iter().filter(|worker| !worker.joined).count();
         drop(state); // `_closing` takes the lock
-        left
+        not_joined
     }
 
     /// Whether the deadline of a close passed while threads ran jobs.
@@ -110,9 +110,9 @@ impl Workers {
 }
 
 impl ThreadRegistry {
-    fn wait<'a>(&self, state: MutexGuard<'a, RegistryState>, most: Option<Duration>) -> MutexGuard<'a, RegistryState> {
-        match most {
-            Some(most) => self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+    fn wait<'a>(&self, state: MutexGuard<'a, RegistryState>, limit: Option<Duration>) -> MutexGuard<'a, RegistryState> {
+        match limit {
+            Some(limit) => self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0,
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         }
     }
@@ -124,9 +124,9 @@ impl RegistryState {
     }
 
     /// The handle of a thread that has ended and is not being joined.
-    fn take_ended(&mut self, me: Option<usize>) -> Option<(usize, JoinHandle<()>)> {
+    fn take_ended(&mut self, caller: Option<usize>) -> Option<(usize, JoinHandle<()>)> {
         let mut ended =
-            self.threads.iter_mut().enumerate().filter(|(index, worker)| worker.ended && Some(*index) != me);
+            self.threads.iter_mut().enumerate().filter(|(index, worker)| worker.ended && Some(*index) != caller);
         ended.find_map(|(index, worker)| worker.handle.take().map(|handle| (index, handle)))
     }
 

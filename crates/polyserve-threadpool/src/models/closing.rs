@@ -26,8 +26,8 @@ fn a_submitter<P: ModelPool>() {
         })
     };
     assert_eq!(pool.close(None), 0, "threads were left behind");
-    let taken = submitter.join().unwrap();
-    assert_eq!((ran.get(), ran.held()), (1 + taken, 0), "ran, and left in the pool");
+    let accepted = submitter.join().unwrap();
+    assert_eq!((ran.get(), ran.held()), (1 + accepted, 0), "ran, and left in the pool");
     assert!(pool.execute(ran.job(|| {})).is_err(), "it is closed");
 }
 for_pools!(
@@ -48,8 +48,8 @@ fn a_full_queue<P: ModelPool>() {
     };
     let submitters = [thread::spawn(submit()), thread::spawn(submit())];
     assert_eq!(pool.close(None), 0, "threads were left behind");
-    let taken: usize = submitters.map(|submitter| submitter.join().unwrap()).iter().sum();
-    assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
+    let accepted: usize = submitters.map(|submitter| submitter.join().unwrap()).iter().sum();
+    assert_eq!((ran.get(), ran.held()), (accepted, 0), "ran, and left in the pool");
 }
 for_pools!(a_full_queue, "a close against two, with room for one", bounds([1, 2], [300, 30_000]), None, None);
 
@@ -97,8 +97,8 @@ fn no_space_after_close<P: ModelPool>() {
         thread::spawn(move || (0..2).filter(|_| pool.execute(ran.job(|| {})).is_ok()).count())
     };
     assert_eq!(pool.close(None), 0, "threads were left behind");
-    let taken = submitter.join().unwrap();
-    assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
+    let accepted = submitter.join().unwrap();
+    assert_eq!((ran.get(), ran.held()), (accepted, 0), "ran, and left in the pool");
 }
 for_pools!(
     no_space_after_close,
@@ -119,11 +119,11 @@ fn its_own_job<P: ModelPool>() {
     });
     assert!(pool.execute(closing).is_ok());
     // Submitted before the close, or rejected by it.
-    let taken = usize::from(pool.execute(ran.job(|| {})).is_ok());
+    let accepted = usize::from(pool.execute(ran.job(|| {})).is_ok());
     assert_eq!(left_behind.wait(), 1, "its own thread alone");
     pool.close(None);
     drop(pool);
-    assert!(ran.get() <= 1 + taken);
+    assert!(ran.get() <= 1 + accepted);
 }
 for_pools!(
     its_own_job,

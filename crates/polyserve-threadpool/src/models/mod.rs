@@ -49,12 +49,12 @@ pools!(MpscPool CrossbeamPool StealingPool);
 struct Ran(Arc<AtomicUsize>);
 
 impl Ran {
-    /// A job that counts when it runs, and then calls `more`.
-    fn job(&self, more: impl FnOnce() + Send + 'static) -> Job {
+    /// A job that counts when it runs, and then calls `work`.
+    fn job(&self, work: impl FnOnce() + Send + 'static) -> Job {
         let ran = self.clone();
         Job::new(move || {
             ran.0.fetch_add(1, Ordering::SeqCst);
-            more();
+            work();
         })
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The loops of the supervisor and of the workers are those of the server. Three parts are replaced: a list of ids and a
 //! wake-up replace the poll, a count of jobs replaces the executor, and a function replaces the service. No time passes: a
-//! supervisor that would check again within `WATCH` checks again at once. All other waits have no timeout, so a lost wake-up
-//! is a deadlock.
+//! supervisor that would check again within `WATCH_INTERVAL` checks again at once. All other waits have no timeout, so a lost
+//! wake-up is a deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Std};
@@ -242,9 +242,9 @@ impl ModelServer {
     }
 }
 
-/// Serves connections 0 and 1, and drains. If `rested`, connection 2 was served before, and the supervisor sleeps or polls
-/// when the two come.
-fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, rested: bool) {
+/// Serves connections 0 and 1, and drains. If `from_idle`, connection 2 was served before, and the supervisor sleeps or
+/// polls when the two come.
+fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, from_idle: bool) {
     let server = ModelServer::new(workers, policy, service);
     let run = |run: fn(&ModelServer)| {
         let server = Arc::clone(&server);
@@ -252,7 +252,7 @@ fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, re
     };
     let mut threads: Vec<_> = (0..workers).map(|_| run(ModelServer::run_jobs)).collect();
     threads.push(run(ModelServer::supervise));
-    if rested {
+    if from_idle {
         server.arrive(2);
         drop(server.served.wait_until(|served| served[2] > 0));
         drop(server.alert.wait_until(|alert| alert.sleeps || alert.polls));
@@ -263,7 +263,7 @@ fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, re
     server.draining.change(|draining| *draining = true);
     server.alert();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(*lock(&server.served.value), [1, 1, usize::from(rested)], "how often each connection was served");
+    assert_eq!(*lock(&server.served.value), [1, 1, usize::from(from_idle)], "how often each connection was served");
 }
 
 /// The workers share the load as they do while the service is quick.
@@ -274,9 +274,9 @@ const SLOW: DispatchPolicy = DispatchPolicy { dispatch: true, help_beyond: 0 };
 
 #[test]
 fn a_worker_that_polls_is_woken() {
-    for rested in [false, true] {
+    for from_idle in [false, true] {
         check("pool_server: a worker that polls", Bounds::new(1, 3), move || {
-            serves_both(1, QUICK, ServiceModel::Quick, rested);
+            serves_both(1, QUICK, ServiceModel::Quick, from_idle);
         });
     }
 }
@@ -290,18 +290,18 @@ fn the_supervisor_that_polls_is_woken() {
 
 #[test]
 fn a_blocked_worker_does_not_keep_the_others_asleep() {
-    for (policy, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+    for (policy, from_idle, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
         check("pool_server: a blocked worker", Bounds::new(short, 2), move || {
-            serves_both(2, policy, ServiceModel::Blocks, rested);
+            serves_both(2, policy, ServiceModel::Blocks, from_idle);
         });
     }
 }
 
 #[test]
 fn a_worker_that_waits_for_an_answer_leaves_its_work_to_others() {
-    for (policy, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+    for (policy, from_idle, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
         check("pool_server: a worker that waits for an answer", Bounds::new(short, 2), move || {
-            serves_both(2, policy, ServiceModel::Defers, rested);
+            serves_both(2, policy, ServiceModel::Defers, from_idle);
         });
     }
 }

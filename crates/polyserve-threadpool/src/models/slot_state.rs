@@ -23,7 +23,7 @@ struct ModelConnection {
     turns: AtomicUsize,
     /// Types of std, which add no step to the model.
     runs: AtomicBool,
-    true_turns: std::sync::atomic::AtomicUsize,
+    expected_turns: std::sync::atomic::AtomicUsize,
 }
 
 impl ModelConnection {
@@ -34,7 +34,7 @@ impl ModelConnection {
             read: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
             runs: AtomicBool::new(false),
-            true_turns: std::sync::atomic::AtomicUsize::new(0),
+            expected_turns: std::sync::atomic::AtomicUsize::new(0),
         };
         connection.state.set(QUEUED);
         Arc::new(connection)
@@ -51,25 +51,25 @@ impl ModelConnection {
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         assert_eq!(
             self.turns.load(Ordering::Relaxed),
-            self.true_turns.fetch_add(1, Std::SeqCst) + 1,
+            self.expected_turns.fetch_add(1, Std::SeqCst) + 1,
             "the owner does not see what the last owner did"
         );
         assert!(self.runs.swap(false, Std::SeqCst));
     }
 
-    fn is(&self, read: usize, state: u8) {
+    fn check_rest(&self, read: usize, state: u8) {
         assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (read, state));
     }
 
-    /// Models a turn: `run` and `settle` of `PoolServerState`. `rest` is the state that the session asks for. After
-    /// `turn` events in a row the connection is queued again. Returns whether it was queued.
-    fn run(&self, rest: u8, turn: usize) -> bool {
+    /// Models a turn: `run` and `settle` of `PoolServerState`. `rest_state` is the state that the session asks for.
+    /// After `turn` events in a row the connection is queued again. Returns whether it was queued.
+    fn run(&self, rest_state: u8, turn: usize) -> bool {
         if !self.state.advance(QUEUED, RUNNING) {
             return false;
         }
         for wake_ups in 0.. {
             self.serve();
-            if self.state.leave_running(rest) {
+            if self.state.leave_running(rest_state) {
                 return false;
             }
             if wake_ups == turn {
@@ -80,8 +80,8 @@ impl ModelConnection {
         unreachable!("it rests, or yields")
     }
 
-    fn run_all(&self, rest: u8, turn: usize) {
-        while self.run(rest, turn) {}
+    fn run_all(&self, rest_state: u8, turn: usize) {
+        while self.run(rest_state, turn) {}
     }
 }
 
@@ -103,7 +103,7 @@ fn no_event_is_lost() {
             }
             worker.join().unwrap();
             jobs.into_iter().for_each(|job| job.join().unwrap());
-            connection.is(2, PARKED);
+            connection.check_rest(2, PARKED);
         });
     }
 }
@@ -129,7 +129,7 @@ fn what_comes_as_it_lingers_is_thrown_away() {
             }
         }
         worker.join().unwrap();
-        connection.is(2, LINGERING);
+        connection.check_rest(2, LINGERING);
     });
 }
 
@@ -142,16 +142,16 @@ fn a_timeout_takes_only_what_is_parked() {
             let connection = ModelConnection::queued();
             let served = Arc::clone(&connection);
             let worker = thread::spawn(move || served.run_all(PARKED, 2));
-            let judged = Arc::clone(&connection);
+            let timed = Arc::clone(&connection);
             let supervisor = thread::spawn(move || {
                 // Models `PoolServerState::take`.
-                if judged.state.advance(from, RUNNING) {
-                    judged.serve();
-                    if !judged.state.advance(RUNNING, from) {
-                        judged.state.requeue();
+                if timed.state.advance(from, RUNNING) {
+                    timed.serve();
+                    if !timed.state.advance(RUNNING, from) {
+                        timed.state.requeue();
                     }
                     // What is queued now is in the ready list.
-                    judged.run_all(PARKED, 2);
+                    timed.run_all(PARKED, 2);
                 }
             });
             connection.arrive();
@@ -160,7 +160,7 @@ fn a_timeout_takes_only_what_is_parked() {
             }
             worker.join().unwrap();
             supervisor.join().unwrap();
-            connection.is(1, PARKED);
+            connection.check_rest(1, PARKED);
         });
     }
 }

@@ -11,7 +11,7 @@ use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
 use crate::{OnFull, PoolConfig, Queue};
 
 /// The work of a job that the test waits for.
-fn done_by(done: Completer<bool>) -> impl FnOnce() + Send + 'static {
+fn complete(done: Completer<bool>) -> impl FnOnce() + Send + 'static {
     move || {
         let _ = done.complete(true);
     }
@@ -23,7 +23,7 @@ fn one_by_one<P: ModelPool>() {
     let ran = Ran::default();
     for round in 1..=2 {
         let (done, answer) = promise(false);
-        let job = ran.job(done_by(done));
+        let job = ran.job(complete(done));
         assert!(pool.execute(job).is_ok());
         assert!(answer.wait(), "the job was dropped");
         assert_eq!(ran.get(), round);
@@ -41,13 +41,13 @@ for_pools!(
 fn two_submitters<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
-    let ((first, one), (second, two)) = (promise(false), promise(false));
+    let ((first_done, first_ran), (second_done, second_ran)) = (promise(false), promise(false));
     let submitter = {
         let (pool, ran) = (Arc::clone(&pool), ran.clone());
-        thread::spawn(move || assert!(pool.execute(ran.job(done_by(first))).is_ok()))
+        thread::spawn(move || assert!(pool.execute(ran.job(complete(first_done))).is_ok()))
     };
-    assert!(pool.execute(ran.job(done_by(second))).is_ok());
-    assert!(one.wait() && two.wait(), "a job was dropped");
+    assert!(pool.execute(ran.job(complete(second_done))).is_ok());
+    assert!(first_ran.wait() && second_ran.wait(), "a job was dropped");
     submitter.join().unwrap();
     assert_eq!(ran.get(), 2);
 }
@@ -66,10 +66,10 @@ fn a_job_of_a_job<P: ModelPool>() {
     let (done, answer) = promise(false);
     let inner = Arc::clone(&pool);
     let outer = polyserve_core::Job::new(move || {
-        let (innermost, came) = promise(false);
-        assert!(inner.execute(polyserve_core::Job::new(done_by(innermost))).is_ok());
+        let (inner_done, inner_ran) = promise(false);
+        assert!(inner.execute(polyserve_core::Job::new(complete(inner_done))).is_ok());
         drop(inner);
-        let _ = done.complete(came.wait());
+        let _ = done.complete(inner_ran.wait());
     });
     assert!(pool.execute(outer).is_ok());
     assert!(answer.wait(), "a job was dropped");
@@ -89,16 +89,16 @@ fn two_that_meet<P: ModelPool>() {
     let pool = P::make(PoolConfig::new(2));
     // In most schedules both workers sleep by then.
     (0..40).for_each(|_| thread::yield_now());
-    let ((first, one), (second, two)) = (promise(false), promise(false));
+    let ((first_done, first_ran), (second_done, second_ran)) = (promise(false), promise(false));
     let (done, answer) = promise(false);
     let meets = move || {
-        let _ = first.complete(true);
-        let _ = done.complete(two.wait());
+        let _ = first_done.complete(true);
+        let _ = done.complete(second_ran.wait());
     };
     assert!(pool.execute(polyserve_core::Job::new(meets)).is_ok());
     let meets = move || {
-        one.wait();
-        let _ = second.complete(true);
+        first_ran.wait();
+        let _ = second_done.complete(true);
     };
     assert!(pool.execute(polyserve_core::Job::new(meets)).is_ok());
     assert!(answer.wait(), "a job was dropped");

@@ -20,7 +20,7 @@ pub(super) enum ExecutorSource {
 }
 
 /// A server that waits for space in the queue cannot accept.
-fn no_waiting() -> ConfigError {
+fn waiting_error() -> ConfigError {
     ConfigError::new("on_full", "Wait", "Reject or CallerRuns for a server, which answers 503 if the queue is full")
 }
 
@@ -34,11 +34,11 @@ impl ExecutorSource {
     /// Returns an error if `workers` is set to another number than the executor has, or if `execute` may wait.
     pub(super) fn shared(config: &ServerConfig, executor: Arc<dyn Executor>) -> Result<Self, ConfigError> {
         if executor.may_wait() {
-            return Err(no_waiting());
+            return Err(waiting_error());
         }
         match (config.workers, executor.workers()) {
-            (Some(asked), Some(there)) if asked != there => {
-                Err(ConfigError::new("workers", asked, format!("{there}, as the shared executor has")))
+            (Some(configured), Some(actual)) if configured != actual => {
+                Err(ConfigError::new("workers", configured, format!("{actual}, as the shared executor has")))
             }
             _ => Ok(Self::Shared(executor)),
         }
@@ -62,7 +62,7 @@ impl ExecutorSource {
             Self::Own(factory) => {
                 let executor = factory(config)?;
                 if executor.may_wait() {
-                    return Err(no_waiting().into());
+                    return Err(waiting_error().into());
                 }
                 Ok((executor, true))
             }

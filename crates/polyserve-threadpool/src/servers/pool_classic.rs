@@ -53,7 +53,7 @@ use super::silent_connections::SilentConnections;
 use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
 
 /// The time that a worker waits for the first byte of a connection if no other connection waits for a worker.
-const FIRST_BYTE: Duration = Duration::from_millis(1);
+const FIRST_BYTE_WAIT: Duration = Duration::from_millis(1);
 
 /// The server that runs each connection as one job of an executor.
 ///
@@ -215,7 +215,7 @@ impl ClassicState {
     /// Serves the connection that has waited for longest, until it closes or turns out to be silent. A worker's job.
     fn serve_next(&self) {
         let Some((stream, queued)) = lock(&self.pending).pop_front() else { return };
-        match serve_pooled(stream, &self.connections, &self.server, queued, FIRST_BYTE) {
+        match serve_pooled(stream, &self.connections, &self.server, queued, FIRST_BYTE_WAIT) {
             Served::Closed => {}
             Served::Silent(stream) => {
                 if self.silent.add(stream, Instant::now()).is_err() {
@@ -266,12 +266,12 @@ fn count_if_lost() -> bool {
 /// The job of a connection. If an executor drops it without running it, a connection that waits is closed.
 struct ConnectionJob {
     shared: Arc<ClassicState>,
-    is_used: bool,
+    has_run: bool,
 }
 
 impl ConnectionJob {
     fn run(mut self) {
-        self.is_used = true;
+        self.has_run = true;
         if !count_if_lost() {
             self.shared.serve_next();
         }
@@ -280,7 +280,7 @@ impl ConnectionJob {
 
 impl Drop for ConnectionJob {
     fn drop(&mut self) {
-        if !self.is_used && !count_if_lost() {
+        if !self.has_run && !count_if_lost() {
             self.shared.close_next();
         }
     }
@@ -350,7 +350,7 @@ impl ClassicMainThread {
     fn queue(&mut self, stream: TcpStream) {
         let ClassicState { connections, pending, .. } = &*self.shared;
         lock(pending).push_back((stream, Instant::now()));
-        let job = ConnectionJob { shared: Arc::clone(&self.shared), is_used: false };
+        let job = ConnectionJob { shared: Arc::clone(&self.shared), has_run: false };
         LOST_JOBS.set(Some(0));
         drop(self.executor.execute(Job::new(move || job.run()))); // a rejected job is dropped here, so it is lost
         // Each job takes one connection from the front, so the last connections have no job.

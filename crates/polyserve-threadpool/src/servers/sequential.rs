@@ -102,21 +102,21 @@ impl Server for Sequential {
             current: Mutex::default(),
             silent: SilentConnections::new()?,
         });
-        let (ended, end) = promise(());
+        let (completer, end) = promise(());
         let worker = SequentialWorker {
             server: Arc::clone(&server),
             wake,
             shared: Arc::clone(&shared),
             log_throttle: LogThrottle::new(),
-            crowded: Cell::new(None),
+            last_crowded: Cell::new(None),
         };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
-            let _ended = ended; // completes when the thread ends, however it does
+            let _completer = completer; // completes when the thread ends, however it does
             worker.run();
         })?;
         let (shutdown, grace) = (server.shutdown.clone(), self.config.drain_grace);
-        let (counted, open) = (Arc::clone(&server), Arc::clone(&shared));
-        let counters = move || counted.counters(open.count());
+        let (counted_server, counted_state) = (Arc::clone(&server), Arc::clone(&shared));
+        let counters = move || counted_server.counters(counted_state.count());
         Running::start("sequential-main", local_addr, grace, shutdown, counters, move || {
             supervise(&server, &shared, worker, &mut end.into_future())
         })
@@ -189,12 +189,12 @@ fn supervise(
         ended = Pin::new(&mut *end).poll(cx).is_ready();
         if ended { Poll::Ready(()) } else { Pin::new(&mut begun).poll(cx) }
     });
-    let mut until = |deadline| ended || park_until(Some(deadline), |cx| Pin::new(&mut *end).poll(cx)).is_some();
+    let mut ends_by = |deadline| ended || park_until(Some(deadline), |cx| Pin::new(&mut *end).poll(cx)).is_some();
     let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
     let mut stuck = 0;
-    if !until(deadline) {
+    if !ends_by(deadline) {
         shared.cut(server);
-        stuck = usize::from(!until(deadline + SHUTDOWN_SLACK));
+        stuck = usize::from(!ends_by(deadline + SHUTDOWN_SLACK));
     }
     if stuck == 0
         && let Err(panic) = worker.join()
@@ -210,11 +210,11 @@ struct SequentialWorker {
     shared: Arc<SequentialState>,
     log_throttle: LogThrottle,
     /// The last time at which others waited for the connection in service.
-    crowded: Cell<Option<Instant>>,
+    last_crowded: Cell<Option<Instant>>,
 }
 
 /// Connections served in a row before the silent and the lingering ones are checked.
-const BATCH: u32 = 16;
+const MAX_IN_A_ROW: u32 = 16;
 
 impl SequentialWorker {
     fn run(&self) {
@@ -226,7 +226,7 @@ impl SequentialWorker {
                 Ok(Some((stream, since))) => {
                     self.serve(stream, since, &mut buffers, &mut lingering);
                     in_a_row += 1;
-                    if in_a_row < BATCH || self.shared.silent.len() == 0 && lingering.is_empty() {
+                    if in_a_row < MAX_IN_A_ROW || self.shared.silent.len() == 0 && lingering.is_empty() {
                         continue;
                     }
                     (false, Some(Instant::now()))
@@ -468,8 +468,8 @@ impl Transport for SequentialSocket<'_> {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let draining = self.worker.server.shutdown.is_begun();
                     let deadline = self.worker.server.within(deadline);
-                    let waited = self.wait(PollFlags::OUT, Others::None, draining, deadline);
-                    if Instant::now() >= deadline || waited.is_err() {
+                    let result = self.wait(PollFlags::OUT, Others::None, draining, deadline);
+                    if Instant::now() >= deadline || result.is_err() {
                         break;
                     }
                 }
@@ -481,14 +481,14 @@ impl Transport for SequentialSocket<'_> {
 
     fn others_wait(&self) -> bool {
         let now = Instant::now();
-        let known = self.others_wait.take();
-        let wait_now = !lock(&self.worker.shared.queue).is_empty()
-            || known.unwrap_or_else(|| {
+        let last_polled = self.others_wait.take();
+        let waiting_now = !lock(&self.worker.shared.queue).is_empty()
+            || last_polled.unwrap_or_else(|| {
                 self.wait(PollFlags::empty(), Others::All, true, now).is_ok_and(|ready| ready.others)
             });
-        if wait_now {
-            self.worker.crowded.set(Some(now));
+        if waiting_now {
+            self.worker.last_crowded.set(Some(now));
         }
-        wait_now || self.worker.crowded.get().is_some_and(|at| now - at < CROWDED_AFTER)
+        waiting_now || self.worker.last_crowded.get().is_some_and(|at| now - at < CROWDED_AFTER)
     }
 }

@@ -23,7 +23,7 @@ use polyserve_core::sync::lock;
 const WAKER: Token = Token(usize::MAX);
 
 /// Events taken from the system at once.
-const EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 /// A set of connections that have not sent a byte.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct SilentSet {
     events: Events,
     /// The connections by their numbers, which is also the order in which they were added.
     connections: BTreeMap<usize, (TcpStream, Instant)>,
-    next: usize,
+    next_number: usize,
 }
 
 impl SilentConnections {
@@ -47,8 +47,9 @@ impl SilentConnections {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let waker = Waker::new(&registry, WAKER)?;
-        let events = Events::with_capacity(EVENTS);
-        Ok(Self { set: Mutex::new(SilentSet { poll, events, connections: BTreeMap::new(), next: 0 }), registry, waker })
+        let events = Events::with_capacity(MAX_EVENTS);
+        let set = SilentSet { poll, events, connections: BTreeMap::new(), next_number: 0 };
+        Ok(Self { set: Mutex::new(set), registry, waker })
     }
 
     /// Adds a connection that has been silent since this time. If the set was empty, the accept loop is woken, because it
@@ -59,9 +60,9 @@ impl SilentConnections {
     /// Returns an error if the system has no memory for it. The connection is closed then.
     pub(super) fn add(&self, stream: TcpStream, since: Instant) -> io::Result<()> {
         let mut set = lock(&self.set);
-        let number = set.next;
+        let number = set.next_number;
         self.registry.register(&mut SourceFd(&stream.as_raw_fd()), Token(number), Interest::READABLE)?;
-        set.next += 1;
+        set.next_number += 1;
         if set.connections.is_empty() {
             self.wake();
         }
@@ -84,7 +85,7 @@ impl SilentConnections {
                 return ready; // interrupted: the descriptor stays readable
             }
             ready.extend(events.iter().filter_map(|event| self.remove(connections, event.token().0)));
-            if events.iter().count() < EVENTS {
+            if events.iter().count() < MAX_EVENTS {
                 return ready;
             }
         }

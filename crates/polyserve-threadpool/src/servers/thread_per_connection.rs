@@ -45,7 +45,7 @@ use polyserve_core::serving::{
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service.
-const STACK: usize = 128 * 1024;
+const STACK_SIZE: usize = 128 * 1024;
 
 /// A new connection cannot be evicted for this long, because its first request usually follows.
 const FIRST_BYTE_GRACE: Duration = Duration::from_millis(100);
@@ -182,7 +182,7 @@ fn start_thread(
     server: Arc<ServerState>,
 ) -> io::Result<JoinHandle<()>> {
     let accepted = Instant::now();
-    thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(move || {
+    thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(move || {
         // Reads, calls the service and writes until the connection closes. Each wait has its timeout.
         blocking::serve(connection, &connections, &server, accepted, FIRST_BYTE_GRACE);
     })

@@ -15,17 +15,17 @@ use polyserve_core::sync::{Condvar, Mutex, lock};
 struct ChannelQueue<T> {
     items: Mutex<VecDeque<T>>,
     sent: Condvar,
-    most: usize,
+    capacity: usize,
 }
 
 impl<T> ChannelQueue<T> {
-    fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { items: Mutex::new(VecDeque::new()), sent: Condvar::new(), most })
+    fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { items: Mutex::new(VecDeque::new()), sent: Condvar::new(), capacity })
     }
 
     fn try_send(&self, item: T) -> Result<(), T> {
         let mut items = lock(&self.items);
-        if items.len() >= self.most {
+        if items.len() >= self.capacity {
             return Err(item);
         }
         items.push_back(item);
@@ -65,8 +65,8 @@ pub(crate) mod channel {
     #[derive(Debug)]
     pub(crate) struct Empty;
 
-    pub(crate) fn bounded<T>(most: usize) -> (Sender<T>, Receiver<T>) {
-        let queue = ChannelQueue::new(most);
+    pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+        let queue = ChannelQueue::new(capacity);
         (Sender(Arc::clone(&queue)), Receiver(queue))
     }
 
@@ -116,8 +116,8 @@ pub(crate) mod mpsc {
         (Sender(sender), receiver)
     }
 
-    pub(crate) fn sync_channel<T>(most: usize) -> (SyncSender<T>, Receiver<T>) {
-        let (sender, receiver) = channel::bounded(most);
+    pub(crate) fn sync_channel<T>(capacity: usize) -> (SyncSender<T>, Receiver<T>) {
+        let (sender, receiver) = channel::bounded(capacity);
         (SyncSender(sender), receiver)
     }
 
@@ -144,7 +144,7 @@ pub(crate) mod deque {
     use polyserve_core::sync::{Mutex, lock};
 
     /// The max number of items that one theft moves.
-    const BATCH: usize = 32;
+    const MAX_BATCH: usize = 32;
 
     struct Items<T> {
         queue: Mutex<VecDeque<T>>,
@@ -157,8 +157,8 @@ pub(crate) mod deque {
             Self { queue: Mutex::new(VecDeque::new()), thefts: AtomicUsize::new(0) }
         }
 
-        /// Takes at most `most` items, and at most half of the queue, rounded up.
-        fn steal(&self, most: usize) -> Steal<VecDeque<T>> {
+        /// Takes at most `max` items, and at most half of the queue, rounded up.
+        fn steal(&self, max: usize) -> Steal<VecDeque<T>> {
             let mut queue = lock(&self.queue);
             if queue.is_empty() {
                 return Steal::Empty;
@@ -166,20 +166,20 @@ pub(crate) mod deque {
             if self.thefts.fetch_add(1, Ordering::Relaxed) % 3 == 1 {
                 return Steal::Retry;
             }
-            let count = queue.len().div_ceil(2).min(most);
+            let count = queue.len().div_ceil(2).min(max);
             Steal::Success(queue.drain(..count).collect())
         }
 
         fn steal_one(&self) -> Steal<T> {
             match self.steal(1) {
-                Steal::Success(mut one) => one.pop_front().map_or(Steal::Empty, Steal::Success),
+                Steal::Success(mut batch) => batch.pop_front().map_or(Steal::Empty, Steal::Success),
                 Steal::Empty => Steal::Empty,
                 Steal::Retry => Steal::Retry,
             }
         }
 
         fn steal_batch(&self, thief: &Worker<T>) -> Steal<()> {
-            match self.steal(BATCH) {
+            match self.steal(MAX_BATCH) {
                 Steal::Success(batch) => {
                     lock(&thief.0.queue).extend(batch);
                     Steal::Success(())
@@ -190,7 +190,7 @@ pub(crate) mod deque {
         }
 
         fn steal_batch_and_pop(&self, thief: &Worker<T>) -> Steal<T> {
-            match self.steal(BATCH) {
+            match self.steal(MAX_BATCH) {
                 Steal::Success(mut batch) => {
                     let first = batch.pop_front();
                     if !batch.is_empty() {

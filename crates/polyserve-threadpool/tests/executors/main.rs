@@ -16,7 +16,7 @@ use polyserve_conformance::executor_conformance;
 use polyserve_core::{Job, RejectedReason};
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, Queue, StealingPool};
 
-use support::{LONG, Latch, Pool, bounded, nothing, occupy, pools, reason, soon, until};
+use support::{Latch, PATIENCE, Pool, bounded, empty_job, occupy, pools, reason, receive, wait_until};
 
 executor_conformance!(
     mpsc_pool_unbounded,
@@ -74,7 +74,7 @@ fn threads_are_named() {
             }))
             .unwrap();
         }
-        let names: BTreeSet<_> = (0..3).filter_map(|_| soon(&names, &pool)).collect();
+        let names: BTreeSet<_> = (0..3).filter_map(|_| receive(&names, &pool)).collect();
         assert!(names.iter().eq(["hand-0", "hand-1", "hand-2"]), "{names:?} in {pool:?}");
     }
 }
@@ -90,43 +90,43 @@ fn stats_count_what_happened() {
             }))
             .unwrap();
         }
-        until("three jobs to end", || pool.stats().executed == 3);
-        let bar = occupy(&*pool, 1);
+        wait_until("three jobs to end", || pool.stats().executed == 3);
+        let latch = occupy(&*pool, 1);
         for _ in 0..4 {
-            pool.execute(nothing()).unwrap();
+            pool.execute(empty_job()).unwrap();
         }
         for _ in 0..2 {
-            assert_eq!(reason(pool.execute(nothing())), Some(RejectedReason::Full));
+            assert_eq!(reason(pool.execute(empty_job())), Some(RejectedReason::Full));
         }
         let stats = pool.stats();
-        let seen = (stats.executed, stats.panicked, stats.rejected, stats.queued);
-        assert_eq!(seen, (3, 1, 2, 4), "{pool:?}");
-        bar.open();
+        let counts = (stats.executed, stats.panicked, stats.rejected, stats.queued);
+        assert_eq!(counts, (3, 1, 2, 4), "{pool:?}");
+        latch.open();
         assert_eq!(pool.close(None), 0);
-        assert_eq!(reason(pool.execute(nothing())), Some(RejectedReason::Closed));
+        assert_eq!(reason(pool.execute(empty_job())), Some(RejectedReason::Closed));
         let stats = pool.stats();
-        let seen = (stats.executed, stats.panicked, stats.rejected, stats.queued);
-        assert_eq!(seen, (8, 1, 3, 0), "{pool:?}");
+        let counts = (stats.executed, stats.panicked, stats.rejected, stats.queued);
+        assert_eq!(counts, (8, 1, 3, 0), "{pool:?}");
     }
 }
 
 #[test]
 fn waits_are_sampled_and_last_from_execute_to_the_start() {
     for pool in pools(&bounded(1, 256)) {
-        let bar = occupy(&*pool, 1);
+        let latch = occupy(&*pool, 1);
         let before = pool.stats().waits.len();
         // A thread's first job is stamped, and every 61st after it.
         let submitting = Arc::clone(&pool);
         let submitter = thread::spawn(move || {
             for _ in 0..122 {
-                submitting.execute(nothing()).unwrap();
+                submitting.execute(empty_job()).unwrap();
             }
         });
         submitter.join().unwrap();
         let submitted = Instant::now();
         thread::yield_now();
         let waited = submitted.elapsed();
-        bar.open();
+        latch.open();
         assert_eq!(pool.close(None), 0);
         let waits = pool.stats().waits;
         assert_eq!(waits.len() - before, 2, "{pool:?}");
@@ -136,10 +136,10 @@ fn waits_are_sampled_and_last_from_execute_to_the_start() {
 
 #[test]
 fn a_submitter_that_waits_for_room_gets_it() {
-    let config = bounded(1, 1).on_full(OnFull::Wait(LONG));
+    let config = bounded(1, 1).on_full(OnFull::Wait(PATIENCE));
     for pool in pools(&config) {
         for _ in 0..200 {
-            let bar = occupy(&*pool, 1);
+            let latch = occupy(&*pool, 1);
             let (sender, ran) = mpsc::channel();
             let submitters: Vec<_> = (0..3)
                 .map(|_| {
@@ -147,11 +147,11 @@ fn a_submitter_that_waits_for_room_gets_it() {
                     thread::spawn(move || pool.execute(Job::new(move || sender.send(()).unwrap())))
                 })
                 .collect();
-            bar.open();
+            latch.open();
             for submitter in submitters {
                 assert_eq!(reason(submitter.join().unwrap()), None, "{pool:?}");
             }
-            (0..3).for_each(|_| soon(&ran, &pool));
+            (0..3).for_each(|_| receive(&ran, &pool));
         }
         assert_eq!(pool.stats().rejected, 0);
     }
@@ -162,17 +162,17 @@ fn a_submitter_waits_at_most_its_timeout() {
     let limit = Duration::from_millis(20);
     let config = bounded(1, 1).on_full(OnFull::Wait(limit));
     for pool in pools(&config) {
-        let bar = occupy(&*pool, 1);
-        pool.execute(nothing()).unwrap();
+        let latch = occupy(&*pool, 1);
+        pool.execute(empty_job()).unwrap();
         let (sender, ran) = mpsc::channel();
         let start = Instant::now();
         let rejected = pool.execute(Job::new(move || sender.send(()).unwrap())).unwrap_err();
         assert!(start.elapsed() >= limit, "{pool:?} did not wait");
         assert_eq!(rejected.reason, RejectedReason::Full);
         rejected.job.run();
-        soon(&ran, "the job that was handed back");
+        receive(&ran, "the job that was handed back");
         assert_eq!(pool.stats().rejected, 1);
-        bar.open();
+        latch.open();
     }
 }
 
@@ -180,18 +180,18 @@ fn a_submitter_waits_at_most_its_timeout() {
 fn a_close_wakes_submitters_that_wait_for_room() {
     let config = bounded(1, 1).on_full(OnFull::Wait(Duration::MAX));
     for pool in pools(&config) {
-        let bar = occupy(&*pool, 1);
-        pool.execute(nothing()).unwrap();
+        let latch = occupy(&*pool, 1);
+        pool.execute(empty_job()).unwrap();
         let (sender, ended) = mpsc::channel();
         for _ in 0..3 {
             let (pool, sender) = (Arc::clone(&pool), sender.clone());
-            thread::spawn(move || sender.send(reason(pool.execute(nothing()))).unwrap());
+            thread::spawn(move || sender.send(reason(pool.execute(empty_job()))).unwrap());
         }
         assert_eq!(pool.close(Some(Instant::now())), 1, "{pool:?}");
         for _ in 0..3 {
-            assert_eq!(soon(&ended, &pool), Some(RejectedReason::Closed), "{pool:?}");
+            assert_eq!(receive(&ended, &pool), Some(RejectedReason::Closed), "{pool:?}");
         }
-        bar.open();
+        latch.open();
     }
 }
 
@@ -199,16 +199,16 @@ fn a_close_wakes_submitters_that_wait_for_room() {
 fn the_caller_runs_what_finds_no_room() {
     let config = bounded(1, 1).on_full(OnFull::CallerRuns);
     for pool in pools(&config) {
-        let bar = occupy(&*pool, 1);
-        pool.execute(nothing()).unwrap();
+        let latch = occupy(&*pool, 1);
+        pool.execute(empty_job()).unwrap();
         let (sender, ids) = mpsc::channel();
         pool.execute(Job::new(move || sender.send(thread::current().id()).unwrap())).unwrap();
-        assert_eq!(soon(&ids, "the job without room"), thread::current().id(), "{pool:?}");
+        assert_eq!(receive(&ids, "the job without room"), thread::current().id(), "{pool:?}");
         pool.execute(Job::new(|| resume_unwind(Box::new("quiet")))).unwrap();
         assert_eq!((pool.panicked(), pool.stats().executed), (1, 2), "{pool:?}");
-        bar.open();
+        latch.open();
         assert_eq!(pool.close(None), 0);
-        assert_eq!(reason(pool.execute(nothing())), Some(RejectedReason::Closed), "{pool:?}");
+        assert_eq!(reason(pool.execute(empty_job())), Some(RejectedReason::Closed), "{pool:?}");
         assert_eq!(pool.stats().executed, 4, "{pool:?}");
     }
 }
@@ -216,20 +216,20 @@ fn the_caller_runs_what_finds_no_room() {
 /// Jobs that submit further jobs without end must not starve a job from outside.
 #[test]
 fn a_job_from_outside_is_not_starved_by_jobs_that_submit_themselves() {
-    fn again(pool: &Arc<dyn Pool>, stop: &Latch) {
-        let (own, its_stop) = (Arc::downgrade(pool), stop.clone());
+    fn resubmit(pool: &Arc<dyn Pool>, stop: &Latch) {
+        let (weak, latch) = (Arc::downgrade(pool), stop.clone());
         let _ = pool.execute(Job::new(move || {
-            if let (Some(pool), false) = (own.upgrade(), its_stop.is_open()) {
-                again(&pool, &its_stop);
+            if let (Some(pool), false) = (weak.upgrade(), latch.is_open()) {
+                resubmit(&pool, &latch);
             }
         }));
     }
     for pool in pools(&bounded(1, 64)) {
         let stop = Latch::default();
-        (0..4).for_each(|_| again(&pool, &stop));
+        (0..4).for_each(|_| resubmit(&pool, &stop));
         let (sender, ran) = mpsc::channel();
         pool.execute(Job::new(move || sender.send(()).unwrap())).unwrap();
-        soon(&ran, &pool);
+        receive(&ran, &pool);
         stop.open();
         assert_eq!(pool.close(None), 0, "{pool:?}");
     }

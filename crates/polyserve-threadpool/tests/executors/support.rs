@@ -47,15 +47,15 @@ pub(super) fn pools(config: &PoolConfig) -> [Arc<dyn Pool>; 3] {
 }
 
 /// The time limit for what must happen. Reached only in a failure.
-pub(super) const LONG: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn soon<T>(receiver: &Receiver<T>, what: impl Debug) -> T {
-    receiver.recv_timeout(LONG).unwrap_or_else(|error| panic!("{what:?}: {error}"))
+pub(super) fn receive<T>(receiver: &Receiver<T>, what: impl Debug) -> T {
+    receiver.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what:?}: {error}"))
 }
 
 /// Waits for `done`, with a time limit. For counts that change after a job's end.
-pub(super) fn until(what: impl Debug, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
+pub(super) fn wait_until(what: impl Debug, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "{what:?} did not happen");
         thread::yield_now();
@@ -77,28 +77,28 @@ impl Latch {
     }
 
     pub(super) fn wait(&self) {
-        let waited = self.0.1.wait_timeout_while(lock(&self.0.0), LONG, |open| !*open);
+        let waited = self.0.1.wait_timeout_while(lock(&self.0.0), PATIENCE, |open| !*open);
         assert!(*waited.unwrap_or_else(PoisonError::into_inner).0, "the latch was not opened");
     }
 }
 
 /// Makes `number` workers wait at the returned latch.
 pub(super) fn occupy(pool: &dyn Executor, number: usize) -> Latch {
-    let bar = Latch::default();
+    let latch = Latch::default();
     let (sender, started) = mpsc::channel();
     for _ in 0..number {
-        let (sender, bar) = (sender.clone(), bar.clone());
+        let (sender, latch) = (sender.clone(), latch.clone());
         pool.execute(Job::new(move || {
             sender.send(()).unwrap();
-            bar.wait();
+            latch.wait();
         }))
         .unwrap();
     }
-    (0..number).for_each(|_| soon(&started, pool));
-    bar
+    (0..number).for_each(|_| receive(&started, pool));
+    latch
 }
 
-pub(super) fn nothing() -> Job {
+pub(super) fn empty_job() -> Job {
     Job::new(|| {})
 }
 

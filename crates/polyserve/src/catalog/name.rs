@@ -46,10 +46,10 @@ impl UnknownName {
 
     /// Returns the known name nearest to the unknown one, if any is near.
     pub fn suggestion(&self) -> Option<&str> {
-        let far = |known: &&String| distance(&self.name, known);
-        let nearest = self.known.iter().min_by_key(far).filter(|known| far(known) * 3 <= known.len());
-        let part = || self.known.iter().find(|known| !self.name.is_empty() && known.contains(&self.name));
-        nearest.or_else(part).map(String::as_str)
+        let distance_to = |known: &&String| distance(&self.name, known);
+        let nearest = self.known.iter().min_by_key(distance_to).filter(|known| distance_to(known) * 3 <= known.len());
+        let containing = || self.known.iter().find(|known| !self.name.is_empty() && known.contains(&self.name));
+        nearest.or_else(containing).map(String::as_str)
     }
 }
 

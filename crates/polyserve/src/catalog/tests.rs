@@ -102,8 +102,8 @@ mod threadpool {
     fn every_server_declares_what_later_answers_hold() {
         for entry in Catalog::builtin().servers() {
             let promises = [Promise::LaterHoldsWorker, Promise::LaterHoldsNoThread];
-            let made = promises.into_iter().filter(|promise| entry.promises(*promise));
-            assert_eq!(made.count(), 1, "{}: {:?}", entry.name, entry.promises);
+            let declared = promises.into_iter().filter(|promise| entry.promises(*promise));
+            assert_eq!(declared.count(), 1, "{}: {:?}", entry.name, entry.promises);
         }
     }
 
@@ -156,9 +156,9 @@ fn code_as_people_write_it() {
         expression(&catalog.server("sequential").unwrap().code),
         "polyserve::threadpool::Sequential::new(ServerConfig::default())?"
     );
-    let over = stringify!(PoolServer::mpsc(ServerConfig::default())?);
-    let plain = |text: &str| text.split_whitespace().collect::<String>();
-    assert_eq!(plain(&expression(&catalog.server("pool_server").unwrap().code)), plain(over));
+    let expected = stringify!(PoolServer::mpsc(ServerConfig::default())?);
+    let without_spaces = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(without_spaces(&expression(&catalog.server("pool_server").unwrap().code)), without_spaces(expected));
 }
 
 /// The text that the test above compares with code.
@@ -242,6 +242,6 @@ fn a_store_in_memory_takes_no_location() {
     assert!(error.starts_with("the repo \"sharded\" needs no location"), "{error}");
     #[cfg(feature = "durable")]
     assert!(error.contains("durable/sharded:PATH"), "{error}");
-    let own = Entry::repo("mine:here", "a test", &[], || Ok(Arc::new(polyserve_memory::Sharded::new())));
-    assert_eq!(Catalog::builtin().with_repo(own).repo("mine:here").unwrap().name, "mine:here");
+    let entry = Entry::repo("mine:here", "a test", &[], || Ok(Arc::new(polyserve_memory::Sharded::new())));
+    assert_eq!(Catalog::builtin().with_repo(entry).repo("mine:here").unwrap().name, "mine:here");
 }

@@ -182,7 +182,7 @@ impl Settings {
         let mut config = self.with_pool_size();
         loop {
             let error = match make(&config) {
-                Ok(made) => return Ok(made),
+                Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             match error.unsupported_setting().filter(|name| !self.by_flag.contains(name)) {
@@ -214,20 +214,20 @@ impl Settings {
     pub fn check<'a>(&self, servers: impl IntoIterator<Item = &'a ServerEntry>) -> Result<(), ConfigError> {
         let servers: Vec<_> = servers.into_iter().collect();
         for name in &self.by_flag {
-            let mut last = None;
+            let mut error = None;
             for server in &servers {
-                let mut alone = ServerConfig::default();
+                let mut config = ServerConfig::default();
                 match *name {
-                    "workers" => alone.workers = self.config.workers,
-                    "queue" => alone.queue = self.config.queue,
+                    "workers" => config.workers = self.config.workers,
+                    "queue" => config.queue = self.config.queue,
                     _ => {}
                 }
-                last = (server.make)(&alone).err().filter(|error| error.unsupported_setting() == Some(name));
-                if last.is_none() {
+                error = (server.make)(&config).err().filter(|error| error.unsupported_setting() == Some(name));
+                if error.is_none() {
                     break;
                 }
             }
-            last.map_or(Ok(()), Err)?;
+            error.map_or(Ok(()), Err)?;
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Sources<'_> {
             None => self.variable(PUBLISHED_LISTEN)?,
         };
         let Some(value) = found else { return Ok(None) };
-        let refused = |error: std::io::Error| value.wrong(brief(&format!("cannot be used: {error}"), 200));
+        let refused = |error: std::io::Error| value.wrong(shorten(&format!("cannot be used: {error}"), 200));
         net::resolve(&value.text).map(Some).map_err(refused)
     }
 
@@ -328,7 +328,7 @@ pub fn check_variables(
         let renamed = RENAMED_VARIABLES.iter().find(|(old, _)| *old == name).map(|(_, new)| (*new).to_owned());
         let unknown = UnknownName::new("variable", name, known().collect());
         let why = match renamed.or_else(|| unknown.suggestion().map(str::to_owned)) {
-            Some(meant) => format!("is unknown; did you mean {meant}?"),
+            Some(suggestion) => format!("is unknown; did you mean {suggestion}?"),
             None => {
                 let settings: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
                 format!("is unknown; the settings are {LISTEN_VARIABLE}, {}", settings.join(", "))
@@ -358,15 +358,16 @@ struct Value {
 
 impl Value {
     fn wrong(&self, why: String) -> SettingError {
-        SettingError { source: self.source.clone(), value: brief(&self.text, 100), why }
+        SettingError { source: self.source.clone(), value: shorten(&self.text, 100), why }
     }
 }
 
-/// Returns at most about `most` bytes of a text, because an error is one line.
-fn brief(text: &str, most: usize) -> String {
-    let cut = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)); // `floor_char_boundary` needs Rust 1.91
-    let kept = &text[..cut.unwrap_or(0)];
-    if kept.len() < text.len() { format!("{kept}...") } else { kept.to_owned() }
+/// Returns at most about `limit` bytes of a text, because an error is one line.
+fn shorten(text: &str, limit: usize) -> String {
+    // `str::floor_char_boundary` needs Rust 1.91.
+    let end = (0..=limit.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    let prefix = &text[..end.unwrap_or(0)];
+    if prefix.len() < text.len() { format!("{prefix}...") } else { prefix.to_owned() }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ fn nothing_said_is_the_default() {
 /// Every field of the configuration has a variable and a flag.
 #[test]
 fn every_field_has_a_setting() {
-    let shown = format!("{:#?}", ServerConfig::default());
+    let debug_text = format!("{:#?}", ServerConfig::default());
     let fields: Vec<&str> =
-        shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(':')).map(|f| f.0).collect();
+        debug_text.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(':')).map(|f| f.0).collect();
     let names: Vec<&str> = SETTINGS.iter().map(Setting::name).collect();
     assert_eq!(names, fields);
 }
@@ -40,10 +40,10 @@ fn every_setting_sets_its_own_field_and_shows_it() {
         };
         let settings = read(&[], &[(&setting.variable(), text)]).unwrap();
         assert_eq!(setting.show(&settings.config), text, "{setting:?}");
-        let back = setting.show(&ServerConfig::default());
+        let default_text = setting.show(&ServerConfig::default());
         let mut config = settings.config;
         if !["workers", "queue", "server_header"].contains(&setting.name()) {
-            assert!(setting.set(&mut config, &back), "{setting:?}: {back}");
+            assert!(setting.set(&mut config, &default_text), "{setting:?}: {default_text}");
             assert_eq!(config, ServerConfig::default(), "{setting:?} changes another field too");
         }
     }
@@ -51,19 +51,19 @@ fn every_setting_sets_its_own_field_and_shows_it() {
 
 #[test]
 fn the_flag_comes_before_the_variable_and_that_before_the_published_one() {
-    let all = [("POLYSERVE_LISTEN", "127.0.0.1:2"), ("TCP_ADDRESS", "127.0.0.1:3")];
-    assert_eq!(read(&[("listen", "127.0.0.1:1")], &all).unwrap().listen.port(), 1);
-    assert_eq!(read(&[], &all).unwrap().listen.port(), 2);
-    assert_eq!(read(&[], &all[1..]).unwrap().listen.port(), 3);
+    let variables = [("POLYSERVE_LISTEN", "127.0.0.1:2"), ("TCP_ADDRESS", "127.0.0.1:3")];
+    assert_eq!(read(&[("listen", "127.0.0.1:1")], &variables).unwrap().listen.port(), 1);
+    assert_eq!(read(&[], &variables).unwrap().listen.port(), 2);
+    assert_eq!(read(&[], &variables[1..]).unwrap().listen.port(), 3);
 
-    let all = [("POLYSERVE_WORKERS", "2"), ("THREAD_POOL_SIZE", "3")];
+    let variables = [("POLYSERVE_WORKERS", "2"), ("THREAD_POOL_SIZE", "3")];
     let workers = |flags, variables| {
         let settings = read(flags, variables).unwrap();
         (settings.config.workers, settings.pool_size)
     };
-    assert_eq!(workers(&[("workers", "1")], &all), (Some(1), None));
-    assert_eq!(workers(&[], &all), (Some(2), None));
-    assert_eq!(workers(&[], &all[1..]), (None, Some(3)));
+    assert_eq!(workers(&[("workers", "1")], &variables), (Some(1), None));
+    assert_eq!(workers(&[], &variables), (Some(2), None));
+    assert_eq!(workers(&[], &variables[1..]), (None, Some(3)));
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn the_published_pool_size_is_a_hint() {
 #[test]
 fn a_refused_pool_size_is_an_error() {
     let settings = read(&[], &[("THREAD_POOL_SIZE", "3")]).unwrap();
-    let most_two = |config: &ServerConfig| match config.workers {
+    let at_most_two = |config: &ServerConfig| match config.workers {
         Some(workers) if workers > 2 => Err(ConfigError::new("workers", 3, "at most 2")),
         workers => Ok(workers),
     };
-    assert_eq!(settings.make(most_two), Err(ConfigError::new("workers", 3, "at most 2")));
+    assert_eq!(settings.make(at_most_two), Err(ConfigError::new("workers", 3, "at most 2")));
 }
 
 /// A variable may be meant for another server that is started in the same environment. A flag is meant for this server.
@@ -183,7 +183,7 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
     };
     assert_eq!(check(&[("POLYSERVE_QUEUE", "1"), ("POLYSERVE_LISTEN", "x"), ("POLYSERVE_CASES", "1")]), Ok(()));
     assert_eq!(check(&[("POLYSERVE_MINE", "1"), ("POLYSERVES", "x"), ("POLYSERVE_QUEU", ""), ("PATH", "x")]), Ok(()));
-    for (variable, meant) in [
+    for (variable, suggestion) in [
         ("POLYSERVE_QUEU", "POLYSERVE_QUEUE"),
         ("POLYSERVE_HEADTIMEOUT", "POLYSERVE_HEAD_TIMEOUT"),
         ("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER"),
@@ -191,7 +191,7 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
     ] {
         let error = check(&[(variable, "5")]).unwrap_err().to_string();
         assert!(
-            error.contains(&format!("{variable}=\"5\"")) && error.contains(&format!("did you mean {meant}?")),
+            error.contains(&format!("{variable}=\"5\"")) && error.contains(&format!("did you mean {suggestion}?")),
             "{error}"
         );
     }

@@ -113,7 +113,7 @@ const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. In each of them hyper
 /// serves up to 16 requests. With 8 polls, a debug build polled no other socket for seconds while a few clients pipelined
 /// without pause.
-const STEPS: usize = 2;
+const MAX_STEPS: usize = 2;
 
 impl<S: RequestHandler> HyperConnection<S> {
     /// A connection that has just been accepted.
@@ -151,7 +151,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             self.entry().set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             match self.step(cx) {
                 StepResult::Continue => {}
                 StepResult::Wait => return Poll::Pending,
@@ -235,23 +235,23 @@ impl<S: RequestHandler> HyperConnection<S> {
     /// Decides how the connection is closed after hyper is done with it. If hyper has answered an error itself, replaces
     /// that answer.
     fn finish(&mut self, result: hyper::Result<()>) {
-        let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+        let unused = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
         let mut state = self.state.state();
         let linger = match result {
             _ if state.withheld_head().is_some() => {
                 error_response::withheld_head(&mut state, &self.state.shared);
                 true
             }
-            Ok(()) => !state.input_ended && (state.must_linger || !left.is_empty()),
-            Err(error) if error.is_parse() && state.begins_with_preface(&left) && self.shared().http2.is_some() => {
+            Ok(()) => !state.input_ended && (state.must_linger || !unused.is_empty()),
+            Err(error) if error.is_parse() && state.begins_with_preface(&unused) && self.shared().http2.is_some() => {
                 state.buffers().output.discard_incomplete();
                 drop(state);
                 self.close = Some(Close::AtOnce);
-                self.http2 = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), left));
+                self.http2 = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), unused));
                 return;
             }
             Err(error) if error.is_parse() => {
-                error_response::replace(&mut state, &self.state.shared, &left);
+                error_response::replace(&mut state, &self.state.shared, &unused);
                 true
             }
             #[cfg(feature = "tower")]

@@ -235,17 +235,17 @@ impl RequestState {
         self.scanner.withheld().filter(|_| self.reads_withheld && self.scanner.position().is_between_requests)
     }
 
-    /// Returns the bytes of the request that hyper refused, from its start, if they are still in memory. `left` has the bytes
+    /// Returns the bytes of the request that hyper refused, from its start, if they are still in memory. `unused` has the bytes
     /// that hyper did not use.
-    pub(super) fn refused_bytes<'a>(&'a self, left: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn refused_bytes<'a>(&'a self, unused: &'a [u8]) -> Option<&'a [u8]> {
         let Position { heads, start, is_between_requests, .. } = self.before_read;
         if is_between_requests && self.last_read > 0 {
             let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.last_read))?;
             let at = RequestScanner::start_of(input, self.requests.checked_sub(heads)?)?;
             return input.get(at..);
         }
-        let unused = self.scanner.position().total.checked_sub(start)?;
-        (heads <= self.requests && unused == left.len() as u64).then_some(left)
+        let count = self.scanner.position().total.checked_sub(start)?;
+        (heads <= self.requests && count == unused.len() as u64).then_some(unused)
     }
 
     /// Whether the refused request is a HEAD. `None` if that is not known.
@@ -253,12 +253,12 @@ impl RequestState {
         self.scanner.is_head_method(self.requests.saturating_add(1))
     }
 
-    /// Whether the bytes that were read are the start of HTTP/2's preface. `left` has the bytes that hyper did not use.
-    pub(super) fn begins_with_preface(&self, left: &[u8]) -> bool {
+    /// Whether the bytes that were read are the start of HTTP/2's preface. `unused` has the bytes that hyper did not use.
+    pub(super) fn begins_with_preface(&self, unused: &[u8]) -> bool {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        let start = left.get(..PREFACE.len()).unwrap_or(left);
+        let start = unused.get(..PREFACE.len()).unwrap_or(unused);
         let total = self.scanner.position().total;
-        self.requests == 0 && total == left.len() as u64 && !left.is_empty() && PREFACE.starts_with(start)
+        self.requests == 0 && total == unused.len() as u64 && !unused.is_empty() && PREFACE.starts_with(start)
     }
 
     /// Whether hyper's next poll only reads.

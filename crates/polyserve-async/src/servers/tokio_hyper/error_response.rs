@@ -13,13 +13,13 @@ use super::connection_state::{HyperShared, RequestState, Stage};
 pub(super) const TOO_LARGE: Refusal =
     Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." };
 
-const UNKNOWN: &str = "The request's head, or what it says of its body, is not valid.";
+const INVALID_HEAD: &str = "The request's head, or what it says of its body, is not valid.";
 
-/// Replaces the last answer, which is hyper's. `left` has the bytes that hyper did not use.
-pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8]) {
+/// Replaces the last answer, which is hyper's. `unused` has the bytes that hyper did not use.
+pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, unused: &[u8]) {
     let status = state.buffers().output.discard_incomplete().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
     let limits = &shared.registry.server.env.limits;
-    let refused = state.refused_bytes(left).map(|bytes| {
+    let refused = state.refused_bytes(unused).map(|bytes| {
         let bytes = without_blank(bytes);
         let mut fields = decode::fields();
         let refusal = match decode::head(bytes, limits, &mut fields) {
@@ -27,14 +27,14 @@ pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8
             Decoded::Head(Parsed { framing: Framing::Length(length), .. }) if length > limits.max_body as u64 => {
                 TOO_LARGE
             }
-            Decoded::Head(_) | Decoded::Partial => Refusal { status, detail: UNKNOWN },
+            Decoded::Head(_) | Decoded::Partial => Refusal { status, detail: INVALID_HEAD },
         };
         (refusal, bytes.starts_with(b"HEAD "))
     });
     match refused {
         Some((refusal, head_only)) => refuse(state, shared, refusal, Some(head_only)),
         None if state.scanner.awaits_huge_body() => refuse(state, shared, TOO_LARGE, state.refused_is_head()),
-        None => refuse(state, shared, Refusal { status, detail: UNKNOWN }, state.refused_is_head()),
+        None => refuse(state, shared, Refusal { status, detail: INVALID_HEAD }, state.refused_is_head()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Sockets, output and the drain work as for HTTP/1. A stream that has to wait creates a timer of this project's timer
 //! thread.
 //!
-//! Invariants: a connection has at most [`STREAMS`] requests at a time. A drain sends GOAWAY, serves the requests that
+//! Invariants: a connection has at most [`MAX_STREAMS`] requests at a time. A drain sends GOAWAY, serves the requests that
 //! have begun, and closes idle connections. An answer counts once its last byte is in the kernel. If a client
 //! takes no byte of its waiting answers for the write timeout, its connection is closed.
 //!
@@ -40,13 +40,13 @@ use super::response::finish;
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
 /// The maximum number of concurrent requests of a connection.
-const STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 
 /// The timeout of a wait without a limit.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn.
-const POLLS: usize = 8;
+const MAX_POLLS: usize = 8;
 
 /// Runs hyper's stream tasks on the runtime.
 #[derive(Clone)]
@@ -62,14 +62,14 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for SpawnO
 pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
     let mut builder = http2::Builder::new(SpawnOnRuntime(runtime.clone()));
     builder
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
-    Box::new(move |connection, before| {
+    Box::new(move |connection, read_before| {
         connection.state().stage = Stage::Answer; // HTTP/1's stages are not used
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
-        let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), before), service);
+        let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), read_before), service);
         let (waiting, deadline) = (Http2Wait::Streams, Instant::now());
         Box::pin(Http2Connection {
             connection,
@@ -136,7 +136,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
         }
         let connection = Arc::clone(&self.connection);
         let server = connection.server();
-        for _ in 0..POLLS {
+        for _ in 0..MAX_POLLS {
             if server.is_over() {
                 (0..self.streams.open.load(Ordering::SeqCst)).for_each(|_| server.count_cut());
                 return Poll::Ready(());

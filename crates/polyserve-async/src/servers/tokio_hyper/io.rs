@@ -48,10 +48,10 @@ impl Read for HyperIo {
             state.reads_withheld = true;
             return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }
-        let room = state.buffers().input.len().min(buffer.remaining());
+        let length = state.buffers().input.len().min(buffer.remaining());
         let closes_if_empty = matches!(state.stage, Stage::Idle | Stage::Done) && server.shutdown.is_begun();
         let must_read = state.must_read || closes_if_empty;
-        let Some(input) = state.buffers().input.get_mut(..room) else { return Poll::Pending };
+        let Some(input) = state.buffers().input.get_mut(..length) else { return Poll::Pending };
         match receive(connection, cx, input, must_read, closes_if_empty) {
             Poll::Ready(Ok(0)) => state.input_ended = true,
             Poll::Ready(Ok(count)) => {
@@ -136,10 +136,10 @@ impl Write for HyperIo {
 }
 
 /// The highest mark. A receive buffer has room for more bytes, so a long body is read in parts while it arrives.
-const HIGHEST: u64 = 16 * 1024;
+const MAX_MARK: u64 = 16 * 1024;
 
 /// The mark of a new socket.
-const LOWEST: u64 = 1;
+const MIN_MARK: u64 = 1;
 
 /// The low-water mark of a socket: the number of bytes that must have arrived before the connection's task is woken.
 ///
@@ -162,12 +162,12 @@ pub(super) struct LowWaterMark(u64);
 impl LowWaterMark {
     /// The mark of a new socket.
     pub(super) fn new() -> Self {
-        Self(LOWEST)
+        Self(MIN_MARK)
     }
 
-    /// Sets the mark to `missing`, at most [`HIGHEST`]. The task is woken when that number of bytes has arrived.
+    /// Sets the mark to `missing`, at most [`MAX_MARK`]. The task is woken when that number of bytes has arrived.
     pub(super) fn await_bytes(&mut self, connection: &ConnectionState, missing: u64) {
-        let mark = missing.clamp(LOWEST, HIGHEST);
+        let mark = missing.clamp(MIN_MARK, MAX_MARK);
         // It fails only if the socket is closed. hyper's next read then returns an error.
         let set = || connection.entry.with_socket(|socket| net::set_receive_low_water(socket, mark as usize));
         if self.0 != mark && set().is_ok() {
@@ -177,6 +177,6 @@ impl LowWaterMark {
 
     /// Sets the mark to 1: any byte wakes the task.
     pub(super) fn lower(&mut self, connection: &ConnectionState) {
-        self.await_bytes(connection, LOWEST);
+        self.await_bytes(connection, MIN_MARK);
     }
 }

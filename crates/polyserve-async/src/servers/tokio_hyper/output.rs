@@ -14,7 +14,7 @@ use polyserve_core::serving::ServerState;
 use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, Direction, TokioSocket, Transfer};
 
 /// The number of bytes of one read.
-const INPUT: usize = 32 * 1024;
+const INPUT_LENGTH: usize = 32 * 1024;
 
 /// An output buffer with a larger capacity is freed after use.
 const KEPT_CAPACITY: usize = 256 * 1024;
@@ -36,10 +36,10 @@ impl Output {
 
     /// Removes the bytes after the last complete answer. If they begin with a status line, returns its status.
     pub(super) fn discard_incomplete(&mut self) -> Option<u16> {
-        let whole = self.ends.last().copied().unwrap_or(0);
-        let code = self.bytes.get(whole..)?.get(9..12)?;
+        let end = self.ends.last().copied().unwrap_or(0);
+        let code = self.bytes.get(end..)?.get(9..12)?;
         let code = std::str::from_utf8(code).ok()?.parse().ok();
-        self.bytes.truncate(whole);
+        self.bytes.truncate(end);
         code
     }
 
@@ -87,10 +87,10 @@ impl Output {
         let Some(socket) = entry.socket() else { return Poll::Ready(false) };
         while !self.is_empty() {
             let attempt = || {
-                let whole = self.bytes.len();
+                let length = self.bytes.len();
                 let answered = entry.with_socket(|socket| self.send(socket, last))?;
                 server.count_answered(answered);
-                Ok(Transfer { count: whole - self.bytes.len(), drained: !self.is_empty() })
+                Ok(Transfer { count: length - self.bytes.len(), drained: !self.is_empty() })
             };
             match socket.poll_io(cx, Direction::Write, attempt) {
                 Poll::Pending => return Poll::Pending,
@@ -103,7 +103,7 @@ impl Output {
 
     /// Removes the first `count` bytes. Returns the number of answers that end in them.
     fn advance(&mut self, count: usize) -> u64 {
-        let whole = self.ends.partition_point(|end| *end <= count);
+        let complete = self.ends.partition_point(|end| *end <= count);
         if count >= self.bytes.len() {
             self.clear();
             if self.bytes.capacity() > KEPT_CAPACITY {
@@ -111,12 +111,12 @@ impl Output {
             }
         } else {
             self.bytes.drain(..count);
-            self.ends.drain(..whole);
+            self.ends.drain(..complete);
             for end in &mut self.ends {
                 *end -= count;
             }
         }
-        whole as u64
+        complete as u64
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) struct HyperBuffers {
 impl HyperBuffers {
     pub(super) fn new() -> Self {
         let date = Date::new(SystemTime::now());
-        Self { input: vec![0; INPUT].into_boxed_slice(), output: Output::default(), date }
+        Self { input: vec![0; INPUT_LENGTH].into_boxed_slice(), output: Output::default(), date }
     }
 
     /// The output, and the present date.

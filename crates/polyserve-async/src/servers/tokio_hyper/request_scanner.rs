@@ -123,9 +123,9 @@ impl RequestScanner {
         if self.partial.is_empty() {
             self.end_line(line);
         } else {
-            let mut whole = std::mem::take(&mut self.partial);
-            whole.extend_from_slice(line);
-            self.end_line(&whole);
+            let mut joined = std::mem::take(&mut self.partial);
+            joined.extend_from_slice(line);
+            self.end_line(&joined);
         }
         end.saturating_add(1)
     }
@@ -188,17 +188,17 @@ impl RequestScanner {
     pub(super) fn start_of(bytes: &[u8], number: u64) -> Option<usize> {
         let unlimited = Limits { max_head: usize::MAX, max_headers: usize::MAX, max_body: usize::MAX };
         let mut scanner = Self::default();
-        let mut at = 0_usize;
+        let mut offset = 0_usize;
         while scanner.heads < number || !matches!(scanner.part, Part::Head) {
-            let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+            let rest = bytes.get(offset..).filter(|rest| !rest.is_empty())?;
             let count = scanner.step(rest, &unlimited);
-            at = at.saturating_add(count);
+            offset = offset.saturating_add(count);
             scanner.end_request_if_complete();
             if count == 0 {
                 return None;
             }
         }
-        Some(at)
+        Some(offset)
     }
 
     /// Returns the reason if the bytes that follow are withheld from hyper.

@@ -48,7 +48,7 @@ pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool)
 }
 
 /// The maximum size of a piece of a body. hyper copies each piece into the output, so this bounds the copy.
-pub(super) const PIECE: usize = 64 * 1024;
+pub(super) const MAX_PIECE: usize = 64 * 1024;
 
 /// A spare buffer with a larger capacity is freed.
 const KEPT_CAPACITY: usize = 256 * 1024;
@@ -86,19 +86,19 @@ impl FullBody {
         }
     }
 
-    /// Takes the next piece, of at most [`PIECE`] bytes.
+    /// Takes the next piece, of at most [`MAX_PIECE`] bytes.
     fn next(&mut self) -> Option<BodyPiece> {
         if self.len() == 0 {
             return None;
         }
         match std::mem::replace(self, Self::Shared(Bytes::new())) {
-            Self::Buffer(bytes) if bytes.len() <= PIECE => Some(BodyPiece::Buffer { bytes, at: 0 }),
+            Self::Buffer(bytes) if bytes.len() <= MAX_PIECE => Some(BodyPiece::Buffer { bytes, offset: 0 }),
             Self::Buffer(bytes) => {
                 *self = Self::Shared(bytes.into());
                 self.next()
             }
             Self::Shared(mut bytes) => {
-                let piece = bytes.split_to(bytes.len().min(PIECE));
+                let piece = bytes.split_to(bytes.len().min(MAX_PIECE));
                 *self = Self::Shared(bytes);
                 Some(BodyPiece::Shared(piece))
             }
@@ -125,7 +125,7 @@ impl Body for FullBody {
 
 /// A piece of a [`FullBody`].
 pub(crate) enum BodyPiece {
-    Buffer { bytes: Vec<u8>, at: usize },
+    Buffer { bytes: Vec<u8>, offset: usize },
     Shared(Bytes),
 }
 
@@ -136,14 +136,14 @@ impl Buf for BodyPiece {
 
     fn chunk(&self) -> &[u8] {
         match self {
-            Self::Buffer { bytes, at } => bytes.get(*at..).unwrap_or_default(),
+            Self::Buffer { bytes, offset } => bytes.get(*offset..).unwrap_or_default(),
             Self::Shared(bytes) => bytes,
         }
     }
 
     fn advance(&mut self, count: usize) {
         match self {
-            Self::Buffer { at, .. } => *at += count,
+            Self::Buffer { offset, .. } => *offset += count,
             Self::Shared(bytes) => bytes.advance(count),
         }
     }

@@ -26,7 +26,7 @@ use polyserve_core::{Reply, Status};
 use super::connection_state::{ConnectionState, Stage};
 use super::error_response::TOO_LARGE;
 use super::response;
-use super::response::{PIECE, TrackedBody};
+use super::response::{MAX_PIECE, TrackedBody};
 use super::validate::validate;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -123,7 +123,7 @@ pub(crate) struct StreamedBody {
 
 impl StreamedBody {
     fn next(&mut self) -> Option<Frame<Bytes>> {
-        let piece = self.rest.split_to(self.rest.len().min(PIECE));
+        let piece = self.rest.split_to(self.rest.len().min(MAX_PIECE));
         (!piece.is_empty()).then(|| Frame::data(piece))
     }
 }
@@ -311,13 +311,13 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
     }
 
     /// Makes the response: the service's answer, or an answer of the server if the service failed or the body was refused.
-    fn response(&self, given: Result<Response<B>, BoxError>) -> Response<TrackedBody<StreamedBody>> {
+    fn response(&self, result: Result<Response<B>, BoxError>) -> Response<TrackedBody<StreamedBody>> {
         let close = self.close || self.connection.is_last();
         let refusal = self.connection.state().body_refusal.take();
         if let Some(refusal) = refusal {
             return self.server_reply(Reply::problem(refusal.status, refusal.detail), true);
         }
-        match given {
+        match result {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 self.server_reply(Reply::problem(Status::NOT_IMPLEMENTED, "This server changes no protocols."), true)
             }
@@ -332,7 +332,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         }
     }
 
-    fn late(&self) -> Response<TrackedBody<StreamedBody>> {
+    fn timeout_reply(&self) -> Response<TrackedBody<StreamedBody>> {
         let in_body = self.connection.state().stage == Stage::Body;
         self.connection.state().reply_early();
         self.server_reply(
@@ -351,7 +351,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         mut future: BoxedCall<B>,
     ) -> Poll<Response<TrackedBody<StreamedBody>>> {
         if self.connection.state().timed_out {
-            let answer = self.late();
+            let answer = self.timeout_reply();
             self.abandon(future);
             return Poll::Ready(answer);
         }

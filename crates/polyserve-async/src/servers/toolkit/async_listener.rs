@@ -20,13 +20,13 @@ use super::async_socket::{AsyncSocket, Direction, Transfer};
 use super::connection_registry::ConnectionRegistry;
 
 /// The maximum number of connections that are accepted in a row before other tasks run.
-const BATCH: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// A listener of a run. Dropping it counts its accept loop as ended.
 pub(crate) struct AsyncListener<S: AsyncSocket> {
     registry: Arc<ConnectionRegistry<S>>,
     socket: Arc<S>,
-    begun: ShutdownBegun,
+    shutdown: ShutdownBegun,
     /// The number of connections that were accepted since other tasks ran.
     accepted: usize,
     /// The number of connections that a drain may still accept.
@@ -52,7 +52,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
         Ok(Self {
             registry: Arc::clone(registry),
             socket,
-            begun: registry.server.shutdown.begun(),
+            shutdown: registry.server.shutdown.begun(),
             accepted: 0,
             backlog: registry.server.config.backlog,
             _end: EndGuard(Arc::clone(registry)),
@@ -81,10 +81,10 @@ impl<S: AsyncSocket> AsyncListener<S> {
     /// Polls for a connection. Returns the connection or an error of the system, or `None` once a shutdown has begun.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
         loop {
-            if self.accepted >= BATCH {
+            if self.accepted >= MAX_BATCH {
                 self.accepted = 0;
                 cx.waker().wake_by_ref();
-                return Pin::new(&mut self.begun).poll(cx).map(|()| None);
+                return Pin::new(&mut self.shutdown).poll(cx).map(|()| None);
             }
             let mut accepted = None;
             let attempt = || {
@@ -104,7 +104,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
                 }
                 Poll::Pending => {
                     self.accepted = 0;
-                    return Pin::new(&mut self.begun).poll(cx).map(|()| None);
+                    return Pin::new(&mut self.shutdown).poll(cx).map(|()| None);
                 }
             }
         }
@@ -114,8 +114,8 @@ impl<S: AsyncSocket> AsyncListener<S> {
     async fn back_off(&mut self) {
         let mut pause = timer::after(ACCEPT_BACKOFF).into_future();
         poll_fn(|cx| {
-            let over = Pin::new(&mut pause).poll(cx).is_ready() || Pin::new(&mut self.begun).poll(cx).is_ready();
-            if over { Poll::Ready(()) } else { Poll::Pending }
+            let is_over = Pin::new(&mut pause).poll(cx).is_ready() || Pin::new(&mut self.shutdown).poll(cx).is_ready();
+            if is_over { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }

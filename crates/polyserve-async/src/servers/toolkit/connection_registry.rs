@@ -219,11 +219,11 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
     }
 
     fn entries(&self) -> Vec<Arc<ConnectionEntry<S>>> {
-        let mut all = Vec::new();
+        let mut entries = Vec::new();
         for shard in &self.shards {
-            all.extend(lock(shard).iter().map(|(_, entry)| Arc::clone(entry)));
+            entries.extend(lock(shard).iter().map(|(_, entry)| Arc::clone(entry)));
         }
-        all
+        entries
     }
 
     /// Wakes the tasks that are past their deadlines. Returns the tick of the earliest deadline that is left.
@@ -231,16 +231,16 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         self.next_sweep.store(NEVER, Ordering::SeqCst);
         let now = self.tick(Instant::now());
         let mut earliest = NEVER;
-        let mut late = Vec::new();
+        let mut expired = Vec::new();
         for shard in &self.shards {
             for (_, entry) in lock(shard).iter() {
                 match entry.deadline() {
-                    tick if tick <= now => late.push((Arc::clone(entry), tick)),
+                    tick if tick <= now => expired.push((Arc::clone(entry), tick)),
                     tick => earliest = earliest.min(tick),
                 }
             }
         }
-        for (entry, tick) in late {
+        for (entry, tick) in expired {
             if entry.take_deadline(tick) {
                 entry.wake();
             }
@@ -266,7 +266,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
             }
             let sweep = self.instant(next).map(|due| due.max(may_sweep));
             match [sweep, end].into_iter().flatten().min() {
-                Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
+                Some(wake_at) => thread::park_timeout(wake_at.saturating_duration_since(Instant::now())),
                 None => thread::park(),
             }
         }

@@ -59,14 +59,14 @@ pub(crate) struct LoadArgs {
 pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut load = load(args)?;
     load.validate().map_err(misuse)?;
-    limits::enough(load.connections, limits::connections(2 * load.threads as u64))?;
+    limits::check_connections(load.connections, limits::connections(2 * load.threads as u64))?;
     load.stop = on_signal()?;
     prefill_for(&load).map_err(misuse)?;
-    let line = ProgressLine::new(&load);
-    let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;
-    line.bar.finish_and_clear();
-    let shown = LoadSummary::new(args.url.to_string(), &load, &report);
-    if json { print_json(&shown) } else { print_text(&shown) }?;
+    let progress_line = ProgressLine::new(&load);
+    let report = run_load(&load, &mut |progress| progress_line.show(progress)).map_err(misuse)?;
+    progress_line.bar.finish_and_clear();
+    let summary = LoadSummary::new(args.url.to_string(), &load, &report);
+    if json { print_json(&summary) } else { print_text(&summary) }?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -138,13 +138,13 @@ impl ProgressLine {
         let (before, answered) = self.last.replace((progress.elapsed, progress.answered));
         let seconds = progress.elapsed.saturating_sub(before).as_secs_f64();
         let rate = progress.answered.saturating_sub(answered) as f64 / seconds.max(1e-9);
-        let left = match self.total {
+        let remaining = match self.total {
             Some(total) => total.saturating_sub(progress.elapsed),
             None => progress.elapsed.mul_f64((1.0 / progress.share.max(1e-6) - 1.0).min(1e6)),
         };
         self.bar.set_prefix(if progress.warming { "warm-up" } else { "load" });
         self.bar.set_position((progress.share * 1000.0) as u64);
-        let left = HumanDuration(left);
-        self.bar.set_message(format!("{rate:.0} requests/s, {} failed, {left} left", progress.failed));
+        let remaining = HumanDuration(remaining);
+        self.bar.set_message(format!("{rate:.0} requests/s, {} failed, {remaining} left", progress.failed));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use polyserve_lab::output::LITTLE;
+use polyserve_lab::output::MAX_LITTLES_LAW_ERROR;
 use polyserve_load::{Arrivals, Load, Pace, Report, Usage};
 use polyserve_report::Table;
 use polyserve_report::figures::count;
@@ -28,9 +28,9 @@ pub(crate) struct LoadSummary<'a> {
 
 /// The share of its time from which the client counts as saturated.
 const SATURATED: f64 = 0.95;
-const MANY: u64 = 100;
+const MIN_ANSWERS_PER_CONNECTION: u64 = 100;
 /// The p99 of the lateness that causes a warning, in nanoseconds.
-const LATE: u64 = 1_000_000;
+const LATE_NS: u64 = 1_000_000;
 
 impl<'a> LoadSummary<'a> {
     pub(crate) fn new(url: String, load: &Load, report: &'a Report) -> Self {
@@ -79,9 +79,9 @@ impl<'a> LoadSummary<'a> {
     fn latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = format!("latency ({})", self.report.latency_kind);
         let mut table = Table::of_numbers(&[named.as_str(), "p50", "p90", "p99", "p99.9", "max", "mean"]);
-        let mut row = |name: &str, of: &hdrhistogram::Histogram<u64>| {
-            let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| of.value_at_quantile(quantile));
-            let values = quantiles.into_iter().chain([of.max(), of.mean() as u64]).map(time);
+        let mut row = |name: &str, histogram: &hdrhistogram::Histogram<u64>| {
+            let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| histogram.value_at_quantile(quantile));
+            let values = quantiles.into_iter().chain([histogram.max(), histogram.mean() as u64]).map(time);
             table.row(std::iter::once(name.to_owned()).chain(values).collect());
         };
         if !self.report.latency.is_empty() {
@@ -105,13 +105,13 @@ impl<'a> LoadSummary<'a> {
         }
         let is_closed_loop = self.rate.is_none() && self.pipeline == Some(1);
         let under_way = report.under_way() / self.connections as f64;
-        let is_long = report.answered >= MANY * self.connections as u64;
-        if is_closed_loop && is_long && (under_way - 1.0).abs() > LITTLE {
+        let is_long = report.answered >= MIN_ANSWERS_PER_CONNECTION * self.connections as u64;
+        if is_closed_loop && is_long && (under_way - 1.0).abs() > MAX_LITTLES_LAW_ERROR {
             let law = format!("{under_way:.2} of the connections (Little's law)");
             writeln!(f, "warning: rate x mean latency is {law}: connections were idle or replaced")?;
         }
         let late = report.lateness.as_ref().map_or(0, |lateness| lateness.value_at_quantile(0.99));
-        if late >= LATE {
+        if late >= LATE_NS {
             writeln!(f, "warning: the client was late by {} for one request in a hundred", time(late))?;
         }
         if report.unsent > 0 {

@@ -16,7 +16,7 @@ use polyserve_lab::launch::go::{self, PRINTING, SERVERS, VARIANTS};
 
 use super::args::MatrixArgs;
 use crate::commands::entrants::serve;
-use crate::commands::names::{chosen, repo_names};
+use crate::commands::names::{default_names, repo_names};
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
 /// The servers in Go that are contestants by default.
@@ -31,7 +31,7 @@ pub(super) struct MatrixContestants<'a> {
     /// The build profile of the servers in Rust.
     pub(super) profile: &'a str,
     /// The max number of concurrent connections.
-    pub(super) most: usize,
+    pub(super) max_connections: usize,
 }
 
 impl MatrixContestants<'_> {
@@ -52,7 +52,7 @@ impl MatrixContestants<'_> {
             let (strategy, unoptimised) = strategy(&name);
             let entry = catalog.server(strategy)?;
             for repo in &repos {
-                let candidate = self.ours(entry, repo, pools)?;
+                let candidate = self.candidate(entry, repo, pools)?;
                 candidates.push(match unoptimised {
                     Some(prefix) => without_optimisation(candidate, strategy, prefix),
                     None => candidate,
@@ -70,8 +70,8 @@ impl MatrixContestants<'_> {
             return self.args.servers.clone();
         }
         let quick = self.args.quick.then_some(Tag::QuickMatrix);
-        let ours = chosen(catalog.servers(), Catalog::builtin().servers(), quick);
-        let mut names: Vec<String> = ours.into_iter().chain(TWINS.map(String::from)).collect();
+        let catalog_servers = default_names(catalog.servers(), Catalog::builtin().servers(), quick);
+        let mut names: Vec<String> = catalog_servers.into_iter().chain(TWINS.map(String::from)).collect();
         if !self.args.quick {
             names.extend([format!("{DEBUG}{CLASSIC}"), PRINTING.name.to_owned()]);
         }
@@ -79,13 +79,13 @@ impl MatrixContestants<'_> {
     }
 
     /// A server with every pool size, or a single entry if the size cannot be chosen.
-    fn ours(&self, entry: &ServerEntry, repo: &RepoEntry, pools: &[usize]) -> anyhow::Result<MatrixCandidate> {
+    fn candidate(&self, entry: &ServerEntry, repo: &RepoEntry, pools: &[usize]) -> anyhow::Result<MatrixCandidate> {
         let name = format!("{}/{}", entry.name, repo.name);
         let entrant =
             |pools| Entrant { name: name.clone(), control: false, origin: self.origin(&entry.name, &repo.name), pools };
-        let room = roomy(self.settings, &self.settings.config, self.most);
+        let roomy_config = roomy(self.settings, &self.settings.config, self.max_connections);
         let launch = |workers: Option<usize>| {
-            let (_, config) = fitted(entry, &room, workers)?;
+            let (_, config) = fitted(entry, &roomy_config, workers)?;
             let mut flags = flags(&config, self.flags, &[]);
             flags.extend(workers.map(|workers| format!("--workers={workers}")));
             Ok::<_, ConfigError>((workers, serve(&entry.name, &repo.name, &flags, Vec::new())))

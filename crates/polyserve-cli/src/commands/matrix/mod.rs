@@ -7,10 +7,10 @@ use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::matrix::plan::MatrixAxes;
 use polyserve_experiments::matrix::{Bench, Matrix, MatrixCandidate};
 use polyserve_lab::Misuse;
+use polyserve_lab::experiment::distinct;
 use polyserve_lab::limits;
 use serde_json::json;
 
-use super::names::once;
 use super::session::Context;
 
 mod args;
@@ -40,9 +40,10 @@ pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<Exi
     let requests = args.requests.unwrap_or(if args.quick { QUICK_REQUESTS } else { REQUESTS });
     let environment = session.environment([&server_cores, &client_cores], 0);
     let profile = environment.profile.clone();
-    let most = axes.connections.iter().copied().max().unwrap_or(0);
+    let max_connections = axes.connections.iter().copied().max().unwrap_or(0);
     let flags = args.config.flags();
-    let contestants = MatrixContestants { args, flags: &flags, settings: &settings, profile: &profile, most };
+    let contestants =
+        MatrixContestants { args, flags: &flags, settings: &settings, profile: &profile, max_connections };
     let candidates = contestants.candidates(session.catalog, &axes.pools)?;
     let description = json!({
         "contestants": candidates.iter().map(MatrixCandidate::name).collect::<Vec<_>>(),
@@ -59,17 +60,20 @@ pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<Exi
 
 impl MatrixArgs {
     fn axes(&self) -> anyhow::Result<MatrixAxes> {
-        let usual: &[usize] = if self.quick { &QUICK_POOLS } else { &POOLS };
-        let or = |given: &[usize], usual: &[usize]| once(if given.is_empty() { usual } else { given }.iter().copied());
-        let (pools, connections) = (or(&self.pools, usual), or(&self.connections, &CONNECTIONS));
+        let default_pools: &[usize] = if self.quick { &QUICK_POOLS } else { &POOLS };
+        let or_default = |given: &[usize], default: &[usize]| {
+            distinct(if given.is_empty() { default } else { given }.iter().copied())
+        };
+        let (pools, connections) =
+            (or_default(&self.pools, default_pools), or_default(&self.connections, &CONNECTIONS));
         if let Some(size) = pools.iter().find(|size| !(1..=MAX_WORKERS).contains(*size)) {
             return Err(Misuse(format!("--pools {size} is not from 1 to {MAX_WORKERS}")).into());
         }
         if connections.contains(&0) {
             return Err(Misuse("--connections 0 is not 1 or more".into()).into());
         }
-        let most = connections.iter().copied().max().unwrap_or(0);
-        limits::enough(most, limits::connections(0))?;
-        Ok(MatrixAxes { pools, connections, methods: once(self.methods.iter().copied()), rounds: self.rounds })
+        let max_connections = connections.iter().copied().max().unwrap_or(0);
+        limits::check_connections(max_connections, limits::connections(0))?;
+        Ok(MatrixAxes { pools, connections, methods: distinct(self.methods.iter().copied()), rounds: self.rounds })
     }
 }

@@ -10,15 +10,15 @@ use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
 use polyserve_experiments::page::record::Key;
 use polyserve_experiments::page::{Conditions, PagePart, PageServer, PageSource};
-use polyserve_lab::experiment::Absent;
+use polyserve_lab::experiment::{Absent, distinct};
 
 use crate::commands::entrants::{left_out, serve};
-use crate::commands::names::{full_names, once};
+use crate::commands::names::full_names;
 use crate::commands::room::{self, roomy};
 
 /// The time for which a server of the sweep is loaded if the number of requests is not given.
-const FULL: Duration = Duration::from_secs(30);
-const QUICK: Duration = Duration::from_secs(1);
+const FULL_TIME: Duration = Duration::from_secs(30);
+const QUICK_TIME: Duration = Duration::from_secs(1);
 
 /// Chooses the entrants of a part.
 pub(super) struct Selection<'a> {
@@ -38,13 +38,13 @@ impl Selection<'_> {
     /// Returns the four published servers, each with the page from these sources, and the servers that cannot be
     /// measured. If servers were asked for by name, only these are returned.
     pub(super) fn published(&self, pages: &[PageSource]) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
-        let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
+        let named: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         for setup in SETUPS {
             let Setup { published_as, workers } = setup;
             let twin = setup.server(self.catalog);
             let server = twin.map_or(published_as, |entry| entry.name.as_str());
-            if !asked.is_empty() && !asked.contains(&server) {
+            if !named.is_empty() && !named.contains(&server) {
                 continue;
             }
             for page in pages {
@@ -79,7 +79,7 @@ impl Selection<'_> {
         requests: Option<u64>,
         quick: bool,
     ) -> anyhow::Result<(Vec<PageServer>, Vec<Absent<Key>>)> {
-        let time = if quick { QUICK } else { FULL };
+        let time = if quick { QUICK_TIME } else { FULL_TIME };
         let requests = |waiting| requests.unwrap_or_else(|| self.conditions.requests(waiting, time));
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         let named = self.named()?;
@@ -123,16 +123,16 @@ impl Selection<'_> {
     /// A server without a pool: its shape alone determines its bound.
     fn no_pool(&self, entrant: &PageServer) -> Absent<Key> {
         let Conditions { connections, every, wait, .. } = self.conditions;
-        let at_once = entrant.waiting.unwrap_or(*connections);
-        let (wait_s, bound) = (wait.as_secs_f64(), self.conditions.bound(at_once));
-        let formula = format!("{at_once} x {every} / {wait_s} s = {bound:.1} requests a second");
+        let max_waiting = entrant.waiting.unwrap_or(*connections);
+        let (wait_s, bound) = (wait.as_secs_f64(), self.conditions.bound(max_waiting));
+        let formula = format!("{max_waiting} x {every} / {wait_s} s = {bound:.1} requests a second");
         let why = format!("its shape is no pool, and has one bound: {formula}; asked for by name it takes part once");
         self.absent(entrant.key(1), why)
     }
 
     /// The servers that were asked for by name, each once.
     fn named(&self) -> anyhow::Result<Vec<&ServerEntry>> {
-        let names = once(full_names(self.servers, |name| self.catalog.server(name))?);
+        let names = distinct(full_names(self.servers, |name| self.catalog.server(name))?);
         names.iter().map(|name| Ok(self.catalog.server(name)?)).collect()
     }
 
@@ -158,7 +158,7 @@ impl Selection<'_> {
             _ if !entry.promises(Promise::LaterHoldsWorker) => None,
             Connections::Multiplexed => config.workers,
             Connections::OnePerThread | Connections::One => {
-                Some(server.max_concurrent().map_or(*connections, |at_once| at_once.min(*connections)))
+                Some(server.max_concurrent().map_or(*connections, |max| max.min(*connections)))
             }
         };
         let mut flags = room::flags(&config, given, &["answer_timeout"]);

@@ -10,14 +10,13 @@ use anyhow::Context as _;
 use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::page::{Conditions, PageFile, PagePart, PageSource, WaitingPage, published};
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::RecordArgs;
+use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::launch::page_twins::{self, TwinPage};
 use polyserve_lab::limits;
 use polyserve_lab::statistics::MIN_ROUNDS;
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;
-use super::names::once;
 use super::session::{Context, MeasurementSession};
 use super::times::{WAITS, within};
 use crate::config_args::ConfigArgs;
@@ -75,7 +74,7 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
     let workers = args.workers(config.take("workers").as_deref())?;
     let settings = config.settings(None)?;
     let sweep = args.conditions(&session)?;
-    limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(0))?;
+    limits::check_connections(args.connections.max(published::CONNECTIONS), limits::connections(0))?;
     let flags = config.flags();
     let published =
         Conditions { connections: published::CONNECTIONS, every: published::REQUESTS_PER_WAIT, ..sweep.clone() };
@@ -95,7 +94,7 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
     let has_catalog = args.servers.is_empty() || !servers.is_empty();
     let mut entered = Vec::new();
     if has(PagePart::Published) && has_catalog {
-        entered.push(selection(&published).published(&once(args.pages.iter().copied()))?);
+        entered.push(selection(&published).published(&distinct(args.pages.iter().copied()))?);
     }
     if has(PagePart::Twins) {
         let page = TwinPage { file: file.path().to_owned(), every: published.every, wait: published.wait };
@@ -129,13 +128,13 @@ impl PageArgs {
 
     /// The number of rounds of the twins.
     fn rounds(&self) -> usize {
-        let usual = if self.quick { 1 } else { MIN_ROUNDS };
-        self.rounds.map_or(usual, |rounds| rounds as usize)
+        let default = if self.quick { 1 } else { MIN_ROUNDS };
+        self.rounds.map_or(default, |rounds| rounds as usize)
     }
 
     fn conditions(&self, session: &MeasurementSession<'_>) -> anyhow::Result<Conditions> {
-        let usual = if self.quick { QUICK_WAIT } else { published::WAIT };
-        let wait = self.page_wait.unwrap_or(usual);
+        let default = if self.quick { QUICK_WAIT } else { published::WAIT };
+        let wait = self.page_wait.unwrap_or(default);
         within("--page-wait", wait, WAITS)?;
         if self.connections == 0 {
             return Err(Misuse("--connections must be at least 1".into()).into());
@@ -154,6 +153,6 @@ impl PageArgs {
         let numbers: Option<Vec<usize>> = list.split(',').map(number).collect();
         let numbers = numbers
             .ok_or_else(|| Misuse(format!("--workers {list:?} is no list of numbers from 1 to {MAX_WORKERS}")))?;
-        Ok(once(numbers))
+        Ok(distinct(numbers))
     }
 }

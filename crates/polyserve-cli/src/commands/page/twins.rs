@@ -103,12 +103,12 @@ mod tests {
         let (entrants, absent) = entrants(&built, &conditions, &page, 10, true);
         let names: Vec<_> = entrants.iter().map(|one| (one.name.as_str(), one.workers, one.waiting)).collect();
         let hundred = Some(100);
-        let due = [
+        let expected = [
             (THREAD_POOL, hundred, hundred),
             ("twin/thread_pool (again)", hundred, hundred),
             (THREAD_POOL, Some(200), hundred),
         ];
-        assert_eq!(names, due);
+        assert_eq!(names, expected);
         let absent: Vec<_> = absent.iter().map(|one| (one.key.server.as_str(), one.excused)).collect();
         assert_eq!(absent, [("twin/node", true), ("twin/tokio", false)]);
     }

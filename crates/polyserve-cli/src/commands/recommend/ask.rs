@@ -26,36 +26,36 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let is_interactive = stdin().is_terminal() && stderr().is_terminal() && !json && !args.defaults;
     let source = if is_interactive { Source::Terminal } else { Source::Defaults };
     let mut defaulted = Vec::new();
-    let own = available.count().saturating_sub(1).max(1);
-    let mut number = |given: Option<u64>, usual: u64, name: &str, question: &str| -> anyhow::Result<u64> {
+    let default_cores = available.count().saturating_sub(1).max(1);
+    let mut number = |given: Option<u64>, default: u64, name: &str, question: &str| -> anyhow::Result<u64> {
         match (given, &source) {
             (Some(given), _) => Ok(given),
             (None, Source::Terminal) => Input::new()
                 .with_prompt(question)
-                .default(usual)
+                .default(default)
                 .interact_text()
                 .with_context(|| format!("{name} was not answered")),
             (None, Source::Defaults) => {
-                defaulted.push(format!("{name} {usual}"));
-                Ok(usual)
+                defaulted.push(format!("{name} {default}"));
+                Ok(default)
             }
         }
     };
-    let size = |count: Option<usize>| count.map(|count| count as u64);
+    let to_u64 = |count: Option<usize>| count.map(|count| count as u64);
     let reads = number(args.reads.map(u64::from), READS_PCT.into(), "--reads", "Percentage of reads")?;
-    let connections = number(size(args.connections), CONNECTIONS as u64, "--connections", "Concurrent connections")?;
-    let payload = number(size(args.payload), PAYLOAD as u64, "--payload", "Characters of a description")?;
+    let connections = number(to_u64(args.connections), CONNECTIONS as u64, "--connections", "Concurrent connections")?;
+    let payload = number(to_u64(args.payload), PAYLOAD as u64, "--payload", "Characters of a description")?;
     let keys = number(args.keys, KEYS, "--keys", "Entities")?;
-    let cores = number(size(args.cores), own as u64, "--cores", "Cores of the server")?;
-    let mut choice = |given: Option<bool>, usual: bool, [flag, question]: [&str; 2]| match (given, &source) {
+    let cores = number(to_u64(args.cores), default_cores as u64, "--cores", "Cores of the server")?;
+    let mut choice = |given: Option<bool>, default: bool, [flag, question]: [&str; 2]| match (given, &source) {
         (Some(given), _) => Ok(given),
         (None, Source::Terminal) => {
-            let asked = Confirm::new().with_prompt(question).default(usual).interact();
-            asked.with_context(|| format!("{flag} was not answered"))
+            let answer = Confirm::new().with_prompt(question).default(default).interact();
+            answer.with_context(|| format!("{flag} was not answered"))
         }
         (None, Source::Defaults) => {
-            defaulted.push(format!("{flag} {usual}"));
-            Ok(usual)
+            defaulted.push(format!("{flag} {default}"));
+            Ok(default)
         }
     };
     let keep_alive = choice(args.keep_alive, KEEP_ALIVE, ["--keep-alive", "Are connections kept for many requests?"])?;
@@ -83,22 +83,22 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
         return Err(Misuse(format!("--payload {payload} is more than {LARGEST_PAYLOAD}")).into());
     }
     let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
-    let small =
+    let to_usize =
         |number: u64, flag: &str| usize::try_from(number).map_err(|_| Misuse(format!("{flag} {number} is too many")));
     let workload = Workload {
         reads_pct: u32::try_from(reads)
             .ok()
             .filter(|reads| *reads <= 100)
             .ok_or_else(|| Misuse(format!("--reads {reads} is not from 0 to 100")))?,
-        connections: small(connections, "--connections")?,
+        connections: to_usize(connections, "--connections")?,
         keep_alive,
         wait_ms: milliseconds(wait.unwrap_or(Duration::ZERO)),
         blocking_wait_ms: milliseconds(args.blocking_wait.unwrap_or(Duration::ZERO)),
         cpu_ms: milliseconds(args.cpu_per_request.unwrap_or(Duration::ZERO)),
         rate_per_s: args.rate.map(f64::from),
-        payload_bytes: small(payload, "--payload")?,
+        payload_bytes: to_usize(payload, "--payload")?,
         keys,
-        cores: small(cores, "--cores")?,
+        cores: to_usize(cores, "--cores")?,
         p99_goal_ms: p99.map(milliseconds),
         memory_limit_bytes: memory,
         durable,
@@ -114,25 +114,25 @@ const NONE: &str = "none";
 fn memory(given: Option<u64>, source: &Source) -> anyhow::Result<Option<u64>> {
     const QUESTION: &str = "Max memory for the entities? (none, 64MiB)";
     let (None, Source::Terminal) = (given, source) else { return Ok(given) };
-    let parsed = |text: &str| if text == NONE { Ok(None) } else { bytes(text).map(Some) };
+    let parse = |text: &str| if text == NONE { Ok(None) } else { bytes(text).map(Some) };
     let answer: String = Input::new()
         .with_prompt(QUESTION)
         .default(NONE.to_owned())
-        .validate_with(|text: &String| parsed(text).map(drop))
+        .validate_with(|text: &String| parse(text).map(drop))
         .interact_text()
         .context("--memory was not answered")?;
-    parsed(&answer).map_err(|expected| Misuse(format!("--memory {answer}: {expected}")).into())
+    parse(&answer).map_err(|expected| Misuse(format!("--memory {answer}: {expected}")).into())
 }
 
 /// Returns the time that was given or answered; `None` without one.
-fn time(given: Option<Duration>, source: &Source, question: &str, usual: &str) -> anyhow::Result<Option<Duration>> {
+fn time(given: Option<Duration>, source: &Source, question: &str, default: &str) -> anyhow::Result<Option<Duration>> {
     let (None, Source::Terminal) = (given, source) else { return Ok(given) };
-    let parsed = |text: &str| if text == NONE { Ok(None) } else { humantime::parse_duration(text).map(Some) };
+    let parse = |text: &str| if text == NONE { Ok(None) } else { humantime::parse_duration(text).map(Some) };
     let answer: String = Input::new()
         .with_prompt(question)
-        .default(usual.to_owned())
-        .validate_with(|text: &String| parsed(text).map(drop).map_err(|error| error.to_string()))
+        .default(default.to_owned())
+        .validate_with(|text: &String| parse(text).map(drop).map_err(|error| error.to_string()))
         .interact_text()
         .with_context(|| format!("{question} was not answered"))?;
-    Ok(parsed(&answer)?)
+    Ok(parse(&answer)?)
 }

@@ -22,8 +22,8 @@ const GOALS_US: [u64; 2] = [1000, 10_000];
 const ROUNDS: usize = 3;
 const SLICE: Duration = Duration::from_millis(100);
 /// The time of a search for one goal, and the time before the first of a round.
-const SEARCH: Duration = Duration::from_millis(2200);
-const BEFORE: Duration = Duration::from_millis(800);
+const SEARCH_TIME: Duration = Duration::from_millis(2200);
+const SETUP_TIME: Duration = Duration::from_millis(800);
 /// The max time of a request. A search with longer requests takes too long.
 const LONGEST_REQUEST: Duration = Duration::from_millis(5);
 
@@ -39,7 +39,7 @@ fn goals(workload: &Workload) -> Vec<u64> {
 /// The time that the searches take.
 pub(super) fn time(workload: &Workload) -> Duration {
     let goals = u32::try_from(goals(workload).len()).unwrap_or(0);
-    let round = (BEFORE + SEARCH * goals) * 2;
+    let round = (SETUP_TIME + SEARCH_TIME * goals) * 2;
     if goals == 0 { Duration::ZERO } else { round * ROUNDS as u32 }
 }
 

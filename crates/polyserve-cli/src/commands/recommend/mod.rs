@@ -31,13 +31,13 @@ use polyserve_load::{Arrivals, Mix};
 use serde_json::json;
 
 use super::compare::cores_of;
-use super::cores::chosen;
+use super::cores::chosen_cores;
 use super::entrants::{left_out, serve};
 use super::names::joined;
 use super::room::{self, roomy};
 use super::session::{Context, MeasurementSession, available_cores, stop_after};
 use super::times::within;
-use super::workload::{checked, misuse, of_one};
+use super::workload::{checked, misuse, reference_traffic};
 use crate::config_args::ConfigArgs;
 
 pub(crate) use args::RecommendArgs;
@@ -52,7 +52,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     let (available, Context { catalog, json, .. }) = (available_cores()?, context);
     within("--time", args.time, MIN_TIME..=MAX_TIME)?;
     let (workload, defaulted) = ask::workload(args, &available, json)?;
-    possible(&workload, &available)?;
+    check_workload(&workload, &available)?;
     let set = CandidateSet::of(catalog, &workload, &args.servers, &joined(&args.repos))?;
     let _directory = DurableDirectory::for_run(&set);
     // During the questions, Ctrl-C belongs to the prompt.
@@ -68,17 +68,17 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     comparison.details = vec![
         ("settings", ConfigArgs::default().given()?),
         ("workload", serde_json::to_value(&workload)?),
-        ("workers", json!(set.candidates.iter().map(|one| one.workers).collect::<Vec<_>>())),
+        ("workers", json!(set.candidates.iter().map(|candidate| candidate.workers).collect::<Vec<_>>())),
     ];
     let header = Header::new(EXPERIMENT, comparison.describe(), environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
-    let of_comparison = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
-    let mut record = Journal::named(args.out.as_deref(), COMPARISON, &of_comparison)?;
+    let comparison_header = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
+    let mut comparison_journal = Journal::named(args.out.as_deref(), COMPARISON, &comparison_header)?;
     let predicted = predict::predictions(args, &workload, &set.candidates, &comparison.instrument, &mut journal)?;
     comparison.notes = predicted.iter().map(|predicted| predicted.to_string().trim_end().to_owned()).collect();
-    let records = experiment::run(&mut comparison, &of_comparison, &mut record, &session.stop)?;
+    let records = experiment::run(&mut comparison, &comparison_header, &mut comparison_journal, &session.stop)?;
     let settings: Vec<(String, Vec<String>)> =
-        comparison.contestants.iter().map(|one| (one.name.clone(), flags_of(one))).collect();
+        comparison.contestants.iter().map(|contestant| (contestant.name.clone(), flags_of(contestant))).collect();
     let basis = Basis {
         catalog,
         settings: &settings,
@@ -102,8 +102,8 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
     // A run that was ended early fails only after a wrong answer: a rerun measures the other candidates again.
-    let is_bad = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
-    Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let is_failure = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
+    Ok(if is_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The directory below which durable stores are measured. It is removed at the end, unless it was there before.
@@ -125,16 +125,16 @@ impl Drop for DurableDirectory {
 }
 
 /// Rejects workloads that no server can serve, or that this machine cannot measure.
-fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
+fn check_workload(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
     let Workload { connections, cores, p99_goal_ms, .. } = *workload;
-    let (wait, all) = (workload.wait(), available.count());
+    let (wait, core_count) = (workload.wait(), available.count());
     let misuse = |why: String| Err(Misuse(why).into());
     if connections == 0 {
         return misuse("--connections must be at least 1".into());
     }
-    limits::enough(connections, limits::connections(0))?;
-    if cores == 0 || cores > all {
-        let there = if all == 1 { "is 1".to_owned() } else { format!("are {all}") };
+    limits::check_connections(connections, limits::connections(0))?;
+    if cores == 0 || cores > core_count {
+        let there = if core_count == 1 { "is 1".to_owned() } else { format!("are {core_count}") };
         return misuse(format!(
             "--cores {cores}: there {there} here; measure on a machine like the one that will serve"
         ));
@@ -149,11 +149,11 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
             return misuse(format!("{flag} {time:?} is more than {LONGEST_WAIT:?}"));
         }
     }
-    let least = workload.wait_ms + workload.blocking_wait_ms + workload.cpu_ms;
+    let min_latency_ms = workload.wait_ms + workload.blocking_wait_ms + workload.cpu_ms;
     match p99_goal_ms {
         Some(goal) if goal <= 0.0 => misuse("--p99 must be above 0".into()),
-        Some(goal) if goal <= least && least > 0.0 => {
-            misuse(format!("--p99 {goal}ms: no server can, for every request takes {least} ms by itself"))
+        Some(goal) if goal <= min_latency_ms && min_latency_ms > 0.0 => {
+            misuse(format!("--p99 {goal}ms: no server can, for every request takes {min_latency_ms} ms by itself"))
         }
         _ => Ok(()),
     }
@@ -212,8 +212,11 @@ impl RecommendArgs {
         let numbers = available.numbers();
         let server_cores = Cores::from(&numbers[..workload.cores]);
         let rest = &numbers[workload.cores..];
-        let client_cores =
-            if rest.is_empty() { chosen("--cores", None, Some(&server_cores), available)? } else { Cores::from(rest) };
+        let client_cores = if rest.is_empty() {
+            chosen_cores("--cores", None, Some(&server_cores), available)?
+        } else {
+            Cores::from(rest)
+        };
         let mix = Mix { get: workload.reads_pct, put: 100 - workload.reads_pct };
         let (connections, usage) = (workload.connections, workload.usage());
         let traffic = checked(workload.traffic(self.random.seed), connections, usage)?;
@@ -224,7 +227,7 @@ impl RecommendArgs {
             usage,
             arrivals: Arrivals::default(),
             traffic,
-            limit_traffic: of_one(workload.keys, mix).map_err(misuse)?,
+            limit_traffic: reference_traffic(workload.keys, mix).map_err(misuse)?,
             asked: workload.to_string(),
             warm_up: budget.warm_up,
             slice: budget.slice,

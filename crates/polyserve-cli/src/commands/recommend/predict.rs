@@ -4,7 +4,7 @@ use polyserve_lab::Misuse;
 use polyserve_lab::compare::{Contestant, Instrument, Role, round};
 use polyserve_lab::journal::Journal;
 use polyserve_lab::recommend::{Candidate, Curves, Predictions, Workload};
-use polyserve_lab::statistics::middle;
+use polyserve_lab::statistics::median_of;
 use serde::{Deserialize, Serialize};
 
 use super::super::entrants::{LIMIT, accept_limit, limit_launch};
@@ -40,22 +40,22 @@ pub(super) fn predictions(
         paths => Curves::of_records(paths).map_err(|error| Misuse(format!("--curves: {error:#}")))?,
     };
     let known = journal.before::<NullServer>(NULL_SERVER)?.pop();
-    let null = match known {
+    let null_server = match known {
         Some(known) => known,
         None => {
-            let Some(measured) = measured(workload, instrument) else { return Ok(None) };
+            let Some(measured) = measure_null_server(workload, instrument) else { return Ok(None) };
             journal.line(NULL_SERVER, &measured)?;
             measured
         }
     };
-    Ok(Some(curves.predict(candidates, workload, null.requests_per_s)))
+    Ok(Some(curves.predict(candidates, workload, null_server.requests_per_s)))
 }
 
-fn measured(workload: &Workload, instrument: &Instrument) -> Option<NullServer> {
+fn measure_null_server(workload: &Workload, instrument: &Instrument) -> Option<NullServer> {
     let (name, launch) = if workload.keep_alive { (LIMIT, limit_launch()) } else { accept_limit() };
     let limit = Contestant::new(name, Role::Limit, launch);
-    let once = |_| round::measure(instrument, &[&limit], 0, None, |_| {}).pop()?.ok();
-    let measured = (0..MEASUREMENTS).filter_map(once).map(|measurement| measurement.requests_per_s);
-    let requests_per_s = middle(measured).filter(|per_s| *per_s > 0.0 && !instrument.stop.is_begun())?;
+    let measure_once = |_| round::measure(instrument, &[&limit], 0, None, |_| {}).pop()?.ok();
+    let measured = (0..MEASUREMENTS).filter_map(measure_once).map(|measurement| measurement.requests_per_s);
+    let requests_per_s = median_of(measured).filter(|per_s| *per_s > 0.0 && !instrument.stop.is_begun())?;
     Some(NullServer { name: name.to_owned(), requests_per_s })
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absent, RecordArgs, again};
+use polyserve_lab::experiment::{Absent, RecordArgs, again, distinct};
 use polyserve_lab::machine::proc;
 use polyserve_lab::output::print_json;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
-use polyserve_lab::stores::cell::{StoreRun, needs};
+use polyserve_lab::stores::cell::{StoreRun, memory_estimate};
 use polyserve_lab::stores::experiment::{StoreJob, StoreProcesses};
 use polyserve_lab::stores::process::Processes;
 use polyserve_lab::stores::record::{Key, StoreSettings};
@@ -20,7 +20,7 @@ use polyserve_load::Dist;
 use serde_json::{Value, json};
 
 use super::super::entrants::{left_out, part_of};
-use super::super::names::{joined, once};
+use super::super::names::joined;
 use super::super::session::Context;
 use super::super::times::{WAITS, within};
 use super::args::ScaleArgs;
@@ -32,28 +32,28 @@ const QUICK_WORKLOADS: [StoreWorkload; 3] = [StoreWorkload::Read, StoreWorkload:
 /// The number of stored entities on the other axes. They do not fit in a core's own caches.
 const KEYS: u64 = 100_000;
 /// The share of the machine's memory that stores may need, by estimate.
-const OF_MEMORY: f64 = 0.8;
+const MEMORY_SHARE: f64 = 0.8;
 /// The time limit of a process, on top of its slices and the limits of filling.
-const SPARE: Duration = Duration::from_secs(60);
+const SPARE_TIME: Duration = Duration::from_secs(60);
 
 pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     within("--limit", *args.limit, WAITS)?;
     let session = context.start()?;
     let threads = args.config.settings(None)?.config.workers.unwrap_or(session.available.count());
-    let field = StoreTargets { args, catalog: session.catalog, threads, slice: args.slice_or(60, 100)? };
-    let stores = field.stores()?;
-    let baseline = field.baseline(&stores)?;
-    let axes = field.axes()?;
-    let loads = field.loads();
-    let (jobs, absent) = field.jobs(&stores, &baseline, &axes, &loads)?;
+    let store_targets = StoreTargets { args, catalog: session.catalog, threads, slice: args.slice_or(60, 100)? };
+    let stores = store_targets.stores()?;
+    let baseline = store_targets.baseline(&stores)?;
+    let axes = store_targets.axes()?;
+    let loads = store_targets.loads();
+    let (jobs, absent) = store_targets.jobs(&stores, &baseline, &axes, &loads)?;
     if jobs.is_empty() {
         let why = absent.first().map_or("no store was named", |absent| &absent.absence.why);
         return Err(Misuse(format!("there is nothing to measure: {why}")).into());
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 10 }) as usize;
     let environment = session.environment([&session.available; 2], args.random.seed);
-    let description = field.plan(&stores, &baseline, &axes, &loads, rounds);
-    let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
+    let description = store_targets.plan(&stores, &baseline, &axes, &loads, rounds);
+    let patience = store_targets.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE_TIME;
     let processes = Processes { stop: session.stop.clone(), patience };
     let instrument = StoreProcesses { processes, launch: |run| part_of("scale", "cell", run) };
     let mut stores = Stores { jobs, absent, rounds, description, instrument };
@@ -64,14 +64,14 @@ pub(super) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<Exit
 
 /// Measures one cell. The process was started for it.
 pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
-    let visit: StoreRun = serde_json::from_str(cell)
+    let run: StoreRun = serde_json::from_str(cell)
         .map_err(|error| Misuse(format!("--cell {cell:?} is not a point in JSON: {error}")))?;
-    print_json(&visit.run(catalog)?)?;
+    print_json(&run.run(catalog)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the stores of these names, each once; all repos of the catalog and all bare maps if `names` is empty.
-pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow::Result<Vec<String>> {
+pub(in crate::commands) fn store_names(catalog: &Catalog, names: &[String]) -> anyhow::Result<Vec<String>> {
     if names.is_empty() {
         let repos = catalog.repos().iter().map(|entry| entry.name.clone());
         return Ok(repos.chain(NAMES.map(String::from)).collect());
@@ -80,7 +80,7 @@ pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow:
         let known = NAMES.iter().chain(&TYPED).any(|known| known == name);
         if known { Ok(name.clone()) } else { repo(catalog, name) }
     };
-    Ok(once(names.iter().map(full).collect::<anyhow::Result<Vec<_>>>()?))
+    Ok(distinct(names.iter().map(full).collect::<anyhow::Result<Vec<_>>>()?))
 }
 
 fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
@@ -96,8 +96,8 @@ fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
 /// Returns the needed and the available memory in GB, if there is not enough. `needs` is an estimate in bytes, the same
 /// for all stores.
 pub(in crate::commands) fn memory_shortage(needs: f64) -> Option<(f64, f64)> {
-    let room = proc::memory().ok()? as f64 * OF_MEMORY;
-    (needs > room).then_some((needs / 1e9, room / 1e9))
+    let available = proc::memory().ok()? as f64 * MEMORY_SHARE;
+    (needs > available).then_some((needs / 1e9, available / 1e9))
 }
 
 /// The stores and their places.
@@ -111,20 +111,20 @@ struct StoreTargets<'a> {
 
 impl StoreTargets<'_> {
     fn stores(&self) -> anyhow::Result<Vec<String>> {
-        let stores = named(self.catalog, &joined(&self.args.repos))?;
+        let stores = store_names(self.catalog, &joined(&self.args.repos))?;
         let baseline = match &self.args.baseline {
-            Some(baseline) => named(self.catalog, std::slice::from_ref(baseline))?,
+            Some(baseline) => store_names(self.catalog, std::slice::from_ref(baseline))?,
             None => Vec::new(),
         };
-        Ok(once(stores.into_iter().chain(baseline)))
+        Ok(distinct(stores.into_iter().chain(baseline)))
     }
 
     fn baseline(&self, stores: &[String]) -> anyhow::Result<String> {
         if let Some(baseline) = &self.args.baseline {
-            return Ok(named(self.catalog, std::slice::from_ref(baseline))?.remove(0));
+            return Ok(store_names(self.catalog, std::slice::from_ref(baseline))?.remove(0));
         }
-        let usual = stores.iter().find(|name| *name == BASELINE).or(stores.first());
-        Ok(usual.context("the catalog has no repo")?.clone())
+        let default = stores.iter().find(|name| *name == BASELINE).or(stores.first());
+        Ok(default.context("the catalog has no repo")?.clone())
     }
 
     fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
@@ -146,13 +146,13 @@ impl StoreTargets<'_> {
     }
 
     fn loads(&self) -> Vec<StoreLoad> {
-        let usual = if self.args.quick { &QUICK_WORKLOADS[..] } else { &StoreWorkload::ALL[..] };
-        let workloads = if self.args.workload.is_empty() { usual } else { &self.args.workload };
+        let default = if self.args.quick { &QUICK_WORKLOADS[..] } else { &StoreWorkload::ALL[..] };
+        let workloads = if self.args.workload.is_empty() { default } else { &self.args.workload };
         let dists = if self.args.dist.is_empty() { &[Dist::Uniform][..] } else { &self.args.dist };
         StoreLoad::all(workloads, dists)
     }
 
-    fn place(&self, axis: Axis, x: u64) -> StoreSettings {
+    fn settings_at(&self, axis: Axis, x: u64) -> StoreSettings {
         let (keys, payload_bytes) = (self.args.keys.unwrap_or(KEYS), self.args.payload as usize);
         let place = StoreSettings { keys, threads: self.threads, payload_bytes };
         let count = usize::try_from(x).unwrap_or(usize::MAX);
@@ -174,9 +174,9 @@ impl StoreTargets<'_> {
     ) -> anyhow::Result<(Vec<StoreJob>, Vec<Absent<Key>>)> {
         let (mut jobs, mut absent) = (Vec::new(), Vec::new());
         for (axis, x) in axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x))) {
-            let place = self.place(axis, x);
+            let place = self.settings_at(axis, x);
             // Memory does not depend on threads: their axis would repeat one figure.
-            let here: Vec<StoreLoad> = loads
+            let point_loads: Vec<StoreLoad> = loads
                 .iter()
                 .filter(|load| axis != Axis::Workers || load.workload != StoreWorkload::Memory)
                 .cloned()
@@ -185,18 +185,21 @@ impl StoreTargets<'_> {
             for (name, store) in entries.chain([(again(baseline), baseline.to_owned())]) {
                 let mut leave_out =
                     |why| absent.push(left_out(Key { axis, x, name: name.clone(), round: 0, load: None }, why, true));
-                if let Some((needs, room)) = memory_shortage(needs(&place) as f64) {
-                    leave_out(format!("it may need {needs:.1} GB, and there are {room:.1} GB for it"));
+                if let Some((needed, available)) = memory_shortage(memory_estimate(&place) as f64) {
+                    leave_out(format!("it may need {needed:.1} GB, and there are {available:.1} GB for it"));
                     continue;
                 }
                 let is_alone = store == HASH_MAP && place.threads > 1;
                 if is_alone {
                     leave_out(format!("it is for one thread, of {}: its memory alone is measured", place.threads));
                 }
-                let own: Vec<StoreLoad> =
-                    here.iter().filter(|load| !is_alone || load.workload == StoreWorkload::Memory).cloned().collect();
-                if !own.is_empty() {
-                    let run = self.run(&store, &place, own);
+                let store_loads: Vec<StoreLoad> = point_loads
+                    .iter()
+                    .filter(|load| !is_alone || load.workload == StoreWorkload::Memory)
+                    .cloned()
+                    .collect();
+                if !store_loads.is_empty() {
+                    let run = self.run(&store, &place, store_loads);
                     jobs.push(StoreJob { axis, x, name, place, run });
                 }
             }
@@ -234,7 +237,7 @@ impl StoreTargets<'_> {
             "contestants": stores,
             "baseline": baseline,
             "axes": axes.collect::<Vec<_>>(),
-            "base": self.place(Axis::Connections, 0),
+            "base": self.settings_at(Axis::Connections, 0),
             "loads": loads,
             "rounds": rounds,
             "slice_s": self.slice.as_secs_f64(),

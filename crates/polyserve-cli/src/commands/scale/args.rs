@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polyserve::config::MAX_WORKERS;
 use polyserve_lab::Misuse;
-use polyserve_lab::experiment::RecordArgs;
+use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::scale::experiment::Target;
 use polyserve_lab::scale::report::CONNECTION_EACH;
 use polyserve_lab::scale::{Axis, PointSettings};
@@ -13,7 +13,6 @@ use polyserve_load::{Arrivals, Dist, Mix};
 use serde_json::{Value, json};
 
 use crate::commands::cores::CoresArgs;
-use crate::commands::names::once;
 use crate::commands::seed::SeedArgs;
 use crate::commands::times::{SLICES, within};
 use crate::config_args::ConfigArgs;
@@ -102,13 +101,17 @@ impl ScaleArgs {
 
     /// Returns the slice. The default is `full` milliseconds, or `quick` in a quick run.
     pub(super) fn slice_or(&self, quick: u64, full: u64) -> Result<Duration, Misuse> {
-        let usual = Duration::from_millis(if self.quick { quick } else { full });
-        let slice = self.slice.unwrap_or(usual);
+        let default = Duration::from_millis(if self.quick { quick } else { full });
+        let slice = self.slice.unwrap_or(default);
         within("--slice", slice, SLICES).map(|()| slice)
     }
 
-    /// Returns the axes, each once, with their points. The defaults are `all` axes and the `usual` points.
-    pub(super) fn axes(&self, all: &[Axis], usual: impl Fn(Axis) -> Vec<u64>) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
+    /// Returns the axes, each once, with their points. The defaults are `all` axes and the `default_points`.
+    pub(super) fn axes(
+        &self,
+        all: &[Axis],
+        default_points: impl Fn(Axis) -> Vec<u64>,
+    ) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
         let mut axes = if self.axis.is_empty() { all.to_vec() } else { self.axis.clone() };
         axes.sort_unstable();
         axes.dedup();
@@ -116,9 +119,9 @@ impl ScaleArgs {
             return Err(Misuse("--points needs exactly one --axis".into()));
         }
         let with_points = |axis| {
-            let mut points = if self.points.is_empty() { usual(axis) } else { self.points.clone() };
-            if let Some(many) = points.iter().find(|workers| axis == Axis::Workers && **workers > MAX_WORKERS as u64) {
-                return Err(Misuse(format!("--points {many}: workers are {MAX_WORKERS} at most")));
+            let mut points = if self.points.is_empty() { default_points(axis) } else { self.points.clone() };
+            if let Some(large) = points.iter().find(|workers| axis == Axis::Workers && **workers > MAX_WORKERS as u64) {
+                return Err(Misuse(format!("--points {large}: workers are {MAX_WORKERS} at most")));
             }
             points.sort_unstable();
             points.dedup();
@@ -147,7 +150,7 @@ impl ScaleArgs {
     ) -> anyhow::Result<Value> {
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
         let mut plan = json!({
-            "contestants": once(targets.iter().map(|target| &target.name)),
+            "contestants": distinct(targets.iter().map(|target| &target.name)),
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),
             "mix": mix.to_string(),

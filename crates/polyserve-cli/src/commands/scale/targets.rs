@@ -17,7 +17,7 @@ use super::super::room;
 use super::args::ScaleArgs;
 
 /// The max payload is the body's limit divided by this number. The body also has the rest of the entity.
-const OF_BODY: usize = 2;
+const BODY_PER_PAYLOAD: usize = 2;
 
 /// The max point of the axis of rates, in per cent.
 const MAX_RATE: u64 = 100;
@@ -35,21 +35,21 @@ pub(super) struct ServerTargets<'a> {
 impl ServerTargets<'_> {
     /// The axes and their points. If descriptors allow fewer connections, the log has a warning.
     pub(super) fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
-        let mut axes = self.args.axes(&Axis::ALL, |axis| self.usual_points(axis))?;
-        let of_rates = [("--no-keepalive", self.args.no_keepalive), ("--peers", !self.args.peers.is_empty())];
-        if let Some((flag, _)) = of_rates.iter().find(|(_, is_given)| *is_given)
+        let mut axes = self.args.axes(&Axis::ALL, |axis| self.default_points(axis))?;
+        let rate_flags = [("--no-keepalive", self.args.no_keepalive), ("--peers", !self.args.peers.is_empty())];
+        if let Some((flag, _)) = rate_flags.iter().find(|(_, is_given)| *is_given)
             && axes.iter().any(|(axis, _)| *axis != Axis::Rate)
         {
             return Err(Misuse(format!("{flag} needs --axis rate, without another axis")));
         }
         for (axis, points) in &mut axes {
-            let most = (self.settings.config.max_body / OF_BODY) as u64;
+            let max = (self.settings.config.max_body / BODY_PER_PAYLOAD) as u64;
             match axis {
                 Axis::Connections => Self::limit_to_descriptors(points),
                 Axis::Payload => {
-                    if let Some(large) = points.iter().find(|bytes| **bytes > most) {
+                    if let Some(large) = points.iter().find(|bytes| **bytes > max) {
                         let why = "the body's limit is --max-body";
-                        return Err(Misuse(format!("a payload of {large} bytes is above {most}: {why} {}", most * 2)));
+                        return Err(Misuse(format!("a payload of {large} bytes is above {max}: {why} {}", max * 2)));
                     }
                 }
                 Axis::Rate => {
@@ -64,7 +64,7 @@ impl ServerTargets<'_> {
         Ok(axes)
     }
 
-    fn usual_points(&self, axis: Axis) -> Vec<u64> {
+    fn default_points(&self, axis: Axis) -> Vec<u64> {
         let quick = self.args.quick;
         match axis {
             Axis::Connections if quick => vec![10, 100, 1000],
@@ -73,8 +73,8 @@ impl ServerTargets<'_> {
             Axis::Keys => vec![1000, 10_000, 100_000, 1_000_000],
             Axis::Workers => {
                 // Powers of two, to at least four times the cores.
-                let most = self.cores.max(1).next_power_of_two() as u64 * 4;
-                (0..).map(|power| 1 << power).take_while(|workers| *workers <= most).collect()
+                let max_workers = self.cores.max(1).next_power_of_two() as u64 * 4;
+                (0..).map(|power| 1 << power).take_while(|workers| *workers <= max_workers).collect()
             }
             Axis::Rate if quick => vec![1, 10, 50],
             Axis::Rate => vec![1, 10, 25, 50, 75],
@@ -86,12 +86,12 @@ impl ServerTargets<'_> {
     /// Limits the points to the descriptors and ports. A cell has its connections twice, in closed loop and at the fixed
     /// rate.
     fn limit_to_descriptors(points: &mut Vec<u64>) {
-        let room = limits::connections(0).min(limits::ports() / 2).max(1);
-        if let Some(most) = points.iter().max().filter(|most| **most > room) {
+        let max_connections = limits::connections(0).min(limits::ports() / 2).max(1);
+        if let Some(requested) = points.iter().max().filter(|requested| **requested > max_connections) {
             let why = "the limits on open descriptors and ports allow no more";
-            tracing::warn!("{room} connections at most in place of {most}: {why}");
+            tracing::warn!("{max_connections} connections at most in place of {requested}: {why}");
         }
-        points.iter_mut().for_each(|count| *count = room.min(*count));
+        points.iter_mut().for_each(|count| *count = max_connections.min(*count));
         points.dedup();
     }
 

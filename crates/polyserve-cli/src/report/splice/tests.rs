@@ -1,21 +1,21 @@
 use super::*;
 use serde_json::json;
 
-fn known(wanted: &Wanted<'_>) -> anyhow::Result<Due> {
-    let text = match wanted {
-        Wanted::Table { name: "t", path: "x.jsonl" } => "\n| a |\n\n",
-        Wanted::Claims { paths } if paths == &["x.jsonl", "y.jsonl"] => "claims\n",
+fn test_content(marker: &PageMarker<'_>) -> anyhow::Result<SplicedContent> {
+    let text = match marker {
+        PageMarker::Table { name: "t", path: "x.jsonl" } => "\n| a |\n\n",
+        PageMarker::Claims { paths } if paths == &["x.jsonl", "y.jsonl"] => "claims\n",
         other => return Err(Misuse(format!("{other:?}")).into()),
     };
-    Ok(Due { text: text.into(), in_file: None })
+    Ok(SplicedContent { text: text.into(), file_difference: None })
 }
 
-fn done(text: &str) -> (String, Vec<Difference>) {
-    splice(text, &mut known).unwrap()
+fn splice_page(text: &str) -> (String, Vec<Difference>) {
+    splice(text, &mut test_content).unwrap()
 }
 
-fn refused(text: &str) -> String {
-    let error = splice(text, &mut known).unwrap_err();
+fn rejected(text: &str) -> String {
+    let error = splice(text, &mut test_content).unwrap_err();
     assert!(error.is::<Misuse>(), "{error:#}");
     format!("{error:#}")
 }
@@ -23,36 +23,36 @@ fn refused(text: &str) -> String {
 #[test]
 fn what_is_outside_stays_and_twice_is_as_once() {
     let page = "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\nold\n<!-- end -->\nafter, without an end";
-    let (spliced, differences) = done(page);
-    let due =
+    let (spliced, differences) = splice_page(page);
+    let expected =
         "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\n\n| a |\n\n<!-- end -->\nafter, without an end";
-    assert_eq!(spliced, due);
+    assert_eq!(spliced, expected);
     assert_eq!((differences.len(), differences[0].what.as_str()), (1, "table t of x.jsonl"));
     assert_eq!(differences[0].to_string(), "-old\n+\n+| a |\n+\n");
-    assert_eq!(done(&spliced), (spliced.clone(), Vec::new()));
-    assert_eq!(done("nothing\nasked").0, "nothing\nasked");
+    assert_eq!(splice_page(&spliced), (spliced.clone(), Vec::new()));
+    assert_eq!(splice_page("nothing\nasked").0, "nothing\nasked");
 }
 
 #[test]
 fn lines_end_as_the_pages_do() {
     let page = "a\r\n<!-- claims of x.jsonl y.jsonl -->\r\n<!-- end -->\r\nb\r\n";
-    let (spliced, differences) = done(page);
+    let (spliced, differences) = splice_page(page);
     assert_eq!(spliced, "a\r\n<!-- claims of x.jsonl y.jsonl -->\r\nclaims\r\n<!-- end -->\r\nb\r\n");
     assert_eq!(differences[0].to_string(), "+claims\n");
-    assert_eq!(done(&spliced).1, []);
+    assert_eq!(splice_page(&spliced).1, []);
 }
 
 #[test]
 fn only_the_lines_that_differ_are_said() {
-    let said = difference("t".into(), "same\nold\nlast\n", "same\nnew\nnewer\nlast\n").to_string();
-    assert_eq!(said, "-old\n+new\n+newer\n");
+    let text = difference("t".into(), "same\nold\nlast\n", "same\nnew\nnewer\nlast\n").to_string();
+    assert_eq!(text, "-old\n+new\n+newer\n");
 }
 
 /// A page that explains markers shows them in a block of code.
 #[test]
 fn a_block_of_code_is_text() {
     for page in ["```text\n<!-- table no of no -->\n<!-- end -->\n```\n", "~~~~\n```\n<!-- end -->\n~~~~\n"] {
-        assert_eq!(done(page), (page.to_owned(), Vec::new()));
+        assert_eq!(splice_page(page), (page.to_owned(), Vec::new()));
     }
 }
 
@@ -69,8 +69,8 @@ fn markers_that_make_no_sense_are_refused() {
         ("<!-- chart a b of x.jsonl -->\n<!-- end -->", "line 1: Chart { name: \"a b\", path: \"x.jsonl\" }"),
         ("<!-- table other of x.jsonl -->\n<!-- end -->", "line 1: Table"),
     ] {
-        let said = refused(page);
-        assert!(said.contains(why), "{page:?}: {said}");
+        let message = rejected(page);
+        assert!(message.contains(why), "{page:?}: {message}");
     }
 }
 
@@ -87,7 +87,7 @@ fn below_a_table_stands_what_made_it() {
     let bare = record(lines[1..].to_vec());
     assert!(origin(&bare).ends_with("; not complete: it has no header with the machine and the command"));
     assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
-    let said = table(&whole, "pools").unwrap_err().to_string();
-    assert_eq!(said, "there is no table \"pools\" of x.jsonl; there are: cell");
+    let message = table(&whole, "pools").unwrap_err().to_string();
+    assert_eq!(message, "there is no table \"pools\" of x.jsonl; there are: cell");
     assert!(claims(&[Rc::new(whole)]).unwrap_err().to_string().contains("nothing was published"));
 }

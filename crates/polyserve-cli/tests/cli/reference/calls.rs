@@ -130,21 +130,21 @@ fn tracing_works() -> Result<(), String> {
 }
 
 /// The logs in this directory, one a thread: `t.TID`. Returns each thread's number and log.
-fn each(logs: &Dir) -> Vec<(String, String)> {
+fn thread_logs(logs: &Dir) -> Vec<(String, String)> {
     let tid = |path: &std::path::Path| path.extension().unwrap().to_str().unwrap().to_owned();
     logs.files().iter().map(|path| (tid(path), fs::read_to_string(path).unwrap())).collect()
 }
 
 /// The traced process: the thread that began with the program.
 fn process(logs: &Dir) -> Pid {
-    let logs = each(logs);
+    let logs = thread_logs(logs);
     let (pid, _) = logs.iter().find(|(_, log)| log.starts_with("execve(")).expect("the program was started");
     Pid::from_raw(pid.parse().unwrap()).unwrap()
 }
 
 /// The system calls of the thread that accepts, from its first wait to its last answer. The shutdown is not counted.
 fn thread(logs: &Dir) -> Calls {
-    let logs = each(logs);
+    let logs = thread_logs(logs);
     let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");
     let lines = log.lines().take_while(|line| !line.starts_with("--- SIGINT"));
     // In a debug build the standard library asks before each close whether the descriptor is open.

@@ -66,10 +66,10 @@ fn a_client_that_reads_late_gets_every_answer() {
     socket.connect(&running.local_addr().into()).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let one = exchange(&mut stream, GET);
+    let answer_length = exchange(&mut stream, GET);
     for _ in 0..ROUNDS {
         stream.write_all(GET.repeat(REQUESTS).as_bytes()).unwrap();
-        let mut bytes = vec![0; one * REQUESTS];
+        let mut bytes = vec![0; answer_length * REQUESTS];
         bytes.chunks_mut(100).for_each(|piece| stream.read_exact(piece).unwrap());
         assert_eq!(answers(&bytes), REQUESTS);
     }
@@ -136,8 +136,8 @@ fn what_it_cannot_do_it_refuses() {
         let make = |change: fn(&mut ServerConfig)| {
             let mut config = ServerConfig::default();
             change(&mut config);
-            let made = (catalog.reference(name).unwrap().make)(&config);
-            made.err().map(|error| error.to_string())
+            let server = (catalog.reference(name).unwrap().make)(&config);
+            server.err().map(|error| error.to_string())
         };
         assert_eq!(make(|config| config.workers = Some(1)), None);
         assert_eq!(make(|config| config.workers = Some(2)).unwrap(), format!("workers must be 1 for {name}, not 2"));

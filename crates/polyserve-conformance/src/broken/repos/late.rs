@@ -10,27 +10,27 @@ use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
 };
 
-use super::right;
+use super::delegate;
 use crate::repo::{LaterReference, Reference};
 
-/// Implements the operations: each one calls `right` and passes the answer through `faulty_answer`.
+/// Implements the operations: each one calls `inner` and passes the answer through `faulty_answer`.
 macro_rules! implement_by_faulty_answer {
     ($repo:ty) => {
         impl EntityRepo for $repo {
             fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-                self.faulty_answer(|right| right.get(&id, visit))
+                self.faulty_answer(|inner| inner.get(&id, visit))
             }
             fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-                self.faulty_answer(|right| right.put(entity))
+                self.faulty_answer(|inner| inner.put(entity))
             }
             fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-                self.faulty_answer(|right| right.remove(&id))
+                self.faulty_answer(|inner| inner.remove(&id))
             }
             fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-                self.faulty_answer(|right| right.put_if(entity, condition))
+                self.faulty_answer(|inner| inner.put_if(entity, condition))
             }
             fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-                self.faulty_answer(|right| right.remove_if(&id, condition))
+                self.faulty_answer(|inner| inner.remove_if(&id, condition))
             }
             fn len(&self) -> Answer<Result<u64, RepoError>> {
                 self.faulty_answer(EntityRepo::len)
@@ -43,21 +43,21 @@ macro_rules! implement_by_faulty_answer {
 /// `visit_is_called_exactly_once`.
 #[derive(Debug, Default)]
 pub struct VisitsAndAnswersLater {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for VisitsAndAnswersLater {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        Answer::later(self.right.get(&id, visit).into_future())
+        Answer::later(self.inner.get(&id, visit).into_future())
     }
-    right!(put remove len put_if remove_if);
+    delegate!(put remove len put_if remove_if);
 }
 
 /// Drops the completer of every seventh operation, so that an error comes instead of a value. Caught by
 /// `many_answers_at_once`.
 #[derive(Debug, Default)]
 pub struct DroppedCompleter {
-    right: LaterReference,
+    inner: LaterReference,
     asked: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl DroppedCompleter {
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
         if self.asked.fetch_add(1, SeqCst) % 7 != 6 {
-            return ask(&self.right);
+            return ask(&self.inner);
         }
         let (_dropped, answer) = promise(Err(RepoError::Closed));
         answer
@@ -79,7 +79,7 @@ implement_by_faulty_answer!(DroppedCompleter);
 /// Never answers every seventh operation. Caught by `many_answers_at_once`, within the patience.
 #[derive(Debug, Default)]
 pub struct NeverAnswers {
-    right: LaterReference,
+    inner: LaterReference,
     asked: AtomicU64,
 }
 
@@ -88,7 +88,7 @@ impl NeverAnswers {
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
-        let answer = ask(&self.right);
+        let answer = ask(&self.inner);
         if self.asked.fetch_add(1, SeqCst) % 7 == 6 { Answer::later(pending()) } else { answer }
     }
 }
@@ -98,7 +98,7 @@ implement_by_faulty_answer!(NeverAnswers);
 /// Wakes only the first waker that polled an answer. Caught by `answers_can_be_awaited_from_any_thread`.
 #[derive(Debug, Default)]
 pub struct FirstWakerOnly {
-    right: LaterReference,
+    inner: LaterReference,
 }
 
 impl FirstWakerOnly {
@@ -106,7 +106,7 @@ impl FirstWakerOnly {
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
-        let (mut future, mut first) = (ask(&self.right).into_future(), None);
+        let (mut future, mut first) = (ask(&self.inner).into_future(), None);
         Answer::later(poll_fn(move |cx| {
             let waker = first.get_or_insert_with(|| cx.waker().clone());
             Pin::new(&mut future).poll(&mut Context::from_waker(waker))
@@ -120,7 +120,7 @@ implement_by_faulty_answer!(FirstWakerOnly);
 /// `later_answers_survive_being_dropped`.
 #[derive(Debug, Default)]
 pub struct BusyUntilAnswered {
-    right: LaterReference,
+    inner: LaterReference,
     busy: Arc<AtomicBool>,
 }
 
@@ -132,7 +132,7 @@ impl BusyUntilAnswered {
         if self.busy.swap(true, SeqCst) {
             return Answer::later(async { Err(RepoError::Overloaded) });
         }
-        let (answer, busy) = (ask(&self.right), Arc::clone(&self.busy));
+        let (answer, busy) = (ask(&self.inner), Arc::clone(&self.busy));
         answer.map(move |result| {
             busy.store(false, SeqCst);
             result
@@ -145,7 +145,7 @@ implement_by_faulty_answer!(BusyUntilAnswered);
 /// Never completes its answers once it is dropped. Caught by `a_dropped_repo_still_answers`.
 #[derive(Debug, Default)]
 pub struct AbandonsWaiting {
-    right: LaterReference,
+    inner: LaterReference,
     gone: Arc<AtomicBool>,
 }
 
@@ -154,7 +154,7 @@ impl AbandonsWaiting {
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
-        let (answer, gone) = (ask(&self.right), Arc::clone(&self.gone));
+        let (answer, gone) = (ask(&self.inner), Arc::clone(&self.gone));
         answer.then(
             move |result| {
                 if gone.load(SeqCst) { Answer::later(pending()) } else { Answer::later(async { result }) }

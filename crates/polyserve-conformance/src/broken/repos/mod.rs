@@ -21,26 +21,26 @@ pub use raced::{
     LostToRemove, LostUpdate, StaleRead, TornRead,
 };
 
-/// The operations that a broken repo gets right: those of its field `right`.
-macro_rules! right {
+/// Delegates the operations that a broken repo gets right to its field `inner`.
+macro_rules! delegate {
     () => {};
     (get $($rest:ident)*) => {
         fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-            self.right.get(&id, visit)
+            self.inner.get(&id, visit)
         }
-        right!($($rest)*);
+        delegate!($($rest)*);
     };
     (put $($rest:ident)*) => {
         fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-            self.right.put(entity)
+            self.inner.put(entity)
         }
-        right!($($rest)*);
+        delegate!($($rest)*);
     };
     (remove $($rest:ident)*) => {
         fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-            self.right.remove(&id)
+            self.inner.remove(&id)
         }
-        right!($($rest)*);
+        delegate!($($rest)*);
     };
     (put_if $($rest:ident)*) => {
         fn put_if(
@@ -48,9 +48,9 @@ macro_rules! right {
             entity: Entity,
             condition: &polyserve_core::Condition,
         ) -> Answer<Result<polyserve_core::Conditional<Put>, RepoError>> {
-            self.right.put_if(entity, condition)
+            self.inner.put_if(entity, condition)
         }
-        right!($($rest)*);
+        delegate!($($rest)*);
     };
     (remove_if $($rest:ident)*) => {
         fn remove_if(
@@ -58,15 +58,15 @@ macro_rules! right {
             &id: &i64,
             condition: &polyserve_core::Condition,
         ) -> Answer<Result<polyserve_core::Conditional<Removed>, RepoError>> {
-            self.right.remove_if(&id, condition)
+            self.inner.remove_if(&id, condition)
         }
-        right!($($rest)*);
+        delegate!($($rest)*);
     };
     (len $($rest:ident)*) => {
         fn len(&self) -> Answer<Result<u64, RepoError>> {
-            self.right.len()
+            self.inner.len()
         }
-        right!($($rest)*);
+        delegate!($($rest)*);
     };
 }
-use right;
+use delegate;

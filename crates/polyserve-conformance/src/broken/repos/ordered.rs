@@ -8,7 +8,7 @@ use std::thread::yield_now;
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
-use super::right;
+use super::delegate;
 use crate::repo::{Reference, put_over};
 
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
@@ -23,58 +23,58 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// `linearizable`.
 #[derive(Debug, Default)]
 pub struct EarlyAck {
-    right: Reference,
-    left: Mutex<Vec<Entity>>,
-    at_work: Mutex<()>,
+    inner: Reference,
+    pending: Mutex<Vec<Entity>>,
+    storing: Mutex<()>,
 }
 
 impl EarlyAck {
-    fn put_what_was_left(&self) {
-        for entity in mem::take(&mut *lock(&self.left)) {
+    fn store_pending(&self) {
+        for entity in mem::take(&mut *lock(&self.pending)) {
             yield_now();
-            self.right.map().insert(entity.id, entity);
+            self.inner.map().insert(entity.id, entity);
         }
     }
 }
 
 impl EntityRepo for EarlyAck {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let Some(_at_work) = try_lock(&self.at_work) else {
-            let known = self.right.map().contains_key(&entity.id);
-            lock(&self.left).push(entity);
-            return Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }));
+        let Some(_guard) = try_lock(&self.storing) else {
+            let existed = self.inner.map().contains_key(&entity.id);
+            lock(&self.pending).push(entity);
+            return Answer::Now(Ok(if existed { Put::Replaced } else { Put::Created }));
         };
-        let put = put_over(self.right.map().insert(entity.id, entity).as_ref());
+        let put = put_over(self.inner.map().insert(entity.id, entity).as_ref());
         yield_now();
-        self.put_what_was_left();
+        self.store_pending();
         Answer::Now(Ok(put))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Replaces by a remove and a put, with nothing stored in between. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct WithdrawnPut {
-    right: Reference,
+    inner: Reference,
     putting: Mutex<()>,
 }
 
 impl EntityRepo for WithdrawnPut {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let _putting = lock(&self.putting);
-        let removed = self.right.map().remove(&entity.id);
+        let removed = self.inner.map().remove(&entity.id);
         yield_now();
-        self.right.map().insert(entity.id, entity);
+        self.inner.map().insert(entity.id, entity);
         Answer::Now(Ok(put_over(removed.as_ref())))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Caches the results of gets, and clears the cache on a change. A get that read before the change may cache the old value
 /// after it. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct StaleCache {
-    right: Reference,
+    inner: Reference,
     found: Mutex<HashMap<i64, Entity>>,
 }
 
@@ -82,7 +82,7 @@ impl EntityRepo for StaleCache {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let found = lock(&self.found).get(&id).cloned();
         let entity = found.or_else(|| {
-            let entity = self.right.map().get(&id).cloned()?;
+            let entity = self.inner.map().get(&id).cloned()?;
             yield_now();
             lock(&self.found).insert(id, entity.clone());
             Some(entity)
@@ -93,28 +93,28 @@ impl EntityRepo for StaleCache {
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let id = entity.id;
-        let put = self.right.put(entity);
+        let put = self.inner.put(entity);
         lock(&self.found).remove(&id);
         put
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.right.remove(&id);
+        let removed = self.inner.remove(&id);
         lock(&self.found).remove(&id);
         removed
     }
-    right!(len put_if remove_if);
+    delegate!(len put_if remove_if);
 }
 
 /// Shows a put to gets before it is stored, and withdraws it for a moment. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct DirtyRead {
-    right: Reference,
+    inner: Reference,
     coming: Mutex<HashMap<i64, Entity>>,
 }
 
 impl EntityRepo for DirtyRead {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.right.get(&id, visit) };
+        let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.inner.get(&id, visit) };
         visit(coming.as_ref());
         Answer::Now(Ok(Lookup::Visited))
     }
@@ -123,7 +123,7 @@ impl EntityRepo for DirtyRead {
         yield_now();
         lock(&self.coming).remove(&entity.id);
         yield_now();
-        self.right.put(entity)
+        self.inner.put(entity)
     }
-    right!(remove len put_if remove_if);
+    delegate!(remove len put_if remove_if);
 }

@@ -8,34 +8,34 @@ use std::sync::{Mutex, MutexGuard};
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
-use super::right;
+use super::delegate;
 use crate::repo::Reference;
 
 /// Shows an invented entity for an absent id. Caught by `absent_is_absent`.
 #[derive(Debug, Default)]
 pub struct InventedEntity {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for InventedEntity {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        visit(self.right.map().get(&id).map_or(EntityRef { id, description: "", value: 0.0 }, Entity::as_ref));
+        visit(self.inner.map().get(&id).map_or(EntityRef { id, description: "", value: 0.0 }, Entity::as_ref));
         Answer::Now(Ok(Lookup::Visited))
     }
-    right!(put remove len put_if remove_if);
+    delegate!(put remove len put_if remove_if);
 }
 
 /// Applies a put at the next operation that changes or counts. Caught by `get_after_put_shows_it`.
 #[derive(Debug, Default)]
 pub struct DelayedPut {
-    right: Reference,
+    inner: Reference,
     delayed: Mutex<Option<Entity>>,
 }
 
 impl DelayedPut {
     fn apply(&self, next: Option<Entity>) {
         if let Some(entity) = mem::replace(&mut *lock(&self.delayed), next) {
-            self.right.map().insert(entity.id, entity);
+            self.inner.map().insert(entity.id, entity);
         }
     }
 }
@@ -44,129 +44,129 @@ impl EntityRepo for DelayedPut {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let id = entity.id;
         self.apply(Some(entity));
-        Answer::Now(Ok(if self.right.map().contains_key(&id) { Put::Replaced } else { Put::Created }))
+        Answer::Now(Ok(if self.inner.map().contains_key(&id) { Put::Replaced } else { Put::Created }))
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.apply(None);
-        self.right.remove(&id)
+        self.inner.remove(&id)
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.apply(None);
-        self.right.len()
+        self.inner.len()
     }
-    right!(get put_if remove_if);
+    delegate!(get put_if remove_if);
 }
 
 /// Answers `Replaced` to every put. Caught by `first_put_is_created`.
 #[derive(Debug, Default)]
 pub struct AlwaysReplaced {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for AlwaysReplaced {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.right.put(entity).map(|put| put.map(|_| Put::Replaced))
+        self.inner.put(entity).map(|put| put.map(|_| Put::Replaced))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Answers `Created` to every put. Caught by `second_put_is_replaced`.
 #[derive(Debug, Default)]
 pub struct ReplacedSaysCreated {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for ReplacedSaysCreated {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.right.put(entity).map(|put| put.map(|_| Put::Created))
+        self.inner.put(entity).map(|put| put.map(|_| Put::Created))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Keeps the entity that was put first. Caught by `replaced_entity_is_the_new_one`.
 #[derive(Debug, Default)]
 pub struct FirstPutStays {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for FirstPutStays {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let mut map = self.right.map();
-        let known = map.contains_key(&entity.id);
+        let mut map = self.inner.map();
+        let existed = map.contains_key(&entity.id);
         map.entry(entity.id).or_insert(entity);
-        Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }))
+        Answer::Now(Ok(if existed { Put::Replaced } else { Put::Created }))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Answers `Removed` to every remove. Caught by `remove_returns_what_it_did`.
 #[derive(Debug, Default)]
 pub struct AlwaysRemoved {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for AlwaysRemoved {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.right.remove(&id).map(|removed| removed.map(|_| Removed::Removed))
+        self.inner.remove(&id).map(|removed| removed.map(|_| Removed::Removed))
     }
-    right!(get put len put_if remove_if);
+    delegate!(get put len put_if remove_if);
 }
 
 /// Answers `Removed`, and keeps the entity. Caught by `removed_is_absent`.
 #[derive(Debug, Default)]
 pub struct RemoveKeepsEntity {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for RemoveKeepsEntity {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        Answer::Now(Ok(crate::repo::removed_of(self.right.map().get(&id))))
+        Answer::Now(Ok(crate::repo::removed_of(self.inner.map().get(&id))))
     }
-    right!(get put len put_if remove_if);
+    delegate!(get put len put_if remove_if);
 }
 
 /// Answers `Replaced` to a put of a removed id. Caught by `put_after_remove_is_created`.
 #[derive(Debug, Default)]
 pub struct Tombstones {
-    right: Reference,
+    inner: Reference,
     known: Mutex<HashSet<i64>>,
 }
 
 impl EntityRepo for Tombstones {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let new = lock(&self.known).insert(entity.id);
-        self.right.put(entity).map(move |put| put.map(|_| if new { Put::Created } else { Put::Replaced }))
+        self.inner.put(entity).map(move |put| put.map(|_| if new { Put::Created } else { Put::Replaced }))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Counts every put. Caught by `len_counts`.
 #[derive(Debug, Default)]
 pub struct MiscountedLen {
-    right: Reference,
+    inner: Reference,
     puts: AtomicU64,
 }
 
 impl EntityRepo for MiscountedLen {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         self.puts.fetch_add(1, SeqCst);
-        self.right.put(entity)
+        self.inner.put(entity)
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.right.map().remove(&id);
+        let removed = self.inner.map().remove(&id);
         self.puts.fetch_sub(u64::from(removed.is_some()), SeqCst);
         Answer::Now(Ok(crate::repo::removed_of(removed.as_ref())))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.puts.load(SeqCst)))
     }
-    right!(get put_if remove_if);
+    delegate!(get put_if remove_if);
 }
 
 /// Keeps 32 bits of an id. Caught by `extreme_ids_are_ids`.
 #[derive(Debug, Default)]
 pub struct NarrowId {
-    right: Reference,
+    inner: Reference,
 }
 
 fn narrow(id: i64) -> i64 {
@@ -175,85 +175,85 @@ fn narrow(id: i64) -> i64 {
 
 impl EntityRepo for NarrowId {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.right.get(&narrow(id), &mut |entity| visit(EntityRef { id, ..entity }))
+        self.inner.get(&narrow(id), &mut |entity| visit(EntityRef { id, ..entity }))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.right.put(Entity { id: narrow(entity.id), ..entity })
+        self.inner.put(Entity { id: narrow(entity.id), ..entity })
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.right.remove(&narrow(id))
+        self.inner.remove(&narrow(id))
     }
-    right!(len put_if remove_if);
+    delegate!(len put_if remove_if);
 }
 
 /// Keeps a description up to its first NUL. Caught by `odd_descriptions_are_kept`.
 #[derive(Debug, Default)]
 pub struct CutAtNul {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for CutAtNul {
     fn put(&self, mut entity: Entity) -> Answer<Result<Put, RepoError>> {
         entity.description.truncate(entity.description.find('\0').unwrap_or(entity.description.len()));
-        self.right.put(entity)
+        self.inner.put(entity)
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Keeps a value in 32 bits. Caught by `values_keep_their_bits`.
 #[derive(Debug, Default)]
 pub struct LossyValue {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for LossyValue {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let value = f64::from(entity.value as f32);
-        self.right.put(Entity { value, ..entity })
+        self.inner.put(Entity { value, ..entity })
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Keeps a value as text, which loses the payload of a NaN. Caught by `values_keep_their_bits`.
 #[derive(Debug, Default)]
 pub struct TextValue {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for TextValue {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let value = entity.value.to_string().parse().unwrap_or_default();
-        self.right.put(Entity { value, ..entity })
+        self.inner.put(Entity { value, ..entity })
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Removes a second id with each id. Caught by `agrees_with_a_map`.
 #[derive(Debug, Default)]
 pub struct RemovesTwoIds {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for RemovesTwoIds {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.right.map().remove(&id.wrapping_add(64));
-        self.right.remove(&id)
+        self.inner.map().remove(&id.wrapping_add(64));
+        self.inner.remove(&id)
     }
-    right!(get put len put_if remove_if);
+    delegate!(get put len put_if remove_if);
 }
 
 /// Calls the visit twice. Caught by `visit_is_called_exactly_once`.
 #[derive(Debug, Default)]
 pub struct DoubleVisit {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for DoubleVisit {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let _ = self.right.get(&id, visit);
-        self.right.get(&id, visit)
+        let _ = self.inner.get(&id, visit);
+        self.inner.get(&id, visit)
     }
-    right!(put remove len put_if remove_if);
+    delegate!(put remove len put_if remove_if);
 }
 
 /// Fails for ever after a visit has panicked. Caught by `a_panicking_visit_costs_one_answer`.
@@ -293,40 +293,40 @@ impl EntityRepo for PoisonedLock {
 /// Ignores every condition. Caught by `a_condition_decides_a_write`.
 #[derive(Debug, Default)]
 pub struct IgnoresConditions {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for IgnoresConditions {
     fn put_if(&self, entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        self.right.put_if(entity, &Condition::ALWAYS)
+        self.inner.put_if(entity, &Condition::ALWAYS)
     }
-    right!(get len remove_if);
+    delegate!(get len remove_if);
 }
 
 /// Answers `Refused` to a conditional remove, and removes. Caught by `a_refused_write_changes_nothing`.
 #[derive(Debug, Default)]
 pub struct RefusesAndRemoves {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for RefusesAndRemoves {
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        let removed = self.right.remove_if(&id, condition);
-        self.right.map().remove(&id);
+        let removed = self.inner.remove_if(&id, condition);
+        self.inner.map().remove(&id);
         removed
     }
-    right!(get len put_if);
+    delegate!(get len put_if);
 }
 
 /// Keeps at most 10 000 entities. A further put removes an entity. Caught by `many_keys`.
 #[derive(Debug, Default)]
 pub struct Evicting {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for Evicting {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let mut map = self.right.map();
+        let mut map = self.inner.map();
         let replaced = map.insert(entity.id, entity);
         if map.len() > 10_000
             && let Some(id) = map.keys().next().copied()
@@ -335,5 +335,5 @@ impl EntityRepo for Evicting {
         }
         Answer::Now(Ok(crate::repo::put_over(replaced.as_ref())))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }

@@ -9,7 +9,7 @@ use std::thread::yield_now;
 use polyserve_core::sync::{lock, read, write};
 use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
-use super::right;
+use super::delegate;
 use crate::repo::Reference;
 
 type SharedEntities = HashMap<i64, Entity>;
@@ -18,17 +18,17 @@ type SharedEntities = HashMap<i64, Entity>;
 /// `racing_first_puts_create_exactly_one`.
 #[derive(Debug, Default)]
 pub struct LostUpdate {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for LostUpdate {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let known = self.right.map().contains_key(&entity.id);
+        let existed = self.inner.map().contains_key(&entity.id);
         yield_now();
-        self.right.map().insert(entity.id, entity);
-        Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }))
+        self.inner.map().insert(entity.id, entity);
+        Answer::Now(Ok(if existed { Put::Replaced } else { Put::Created }))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Copies the map, changes the copy, and replaces the map with it, also if the map changed meanwhile. Caught by
@@ -70,36 +70,36 @@ impl EntityRepo for LostCopy {
 /// `conditional_writes_are_linearizable`.
 #[derive(Debug, Default)]
 pub struct ChecksThenWrites {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for ChecksThenWrites {
     fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        if !condition.allows(self.right.map().get(&entity.id)) {
+        if !condition.allows(self.inner.map().get(&entity.id)) {
             return Answer::Now(Ok(Conditional::Refused));
         }
         yield_now();
-        self.right.put_if(entity, &Condition::ALWAYS)
+        self.inner.put_if(entity, &Condition::ALWAYS)
     }
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        if self.right.map().get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
+        if self.inner.map().get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
             return Answer::Now(Ok(Conditional::Refused));
         }
         yield_now();
-        self.right.remove_if(&id, &Condition::ALWAYS)
+        self.inner.remove_if(&id, &Condition::ALWAYS)
     }
-    right!(get len);
+    delegate!(get len);
 }
 
 /// Answers `Replaced` without an effect if the lock is taken. Caught by `no_lost_update`.
 #[derive(Debug, Default)]
 pub struct DroppedPut {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for DroppedPut {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let mut map = match self.right.mutex().try_lock() {
+        let mut map = match self.inner.mutex().try_lock() {
             Ok(map) => map,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Answer::Now(Ok(Put::Replaced)),
@@ -107,13 +107,13 @@ impl EntityRepo for DroppedPut {
         yield_now();
         Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }
 
 /// Reads from a copy that a put does not update while it is being read. Caught by `no_stale_read`.
 #[derive(Debug, Default)]
 pub struct StaleRead {
-    right: Reference,
+    inner: Reference,
     copy: RwLock<SharedEntities>,
 }
 
@@ -126,7 +126,7 @@ impl EntityRepo for StaleRead {
         Answer::Now(Ok(Lookup::Visited))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let put = self.right.put(entity.clone());
+        let put = self.inner.put(entity.clone());
         if let Ok(mut copy) = self.copy.try_write() {
             copy.insert(entity.id, entity);
         }
@@ -134,16 +134,16 @@ impl EntityRepo for StaleRead {
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         write(&self.copy).remove(&id);
-        self.right.remove(&id)
+        self.inner.remove(&id)
     }
-    right!(len put_if remove_if);
+    delegate!(len put_if remove_if);
 }
 
 /// Two copies that each put changes one after the other. Reads alternate between them. Caught by
 /// `reads_never_go_backwards`.
 #[derive(Debug, Default)]
 pub struct LaggingReplica {
-    right: Reference,
+    inner: Reference,
     copy: Reference,
     changing: Mutex<()>,
     turn: AtomicUsize,
@@ -151,35 +151,35 @@ pub struct LaggingReplica {
 
 impl EntityRepo for LaggingReplica {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let copies = [&self.right, &self.copy];
+        let copies = [&self.inner, &self.copy];
         copies[self.turn.fetch_add(1, SeqCst) % 2].get(&id, visit)
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let _changing = lock(&self.changing);
         let _ = self.copy.put(entity.clone());
         yield_now();
-        self.right.put(entity)
+        self.inner.put(entity)
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let _changing = lock(&self.changing);
         let _ = self.copy.remove(&id);
-        self.right.remove(&id)
+        self.inner.remove(&id)
     }
-    right!(len put_if remove_if);
+    delegate!(len put_if remove_if);
 }
 
 /// Two copies that racing puts may change in different orders. Reads alternate between them. Caught by
 /// `racing_puts_leave_one_of_them`.
 #[derive(Debug, Default)]
 pub struct DivergedReplicas {
-    right: Reference,
+    inner: Reference,
     copy: Reference,
     turn: AtomicUsize,
 }
 
 impl DivergedReplicas {
     fn in_turn(&self) -> [&Reference; 2] {
-        let copies = [&self.right, &self.copy];
+        let copies = [&self.inner, &self.copy];
         if self.turn.fetch_add(1, SeqCst).is_multiple_of(2) { copies } else { [copies[1], copies[0]] }
     }
 }
@@ -196,84 +196,84 @@ impl EntityRepo for DivergedReplicas {
     }
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         let _ = self.copy.remove(&id);
-        self.right.remove(&id)
+        self.inner.remove(&id)
     }
-    right!(len put_if remove_if);
+    delegate!(len put_if remove_if);
 }
 
 /// Keeps descriptions under one lock and values under another. Caught by `no_torn_read`.
 #[derive(Debug, Default)]
 pub struct TornRead {
-    right: Reference,
+    inner: Reference,
     values: RwLock<HashMap<i64, f64>>,
 }
 
 impl EntityRepo for TornRead {
     fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let value = read(&self.values).get(&id).copied().unwrap_or_default();
-        self.right.get(&id, &mut |entity| visit(EntityRef { value, ..entity }))
+        self.inner.get(&id, &mut |entity| visit(EntityRef { value, ..entity }))
     }
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         write(&self.values).insert(entity.id, entity.value);
         yield_now();
-        self.right.put(entity)
+        self.inner.put(entity)
     }
-    right!(remove len put_if remove_if);
+    delegate!(remove len put_if remove_if);
 }
 
 /// Looks up an id under one lock and removes it under another: two removes both answer `Removed`. Caught by
 /// `removes_and_puts_balance`.
 #[derive(Debug, Default)]
 pub struct DoubleRemove {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for DoubleRemove {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let known = self.right.map().contains_key(&id);
+        let existed = self.inner.map().contains_key(&id);
         yield_now();
-        self.right.map().remove(&id);
-        Answer::Now(Ok(if known { Removed::Removed } else { Removed::Absent }))
+        self.inner.map().remove(&id);
+        Answer::Now(Ok(if existed { Removed::Removed } else { Removed::Absent }))
     }
-    right!(get put len put_if remove_if);
+    delegate!(get put len put_if remove_if);
 }
 
 /// Removes an entity, and a moment later removes its id again. A put between the two removals is lost. Caught by
 /// `put_is_not_lost_to_a_racing_remove`.
 #[derive(Debug, Default)]
 pub struct LostToRemove {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for LostToRemove {
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = self.right.remove(&id);
+        let removed = self.inner.remove(&id);
         yield_now();
-        let _swept = self.right.remove(&id);
+        let _swept = self.inner.remove(&id);
         removed
     }
-    right!(get put len put_if remove_if);
+    delegate!(get put len put_if remove_if);
 }
 
 /// Empties the map when it grows, and restores it a moment later. Caught by `a_growing_store_loses_nothing`.
 #[derive(Debug, Default)]
 pub struct EmptyWhileGrowing {
-    right: Reference,
+    inner: Reference,
 }
 
 impl EntityRepo for EmptyWhileGrowing {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let mut map = self.right.map();
+        let mut map = self.inner.map();
         if map.len().is_power_of_two() {
             let moving = mem::take(&mut *map);
             drop(map);
             yield_now();
-            map = self.right.map();
+            map = self.inner.map();
             for (id, entity) in moving {
                 map.entry(id).or_insert(entity);
             }
         }
         Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
     }
-    right!(get remove len put_if remove_if);
+    delegate!(get remove len put_if remove_if);
 }

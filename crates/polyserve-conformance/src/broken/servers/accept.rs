@@ -16,7 +16,7 @@ use super::connection::{reject, serve_connection};
 use super::run_context::{RunContext, TICK, TrackedConnection, TrackedState};
 
 /// The pause of the accept loop after a connection. It doubles while no connection comes.
-const REST: Duration = Duration::from_millis(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// The number of answers of all runs of all servers, for a flaw.
 static ALL_ANSWERS: AtomicU64 = AtomicU64::new(0);
@@ -50,7 +50,7 @@ pub(super) fn serve(
     let counted = Arc::clone(&server);
     let counters = move || counted.counters();
     Running::start("plain-server", local_addr, config.drain_grace, shutdown, counters, move || {
-        let mut acceptor = Acceptor { server, threads: HashMap::new(), next: 0 };
+        let mut acceptor = Acceptor { server, threads: HashMap::new(), next_id: 0 };
         acceptor.accept(&listener);
         let kept = acceptor.close(listener);
         let drain = acceptor.drain();
@@ -65,13 +65,13 @@ pub(super) fn serve(
 struct Acceptor {
     server: Arc<RunContext>,
     threads: HashMap<u64, JoinHandle<()>>,
-    next: u64,
+    next_id: u64,
 }
 
 impl Acceptor {
     /// Accepts until a shutdown has begun and no connection waits.
     fn accept(&mut self, listener: &TcpListener) {
-        let mut rest = REST;
+        let mut pause = FIRST_PAUSE;
         // The process had no descriptor for the last connection.
         let mut full = false;
         loop {
@@ -86,7 +86,7 @@ impl Acceptor {
             match listener.accept() {
                 Ok(_) if stopped => {}
                 Ok((stream, _)) => {
-                    (rest, full) = (REST, false);
+                    (pause, full) = (FIRST_PAUSE, false);
                     self.admit(stream);
                     let pauses = self.server.has(Flaw::DropsTheBacklog)
                         || self.server.has(Flaw::ServesOneAndResetsTimeoutOnEachByte);
@@ -104,8 +104,8 @@ impl Acceptor {
                         .stopped
                         .fetch_or(full && self.server.has(Flaw::StopsAcceptingWithoutDescriptors), Ordering::SeqCst);
                     if !(full && self.server.has(Flaw::SpinsWithoutDescriptors)) {
-                        thread::sleep(rest);
-                        rest = (2 * rest).min(TICK);
+                        thread::sleep(pause);
+                        pause = (2 * pause).min(TICK);
                     }
                 }
             }
@@ -128,17 +128,17 @@ impl Acceptor {
         if stream.set_nonblocking(false).is_err() || net::prepare(&stream).is_err() {
             return;
         }
-        let room = self.make_room();
+        let has_room = self.make_room();
         let server = Arc::clone(&self.server);
-        let open = Arc::new(TrackedConnection {
+        let connection = Arc::new(TrackedConnection {
             stream,
             state: Mutex::new(TrackedState::New),
             must_close: AtomicBool::new(false),
         });
-        let name = self.next;
-        self.next += 1;
+        let id = self.next_id;
+        self.next_id += 1;
         if self.server.has(Flaw::LeaksDescriptors) {
-            std::mem::forget(open.stream.try_clone());
+            std::mem::forget(connection.stream.try_clone());
         }
         if self.server.has(Flaw::LeaksThreads) {
             // The server can end without this thread: it ends with the process.
@@ -148,22 +148,22 @@ impl Acceptor {
                 }
             });
         }
-        if !room {
-            *lock(&open.state) = TrackedState::Leaving;
+        if !has_room {
+            *lock(&connection.state) = TrackedState::Leaving;
         }
-        lock(&self.server.connections).insert(name, Arc::clone(&open));
-        let removed = RemoveOnDrop { server: Arc::clone(&server), name };
+        lock(&self.server.connections).insert(id, Arc::clone(&connection));
+        let removed = RemoveOnDrop { server: Arc::clone(&server), id };
         let thread = thread::Builder::new().name("plain-connection".into()).spawn(move || {
             let _removed = removed;
-            if room {
-                serve_connection(&server, &open);
+            if has_room {
+                serve_connection(&server, &connection);
             } else {
-                reject(&server, &open);
+                reject(&server, &connection);
             }
         });
         match thread {
             Ok(thread) if self.server.has(Flaw::AcceptsOneAtATime) => drop(thread.join()),
-            Ok(thread) => drop(self.threads.insert(name, thread)),
+            Ok(thread) => drop(self.threads.insert(id, thread)),
             Err(_) => {}
         }
     }
@@ -172,7 +172,7 @@ impl Acceptor {
     fn make_room(&self) -> bool {
         let mut connections = lock(&self.server.connections);
         loop {
-            let counts = |open: &&Arc<TrackedConnection>| match *lock(&open.state) {
+            let counts = |connection: &&Arc<TrackedConnection>| match *lock(&connection.state) {
                 TrackedState::Leaving => self.server.has(Flaw::CountsRejectedConnections),
                 TrackedState::New => !self.server.has(Flaw::CountsNoSilentConnections),
                 _ => true,
@@ -181,15 +181,15 @@ impl Acceptor {
                 return true;
             }
             // A server of one connection also closes a busy one, after its answer.
-            let any = self.server.flaw.is_some_and(Flaw::serves_one) && !self.server.shutdown.is_begun();
-            let closable = connections.values().find(|open| match *lock(&open.state) {
+            let closes_busy = self.server.flaw.is_some_and(Flaw::serves_one) && !self.server.shutdown.is_begun();
+            let closable = connections.values().find(|connection| match *lock(&connection.state) {
                 TrackedState::Idle => true,
                 TrackedState::Leaving => false,
-                _ => any,
+                _ => closes_busy,
             });
             match closable {
-                Some(open) if !self.server.has(Flaw::KeepsIdleConnections) => {
-                    open.must_close.store(true, Ordering::SeqCst);
+                Some(connection) if !self.server.has(Flaw::KeepsIdleConnections) => {
+                    connection.must_close.store(true, Ordering::SeqCst);
                 }
                 _ => return false,
             }
@@ -206,8 +206,8 @@ impl Acceptor {
 
     fn join_ended(&mut self) {
         let ended: Vec<u64> =
-            self.threads.iter().filter(|(_, thread)| thread.is_finished()).map(|(name, _)| *name).collect();
-        for thread in ended.iter().filter_map(|name| self.threads.remove(name)) {
+            self.threads.iter().filter(|(_, thread)| thread.is_finished()).map(|(id, _)| *id).collect();
+        for thread in ended.iter().filter_map(|id| self.threads.remove(id)) {
             let _ = thread.join();
         }
     }
@@ -228,37 +228,36 @@ impl Acceptor {
             connections = self.wait(connections);
         }
         server.over.store(true, Ordering::SeqCst);
-        let has_begun =
-            |open: &TrackedConnection| matches!(*lock(&open.state), TrackedState::Busy | TrackedState::InService);
-        let cut: Vec<u64> = connections.iter().filter(|(_, open)| has_begun(open)).map(|(name, _)| *name).collect();
-        for open in connections.values() {
-            let _ = open.stream.shutdown(Side::Both);
+        let has_begun = |connection: &TrackedConnection| {
+            matches!(*lock(&connection.state), TrackedState::Busy | TrackedState::InService)
+        };
+        let cut: Vec<u64> =
+            connections.iter().filter(|(_, connection)| has_begun(connection)).map(|(id, _)| *id).collect();
+        for connection in connections.values() {
+            let _ = connection.stream.shutdown(Side::Both);
         }
         // Threads outside the service end soon. Threads inside it get 300 ms.
-        let last = Instant::now() + Duration::from_millis(300);
-        let stuck = |connections: &HashMap<u64, Arc<TrackedConnection>>| {
-            let in_service = |open: &&Arc<TrackedConnection>| *lock(&open.state) == TrackedState::InService;
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let stuck_count = |connections: &HashMap<u64, Arc<TrackedConnection>>| {
+            let in_service = |connection: &&Arc<TrackedConnection>| *lock(&connection.state) == TrackedState::InService;
             connections.values().filter(in_service).count()
         };
-        while connections.len() > stuck(&connections)
-            || (stuck(&connections) > 0 && (Instant::now() < last || server.has(Flaw::WaitsForStuckThreads)))
+        while connections.len() > stuck_count(&connections)
+            || (stuck_count(&connections) > 0 && (Instant::now() < deadline || server.has(Flaw::WaitsForStuckThreads)))
         {
             connections = self.wait(connections);
         }
         let stuck: Vec<u64> = connections.keys().copied().collect();
         drop(connections);
-        for (_, thread) in self.threads.drain().filter(|(name, _)| !stuck.contains(name)) {
+        for (_, thread) in self.threads.drain().filter(|(id, _)| !stuck.contains(id)) {
             let _ = thread.join();
         }
         let answered = server.answered.load(Ordering::SeqCst);
         ALL_ANSWERS.fetch_add(answered, Ordering::SeqCst);
         let answered =
             if server.has(Flaw::CountsAllRunsTogether) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
-        let cut = if server.has(Flaw::DoesNotCountCuts) {
-            0
-        } else {
-            cut.iter().filter(|name| !stuck.contains(name)).count()
-        };
+        let cut =
+            if server.has(Flaw::DoesNotCountCuts) { 0 } else { cut.iter().filter(|id| !stuck.contains(id)).count() };
         Drain::new(answered, cut as u64, stuck.len() as u64)
     }
 }
@@ -266,12 +265,12 @@ impl Acceptor {
 /// Removes a connection from the list when its thread ends, also by a panic.
 struct RemoveOnDrop {
     server: Arc<RunContext>,
-    name: u64,
+    id: u64,
 }
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        lock(&self.server.connections).remove(&self.name);
+        lock(&self.server.connections).remove(&self.id);
         self.server.ended.notify_all();
     }
 }

@@ -75,22 +75,22 @@ impl PartialBody {
                     match line(input, self.stage == BodyStage::Trailers && flaw == Some(Flaw::TakesBareLfAfterChunks))?
                     {
                         None => return Ok(false),
-                        Some(line) => self.between(&line, config, flaw)?,
+                        Some(line) => self.take_line(&line, config, flaw)?,
                     }
                 }
             }
         }
     }
 
-    fn between(&mut self, line: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<(), RequestError> {
+    fn take_line(&mut self, line: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<(), RequestError> {
         if self.stage == BodyStage::Trailers {
             self.trailers += line.len();
             self.stage = if line.is_empty() { BodyStage::Done } else { BodyStage::Trailers };
-            let named = line.is_empty()
+            let is_valid = line.is_empty()
                 || line.split(|b| *b == b':').next().is_some_and(|name| {
                     name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
                 });
-            return match self.trailers > MAX_LINE || !named {
+            return match self.trailers > MAX_LINE || !is_valid {
                 true => refuse(Status::BAD_REQUEST, "The trailers are none, or too long."),
                 false => Ok(()),
             };

@@ -20,8 +20,8 @@ use super::run_context::{RunContext, TICK, TrackedConnection, TrackedState, is_t
 use super::sending::AnswerBuffer;
 
 /// Serves a connection to its end.
-pub(super) fn serve_connection(server: &RunContext, open: &TrackedConnection) {
-    let mut connection = Connection::new(server, open);
+pub(super) fn serve_connection(server: &RunContext, tracked: &TrackedConnection) {
+    let mut connection = Connection::new(server, tracked);
     let end = connection.serve();
     if connection.output.flush() && matches!(end, Ended::Answered) {
         connection.linger();
@@ -29,16 +29,16 @@ pub(super) fn serve_connection(server: &RunContext, open: &TrackedConnection) {
 }
 
 /// Refuses a connection that exceeds the limit.
-pub(super) fn reject(server: &RunContext, open: &TrackedConnection) {
-    let mut connection = Connection::new(server, open);
+pub(super) fn reject(server: &RunContext, tracked: &TrackedConnection) {
+    let mut connection = Connection::new(server, tracked);
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
     if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
         return;
     }
     if !server.has(Flaw::RejectsWithoutAnAnswer) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
-        let again = if server.has(Flaw::RejectsWithoutRetryAfter) { "X-Again" } else { "Retry-After" };
-        let reply = reply.with_header(again, "1").expect("the field is valid");
+        let name = if server.has(Flaw::RejectsWithoutRetryAfter) { "X-Again" } else { "Retry-After" };
+        let reply = reply.with_header(name, "1").expect("the field is valid");
         if connection.output.answer(&reply, &[], false, Some("close")) && connection.output.flush() {
             connection.linger();
         }
@@ -47,7 +47,7 @@ pub(super) fn reject(server: &RunContext, open: &TrackedConnection) {
 
 struct Connection<'a> {
     server: &'a RunContext,
-    open: &'a TrackedConnection,
+    tracked: &'a TrackedConnection,
     input: Vec<u8>,
     output: AnswerBuffer<'a>,
     /// Whether the request is a HEAD. False until the method is known.
@@ -56,23 +56,23 @@ struct Connection<'a> {
     /// For a flaw: when the first body began.
     first_body: Option<Instant>,
     /// For a flaw: while it is locked, no other connection is served.
-    alone: Option<MutexGuard<'a, ()>>,
+    exclusive: Option<MutexGuard<'a, ()>>,
     /// For a flaw: the last answer to a GET of each target.
-    remembered: HashMap<String, Vec<u8>>,
+    last_bodies: HashMap<String, Vec<u8>>,
 }
 
 impl<'a> Connection<'a> {
-    fn new(server: &'a RunContext, open: &'a TrackedConnection) -> Self {
+    fn new(server: &'a RunContext, tracked: &'a TrackedConnection) -> Self {
         Self {
             server,
-            open,
+            tracked,
             input: Vec::new(),
-            output: AnswerBuffer::new(server, &open.stream),
+            output: AnswerBuffer::new(server, &tracked.stream),
             to_head: false,
             served: 0,
             first_body: None,
-            alone: None,
-            remembered: HashMap::new(),
+            exclusive: None,
+            last_bodies: HashMap::new(),
         }
     }
 }
@@ -102,17 +102,17 @@ impl Connection<'_> {
     }
 
     fn set(&self, state: TrackedState) {
-        *lock(&self.open.state) = state;
+        *lock(&self.tracked.state) = state;
     }
 
     fn serve(&mut self) -> Ended {
         if self.has(Flaw::ServesOneAtATime) || self.has(Flaw::ServesOneAndResetsTimeoutOnEachByte) {
-            self.alone = Some(lock(&self.server.one_at_a_time));
+            self.exclusive = Some(lock(&self.server.one_at_a_time));
         }
         loop {
             if self.input.is_empty() {
                 if self.has(Flaw::BlocksOthersDuringARequest) {
-                    self.alone = None;
+                    self.exclusive = None;
                 }
                 if !self.output.flush() {
                     return Ended::Gone;
@@ -122,7 +122,7 @@ impl Connection<'_> {
                 }
                 match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
                     Got::Bytes => {}
-                    Got::Late if self.has(Flaw::AnswersIdleTimeouts) => return self.refuse(LATE),
+                    Got::Late if self.has(Flaw::AnswersIdleTimeouts) => return self.refuse(TIMED_OUT),
                     Got::End if self.served == 0 && self.has(Flaw::StopsAcceptingAfterAnEmptyConnection) => {
                         self.server.stopped.store(true, Ordering::SeqCst);
                         return Ended::Gone;
@@ -132,10 +132,10 @@ impl Connection<'_> {
                 }
             }
             self.set(TrackedState::Busy);
-            if self.has(Flaw::BlocksOthersDuringARequest) && self.alone.is_none() {
-                self.alone = Some(lock(&self.server.one_at_a_time));
+            if self.has(Flaw::BlocksOthersDuringARequest) && self.exclusive.is_none() {
+                self.exclusive = Some(lock(&self.server.one_at_a_time));
             }
-            match self.one() {
+            match self.serve_request() {
                 Ok(true) => {}
                 Ok(false) => return Ended::Answered,
                 Err(Stop::Gone) => return Ended::Gone,
@@ -144,7 +144,7 @@ impl Connection<'_> {
                     let next = self
                         .input
                         .windows(4)
-                        .position(|four| four == b"\r\n\r\n")
+                        .position(|window| window == b"\r\n\r\n")
                         .map_or(self.input.len(), |at| at + 4);
                     self.input.drain(..next);
                     let reply = Reply::problem(refusal.status, refusal.detail);
@@ -158,44 +158,45 @@ impl Connection<'_> {
     }
 
     /// Serves one request. Returns whether the connection goes on.
-    fn one(&mut self) -> Result<bool, Stop> {
+    fn serve_request(&mut self) -> Result<bool, Stop> {
         let head = self.head()?;
         let early = catch_unwind(AssertUnwindSafe(|| {
             self.in_service(|| head.with_head(|head| self.server.service.head(&head)))
         }));
         let mut reading = PartialBody::new(head.framing);
         let early = early.unwrap_or_else(|panic| Some(self.panicked(panic)));
-        let here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
-        let asks = head.expects && !here && !self.has(Flaw::NeverSends100);
-        if asks && (early.is_none() || self.has(Flaw::Sends100BeforeTheHeadIsChecked)) {
+        let is_complete =
+            reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
+        let asks_for_body = head.expects && !is_complete && !self.has(Flaw::NeverSends100);
+        if asks_for_body && (early.is_none() || self.has(Flaw::Sends100BeforeTheHeadIsChecked)) {
             self.output.hold_continue();
         }
         let (reply, body) = match early {
             // The end of the body is not read, so later requests cannot be read either.
-            Some(reply) if !here && self.has(Flaw::DrainsRefusedBodies) => {
+            Some(reply) if !is_complete && self.has(Flaw::DrainsRefusedBodies) => {
                 self.output.answer(&reply, &[], head.is_head(), None);
-                self.rest_of_body(&mut reading, here)?;
+                self.rest_of_body(&mut reading, is_complete)?;
                 return Ok(true);
             }
-            Some(reply) if !here => {
+            Some(reply) if !is_complete => {
                 self.output.answer(&reply, &[], head.is_head(), Some("close"));
                 return Ok(false);
             }
             Some(reply) => (reply, Vec::new()),
             None => {
-                self.rest_of_body(&mut reading, here)?;
+                self.rest_of_body(&mut reading, is_complete)?;
                 self.call(&head, &reading.body)?
             }
         };
-        if self.has(Flaw::ClosesOnHalfClose) && matches!(self.open.stream.peek(&mut [0]), Ok(0)) {
+        if self.has(Flaw::ClosesOnHalfClose) && matches!(self.tracked.stream.peek(&mut [0]), Ok(0)) {
             return Err(Stop::Gone);
         }
         self.served += 1;
-        let most = self.server.config.requests_per_connection.unwrap_or(u64::MAX);
-        let last = self.served >= most.saturating_add(u64::from(self.has(Flaw::MiscountsRequests)));
-        let more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
-        let draining = self.server.shutdown.is_begun() && !more;
-        let evicted = self.open.must_close.load(Ordering::SeqCst) && self.input.is_empty();
+        let max_requests = self.server.config.requests_per_connection.unwrap_or(u64::MAX);
+        let last = self.served >= max_requests.saturating_add(u64::from(self.has(Flaw::MiscountsRequests)));
+        let has_more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
+        let draining = self.server.shutdown.is_begun() && !has_more;
+        let evicted = self.tracked.must_close.load(Ordering::SeqCst) && self.input.is_empty();
         let evicts_silently = self.has(Flaw::EvictsWithoutConnectionClose) || self.has(Flaw::EvictsSilentlyAtTheLimit);
         let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining && !evicted;
         let connection = match keeps {
@@ -205,8 +206,8 @@ impl Connection<'_> {
             true if head.is_1_0() && !self.has(Flaw::OmitsKeepAliveOnHttp10) => Some("keep-alive"),
             true => None,
         };
-        let went = self.output.answer(&reply, &body, head.is_head(), connection);
-        if went { Ok(keeps && !self.has(Flaw::ClosesAfterEveryAnswer)) } else { Err(Stop::Gone) }
+        let was_sent = self.output.answer(&reply, &body, head.is_head(), connection);
+        if was_sent { Ok(keeps && !self.has(Flaw::ClosesAfterEveryAnswer)) } else { Err(Stop::Gone) }
     }
 
     fn head(&mut self) -> Result<ParsedHead, Stop> {
@@ -217,24 +218,25 @@ impl Connection<'_> {
                 self.input.drain(..head.end);
                 return Ok(head);
             }
-            self.more(started, self.server.config.head_timeout)?;
+            self.receive_more(started, self.server.config.head_timeout)?;
         }
     }
 
-    fn rest_of_body(&mut self, reading: &mut PartialBody, here: bool) -> Result<(), Stop> {
-        let (mut started, mut here) = (Instant::now(), here);
-        if self.has(Flaw::TimesAllBodiesTogether) && !here {
+    fn rest_of_body(&mut self, reading: &mut PartialBody, is_complete: bool) -> Result<(), Stop> {
+        let (mut started, mut is_complete) = (Instant::now(), is_complete);
+        if self.has(Flaw::TimesAllBodiesTogether) && !is_complete {
             started = *self.first_body.get_or_insert(started);
         }
-        while !here {
-            self.more(started, self.server.config.body_timeout)?;
-            here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
+        while !is_complete {
+            self.receive_more(started, self.server.config.body_timeout)?;
+            is_complete =
+                reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         }
         Ok(())
     }
 
     /// Waits for more of a request.
-    fn more(&mut self, started: Instant, timeout: Duration) -> Result<(), Stop> {
+    fn receive_more(&mut self, started: Instant, timeout: Duration) -> Result<(), Stop> {
         if !self.output.flush() {
             return Err(Stop::Gone);
         }
@@ -243,7 +245,7 @@ impl Connection<'_> {
         let deadline = if resets { Instant::now() + 10 * timeout } else { started + timeout };
         match self.fill(deadline, false) {
             Got::Bytes => Ok(()),
-            Got::Late => Err(Stop::Refused(LATE)),
+            Got::Late => Err(Stop::Refused(TIMED_OUT)),
             Got::End | Got::Evicted | Got::Gone => Err(Stop::Gone),
         }
     }
@@ -254,8 +256,8 @@ impl Connection<'_> {
         loop {
             // Reads before it checks the timeout: the process may have been stopped while bytes arrived.
             let mut late = Instant::now() >= deadline;
-            let _ = self.open.stream.set_read_timeout(Some(TICK));
-            match (&self.open.stream).read(&mut buffer) {
+            let _ = self.tracked.stream.set_read_timeout(Some(TICK));
+            match (&self.tracked.stream).read(&mut buffer) {
                 Ok(0) => return if self.server.is_over() { Got::Gone } else { Got::End },
                 Ok(count) => {
                     self.input.extend_from_slice(&buffer[..count]);
@@ -267,7 +269,7 @@ impl Connection<'_> {
             if self.server.is_over() || (idle && self.server.shutdown.is_begun()) {
                 return Got::Gone;
             }
-            if idle && self.open.must_close.load(Ordering::SeqCst) {
+            if idle && self.tracked.must_close.load(Ordering::SeqCst) {
                 return Got::Evicted;
             }
             late |= self.has(Flaw::ChecksTimeoutsBeforeReading) && Instant::now() >= deadline;
@@ -300,8 +302,8 @@ impl Connection<'_> {
         let empty = self.has(Flaw::SendsEmptyErrors);
         let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
         let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
-        let went = self.output.answer(&reply, &[], to_head, Some("close"));
-        if went && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
+        let was_sent = self.output.answer(&reply, &[], to_head, Some("close"));
+        if was_sent && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
     }
 
     /// Closes the writing side, and reads until the client closes or the linger timeout passes: unread bytes would reset
@@ -310,7 +312,7 @@ impl Connection<'_> {
         self.set(TrackedState::Leaving);
         self.server.ended.notify_all();
         let deadline = Instant::now() + self.server.config.linger_timeout;
-        if self.open.stream.shutdown(Side::Write).is_err() {
+        if self.tracked.stream.shutdown(Side::Write).is_err() {
             return;
         }
         while Instant::now() < deadline && !self.server.is_over() {
@@ -331,7 +333,7 @@ impl Connection<'_> {
     fn call(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let is_get = |head: Head<'_>| (head.method == Method::Get).then(|| head.target.to_owned());
         let target = head.with_head(is_get).filter(|_| self.has(Flaw::RepeatsThePreviousAnswer));
-        if let Some(body) = target.as_ref().and_then(|target| self.remembered.remove(target)) {
+        if let Some(body) = target.as_ref().and_then(|target| self.last_bodies.remove(target)) {
             return Ok((Reply::new(Status::OK, "application/json", Body::Owned(body)), Vec::new()));
         }
         if self.has(Flaw::KeepsTagsByTarget)
@@ -344,7 +346,7 @@ impl Connection<'_> {
             head.with_head(|head| self.keep_tag(head, &answered.0));
         }
         if let (Some(target), (Status::OK, written)) = (target, (answered.0.status(), &answered.1)) {
-            self.remembered.insert(target, written.clone());
+            self.last_bodies.insert(target, written.clone());
         }
         Ok(answered)
     }
@@ -368,7 +370,7 @@ impl Connection<'_> {
 
     fn ask_service(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let mut written = Vec::new();
-        let stream = &self.open.stream;
+        let stream = &self.tracked.stream;
         let peer = if self.has(Flaw::ShowsItsOwnAddress) { stream.local_addr() } else { stream.peer_addr() }.ok();
         let call =
             || head.with_head(|head| self.server.service.call(Request::new(head, body).with_peer(peer), &mut written));
@@ -395,21 +397,21 @@ impl Connection<'_> {
         }
         loop {
             let spins = self.has(Flaw::SpinsWhileItWaits);
-            let deaf = self.has(Flaw::IgnoresWakes) && !self.server.is_over();
+            let no_wakes = self.has(Flaw::IgnoresWakes) && !self.server.is_over();
             let next = Instant::now() + if spins { Duration::ZERO } else { TICK };
-            match catch_unwind(AssertUnwindSafe(|| if deaf { Err(answer) } else { answer.wait_until(next) })) {
+            match catch_unwind(AssertUnwindSafe(|| if no_wakes { Err(answer) } else { answer.wait_until(next) })) {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(later)) => answer = later,
                 Err(panic) => return Ok(self.panicked(panic)),
             }
-            if deaf {
+            if no_wakes {
                 std::thread::sleep(TICK);
             }
             let late = Instant::now() >= deadline && !self.has(Flaw::HasNoAnswerTimeout);
             if late || self.server.is_over() {
                 // The drop of the answer is the service's own code, and may panic as well.
-                let given_up = catch_unwind(AssertUnwindSafe(|| drop(answer)));
-                if given_up.is_err() && self.has(Flaw::DoesNotCatchPanicsInDrop) {
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(answer)));
+                if dropped.is_err() && self.has(Flaw::DoesNotCatchPanicsInDrop) {
                     panic!("the answer panicked when it was dropped");
                 }
                 if !late {
@@ -430,4 +432,4 @@ enum Stop {
     Gone,
 }
 
-const LATE: RequestError = RequestError { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };
+const TIMED_OUT: RequestError = RequestError { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };

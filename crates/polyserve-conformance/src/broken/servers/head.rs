@@ -26,7 +26,9 @@ pub(super) struct ParsedHead {
     /// The offset of its end.
     pub(super) end: usize,
     pub(super) framing: Framing,
+    /// Whether the connection stays open after the answer.
     pub(super) keeps: bool,
+    /// Whether the client waits for a `100 Continue`.
     pub(super) expects: bool,
 }
 
@@ -103,8 +105,8 @@ pub(super) fn parse(
         check_host(&parsed)?;
     }
     parsed.framing = framing_of(&parsed, config, flaw)?;
-    let says = |what: &[u8]| parsed.members("Connection").any(|member| member == what);
-    parsed.keeps = !says(b"close") && (version == Version::Http11 || says(b"keep-alive"));
+    let has_option = |option: &[u8]| parsed.members("Connection").any(|member| member == option);
+    parsed.keeps = !has_option(b"close") && (version == Version::Http11 || has_option(b"keep-alive"));
     parsed.expects = expects(&parsed)?;
     let is_json = |media_type: &[u8]| media_type.eq_ignore_ascii_case(b"application/json");
     if flaw == Some(Flaw::TakesOnlyJson) && !parsed.all("Content-Type").all(is_json) {
@@ -235,8 +237,8 @@ fn framing_of(parsed: &ParsedHead, config: &ServerConfig, flaw: Option<Flaw>) ->
         return coding(parsed, lengths.is_empty() || flaw == Some(Flaw::TakesLengthWithChunked));
     }
     let Some(first) = lengths.first() else { return Ok(Framing::Length(0)) };
-    let digits = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
-    if !digits || lengths.iter().any(|length| length != first) {
+    let is_number = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
+    if !is_number || lengths.iter().any(|length| length != first) {
         return refuse(Status::BAD_REQUEST, "The Content-Length is not one number.");
     }
     let length = std::str::from_utf8(first).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX);
@@ -246,11 +248,11 @@ fn framing_of(parsed: &ParsedHead, config: &ServerConfig, flaw: Option<Flaw>) ->
     Ok(Framing::Length(length))
 }
 
-fn coding(parsed: &ParsedHead, alone: bool) -> Result<Framing, RequestError> {
+fn coding(parsed: &ParsedHead, without_length: bool) -> Result<Framing, RequestError> {
     let codings: Vec<Vec<u8>> = parsed.members("Transfer-Encoding").collect();
-    let chunked = codings.iter().filter(|coding| *coding == b"chunked").count();
-    let last = codings.last().is_some_and(|last| last == b"chunked");
-    if parsed.is_1_0() || !alone || !last || chunked > 1 {
+    let chunked_count = codings.iter().filter(|coding| *coding == b"chunked").count();
+    let is_last = codings.last().is_some_and(|last| last == b"chunked");
+    if parsed.is_1_0() || !without_length || !is_last || chunked_count > 1 {
         return refuse(Status::BAD_REQUEST, "Where the body ends is in doubt.");
     }
     if codings.len() > 1 {

@@ -68,12 +68,12 @@ impl RunContext {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        let closed = |open: &&Arc<TrackedConnection>| *lock(&open.state) == TrackedState::Leaving;
+        let closed = |connection: &&Arc<TrackedConnection>| *lock(&connection.state) == TrackedState::Leaving;
         let mut counters = Counters::default();
         counters.open = if self.has(Flaw::CountsNoOpenConnections) {
             0
         } else {
-            lock(&self.connections).values().filter(|open| !closed(open)).count() as u64
+            lock(&self.connections).values().filter(|connection| !closed(connection)).count() as u64
         };
         counters.answered = self.answered.load(Ordering::SeqCst);
         counters.rejected = self.refused.load(Ordering::SeqCst);

@@ -18,7 +18,7 @@ struct Held {
 }
 
 /// Answers that are held back are sent once they are larger than this together.
-const HELD: usize = 64 * 1024;
+const MAX_HELD: usize = 64 * 1024;
 
 /// The answers of one connection that wait to be sent together.
 pub(super) struct AnswerBuffer<'a> {
@@ -53,12 +53,12 @@ impl<'a> AnswerBuffer<'a> {
             return false;
         }
         self.held.push(Held { bytes, counts: !(to_head && self.has(Flaw::CountsNoHeadAnswers)) });
-        let large = self.held.iter().map(|held| held.bytes.len()).sum::<usize>() > HELD;
+        let is_full = self.held.iter().map(|held| held.bytes.len()).sum::<usize>() > MAX_HELD;
         if self.has(Flaw::AnswersOneByOne) {
             std::thread::sleep(TICK / 20);
             return self.flush();
         }
-        if large && !self.has(Flaw::BuffersWithoutLimit) { self.flush() } else { true }
+        if is_full && !self.has(Flaw::BuffersWithoutLimit) { self.flush() } else { true }
     }
 
     /// Sends the answers that are held back, and counts those that the kernel took. Returns whether it took all.
@@ -70,13 +70,13 @@ impl<'a> AnswerBuffer<'a> {
             self.held.reverse();
         }
         let bytes = self.held.iter().map(|held| held.bytes.as_slice()).collect::<Vec<_>>().concat();
-        let took = self.write(&bytes);
+        let written = self.write(&bytes);
         let mut end = 0;
         for held in self.held.drain(..) {
             end += held.bytes.len();
-            self.server.answered.fetch_add(u64::from(held.counts && end <= took), Ordering::SeqCst);
+            self.server.answered.fetch_add(u64::from(held.counts && end <= written), Ordering::SeqCst);
         }
-        took == bytes.len()
+        written == bytes.len()
     }
 
     fn encode(&self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> Vec<u8> {
@@ -120,11 +120,11 @@ impl<'a> AnswerBuffer<'a> {
             let _ = stream.set_nonblocking(false);
             return bytes.len();
         }
-        let mut rest = bytes;
-        while !rest.is_empty() {
+        let mut unsent = bytes;
+        while !unsent.is_empty() {
             let _ = stream.set_write_timeout(Some(TICK));
-            match stream.write(rest) {
-                Ok(count) => rest = &rest[count..],
+            match stream.write(unsent) {
+                Ok(count) => unsent = &unsent[count..],
                 Err(error) if is_tick(&error) => {}
                 Err(_) => break,
             }
@@ -133,6 +133,6 @@ impl<'a> AnswerBuffer<'a> {
                 break;
             }
         }
-        bytes.len() - rest.len()
+        bytes.len() - unsent.len()
     }
 }

@@ -108,9 +108,9 @@ fn a_history_without_an_order_fails_with_the_reason() {
             "cannot be",
         ),
     ];
-    for (lines, said) in wrong {
+    for (lines, message) in wrong {
         let CheckVerdict::NotLinearizable(violation) = check(&history(lines)) else { panic!("passes: {lines:?}") };
-        assert!(violation.to_string().contains(said), "{said:?}\n{violation}");
+        assert!(violation.to_string().contains(message), "{message:?}\n{violation}");
     }
 }
 
@@ -142,13 +142,13 @@ fn what_lost_its_answer_may_have_been_or_not() {
 #[test]
 fn keys_are_checked_apart() {
     let of_key = |key: i64, text: &str| Operation { key, ..operation(text) };
-    let two = |second: &str| {
+    let two_keys = |second: &str| {
         let first = ["0 put 1 created 0..10", "0 get 1 20..30"].map(|text| of_key(1, text));
         let second = ["1 get absent 5..15", second].map(|text| of_key(-7, text));
         History::new([first, second].concat()).unwrap()
     };
-    assert!(passes(&two("1 put 1 created 20..30")));
-    let CheckVerdict::NotLinearizable(violation) = check(&two("1 get 1 20..30")) else { panic!("it passes") };
+    assert!(passes(&two_keys("1 put 1 created 20..30")));
+    let CheckVerdict::NotLinearizable(violation) = check(&two_keys("1 get 1 20..30")) else { panic!("it passes") };
     assert_eq!((violation.key, violation.core.len()), (-7, 1), "the value 1 is another key's");
 }
 
@@ -171,8 +171,8 @@ fn a_violation_is_small() {
     };
     assert_eq!((violation.of, violation.core.len()), (40_001, 2), "{violation}");
     assert!(violation.core.contains(&stale), "{violation}");
-    let shown = violation.to_string();
-    assert!(shown.contains("saw 17000, which client 0's put of") && shown.lines().count() < 10, "{shown}");
+    let text = violation.to_string();
+    assert!(text.contains("saw 17000, which client 0's put of") && text.lines().count() < 10, "{text}");
 }
 
 /// The searches of the minimiser share one limit. With a low limit more is shown, and it is still right.
@@ -183,17 +183,17 @@ fn cutting_down_takes_no_more_than_a_search() {
         operations.push(operation(&format!("0 put {} replaced {}..{}", turn + 1, turn * 100, turn * 100 + 60)));
         operations.push(operation(&format!("2 get {} {}..{}", turn + 1, turn * 100 + 70, turn * 100 + 90)));
     }
-    operations.sort_unstable_by_key(|one| one.called);
-    let mut left = SearchLimits::default();
-    let _ = search(&Register::new(&operations).plan(&Window::WHOLE, |_| false), &mut left);
-    let taken = SearchLimits::default().steps - left.steps;
+    operations.sort_unstable_by_key(|operation| operation.called);
+    let mut limits = SearchLimits::default();
+    let _ = search(&Register::new(&operations).plan(&Window::WHOLE, |_| false), &mut limits);
+    let taken = SearchLimits::default().steps - limits.steps;
     let history = History::new(operations).unwrap();
-    let shown = |steps: u64| match check_within(&history, &SearchLimits { steps, ..SearchLimits::default() }) {
+    let core_size = |steps: u64| match check_within(&history, &SearchLimits { steps, ..SearchLimits::default() }) {
         CheckVerdict::NotLinearizable(violation) => violation.core.len(),
         other => panic!("{other:?}"),
     };
-    assert!(taken > 0 && shown(taken) > 100, "{taken} steps show {}", shown(taken));
-    assert_eq!(shown(SearchLimits::default().steps), 2);
+    assert!(taken > 0 && core_size(taken) > 100, "{taken} steps show {}", core_size(taken));
+    assert_eq!(core_size(SearchLimits::default().steps), 2);
     assert!(matches!(
         check_within(&history, &SearchLimits { steps: taken - 1, ..SearchLimits::default() }),
         CheckVerdict::Undecided(1, LimitExceeded::TooManySteps)

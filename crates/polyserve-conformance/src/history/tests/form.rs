@@ -55,7 +55,7 @@ fn what_other_tools_add_is_skipped() {
 #[test]
 fn what_is_no_history_is_refused_with_its_line() {
     let put = r#"{"process":0,"op":"put","key":1,"value":7,"call":1,"return":2,"outcome":"created"}"#;
-    for (line, said) in [
+    for (line, expected) in [
         ("nonsense", "line 2 of the history: expected"),
         ("{}", "missing field"),
         (r#"{"process":0,"op":"cas","key":1,"call":1,"return":2,"outcome":"absent"}"#, "unknown variant `cas`"),
@@ -75,8 +75,8 @@ fn what_is_no_history_is_refused_with_its_line() {
         ),
         (put, "for the second time"),
     ] {
-        let said_of_it = refused(&format!("{put}\n{line}\n"));
-        assert!(said_of_it.contains(said) && said_of_it.contains("line 2"), "{line}: {said_of_it}");
+        let message = refused(&format!("{put}\n{line}\n"));
+        assert!(message.contains(expected) && message.contains("line 2"), "{line}: {message}");
     }
     assert!(refused(r#"{"kind":"header","format":9}"#).contains("format 9"));
     assert!(refused(&" ".repeat(70_000)).contains("longer than"));

@@ -7,14 +7,14 @@ use super::{
 
 /// Operations of several clients that took effect in sequence at the instants 100, 200, ... The call and the return of
 /// each are up to `reach` before and after. Some answers are lost.
-fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, [losses, conditions]: [bool; 2]) -> Vec<Operation> {
+fn generated(draws: &mut Draws, count: u64, keys: u64, reach: u64, [losses, conditions]: [bool; 2]) -> Vec<Operation> {
     let mut states = vec![None; keys as usize];
     let mut operations = Vec::new();
     for n in 1..=count {
         let (at, key) = (reach + n * 100, draws.below(keys));
         let state = &mut states[key as usize];
         let lost = losses && draws.below(200) == 0;
-        let asked = match draws.below(if conditions { 14 } else { 10 }) {
+        let call = match draws.below(if conditions { 14 } else { 10 }) {
             0..5 => Action::Get(None),
             5..8 => Action::Put(n, None),
             8..10 => Action::Remove(None),
@@ -22,9 +22,9 @@ fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, [losses, condition
             10..13 => Action::PutIf(n, condition(draws, n, *state), None),
             _ => Action::RemoveIf(condition(draws, n, *state), None),
         };
-        let (mut action, left) = applied(asked, *state);
+        let (mut action, next_state) = applied(call, *state);
         if !lost || draws.below(2) == 0 {
-            *state = left;
+            *state = next_state;
         }
         if lost {
             action = unanswered(action);
@@ -49,7 +49,7 @@ fn what_happened_passes() {
     for reach in [0, 10, 300, 800, 1_200] {
         for options in [[false, false], [true, false], [false, true], [true, true]] {
             for keys in [1, 5] {
-                let operations = made(&mut draws, 4_000, keys, reach, options);
+                let operations = generated(&mut draws, 4_000, keys, reach, options);
                 let history = History::new(operations).unwrap();
                 assert!(passes(&history), "reach {reach}, {keys} keys, losses and conditions {options:?}");
                 assert_eq!(history.overlaps() > 0, reach > 50, "reach {reach}");
@@ -60,7 +60,7 @@ fn what_happened_passes() {
 
 #[test]
 fn a_hundred_thousand_of_one_key_pass() {
-    let history = History::new(made(&mut Draws(8), 100_000, 1, 400, [false, true])).unwrap();
+    let history = History::new(generated(&mut Draws(8), 100_000, 1, 400, [false, true])).unwrap();
     assert!(passes(&history));
 }
 
@@ -70,10 +70,10 @@ fn one_wrong_answer_is_found() {
     let mut draws = Draws(9);
     for options in [[false, false], [true, false], [false, true], [true, true]] {
         for _ in 0..20 {
-            let mut operations = made(&mut draws, 5_000, 3, 300, options);
+            let mut operations = generated(&mut draws, 5_000, 3, 300, options);
             let place = 4_000 + draws.below(1_000) as usize;
-            let old = operations[..500].iter().find_map(|one| match one.action {
-                Action::Put(value, Some(_)) if one.key == operations[place].key => Some(value),
+            let old = operations[..500].iter().find_map(|op| match op.action {
+                Action::Put(value, Some(_)) if op.key == operations[place].key => Some(value),
                 _ => None,
             });
             let seen = Action::Get(Some(ReadValue::Value(old.unwrap())));
@@ -83,7 +83,7 @@ fn one_wrong_answer_is_found() {
             let CheckVerdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
                 panic!("a value of 3 500 operations ago passes")
             };
-            assert!(violation.core.iter().any(|one| one.action == seen), "{violation}");
+            assert!(violation.core.iter().any(|op| op.action == seen), "{violation}");
             assert!(violation.core.len() <= 8, "{violation}");
         }
     }

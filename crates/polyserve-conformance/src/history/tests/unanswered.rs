@@ -21,31 +21,31 @@ impl<F> fmt::Debug for FixedAnswers<F> {
 
 impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRepo for FixedAnswers<F> {
     fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.0().map(|said| said.map(|()| Lookup::Absent))
+        self.0().map(|result| result.map(|()| Lookup::Absent))
     }
     fn put(&self, _entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.0().map(|said| said.map(|()| Put::Created))
+        self.0().map(|result| result.map(|()| Put::Created))
     }
     fn remove(&self, &_id: &i64) -> Answer<Result<Removed, RepoError>> {
-        self.0().map(|said| said.map(|()| Removed::Absent))
+        self.0().map(|result| result.map(|()| Removed::Absent))
     }
     fn put_if(&self, _entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        self.0().map(|said| said.map(|()| Conditional::Refused))
+        self.0().map(|result| result.map(|()| Conditional::Refused))
     }
     fn remove_if(&self, &_id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        self.0().map(|said| said.map(|()| Conditional::Refused))
+        self.0().map(|result| result.map(|()| Conditional::Refused))
     }
     fn len(&self) -> Answer<Result<u64, RepoError>> {
-        self.0().map(|said| said.map(|()| 0))
+        self.0().map(|result| result.map(|()| 0))
     }
 }
 
 fn recorded(
     control: &RecordingControl,
     clients: u32,
-    says: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
+    answer: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
 ) -> Recording {
-    let repo: Arc<dyn EntityRepo> = Arc::new(FixedAnswers(says));
+    let repo: Arc<dyn EntityRepo> = Arc::new(FixedAnswers(answer));
     let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0, conditions: false };
     record_within(Duration::from_millis(5), &repo, &workload, clients, control)
 }
@@ -64,9 +64,9 @@ fn a_repo_that_never_answers_ends_its_recording() {
 #[test]
 fn a_client_that_is_stopped_asks_no_more() {
     let control = Arc::new(RecordingControl::default());
-    let stops = Arc::clone(&control);
+    let stop_control = Arc::clone(&control);
     let recording = recorded(&control, 1, move || {
-        stops.stop();
+        stop_control.stop();
         Answer::Now(Ok(()))
     });
     assert_eq!((recording.operations.len(), control.done(), recording.wrong), (1, 1, Vec::new()));

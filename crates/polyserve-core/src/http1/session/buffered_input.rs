@@ -45,14 +45,14 @@ mod tests {
         let mut buffered = BufferedInput::default();
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(32 * 1024).collect();
         buffered.append(&bytes);
-        let (mut left, mut moved) = (bytes.as_slice(), 0);
-        while !left.is_empty() {
+        let (mut rest, mut moved) = (bytes.as_slice(), 0);
+        while !rest.is_empty() {
             let expected = buffered.unused().as_ptr().wrapping_add(37);
-            buffered.remove(37.min(left.len()));
-            left = left.get(37..).unwrap_or_default();
-            assert_eq!(buffered.unused(), left);
+            buffered.remove(37.min(rest.len()));
+            rest = rest.get(37..).unwrap_or_default();
+            assert_eq!(buffered.unused(), rest);
             if buffered.unused().as_ptr() != expected {
-                moved += left.len();
+                moved += rest.len();
             }
         }
         assert!(buffered.is_empty() && buffered.bytes.capacity() == 0);

@@ -255,15 +255,15 @@ impl Session {
 
     /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is 500.
     pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let SessionState::Answer(exchange, future) = &mut self.state else { return Poll::Ready(()) };
-        let exchange = *exchange;
+        let SessionState::Answer(context, future) = &mut self.state else { return Poll::Ready(()) };
+        let context = *context;
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         let reply = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(reply)) => reply,
             Err(panic) => self.panicked(panic),
         };
-        self.settle(exchange, reply);
+        self.set_answered(context, reply);
         Poll::Ready(())
     }
 
@@ -271,10 +271,10 @@ impl Session {
     pub fn time_out(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {
-            (SessionState::Answer(exchange, _), _) => {
-                let exchange = AnswerContext { keep_alive: false, ..*exchange };
+            (SessionState::Answer(context, _), _) => {
+                let context = AnswerContext { keep_alive: false, ..*context };
                 let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-                self.encode(exchange, &reply, Following::Nothing, env, scratch);
+                self.encode(context, &reply, Following::Nothing, env, scratch);
                 self.close(true);
             }
             (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
@@ -298,10 +298,10 @@ impl Session {
             return self.want;
         }
         self.rejected = true;
-        let exchange = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false };
+        let context = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
-        self.encode(exchange, &reply, Following::Nothing, env, scratch);
+        self.encode(context, &reply, Following::Nothing, env, scratch);
         self.close(true);
         self.want
     }
@@ -309,8 +309,8 @@ impl Session {
     /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other
     /// bytes are appended to [`unsent`](Self::unsent).
     pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
-        let (rest, whole) = Unsent::split(scratch, count);
-        self.answered = self.answered.saturating_add(whole);
+        let (rest, complete) = Unsent::split(scratch, count);
+        self.answered = self.answered.saturating_add(complete);
         if let Some(rest) = rest {
             match &mut self.unsent {
                 Some(unsent) => unsent.append(&rest),
@@ -345,7 +345,7 @@ impl Session {
     }
 }
 
-fn exchange(parsed: &Parsed<'_>) -> AnswerContext {
+fn answer_context(parsed: &Parsed<'_>) -> AnswerContext {
     AnswerContext {
         version: parsed.head.version,
         head_only: parsed.head.method == Method::Head,

@@ -22,7 +22,7 @@ enum BodyReader {
 
 /// Capacity reserved for a body of known length when its first byte arrives. A body up to this size costs one
 /// allocation; a client that announces a large body and sends one byte costs no more than this.
-const RESERVED: usize = 16 * 1024;
+const INITIAL_CAPACITY: usize = 16 * 1024;
 
 impl PendingBody {
     /// Starts the body of a request. The head has arrived.
@@ -43,16 +43,16 @@ impl PendingBody {
     pub(super) fn read(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Refusal> {
         let read = match &mut self.reader {
             BodyReader::Length(missing) => {
-                let most = usize::try_from(*missing).unwrap_or(usize::MAX);
-                let taken = input.get(..most).unwrap_or(input);
+                let max = usize::try_from(*missing).unwrap_or(usize::MAX);
+                let bytes = input.get(..max).unwrap_or(input);
                 if !self.is_skipped {
-                    if self.body.capacity() == 0 && !taken.is_empty() {
-                        self.body.reserve_exact(most.min(taken.len().max(RESERVED)));
+                    if self.body.capacity() == 0 && !bytes.is_empty() {
+                        self.body.reserve_exact(max.min(bytes.len().max(INITIAL_CAPACITY)));
                     }
-                    self.body.extend_from_slice(taken);
+                    self.body.extend_from_slice(bytes);
                 }
-                *missing = missing.saturating_sub(taken.len() as u64);
-                (taken.len(), *missing == 0)
+                *missing = missing.saturating_sub(bytes.len() as u64);
+                (bytes.len(), *missing == 0)
             }
             BodyReader::Chunked(chunked) => {
                 let used = chunked.decode(input, &mut self.body, limits)?;

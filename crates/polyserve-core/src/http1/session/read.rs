@@ -4,14 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::pending_body::PendingBody;
 use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
-use super::{Following, exchange, is_head};
+use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
 use crate::service::{Reply, Status};
 
 /// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment
 /// also measures a build in which each answer is written by itself.
-const GATHERED: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
+const FLUSH_THRESHOLD: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
 
 impl Session {
     /// Whether `new`, the last of the buffered bytes, can change the result of decoding. A head that arrives byte by
@@ -44,7 +44,7 @@ impl Session {
         let mut used = 0_usize;
         loop {
             let rest = input.get(used..).unwrap_or_default();
-            if scratch.out.len() >= GATHERED && !matches!(self.state, SessionState::Closed) {
+            if scratch.out.len() >= FLUSH_THRESHOLD && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
                 return used;
             }
@@ -56,9 +56,9 @@ impl Session {
                 }
                 SessionState::Answered(..) => self.respond(following_deferred(rest, scratch), env, scratch),
                 SessionState::Body(_) | SessionState::Skip(_) => {
-                    let taken = self.read_body(rest, env, scratch);
-                    used = used.saturating_add(taken);
-                    if taken == rest.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
+                    let count = self.read_body(rest, env, scratch);
+                    used = used.saturating_add(count);
+                    if count == rest.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
                         return used;
                     }
                 }
@@ -70,8 +70,8 @@ impl Session {
                         self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
                         return used;
                     }
-                    let taken = self.read_head(rest, env, scratch);
-                    used = used.saturating_add(taken);
+                    let count = self.read_head(rest, env, scratch);
+                    used = used.saturating_add(count);
                     if matches!(self.want, Want::Read(Phase::Head)) {
                         return used;
                     }
@@ -112,13 +112,13 @@ impl Session {
         };
         self.empty_lines = 0;
         let after = input.get(parsed.length..).unwrap_or_default();
-        let whole = match parsed.framing {
+        let complete_body = match parsed.framing {
             Framing::Length(length) if length <= env.limits.max_body as u64 => {
                 usize::try_from(length).ok().and_then(|length| after.get(..length))
             }
             _ => None,
         };
-        if let Some(body) = whole {
+        if let Some(body) = complete_body {
             let used = parsed.length.saturating_add(body.len());
             let following = following(input.get(used..).unwrap_or_default(), env, scratch);
             self.call(&parsed, body, following, env, scratch);
@@ -133,13 +133,13 @@ impl Session {
     fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], env: &Env, scratch: &mut Scratch) {
         scratch.body.clear();
         let is_too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
-        let asked = catch_unwind(AssertUnwindSafe(|| env.service.head(&parsed.head)));
-        let refused = match asked {
+        let result = catch_unwind(AssertUnwindSafe(|| env.service.head(&parsed.head)));
+        let early_reply = match result {
             Ok(None) if is_too_large => Some(too_large_reply()),
-            Ok(refused) => refused,
+            Ok(early_reply) => early_reply,
             Err(panic) => Some(self.panicked(panic)),
         };
-        let Some(reply) = refused else {
+        let Some(reply) = early_reply else {
             if parsed.expects_continue {
                 scratch.out.extend_from_slice(encode::CONTINUE);
             }
@@ -150,8 +150,8 @@ impl Session {
         // A client that expects `100 Continue` and gets a refusal may or may not send the body. The next bytes could be
         // the body or a request, so the connection closes.
         let keep_alive = parsed.keep_alive && !is_too_large && !parsed.expects_continue;
-        let exchange = AnswerContext { keep_alive, ..exchange(parsed) };
-        if self.encode(exchange, &reply, Following::Nothing, env, scratch) {
+        let context = AnswerContext { keep_alive, ..answer_context(parsed) };
+        if self.encode(context, &reply, Following::Nothing, env, scratch) {
             self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
             self.want = Want::Read(Phase::Skip);
         } else {
@@ -225,8 +225,8 @@ fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
 
 /// Whether `rest` begins with a complete request. Cost: the request is decoded here, and again when it is served.
 fn begins_with_request(rest: &[u8], limits: &Limits) -> bool {
-    let empty = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-    let rest = rest.get(empty..).unwrap_or_default();
+    let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let rest = rest.get(blank..).unwrap_or_default();
     let mut fields = decode::fields();
     let Decoded::Head(parsed) = decode::head(rest, limits, &mut fields) else { return false };
     let body = rest.get(parsed.length..).unwrap_or_default();

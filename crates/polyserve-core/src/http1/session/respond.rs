@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::buffered_input::BufferedInput;
 use super::{
-    AnswerContext, Env, Following, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked,
+    AnswerContext, Env, Following, Phase, Scratch, Session, SessionState, Want, answer_context, log_panic, panicked,
 };
 use crate::answer::Answer;
 use crate::http1::date::Date;
@@ -24,69 +24,69 @@ impl Session {
         scratch: &mut Scratch,
     ) {
         let request = Request::new(parsed.head, body).with_peer(self.peer);
-        let exchange = exchange(parsed);
+        let context = answer_context(parsed);
         scratch.body.clear();
         let in_place = &mut scratch.body;
         match catch_unwind(AssertUnwindSafe(|| env.service.call(request, in_place))) {
-            Ok(Answer::Now(reply)) => self.finish(exchange, &reply, following, env, scratch),
+            Ok(Answer::Now(reply)) => self.finish(context, &reply, following, env, scratch),
             Ok(Answer::Later(future)) => {
-                self.set_state(SessionState::Answer(exchange, future));
+                self.set_state(SessionState::Answer(context, future));
                 self.want = Want::Answer;
             }
             Err(panic) => {
                 let reply = self.panicked(panic);
-                self.finish(exchange, &reply, following, env, scratch);
+                self.finish(context, &reply, following, env, scratch);
             }
         }
     }
 
     /// Encodes a deferred answer that has arrived.
     pub(super) fn respond(&mut self, following: Following, env: &Env, scratch: &mut Scratch) {
-        if let SessionState::Answered(exchange, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
+        if let SessionState::Answered(context, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
             scratch.body.clear(); // a deferred answer has a body of its own
-            self.finish(exchange, &reply, following, env, scratch);
+            self.finish(context, &reply, following, env, scratch);
         }
     }
 
     fn finish(
         &mut self,
-        exchange: AnswerContext,
+        context: AnswerContext,
         reply: &Reply,
         following: Following,
         env: &Env,
         scratch: &mut Scratch,
     ) {
-        if self.encode(exchange, reply, following, env, scratch) {
+        if self.encode(context, reply, following, env, scratch) {
             self.set_state(SessionState::Head);
             self.want = Want::Read(Phase::Idle);
         } else {
             // If the client asked for the close and has sent no further request, it sends nothing more.
-            self.close(exchange.keep_alive || following != Following::Nothing);
+            self.close(context.keep_alive || following != Following::Nothing);
         }
     }
 
     /// Appends an answer. Returns whether the connection stays open.
     pub(super) fn encode(
         &mut self,
-        exchange: AnswerContext,
+        context: AnswerContext,
         reply: &Reply,
         following: Following,
         env: &Env,
         scratch: &mut Scratch,
     ) -> bool {
         self.requests = self.requests.saturating_add(1);
-        let spent = self.requests >= env.requests_per_connection;
-        let close = !exchange.keep_alive
-            || spent
+        let is_last = self.requests >= env.requests_per_connection;
+        let close = !context.keep_alive
+            || is_last
             || (scratch.closing && following == Following::Nothing)
             || (scratch.others_wait && following != Following::Request);
         if cfg!(polyserve_without = "date_cache") {
             scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
         let head = AnswerHead {
-            version: exchange.version,
+            version: context.version,
             close,
-            head_only: exchange.head_only,
+            head_only: context.head_only,
             date: scratch.date.as_str(),
             server_header: env.server_header.as_deref(),
         };
@@ -96,8 +96,8 @@ impl Session {
     }
 
     pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
-        let exchange = AnswerContext { version: Version::Http11, head_only, keep_alive: false };
-        self.encode(exchange, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
+        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false };
+        self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
         self.close(true);
     }
 
@@ -114,8 +114,8 @@ impl Session {
         self.want = Want::Close { linger: linger && !self.input_ended };
     }
 
-    pub(super) fn settle(&mut self, exchange: AnswerContext, reply: Reply) {
-        self.set_state(SessionState::Answered(exchange, reply));
+    pub(super) fn set_answered(&mut self, context: AnswerContext, reply: Reply) {
+        self.set_state(SessionState::Answered(context, reply));
     }
 
     /// Changes the state. The old state may hold a service's future. Dropping it runs foreign code, which may panic.

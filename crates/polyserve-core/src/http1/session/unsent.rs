@@ -13,12 +13,12 @@ pub(super) struct Unsent {
 impl Unsent {
     /// Returns the output after its first `count` bytes, and the number of answers that are complete in those bytes.
     pub(super) fn split(scratch: &Scratch, count: usize) -> (Option<Box<Self>>, u64) {
-        let whole = scratch.ends.partition_point(|end| *end <= count);
+        let complete = scratch.ends.partition_point(|end| *end <= count);
         let rest = scratch.out.get(count..).filter(|rest| !rest.is_empty()).map(|rest| {
-            let ends = scratch.ends.iter().skip(whole).map(|end| end.saturating_sub(count)).collect();
+            let ends = scratch.ends.iter().skip(complete).map(|end| end.saturating_sub(count)).collect();
             Box::new(Self { bytes: rest.to_vec(), sent: 0, ends })
         });
-        (rest, whole as u64)
+        (rest, complete as u64)
     }
 
     pub(super) fn rest(&self) -> &[u8] {

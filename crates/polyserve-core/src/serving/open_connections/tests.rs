@@ -55,15 +55,15 @@ fn a_refusal_does_not_search() {
     let connections = OpenConnections::new(1);
     let busy = connections.enter(clients.connect()).unwrap();
     assert!(connections.enter(clients.connect()).is_err());
-    assert!(connections.tracks.load(Ordering::SeqCst), "connections that become idle report themselves");
+    assert!(connections.tracks_idle.load(Ordering::SeqCst), "connections that become idle report themselves");
     connections.set_idle(&busy);
     assert_eq!(lock(&connections.state).idle.len(), 1);
     for _ in 0..1000 {
         connections.set_busy(&busy);
         connections.set_idle(&busy);
     }
-    assert!(lock(&connections.state).idle.len() <= SEARCH + 3, "the queue is bounded");
-    assert!(!connections.tracks.load(Ordering::SeqCst), "without evictions nothing is reported");
+    assert!(lock(&connections.state).idle.len() <= MAX_SEARCH_RESULTS + 3, "the queue is bounded");
+    assert!(!connections.tracks_idle.load(Ordering::SeqCst), "without evictions nothing is reported");
     assert!(connections.enter(clients.connect()).is_ok());
 }
 

@@ -31,7 +31,7 @@ impl Bounds {
         Self { short: Some(short), deep: None }
     }
 
-    fn taken(self) -> Option<usize> {
+    fn selected(self) -> Option<usize> {
         if std::env::var_os("POLYSERVE_MODELS").is_some_and(|word| word == "deep") { self.deep } else { self.short }
     }
 }
@@ -72,7 +72,7 @@ impl PrimitiveFault {
 /// Panics if an execution panics, or reaches a point at which all threads wait.
 pub fn check(name: &str, bounds: Bounds, body: impl Fn() + Send + Sync + 'static) {
     let (start, executions) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-    let bound = bounds.taken();
+    let bound = bounds.selected();
     let counted = Arc::clone(&executions);
     run(bound, move || {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -98,9 +98,9 @@ pub fn finds(fault: PrimitiveFault, why: &str) {
     }
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main").expect("a test on a thread that has its name");
-    let mut again = Command::new(std::env::current_exe().expect("the test's own binary"));
-    again.args(["--exact", test, "--nocapture"]).env(FAULT, fault.name()).env("RUST_BACKTRACE", "0");
-    let output = again.output().expect("the test's own binary runs");
+    let mut command = Command::new(std::env::current_exe().expect("the test's own binary"));
+    command.args(["--exact", test, "--nocapture"]).env(FAULT, fault.name()).env("RUST_BACKTRACE", "0");
+    let output = command.output().expect("the test's own binary runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "the model cannot fail: it passes although it has this fault: {fault:?}");
     assert!(text.contains(why), "it fails for another reason than {fault:?}: {text}");
@@ -134,8 +134,8 @@ fn run(bound: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     config.stack_size = 0x4_0000;
     config.silence_warnings = true;
     let body = Arc::new(body);
-    let same = Arc::clone(&body);
-    Runner::new(RandomScheduler::new_from_seed(SEED, schedules.div_ceil(3)), config.clone()).run(move || same());
+    let random_body = Arc::clone(&body);
+    Runner::new(RandomScheduler::new_from_seed(SEED, schedules.div_ceil(3)), config.clone()).run(move || random_body());
     Runner::new(PctScheduler::new_from_seed(SEED, CHANGES, schedules - schedules.div_ceil(3)), config)
         .run(move || body());
 }

@@ -21,7 +21,7 @@ struct Parker {
 struct Parked {
     token: bool,
     parked: bool,
-    late: bool,
+    timed_out: bool,
 }
 
 /// A thread that can be woken.
@@ -71,20 +71,20 @@ pub fn park() {
     parker.wait(|parked| !parked.token);
 }
 
-/// Waits for an `unpark`, for the time `most` at most.
-pub fn park_timeout(most: Duration) {
+/// Waits for an `unpark`, for at most `timeout`.
+pub fn park_timeout(timeout: Duration) {
     let parker = parker();
-    parker.state.lock().expect("no poison").late = false;
-    let set_late = {
+    parker.state.lock().expect("no poison").timed_out = false;
+    let set_timed_out = {
         let parker = Arc::clone(&parker);
         move || {
-            parker.state.lock().expect("no poison").late = true;
+            parker.state.lock().expect("no poison").timed_out = true;
             parker.changed.notify_one();
         }
     };
-    match clock::set(most, set_late) {
+    match clock::set(timeout, set_timed_out) {
         Some(timer) => {
-            parker.wait(|parked| !(parked.token || parked.late));
+            parker.wait(|parked| !(parked.token || parked.timed_out));
             clock::has_fired(timer);
         }
         None => {
@@ -95,9 +95,9 @@ pub fn park_timeout(most: Duration) {
 }
 
 impl Parker {
-    fn wait(&self, goes_on: impl Fn(&Parked) -> bool) {
+    fn wait(&self, must_wait: impl Fn(&Parked) -> bool) {
         let mut state = self.state.lock().expect("no poison");
-        while goes_on(&state) {
+        while must_wait(&state) {
             state.parked = true;
             state = self.changed.wait(state).expect("no poison");
         }

@@ -39,12 +39,12 @@ fn lines(rounds: usize, [lto, flush, clock, native]: [f64; 4], spread: f64) -> V
         let mut speed = 1000.0;
         lines.push(cell("warp", round, speed * noise(0)));
         lines.push(cell("warp (again)", round, speed * noise(1)));
-        for (phase, (name, by)) in
+        for (phase, (name, factor)) in
             [("warp+lto", lto), ("warp+lto+pipeline-flush", flush), ("warp+clock", clock), ("warp+native", native)]
                 .into_iter()
                 .enumerate()
         {
-            speed *= by;
+            speed *= factor;
             lines.push(cell(name, round, speed * noise(phase + 2)));
         }
         let top = 1000.0 * lto * flush * clock;
@@ -57,7 +57,7 @@ fn lines(rounds: usize, [lto, flush, clock, native]: [f64; 4], spread: f64) -> V
     lines
 }
 
-fn about(lines: &[Value], word: &str) -> Claim {
+fn claim_about(lines: &[Value], word: &str) -> Claim {
     let all = claims(&results(lines));
     assert_eq!(all.len(), 8);
     all.into_iter().find(|claim| claim.claim.contains(word)).unwrap()
@@ -67,21 +67,21 @@ fn about(lines: &[Value], word: &str) -> Claim {
 fn what_is_measured_as_published_is_confirmed() {
     let lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
     for word in ["(LTO)", "jemalloc", "Flushing", "clock", "native", "fasthttp", "wakers", "aHash"] {
-        let claim = about(&lines, word);
+        let claim = claim_about(&lines, word);
         assert_eq!(claim.verdict, ClaimVerdict::Confirmed, "{claim:?}");
     }
-    assert!(about(&lines, "(LTO)").figure.starts_with("warp 1.05"));
+    assert!(claim_about(&lines, "(LTO)").figure.starts_with("warp 1.05"));
 }
 
 #[test]
 fn what_is_measured_otherwise_is_refuted() {
     let lines = lines(12, [1.01, 1.0, 1.06, 1.0], 0.005);
     for word in ["(LTO)", "jemalloc", "Flushing", "clock", "native", "wakers", "aHash"] {
-        let claim = about(&lines, word);
+        let claim = claim_about(&lines, word);
         assert_eq!(claim.verdict, ClaimVerdict::Refuted, "{claim:?}");
     }
     let slower = self::lines(12, [0.9, 1.0, 1.0, 1.0], 0.005);
-    assert_eq!(about(&slower, "fasthttp").verdict, ClaimVerdict::Refuted);
+    assert_eq!(claim_about(&slower, "fasthttp").verdict, ClaimVerdict::Refuted);
 }
 
 /// Regression test: any gain above the published gain confirmed a claim, such as 243 % for 3.8 %.
@@ -95,10 +95,10 @@ fn a_difference_that_is_too_large_is_refuted() {
         ([1.05, 1.04, 1.0, 0.7], "wakers"),
         ([1.05, 1.75, 1.0, 0.88], "fasthttp"),
     ] {
-        let claim = about(&lines(12, factors, 0.005), word);
+        let claim = claim_about(&lines(12, factors, 0.005), word);
         assert_eq!(claim.verdict, ClaimVerdict::Refuted, "{claim:?}");
     }
-    let near = about(&lines(12, [1.075, 1.04, 1.0, 0.88], 0.005), "(LTO)");
+    let near = claim_about(&lines(12, [1.075, 1.04, 1.0, 0.88], 0.005), "(LTO)");
     assert_eq!(near.verdict, ClaimVerdict::Undecided, "the end of the equivalence interval: {near:?}");
 }
 
@@ -108,10 +108,10 @@ fn what_the_data_cannot_tell_is_undecided() {
     let noisy = lines(12, [1.05, 1.04, 1.0, 0.9], 0.3);
     for lines in [&few, &noisy] {
         for word in ["(LTO)", "jemalloc", "Flushing", "clock", "native", "wakers", "aHash"] {
-            assert_eq!(about(lines, word).verdict, ClaimVerdict::Undecided, "{word}");
+            assert_eq!(claim_about(lines, word).verdict, ClaimVerdict::Undecided, "{word}");
         }
     }
-    assert!(about(&few, "(LTO)").figure.contains("only 9 rounds"));
+    assert!(claim_about(&few, "(LTO)").figure.contains("only 9 rounds"));
     for claim in claims(&results(&[])) {
         assert!(claim.verdict == ClaimVerdict::Undecided && !claim.figure.is_empty(), "{claim:?}");
     }
@@ -141,7 +141,7 @@ fn what_is_measured_over_fewer_connections_is_undecided() {
 /// If something else than the server limits the throughput, all servers seem equally fast.
 #[test]
 fn what_a_full_client_or_an_idle_server_may_hide_is_undecided() {
-    let four = ["(LTO)", "Flushing", "clock", "native"];
+    let words = ["(LTO)", "Flushing", "clock", "native"];
     for (idle, seconds, why) in
         [("client_idle_s", json!(0.0), "client's"), ("server_idle_s", json!(0.1), "90.9 % only")]
     {
@@ -154,39 +154,39 @@ fn what_a_full_client_or_an_idle_server_may_hide_is_undecided() {
         };
         let (alike, different) = (bound([1.0; 4]), bound([1.05, 1.04, 1.06, 0.88]));
         let large = bound([1.2, 1.2, 1.2, 0.7]);
-        for word in four {
-            let claim = about(&alike, word);
+        for word in words {
+            let claim = claim_about(&alike, word);
             assert!(claim.verdict == ClaimVerdict::Undecided && claim.figure.contains(why), "{claim:?}");
-            let wanted = if word == "clock" { ClaimVerdict::Refuted } else { ClaimVerdict::Undecided };
-            assert_eq!(about(&different, word).verdict, wanted, "it may be larger than it seems: {word}");
-            assert_eq!(about(&large, word).verdict, ClaimVerdict::Refuted, "it is too large in any case: {word}");
+            let expected = if word == "clock" { ClaimVerdict::Refuted } else { ClaimVerdict::Undecided };
+            assert_eq!(claim_about(&different, word).verdict, expected, "it may be larger than it seems: {word}");
+            assert_eq!(claim_about(&large, word).verdict, ClaimVerdict::Refuted, "it is too large in any case: {word}");
         }
-        let claim = about(&bound([0.9, 1.0, 1.0, 1.0]), "fasthttp");
+        let claim = claim_about(&bound([0.9, 1.0, 1.0, 1.0]), "fasthttp");
         assert!(claim.verdict == ClaimVerdict::Undecided && claim.figure.contains(why), "{claim:?}");
     }
     let mut unknown = lines(12, [1.0; 4], 0.005);
     for cell in unknown.iter_mut().filter(|line| line["kind"] == "cell" && line["name"] == "go-fasthttp") {
         cell["server_idle_s"] = Value::Null;
     }
-    let claim = about(&unknown, "fasthttp");
+    let claim = claim_about(&unknown, "fasthttp");
     assert!(
         claim.verdict == ClaimVerdict::Undecided && claim.figure.contains("go-fasthttp were is not known"),
         "{claim:?}"
     );
-    assert_eq!(about(&unknown, "(LTO)").verdict, ClaimVerdict::Refuted, "only fasthttp is not known");
+    assert_eq!(claim_about(&unknown, "(LTO)").verdict, ClaimVerdict::Refuted, "only fasthttp is not known");
 }
 
 #[test]
 fn the_top_has_every_published_step() {
-    for (setting, other, step) in [
+    for (setting, value, step) in [
         ("lto", json!("thin"), "lto"),
         ("allocator", json!("system"), "jemalloc"),
         ("pipeline_flush", json!(false), "pipeline-flush"),
     ] {
         let mut lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
         let top = lines.iter_mut().find(|line| line["name"] == "warp+clock").unwrap();
-        top["settings"][setting] = other;
-        let claim = about(&lines, "fasthttp");
+        top["settings"][setting] = value;
+        let claim = claim_about(&lines, "fasthttp");
         assert_eq!(claim.verdict, ClaimVerdict::Undecided, "{claim:?}");
         assert!(claim.figure.starts_with("warp+clock 1.0") && claim.figure.ends_with(&format!("without {step}")));
     }
@@ -201,7 +201,7 @@ fn a_step_of_ours_is_above_the_top() {
     ours["settings"]["codegen_units"] = json!(1);
     lines.insert(6, ours);
     lines.extend((1..=12).map(|round| cell("warp+units", round, 5000.0)));
-    let claim = about(&lines, "fasthttp");
+    let claim = claim_about(&lines, "fasthttp");
     assert!(claim.verdict == ClaimVerdict::Confirmed && claim.figure.starts_with("warp+clock 1.0"), "{claim:?}");
 }
 
@@ -211,8 +211,8 @@ fn an_absent_contestant_is_named() {
     lines.retain(|line| line["name"] != "go-fasthttp");
     lines.push(json!({"kind": "not_run", "name": "go-fasthttp", "role": "reference", "why": "go is not installed"}));
     lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "why": "it died"}));
-    assert!(about(&lines, "fasthttp").figure.contains("go is not installed"));
-    let claim = about(&lines, "(LTO)");
+    assert!(claim_about(&lines, "fasthttp").figure.contains("go is not installed"));
+    let claim = claim_about(&lines, "(LTO)");
     assert_eq!((claim.verdict, claim.figure.as_str()), (ClaimVerdict::Undecided, "warp+lto: it died"));
-    assert!(about(&lines, "jemalloc").figure.contains("it died"));
+    assert!(claim_about(&lines, "jemalloc").figure.contains("it died"));
 }

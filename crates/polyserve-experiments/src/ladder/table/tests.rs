@@ -62,8 +62,8 @@ fn the_published_ladder_has_our_ratios() {
     let published = published.wide();
     let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
-    let wanted = ["warp+lto", "1,099,343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];
-    assert_eq!(cells[..wanted.len()], wanted, "{published}");
+    let expected = ["warp+lto", "1,099,343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];
+    assert_eq!(cells[..expected.len()], expected, "{published}");
     assert_eq!(published.lines().count(), 7);
 }
 

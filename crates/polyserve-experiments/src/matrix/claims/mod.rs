@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use polyserve_lab::machine::Cores;
-use polyserve_lab::statistics::middle;
+use polyserve_lab::statistics::median_of;
 use polyserve_report::Claim;
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, How, MIN_RATIOS, SeriesGrowth, Votes, holm, trend};
+use super::ratio_test::{Band, Decision, Frequency, MIN_RATIOS, SeriesGrowth, Votes, holm, trend};
 use super::{Cell, CellMethod, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
@@ -30,11 +30,11 @@ pub const REPO: &str = "two_level";
 pub const TWIN: &str = "go/twin-rwmutex";
 
 /// The share of cells with full cores, of the server or of the client, from which the other cells are too few for a verdict.
-const TOO_FULL: f64 = 0.2;
+const MIN_FULL_SHARE: f64 = 0.2;
 /// The CPU use, in per cent of its threads' time, from which the client counts as full.
 const CLIENT_FULL: f64 = 95.0;
 /// The largest published number of connections.
-const MANY: usize = 1000;
+const MAX_CONNECTIONS: usize = 1000;
 
 /// Whether a claim holds, and the figures.
 struct Judgement(Decision, String);
@@ -66,8 +66,8 @@ const CLAIMS: [(&str, ClaimRule, FullClient); 11] = [
     ("At 1000 connections latency jumps", jumps, FullClient::Grows),
     (
         "At 1000 connections latency (connecting) is lower in Go, while processing is slower there",
-        apart,
-        FullClient::Hides(MANY),
+        connect_and_processing,
+        FullClient::Hides(MAX_CONNECTIONS),
     ),
     ("PUT costs more than GET", put_costs, FullClient::NoEffect),
 ];
@@ -86,7 +86,7 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
     let own: Vec<Judgement> = CLAIMS.iter().map(|(_, rule, full)| full.apply(rule(&ours), &client)).collect();
     let published: Vec<Judgement> = CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect();
-    let judged = together(own).into_iter().zip(together(published));
+    let judged = sharing_error(own).into_iter().zip(sharing_error(published));
     let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, FullClient), (Judgement, Judgement))| {
         let (Judgement(own, figure), Judgement(published, then)) = (own, published);
         let Claim { verdict, figure: then, .. } = Claim::new(NAME, claim, published.holds, then);
@@ -96,10 +96,10 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
 }
 
 /// The judgements that remain if the claims share one error budget.
-fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
+fn sharing_error(judgements: Vec<Judgement>) -> Vec<Judgement> {
     let decisions: Vec<Decision> = judgements.iter().map(|Judgement(decision, _)| *decision).collect();
     let remain = holm(&decisions);
-    let left = |(Judgement(decision, figure), remains): (Judgement, bool)| match (remains, decision.p) {
+    let shared = |(Judgement(decision, figure), remains): (Judgement, bool)| match (remains, decision.p) {
         (false, Some(p)) if decision.holds.is_some() => {
             let claims = decisions.len();
             let why = format!("p = {p:.3} is too large for {claims} claims (Holm)");
@@ -107,7 +107,7 @@ fn together(judgements: Vec<Judgement>) -> Vec<Judgement> {
         }
         _ => Judgement(decision, figure),
     };
-    judgements.into_iter().zip(remain).map(left).collect()
+    judgements.into_iter().zip(remain).map(shared).collect()
 }
 
 /// The contestant of these cells that represents the published server.
@@ -121,22 +121,22 @@ impl FullClient {
     /// The judgement with the effect of a full client; `busy` is the number of connections of each cell, and the client's CPU
     /// use in per cent.
     fn apply(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
-        let (least, left) = match self {
+        let (least, decision_if_full) = match self {
             Self::NoEffect => return Judgement(holds, figure),
             Self::Hides(least) => (least, if holds.holds == Some(true) { holds } else { Decision::UNDECIDED }),
             Self::Grows => {
-                let two = most_two(busy.iter().map(|(connections, _)| *connections));
+                let two = two_largest(busy.iter().map(|(connections, _)| *connections));
                 (two.map_or(0, |[fewer, _]| fewer), Decision::UNDECIDED)
             }
         };
-        let those = || busy.iter().filter(|(connections, _)| *connections >= least);
-        let full = those().filter(|(_, pct)| *pct >= CLIENT_FULL).count();
-        let share = full as f64 / those().count().max(1) as f64;
-        if share < TOO_FULL {
+        let selected = || busy.iter().filter(|(connections, _)| *connections >= least);
+        let full = selected().filter(|(_, pct)| *pct >= CLIENT_FULL).count();
+        let share = full as f64 / selected().count().max(1) as f64;
+        if share < MIN_FULL_SHARE {
             return Judgement(holds, figure);
         }
         let why = "of the cells, which may hide differences between servers";
-        Judgement(left, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
+        Judgement(decision_if_full, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
     }
 }
 
@@ -144,7 +144,7 @@ impl CellTable {
     /// The measure of CPU use, and its name.
     fn cpu(&self) -> (Measure, String) {
         let full = self.full();
-        if full < TOO_FULL {
+        if full < MIN_FULL_SHARE {
             return (Measure::CpuPct, "CPU %".into());
         }
         (
@@ -154,20 +154,20 @@ impl CellTable {
     }
 
     /// Judges ratios that are claimed to be above 1.
-    fn judgement(&self, ratios: &[(ComparedCell, f64)], measure: Measure, how: How) -> Judgement {
-        let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return nothing(ratios.len()) };
+    fn judgement(&self, ratios: &[(ComparedCell, f64)], measure: Measure, frequency: Frequency) -> Judgement {
+        let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return too_few_cells(ratios.len()) };
         let votes = Votes::of(ratios.iter().map(|(_, ratio)| *ratio), band);
-        Judgement(votes.decide(how, band), self.counted(ratios, band))
+        Judgement(votes.decide(frequency, band), self.counted(ratios, band))
     }
 
     /// The numbers of cells with a ratio above 1 and below 1, beyond noise.
     fn counted(&self, ratios: &[(ComparedCell, f64)], band: Band) -> String {
         let of = |method: Option<CellMethod>| {
-            let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
-            Votes::of(those.map(|(_, ratio)| *ratio), band)
+            let selected = ratios.iter().filter(|(cell, _)| method.is_none_or(|method| cell.method == method));
+            Votes::of(selected.map(|(_, ratio)| *ratio), band)
         };
         let (all, get, put) = (of(None), of(Some(CellMethod::Get)), of(Some(CellMethod::Put)));
-        let figure = of_finite(ratios).unwrap_or(0.0);
+        let figure = finite_median(ratios).unwrap_or(0.0);
         let mut text = format!("above 1 in {} of {} cells", all.above, all.all());
         if get.all() > 0 && put.all() > 0 {
             text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
@@ -181,21 +181,21 @@ impl CellTable {
 
     /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
     fn trends(&self, measure: Measure, of: impl Fn(Lang) -> Vec<SeriesGrowth>, down: bool) -> Judgement {
-        let Some(band) = self.band(measure) else { return nothing(0) };
+        let Some(band) = self.band(measure) else { return too_few_cells(0) };
         let mut holds: Option<Decision> = None;
         let mut texts = Vec::new();
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
             let series = of(lang);
             let factors: Vec<f64> = series.iter().map(|own| own.factor).collect();
             let votes = Votes::of(factors.iter().copied(), Band::NONE);
-            let (so, moves) = if down { (votes.below, "falls") } else { (votes.above, "grows") };
+            let (count, verb) = if down { (votes.below, "falls") } else { (votes.above, "grows") };
             let Decision { holds: up, p } = trend(&series, band);
             let own = Decision { holds: up.map(|up| up != down), p };
             holds = Some(holds.map_or(own, |other| other.and(own)));
-            let middle = middle(factors).unwrap_or(0.0);
+            let median = median_of(factors).unwrap_or(0.0);
             texts.push(match votes.all() {
                 0 => format!("{name} has no series of 3"),
-                all => format!("{name} {moves} in {so} of {all} series, median factor {middle:.3}"),
+                all => format!("{name} {verb} in {count} of {all} series, median factor {median:.3}"),
             });
         }
         Judgement(holds.unwrap_or(Decision::UNDECIDED), texts.join("; "))
@@ -203,12 +203,12 @@ impl CellTable {
 }
 
 /// The median of the finite ratios.
-fn of_finite(ratios: &[(ComparedCell, f64)]) -> Option<f64> {
-    middle(ratios.iter().map(|(_, ratio)| *ratio).filter(|ratio| ratio.is_finite()))
+fn finite_median(ratios: &[(ComparedCell, f64)]) -> Option<f64> {
+    median_of(ratios.iter().map(|(_, ratio)| *ratio).filter(|ratio| ratio.is_finite()))
 }
 
 /// The judgement of too few cells.
-fn nothing(cells: usize) -> Judgement {
+fn too_few_cells(cells: usize) -> Judgement {
     Judgement(
         Decision::UNDECIDED,
         format!("{cells} pairs of cells, or too few of the control: {MIN_RATIOS} of each are needed"),
@@ -225,10 +225,10 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
     let part = |of, to, is_part: fn(usize, usize) -> bool| {
         let all = table.ratios(of, to, measure).into_iter();
-        let those: Vec<_> = all.filter(|(seen, _)| is_part(seen.pool, table.cores)).collect();
-        match those.is_empty() {
+        let selected: Vec<_> = all.filter(|(cell, _)| is_part(cell.pool, table.cores)).collect();
+        match selected.is_empty() {
             true => Judgement(Decision::UNDECIDED, "there is no such pool".into()),
-            false => table.judgement(&those, measure, How::Mostly),
+            false => table.judgement(&selected, measure, Frequency::Mostly),
         }
     };
     let Judgement(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
@@ -251,19 +251,19 @@ fn memory_grows(table: &CellTable) -> Judgement {
 
 fn memory_steeper(table: &CellTable) -> Judgement {
     let series = table.ratio_over_pools(Lang::Rust, Lang::Go, Measure::Memory);
-    let (Some(band), false) = (table.band(Measure::Memory), series.is_empty()) else { return nothing(0) };
+    let (Some(band), false) = (table.band(Measure::Memory), series.is_empty()) else { return too_few_cells(0) };
     let ratios: Vec<f64> = series.iter().map(|own| own.factor).collect();
     let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
     let (holds, all) = (trend(&series, band), ratios.len());
-    let factor = middle(ratios).unwrap_or(0.0);
+    let factor = median_of(ratios).unwrap_or(0.0);
     let text = format!("Rust's factor is above Go's in {above} of {all} series, median ratio {factor:.3}");
     Judgement(holds, text)
 }
 
 fn memory_less(table: &CellTable) -> Judgement {
     let Judgement(holds, text) =
-        table.judgement(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
-    let of_no_file = of_finite(&table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous));
+        table.judgement(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, Frequency::Always);
+    let of_no_file = finite_median(&table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous));
     let anonymous =
         of_no_file.map_or_else(String::new, |ratio| format!("; anonymous memory, Go to Rust: median {ratio:.3}"));
     Judgement(holds, format!("resident memory, Go to Rust: {text}{anonymous}"))
@@ -271,53 +271,53 @@ fn memory_less(table: &CellTable) -> Judgement {
 
 fn faster(table: &CellTable) -> Judgement {
     let ratios = table.ratios(Lang::Go, Lang::Rust, Measure::PerRequest);
-    let Judgement(holds, text) = table.judgement(&ratios, Measure::PerRequest, How::Mostly);
+    let Judgement(holds, text) = table.judgement(&ratios, Measure::PerRequest, Frequency::Mostly);
     Judgement(holds, format!("time of a request, Go to Rust: {text}"))
 }
 
 fn transfers(table: &CellTable) -> Judgement {
     let ratios = table.ratios(Lang::Rust, Lang::Go, Measure::Received);
-    let Judgement(holds, text) = table.judgement(&ratios, Measure::Received, How::NearlyAlways);
+    let Judgement(holds, text) = table.judgement(&ratios, Measure::Received, Frequency::NearlyAlways);
     Judgement(holds, format!("KiB received a second, Rust to Go: {text}"))
 }
 
 /// The two largest numbers, in ascending order.
-fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
+fn two_largest(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
     let mut downwards = counts.collect::<BTreeSet<usize>>().into_iter().rev();
     let most = downwards.next()?;
     Some([downwards.next()?, most])
 }
 
-/// Compares the time of a request at the max number of connections, if at least [`MANY`], with the time at the next
-/// smaller number.
+/// Compares the time of a request at the max number of connections, if at least [`MAX_CONNECTIONS`], with the time at the
+/// next smaller number.
 ///
 /// Each of c concurrent requests takes c / throughput (Little's law). At the same throughput, ten times the connections
 /// take ten times as long: a queue, and not a jump. So the ratio of the times is divided by the ratio of the numbers.
 /// The result is a jump if it is above 1 by more than noise, and the opposite if it is below.
 fn jumps(table: &CellTable) -> Judgement {
-    let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
+    let Some([fewer, most]) = two_largest(table.cells.iter().map(|cell| cell.connections)) else {
         return Judgement(Decision::UNDECIDED, "one number of connections".into());
     };
-    if most < MANY {
+    if most < MAX_CONNECTIONS {
         return Judgement(Decision::UNDECIDED, format!("{most} connections at most were measured"));
     }
     let same = |one: &ComparedCell, other: &ComparedCell| {
         (one.lang, one.method, one.pool, one.round) == (other.lang, other.method, other.pool, other.round)
     };
-    let with = |connections: usize| table.seen.iter().filter(move |seen| seen.connections == connections);
+    let with = |connections: usize| table.cells.iter().filter(move |cell| cell.connections == connections);
     let ratios = |measure| -> Vec<(ComparedCell, f64)> {
-        let pair = |seen: &ComparedCell| {
-            let before = with(fewer).find(|before| same(before, seen))?;
-            Some((*seen, seen.figure(measure) / before.figure(measure)))
+        let pair = |cell: &ComparedCell| {
+            let before = with(fewer).find(|before| same(before, cell))?;
+            Some((*cell, cell.figure(measure) / before.figure(measure)))
         };
         with(most).filter_map(pair).collect()
     };
-    let middle = |measure| of_finite(&ratios(measure)).unwrap_or(0.0);
+    let median = |measure| finite_median(&ratios(measure)).unwrap_or(0.0);
     let times = most as f64 / fewer as f64;
-    let beyond: Vec<(ComparedCell, f64)> =
-        ratios(Measure::PerRequest).into_iter().map(|(seen, ratio)| (seen, ratio / times)).collect();
-    let Judgement(holds, text) = table.judgement(&beyond, Measure::PerRequest, How::Mostly);
-    let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
+    let scaled: Vec<(ComparedCell, f64)> =
+        ratios(Measure::PerRequest).into_iter().map(|(cell, ratio)| (cell, ratio / times)).collect();
+    let Judgement(holds, text) = table.judgement(&scaled, Measure::PerRequest, Frequency::Mostly);
+    let (mean, connect) = (median(Measure::PerRequest), median(Measure::Connect));
     let text = format!(
         "time of a request at {most} connections to that at {fewer}, divided by {times:.0} (the ratio of their numbers): \
          {text}; median not divided {mean:.1}, of connecting alone {connect:.1}"
@@ -325,13 +325,13 @@ fn jumps(table: &CellTable) -> Judgement {
     Judgement(holds, text)
 }
 
-fn apart(table: &CellTable) -> Judgement {
+fn connect_and_processing(table: &CellTable) -> Judgement {
     let many = |of, to, measure| {
         let all = table.ratios(of, to, measure).into_iter();
-        let those: Vec<_> = all.filter(|(seen, _)| seen.connections >= MANY).collect();
-        match those.is_empty() {
-            true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {MANY} connections")),
-            false => table.judgement(&those, measure, How::Mostly),
+        let selected: Vec<_> = all.filter(|(cell, _)| cell.connections >= MAX_CONNECTIONS).collect();
+        match selected.is_empty() {
+            true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {MAX_CONNECTIONS} connections")),
+            false => table.judgement(&selected, measure, Frequency::Mostly),
         }
     };
     let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
@@ -341,8 +341,8 @@ fn apart(table: &CellTable) -> Judgement {
 
 fn put_costs(table: &CellTable) -> Judgement {
     let ratios = table.put_to_get(Measure::CpuPerRequest);
-    let Judgement(holds, text) = table.judgement(&ratios, Measure::CpuPerRequest, How::Mostly);
-    let time = middle(table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio)).unwrap_or(0.0);
+    let Judgement(holds, text) = table.judgement(&ratios, Measure::CpuPerRequest, Frequency::Mostly);
+    let time = median_of(table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio)).unwrap_or(0.0);
     Judgement(holds, format!("CPU time of a request, PUT to GET: {text}; median of its time {time:.3}"))
 }
 

@@ -138,10 +138,10 @@ fn what_is_the_other_way_round_is_refuted() {
         let of_both = claim.claim.contains("until the pool exceeds");
         // These two claims are not refuted. A less steep fall counts as steeper, and the order of the languages is
         // reversed twice.
-        let wanted = if steeper || of_both { claim.verdict } else { Refuted };
-        assert_eq!(claim.verdict, wanted, "{claim:?}");
+        let expected = if steeper || of_both { claim.verdict } else { Refuted };
+        assert_eq!(claim.verdict, expected, "{claim:?}");
     }
-    let one = |change: fn(At, &mut CellFigures), name: &str| {
+    let assert_refuted = |change: fn(At, &mut CellFigures), name: &str| {
         let lines = record(|at| {
             let mut figures = as_claimed(at);
             change(at, &mut figures);
@@ -151,8 +151,8 @@ fn what_is_the_other_way_round_is_refuted() {
         let claim = all.iter().find(|claim| claim.claim.contains(name)).unwrap();
         assert_eq!(claim.verdict, Refuted, "{claim:?}");
     };
-    one(|at, figures| figures.memory = (at.pool as f64).powf(if at.is_go { 0.3 } else { 0.1 }), "steeply");
-    one(|at, figures| figures.cpu_pct = if at.is_go { 50.0 } else { 90.0 }, "until the pool exceeds");
+    assert_refuted(|at, figures| figures.memory = (at.pool as f64).powf(if at.is_go { 0.3 } else { 0.1 }), "steeply");
+    assert_refuted(|at, figures| figures.cpu_pct = if at.is_go { 50.0 } else { 90.0 }, "until the pool exceeds");
 }
 
 #[test]
@@ -234,9 +234,9 @@ fn a_full_client_refutes_nothing() {
     let concerned = ["faster", "transfers", "jumps", "(connecting)"];
     let with_room = verdicts(&record(alike));
     // A sixth of the cells is not enough, a third is.
-    let (seldom, often) = (with_full_client(record(alike), &[2]), with_full_client(record(alike), &[2, 4]));
-    assert_eq!(verdicts(&seldom), with_room);
-    for (claim, with_room) in claims(&often).unwrap().into_iter().zip(with_room) {
+    let (sixth_full, third_full) = (with_full_client(record(alike), &[2]), with_full_client(record(alike), &[2, 4]));
+    assert_eq!(verdicts(&sixth_full), with_room);
+    for (claim, with_room) in claims(&third_full).unwrap().into_iter().zip(with_room) {
         let is_concerned = concerned.iter().any(|name| claim.claim.contains(name));
         assert_eq!(claim.figure.contains("the client was full in 33 %"), is_concerned, "{claim:?}");
         if is_concerned {

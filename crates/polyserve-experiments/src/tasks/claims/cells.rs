@@ -29,22 +29,22 @@ pub(super) fn within<'a>(cells: &[&'a MeasuredCell], tasks: impl RangeBounds<usi
 }
 
 /// The median of a figure; `None` if there are fewer than [`MIN_OBSERVATIONS`].
-pub(super) fn median_of(cells: &[&MeasuredCell], figure: impl Fn(&MeasuredCell) -> f64) -> Option<f64> {
+pub(super) fn median_figure(cells: &[&MeasuredCell], figure: impl Fn(&MeasuredCell) -> f64) -> Option<f64> {
     let mut values: Vec<f64> = cells.iter().map(|cell| figure(cell)).collect();
     (values.len() >= MIN_OBSERVATIONS).then(|| median(&mut values))
 }
 
 /// Whether `value` is above a threshold; `None` if it is within `near` of the threshold.
 pub(super) fn above(value: f64, threshold: f64, near: f64) -> Option<bool> {
-    let by = value - threshold;
-    (by.abs() > near).then_some(by > 0.0)
+    let difference = value - threshold;
+    (difference.abs() > near).then_some(difference > 0.0)
 }
 
 /// Whether all hold: false if one is refuted, otherwise `None` if one is undecided.
 pub(super) fn all<const COUNT: usize>(verdicts: [Option<bool>; COUNT]) -> Option<bool> {
     match verdicts.contains(&Some(false)) {
         true => Some(false),
-        false => verdicts.iter().all(|one| *one == Some(true)).then_some(true),
+        false => verdicts.iter().all(|verdict| *verdict == Some(true)).then_some(true),
     }
 }
 

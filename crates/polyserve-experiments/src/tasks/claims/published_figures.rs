@@ -1,6 +1,6 @@
 //! The published figures in the terms of the claims, and the figures that count as equal to them.
 
-use polyserve_lab::statistics::{Interval, middle};
+use polyserve_lab::statistics::{Interval, median_of};
 
 use super::super::growth::{MeanGrowth, TotalGrowth};
 use super::super::published::{PUBLISHED_CORES, Published, STEPS_PER_S, published};
@@ -102,9 +102,9 @@ impl LanguageFigures {
         let mean = MeanGrowth::of(&points(|row| row.mean_duration_ms), PUBLISHED_CORES);
         Self {
             to_ideal: to_ideal(TASKS).unwrap_or(f64::NAN),
-            nearby_to_ideal: middle((NEARBY..=TASKS).filter_map(to_ideal)).unwrap_or(f64::NAN),
+            nearby_to_ideal: median_of((NEARBY..=TASKS).filter_map(to_ideal)).unwrap_or(f64::NAN),
             cost_pct: row(TASKS).map_or(f64::NAN, |row| row.cost_pct),
-            profit_pct: middle(profits).unwrap_or(f64::NAN),
+            profit_pct: median_of(profits).unwrap_or(f64::NAN),
             totals: total.map_or_else(String::new, |total| total.to_string()),
             means: mean.map_or_else(String::new, |mean| mean.to_string()),
         }

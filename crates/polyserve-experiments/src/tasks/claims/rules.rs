@@ -1,13 +1,15 @@
 //! The rules of the claims, and the thresholds of the rules. Each function states its rule.
 
-use polyserve_lab::statistics::{ERROR, Estimate, Interval, MIN_ROUNDS, Resampled, median, middle};
+use polyserve_lab::statistics::{ERROR_PROBABILITY, Estimate, Interval, MIN_ROUNDS, Resampled, median, median_of};
 
 use super::super::figures::TaskFigures;
-use super::super::growth::{MIDDLE, MeanGrowth, TotalGrowth};
+use super::super::growth::{MeanGrowth, SPLIT, TotalGrowth};
 use super::super::measured::{Measured, MeasuredCell};
 use super::super::published::{GO, GO_GC_OFF};
 use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
-use super::cells::{MIN_OBSERVATIONS, above, all, in_order, median_of, spread_of_durations, spread_of_starts, within};
+use super::cells::{
+    MIN_OBSERVATIONS, above, all, in_order, median_figure, spread_of_durations, spread_of_starts, within,
+};
 use super::published_figures::{NEARBY, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, profit_share, speed_ratios};
 
 /// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
@@ -77,7 +79,7 @@ impl Judge<'_> {
     pub(super) fn profit(&self) -> Judged {
         let ideal = self.ideal_pct();
         let gained = |cells: &[&MeasuredCell]| {
-            let profit = median_of(&within(cells, 2 * self.cores..), |cell| cell.observed.figures.profit_pct);
+            let profit = median_figure(&within(cells, 2 * self.cores..), |cell| cell.observed.figures.profit_pct);
             profit.filter(|_| self.cores > 1)
         };
         let (rust, go) = (gained(&self.rust), gained(&self.go));
@@ -103,7 +105,7 @@ impl Judge<'_> {
     /// refuted if one is outside by more, else undecided.
     pub(super) fn total_of_40(&self, [published_rust, published_go]: [f64; 2]) -> Judged {
         let to_ideal = |cells: &[&MeasuredCell]| {
-            median_of(&within(cells, NEARBY..=TASKS), |cell| {
+            median_figure(&within(cells, NEARBY..=TASKS), |cell| {
                 cell.observed.figures.total_duration_ms / cell.observed.alone.d1_ms * self.cores as f64
                     / cell.tasks as f64
             })
@@ -136,7 +138,7 @@ impl Judge<'_> {
             |figures| figures.working_pct,
         ];
         let [Some(cost), Some(waiting), Some(overhead), Some(working)] =
-            named.map(|figure| median_of(&cells, |cell| figure(&cell.observed.figures)))
+            named.map(|figure| median_figure(&cells, |cell| figure(&cell.observed.figures)))
         else {
             return (None, format!("there are {} observations of {least} to {most} tasks", cells.len()));
         };
@@ -195,7 +197,7 @@ impl Judge<'_> {
         let Some(growth) = self.mean_growth(&self.rust) else { return (None, too_few_on_one_side()) };
         let MeanGrowth { before, .. } = &growth;
         if before.slope <= 0.0 || before.explained < 0.9 {
-            let why = format!("up to {MIDDLE} it does not grow along a line, which explains {:.2}", before.explained);
+            let why = format!("up to {SPLIT} it does not grow along a line, which explains {:.2}", before.explained);
             return self.unless_noisy(&[STD_THREADS], None, format!("{growth}; {why}"));
         }
         let holds = match growth.ratio() {
@@ -224,7 +226,7 @@ impl Judge<'_> {
         };
         let seen = |cells: &[&MeasuredCell]| {
             let cells = within(cells, least..);
-            median_of(&cells, spread).zip(median_of(&cells, |cell| in_order(&cell.observed.schedule)))
+            median_figure(&cells, spread).zip(median_figure(&cells, |cell| in_order(&cell.observed.schedule)))
         };
         let Some(((wide, order), (narrow, order_of_go))) = seen(&self.rust).zip(seen(&self.go)) else {
             return (None, format!("there are too few observations of {least} tasks or more of both"));
@@ -252,14 +254,14 @@ impl Judge<'_> {
             return (None, String::from("too few counts"));
         }
         let one_more = rust.iter().filter(|(tasks, threads)| *threads == *tasks as u64 + 1).count();
-        let middle = middle(go.iter().map(|(_, threads)| *threads as f64)).unwrap_or(0.0);
-        let (least, most) = (go.iter().map(|count| count.1).min(), go.iter().map(|count| count.1).max());
+        let median = median_of(go.iter().map(|(_, threads)| *threads as f64)).unwrap_or(0.0);
+        let (min, max) = (go.iter().map(|count| count.1).min(), go.iter().map(|count| count.1).max());
         let cores = self.cores as f64;
-        let holds = (cores + 1.0..=cores + 3.0).contains(&middle) && one_more * 10 >= rust.len() * 9;
+        let holds = (cores + 1.0..=cores + 3.0).contains(&median) && one_more * 10 >= rust.len() * 9;
         let figure = format!(
-            "Go {} to {}, {middle} in the median, on {} cores; Rust one more than tasks in {one_more} of {} observations",
-            least.unwrap_or(0),
-            most.unwrap_or(0),
+            "Go {} to {}, {median} in the median, on {} cores; Rust one more than tasks in {one_more} of {} observations",
+            min.unwrap_or(0),
+            max.unwrap_or(0),
             self.cores,
             rust.len()
         );
@@ -283,13 +285,13 @@ impl Judge<'_> {
         if ratios.len() < 4 {
             return (None, format!("{} observations in batches of 8", ratios.len()));
         }
-        let (count, middle) = (ratios.len(), median(&mut ratios));
-        let holds = match middle {
-            middle if middle >= 0.98 => Some(true),
-            middle if middle < 0.95 => Some(false),
+        let (count, ratio) = (ratios.len(), median(&mut ratios));
+        let holds = match ratio {
+            ratio if ratio >= 0.98 => Some(true),
+            ratio if ratio < 0.95 => Some(false),
             _ => None,
         };
-        let figure = format!("in batches of 8 the total is {middle:.3} of all at once, the median of {count}");
+        let figure = format!("in batches of 8 the total is {ratio:.3} of all at once, the median of {count}");
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
@@ -302,14 +304,14 @@ impl Judge<'_> {
         let (rust, go) = (rust.steps_per_s, go.steps_per_s);
         let ratio = rust / go;
         let Interval { low, high } = speed_ratios();
-        let within = all([above(ratio, low, NEAR), above(high, ratio, NEAR)]);
+        let holds = all([above(ratio, low, NEAR), above(high, ratio, NEAR)]);
         let check = match self.measured.plan.as_ref().is_some_and(|plan| plan.check) {
             true => "with the check for convergence in each step",
             false => "without the published check for convergence in each step",
         };
         let figure =
             format!("{:.0} million in Rust and {:.0} million in Go, {check}: ratio {ratio:.2}", rust / 1e6, go / 1e6);
-        self.unless_noisy(&[STD_THREADS, GO], within, figure)
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
     /// Fits a line to Go's mean durations from the number of cores on, and compares its slopes up to 20 tasks and from
@@ -344,7 +346,8 @@ impl Judge<'_> {
             cells.filter_map(|cell| Some(spread(cell) / spread(self.measured.cell(other, cell.tasks, 0)?))).collect()
         };
         let resampled = |spread| {
-            Resampled::of(&ratios(spread), 0).filter(|resampled| resampled.estimate(ERROR).rounds >= MIN_ROUNDS)
+            Resampled::of(&ratios(spread), 0)
+                .filter(|resampled| resampled.estimate(ERROR_PROBABILITY).rounds >= MIN_ROUNDS)
         };
         let Some((starts, durations)) = resampled(spread_of_starts).zip(resampled(spread_of_durations)) else {
             let least = 2 * self.cores;
@@ -361,7 +364,7 @@ impl Judge<'_> {
             let [starts_at, durations_at] =
                 [&starts, &durations].map(|resampled| is_smaller(resampled.estimate(error)));
             let holds = starts_at.filter(|smaller| durations_at == Some(*smaller));
-            let [starts, durations] = [&starts, &durations].map(|resampled| resampled.estimate(ERROR));
+            let [starts, durations] = [&starts, &durations].map(|resampled| resampled.estimate(ERROR_PROBABILITY));
             let figure = format!(
                 "the spread of starts of {name} is {:.2} {} of that of {other}, the spread of durations {:.2} {}",
                 starts.ratio, starts.interval, durations.ratio, durations.interval
@@ -397,5 +400,5 @@ impl Judge<'_> {
 }
 
 fn too_few_on_one_side() -> String {
-    format!("too few observations on one side of {MIDDLE} tasks")
+    format!("too few observations on one side of {SPLIT} tasks")
 }

@@ -16,12 +16,12 @@ use crate::tasks::runner::RAYON;
 use crate::tasks::sequence::{SequenceLimit, TermOrder};
 
 const CORES: usize = 2;
-const MOST: usize = 40;
+const MAX_TASKS: usize = 40;
 /// An eighth of the steps in Rust.
 const GO_STEPS: u64 = 125;
 
 /// The behaviour of a simulated contestant.
-pub(in crate::tasks) struct Made {
+pub(in crate::tasks) struct Simulated {
     pub(in crate::tasks) name: &'static str,
     pub(in crate::tasks) d1_ms: f64,
     pub(in crate::tasks) d1_after_ms: f64,
@@ -45,7 +45,7 @@ pub(in crate::tasks) struct Made {
     pub(in crate::tasks) others: f64,
 }
 
-impl Made {
+impl Simulated {
     /// All claims hold except three. The overhead is in fact waiting. 40 tasks take less than 1.55 times the ideal: at
     /// 1.55 times, two cores gain nothing. And starts in order, as in Rust, are spread.
     pub(in crate::tasks) fn fair() -> Vec<Self> {
@@ -101,14 +101,14 @@ impl Made {
     }
 }
 
-/// The record of such contestants, up to [`MOST`] tasks.
-pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
+/// The record of such contestants, up to [`MAX_TASKS`] tasks.
+pub(in crate::tasks) fn lines(contestants: &[Simulated]) -> Vec<Value> {
     let plan = TaskSettings {
-        contestants: made.iter().map(|made| made.name.to_owned()).collect(),
+        contestants: contestants.iter().map(|contestant| contestant.name.to_owned()).collect(),
         task_ms: 500.0,
         steps: None,
         check: false,
-        counts: (1..=MOST).collect(),
+        counts: (1..=MAX_TASKS).collect(),
         series: 8,
         seed: 0,
         order: TermOrder::AsDescribed,
@@ -127,16 +127,16 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     let limit = Some(SequenceLimit { limit: 0.5, step: 7 });
     lines.push(line("sequence", &Sequence::new(1, 1000, [0.1, 0.2, 0.3], 0.5, limit)));
     lines.push(line("sequence", &Sequence::new(2, 1000, [0.1, 0.2, 0.4], 0.6, None)));
-    for made in made {
-        for (when, duration_ms) in [(When::Before, made.d1_ms), (When::After, made.d1_after_ms)] {
-            let contestant = made.name.to_owned();
+    for simulated in contestants {
+        for (when, duration_ms) in [(When::Before, simulated.d1_ms), (When::After, simulated.d1_after_ms)] {
+            let contestant = simulated.name.to_owned();
             lines.push(line(
                 "single",
-                &Single { contestant, when, run: 1, duration_ms, cpu_ms: made.d1_ms * made.work },
+                &Single { contestant, when, run: 1, duration_ms, cpu_ms: simulated.d1_ms * simulated.work },
             ));
         }
-        lines.extend((1..=MOST).map(|tasks| line("cell", &made.cell(tasks, 0))));
-        lines.extend([16, 24, 32, 40].map(|tasks| line("cell", &made.cell(tasks, 8))));
+        lines.extend((1..=MAX_TASKS).map(|tasks| line("cell", &simulated.cell(tasks, 0))));
+        lines.extend([16, 24, 32, 40].map(|tasks| line("cell", &simulated.cell(tasks, 8))));
     }
     let why = String::from("it had no time");
     let failed = MissingFigure { contestant: RAYON.into(), tasks: None, series: 0, single: None, why, wrong: false };
@@ -157,8 +157,8 @@ fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
     super::verdicts(&measured(lines))
 }
 
-fn verdicts(made: &[Made]) -> [ClaimVerdict; 13] {
-    let claims = claims(&lines(made)).unwrap();
+fn verdicts(contestants: &[Simulated]) -> [ClaimVerdict; 13] {
+    let claims = claims(&lines(contestants)).unwrap();
     let verdicts: Vec<ClaimVerdict> = claims.iter().map(|claim| claim.verdict).collect();
     verdicts.try_into().unwrap()
 }
@@ -167,7 +167,7 @@ use ClaimVerdict::{Confirmed, Refuted, Undecided};
 
 #[test]
 fn a_record_where_all_is_as_claimed() {
-    let claims = claims(&lines(&Made::fair())).unwrap();
+    let claims = claims(&lines(&Simulated::fair())).unwrap();
     for (place, claim) in claims.iter().enumerate() {
         assert_eq!(claim.experiment, "tasks");
         assert_eq!(claim.verdict, if [1, 2, 10].contains(&place) { Refuted } else { Confirmed }, "{claim:?}");
@@ -177,8 +177,8 @@ fn a_record_where_all_is_as_claimed() {
 
 #[test]
 fn a_record_where_nothing_is_as_claimed() {
-    let [rust, go, gc_off] = <[Made; 3]>::try_from(Made::fair()).ok().unwrap();
-    let rust = Made {
+    let [rust, go, gc_off] = <[Simulated; 3]>::try_from(Simulated::fair()).ok().unwrap();
+    let rust = Simulated {
         per_core: 0.5,
         extra: 4.0,
         in_steps: true,
@@ -188,9 +188,15 @@ fn a_record_where_nothing_is_as_claimed() {
         batches: 0.8,
         ..rust
     };
-    let go = Made { batches: 0.8, flat_from: 20, d1_ms: 62.5 * 2.0, d1_after_ms: 125.0, per_core: 0.5, ..go };
-    let gc_off =
-        Made { later_ms: go.later_ms, spread: go.spread, per_core: 0.5, d1_ms: 125.0, d1_after_ms: 125.0, ..gc_off };
+    let go = Simulated { batches: 0.8, flat_from: 20, d1_ms: 62.5 * 2.0, d1_after_ms: 125.0, per_core: 0.5, ..go };
+    let gc_off = Simulated {
+        later_ms: go.later_ms,
+        spread: go.spread,
+        per_core: 0.5,
+        d1_ms: 125.0,
+        d1_after_ms: 125.0,
+        ..gc_off
+    };
     let all = verdicts(&[rust, go, gc_off]);
     assert_eq!(all[..8], [Refuted, Refuted, Confirmed, Refuted, Refuted, Refuted, Refuted, Refuted]);
     // Rust starts all at once here, and its durations are spread as in Go.
@@ -202,26 +208,26 @@ fn a_record_where_nothing_is_as_claimed() {
 fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     let mut but_threads = [Undecided; 13];
     but_threads[6] = Confirmed;
-    let mut short = Made::fair();
-    short.iter_mut().for_each(|made| (made.d1_ms, made.d1_after_ms) = (25.0, 25.0));
+    let mut short = Simulated::fair();
+    short.iter_mut().for_each(|contestant| (contestant.d1_ms, contestant.d1_after_ms) = (25.0, 25.0));
     assert_eq!(verdicts(&short), but_threads);
-    let mut disturbed = Made::fair();
-    disturbed.iter_mut().for_each(|made| made.work = 0.5);
+    let mut disturbed = Simulated::fair();
+    disturbed.iter_mut().for_each(|contestant| contestant.work = 0.5);
     assert_eq!(verdicts(&disturbed), but_threads);
-    let mut shared = Made::fair();
-    shared.iter_mut().for_each(|made| made.others = 0.12);
+    let mut shared = Simulated::fair();
+    shared.iter_mut().for_each(|contestant| contestant.others = 0.12);
     assert_eq!(verdicts(&shared), but_threads);
-    let mut drifted = Made::fair();
-    drifted.iter_mut().for_each(|made| made.d1_after_ms = made.d1_ms * 1.2);
+    let mut drifted = Simulated::fair();
+    drifted.iter_mut().for_each(|contestant| contestant.d1_after_ms = contestant.d1_ms * 1.2);
     assert_eq!(verdicts(&drifted), but_threads);
     for claim in claims(&lines(&drifted)).unwrap().iter().filter(|claim| claim.verdict == Undecided) {
         assert!(claim.figure.contains("drifted by +20.0 %"), "{claim:?}");
     }
-    let rust = Made::fair().remove(0);
+    let rust = Simulated::fair().remove(0);
     let alone = verdicts(&[rust]);
     assert_eq!(alone[..8], [Undecided, Undecided, Refuted, Undecided, Confirmed, Undecided, Undecided, Undecided]);
     assert_eq!(alone[8..], [Undecided; 5]);
-    let header = &lines(&Made::fair())[..1];
+    let header = &lines(&Simulated::fair())[..1];
     assert!(claims(header).unwrap().iter().all(|claim| claim.verdict == Undecided));
     assert!(super::verdicts(&Measured::default()).unwrap().iter().all(|claim| claim.verdict == Undecided));
 }
@@ -229,33 +235,33 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
 #[test]
 fn a_total_of_40_tasks_as_published() {
     for (go, total) in [(0.86, Confirmed), (0.93, Undecided), (1.0, Refuted), (0.7, Refuted)] {
-        let mut made = Made::fair();
-        (made[0].per_core, made[1].per_core) = (0.644, go);
-        assert_eq!(verdicts(&made)[..2], [Refuted, total], "{go}");
+        let mut contestants = Simulated::fair();
+        (contestants[0].per_core, contestants[1].per_core) = (0.644, go);
+        assert_eq!(verdicts(&contestants)[..2], [Refuted, total], "{go}");
     }
 }
 
 /// Figures between both bounds are undecided too.
 #[test]
 fn between_the_bounds_nothing_is_decided() {
-    let mut made = Made::fair();
-    made.iter_mut().for_each(|made| made.batches = 0.965);
-    made[0].extra = 1.5;
-    let of_bounds = verdicts(&made);
+    let mut contestants = Simulated::fair();
+    contestants.iter_mut().for_each(|contestant| contestant.batches = 0.965);
+    contestants[0].extra = 1.5;
+    let of_bounds = verdicts(&contestants);
     assert_eq!((of_bounds[2], of_bounds[7]), (Undecided, Undecided));
     // The shares of the possible gain of two cores are 0.89, 0.86, 0.80, 0.97 and 1. The published share is 0.91.
     for (per_core, profit) in
         [(0.9, Confirmed), (0.877, Undecided), (0.833, Refuted), (0.97, Undecided), (1.0, Refuted)]
     {
-        let mut made = Made::fair();
-        made[1].per_core = per_core;
-        assert_eq!(verdicts(&made)[0], profit, "{per_core}");
+        let mut contestants = Simulated::fair();
+        contestants[1].per_core = per_core;
+        assert_eq!(verdicts(&contestants)[0], profit, "{per_core}");
     }
     // The last of Go's tasks starts after 0.3, 4.8 and 9.7 % of the total.
     for (later_ms, starts) in [(1.0, Confirmed), (14.0, Undecided), (28.0, Refuted)] {
-        let mut made = Made::fair();
-        made[1].later_ms = later_ms;
-        assert_eq!(verdicts(&made)[5], starts, "{later_ms}");
+        let mut contestants = Simulated::fair();
+        contestants[1].later_ms = later_ms;
+        assert_eq!(verdicts(&contestants)[5], starts, "{later_ms}");
     }
 }
 
@@ -263,23 +269,23 @@ fn between_the_bounds_nothing_is_decided() {
 fn the_published_speeds_are_judged_from_both_sides() {
     // The ratio of the speeds is 8 times that of the durations alone; published is 8.3.
     for (slower, speed) in [(1.0, Confirmed), (0.5, Refuted), (2.0, Refuted), (0.583, Undecided)] {
-        let mut made = Made::fair();
-        (made[1].d1_ms, made[1].d1_after_ms) = (500.0 * slower, 500.0 * slower);
-        assert_eq!(verdicts(&made)[8], speed, "{slower}");
+        let mut contestants = Simulated::fair();
+        (contestants[1].d1_ms, contestants[1].d1_after_ms) = (500.0 * slower, 500.0 * slower);
+        assert_eq!(verdicts(&contestants)[8], speed, "{slower}");
     }
 }
 
 #[test]
 fn a_mean_duration_in_go_that_bends_is_not_linear() {
     for (flat_from, linear) in [(99, Confirmed), (34, Undecided), (20, Refuted)] {
-        let mut made = Made::fair();
-        made[1].flat_from = flat_from;
-        assert_eq!(verdicts(&made)[9], linear, "{flat_from}");
+        let mut contestants = Simulated::fair();
+        contestants[1].flat_from = flat_from;
+        assert_eq!(verdicts(&contestants)[9], linear, "{flat_from}");
     }
     let means: [fn(u64) -> f64; 2] =
         [|_| 1000.0, |tasks| 100.0 * tasks as f64 + if tasks % 2 == 0 { 900.0 } else { 0.0 }];
     for (mean, linear) in means.into_iter().zip([Refuted, Undecided]) {
-        let lines = changed(&Made::fair(), |name, tasks, line| {
+        let lines = changed(&Simulated::fair(), |name, tasks, line| {
             if name == GO {
                 line["mean_duration_ms"] = json!(mean(tasks));
             }
@@ -294,10 +300,11 @@ fn a_schedule_is_more_predictable_by_both_spreads() {
     let cases = [(0.5, 0.05, Confirmed), (1.0, 0.1, Refuted), (0.5, 0.1, Undecided), (1.0, 0.05, Undecided)];
     for (later_ms, spread, predictable) in cases {
         for (place, claim) in [(0, 10), (2, 11)] {
-            let mut made = Made::fair();
+            let mut contestants = Simulated::fair();
             // All have the same totals.
-            (made[0].per_core, made[place].later_ms, made[place].spread) = (made[1].per_core, later_ms, spread);
-            assert_eq!(verdicts(&made)[claim], predictable, "{claim}: {later_ms} {spread}");
+            (contestants[0].per_core, contestants[place].later_ms, contestants[place].spread) =
+                (contestants[1].per_core, later_ms, spread);
+            assert_eq!(verdicts(&contestants)[claim], predictable, "{claim}: {later_ms} {spread}");
         }
     }
 }
@@ -305,14 +312,14 @@ fn a_schedule_is_more_predictable_by_both_spreads() {
 /// At some numbers of tasks the spread is smaller, at others it is larger.
 #[test]
 fn spreads_that_differ_by_chance_decide_nothing() {
-    let mixed = changed(&Made::fair(), |name, tasks, line| {
+    let mixed = changed(&Simulated::fair(), |name, tasks, line| {
         if name == GO_GC_OFF {
             line["std_dev_ms"] = json!(line["std_dev_ms"].as_f64().unwrap() * if tasks % 2 == 0 { 1.0 } else { 3.0 });
         }
     });
     let claim = &claims(&mixed).unwrap()[11];
     assert!(claim.verdict == Undecided && claim.figure.contains("the spread of durations"), "{claim:?}");
-    let mut few = lines(&Made::fair());
+    let mut few = lines(&Simulated::fair());
     few.retain(|line| line["kind"] != "cell" || line["tasks"].as_u64().unwrap() < 10);
     let claim = &claims(&few).unwrap()[11];
     assert!(claim.verdict == Undecided && claim.figure.contains("too few observations of 4 tasks"), "{claim:?}");
@@ -321,15 +328,15 @@ fn spreads_that_differ_by_chance_decide_nothing() {
 #[test]
 fn two_tasks_on_two_cores_take_as_long_as_one() {
     for (per_core, parallel) in [(0.95, Confirmed), (0.75, Undecided), (0.5, Refuted)] {
-        let mut made = Made::fair();
-        (made[1].per_core, made[2].per_core) = (per_core, per_core);
-        assert_eq!(verdicts(&made)[12], parallel, "{per_core}");
+        let mut contestants = Simulated::fair();
+        (contestants[1].per_core, contestants[2].per_core) = (per_core, per_core);
+        assert_eq!(verdicts(&contestants)[12], parallel, "{per_core}");
     }
 }
 
 /// The record of such contestants, where `change` was made to the cells of all at once.
-fn changed(made: &[Made], change: impl Fn(&str, u64, &mut Value)) -> Vec<Value> {
-    let mut lines = lines(made);
+fn changed(contestants: &[Simulated], change: impl Fn(&str, u64, &mut Value)) -> Vec<Value> {
+    let mut lines = lines(contestants);
     for line in lines.iter_mut().filter(|line| line["kind"] == "cell" && line["series"] == 0) {
         let (name, tasks) = (line["contestant"].as_str().unwrap().to_owned(), line["tasks"].as_u64().unwrap());
         change(&name, tasks, line);
@@ -340,9 +347,9 @@ fn changed(made: &[Made], change: impl Fn(&str, u64, &mut Value)) -> Vec<Value> 
 /// The neighbours of a disturbed run outvote it. A single run decides nothing.
 #[test]
 fn one_observation_decides_nothing() {
-    let mut made = Made::fair();
-    (made[0].per_core, made[1].per_core) = (0.644, 0.86);
-    let disturbed = changed(&made, |_, tasks, line| {
+    let mut contestants = Simulated::fair();
+    (contestants[0].per_core, contestants[1].per_core) = (0.644, 0.86);
+    let disturbed = changed(&contestants, |_, tasks, line| {
         if [10, 40].contains(&tasks) {
             line["total_duration_ms"] = json!(99e3);
             line["overhead_pct"] = json!(70.0);
@@ -355,9 +362,9 @@ fn one_observation_decides_nothing() {
         let claims = claims(lines).unwrap();
         [1, 2, 5].map(|place| claims[place].verdict)
     };
-    assert_eq!(verdicts(&lines(&made)), [Confirmed, Refuted, Confirmed]);
+    assert_eq!(verdicts(&lines(&contestants)), [Confirmed, Refuted, Confirmed]);
     assert_eq!(verdicts(&disturbed), [Confirmed, Refuted, Confirmed]);
-    let mut few = lines(&made);
+    let mut few = lines(&contestants);
     few.retain(|line| line["kind"] != "cell" || [1, 10, 40].contains(&line["tasks"].as_u64().unwrap()));
     assert_eq!(verdicts(&few), [Undecided; 3]);
 }
@@ -372,7 +379,7 @@ fn without_growth_before_nothing_is_flat() {
         |tasks| 1000.0 + tasks.min(20) as f64 + if tasks % 2 == 0 { 200.0 } else { 0.0 },
     ];
     for mean in means {
-        let lines = changed(&Made::fair(), |name, tasks, line| {
+        let lines = changed(&Simulated::fair(), |name, tasks, line| {
             if name == STD_THREADS {
                 line["mean_duration_ms"] = json!(mean(tasks));
             }

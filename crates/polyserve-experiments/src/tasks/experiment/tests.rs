@@ -17,7 +17,7 @@ fn contestant(name: &str, script: &str) -> TaskEntrant {
 }
 
 /// A contestant that answers every request with these lines.
-fn saying(name: &str, lines: &[&str]) -> TaskEntrant {
+fn answering(name: &str, lines: &[&str]) -> TaskEntrant {
     let lines: Vec<String> = lines.iter().map(|line| format!("echo '{line}'; ")).collect();
     contestant(name, &format!("while read request; do {} done", lines.concat()))
 }
@@ -33,7 +33,7 @@ fn measured(contestants: &[TaskEntrant], stop: &Shutdown) -> anyhow::Result<Meas
 fn recorded(contestants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<(Measured, bool)> {
     let cores = Cores::available().unwrap();
     let settings = TaskSettings {
-        contestants: contestants.iter().map(|one| one.name.clone()).collect(),
+        contestants: contestants.iter().map(|contestant| contestant.name.clone()).collect(),
         task_ms: 1.0,
         steps: None,
         check: false,
@@ -61,12 +61,12 @@ fn missing(why: &str) -> TaskEntrant {
 fn a_contestant_that_fails_has_a_reason_and_no_figure() {
     let backwards = RAN.replace("\"started_ns\":0", "\"started_ns\":2000000");
     let contestants = [
-        saying("liar", &[RAN, DONE]),
+        answering("liar", &[RAN, DONE]),
         contestant("dead", "read request; echo why not >&2; exit 3"),
-        saying("lazy", &[DONE]),
-        saying("backwards", &[&backwards, DONE]),
-        saying("refusing", &[r#"{"error":"too tired"}"#]),
-        saying("stranger", &["hello"]),
+        answering("lazy", &[DONE]),
+        answering("backwards", &[&backwards, DONE]),
+        answering("refusing", &[r#"{"error":"too tired"}"#]),
+        answering("stranger", &["hello"]),
         missing("it is not there"),
     ];
     let measured = measured(&contestants, &Shutdown::new()).unwrap();
@@ -94,7 +94,7 @@ fn a_contestant_that_fails_has_a_reason_and_no_figure() {
 #[test]
 fn a_wrong_contestant_stays_out_of_a_rerun() {
     let dir = TestDir::new("tasks");
-    let contestants = [saying("liar", &[RAN, DONE]), missing("it is not there")];
+    let contestants = [answering("liar", &[RAN, DONE]), missing("it is not there")];
     for times in 1..=2 {
         let (measured, is_failed) = recorded(&contestants, Some(&dir), &Shutdown::new()).unwrap();
         let of = |name: &str| measured.failed.iter().find(|failed| failed.contestant == name).unwrap();
@@ -104,7 +104,7 @@ fn a_wrong_contestant_stays_out_of_a_rerun() {
         let lines = read(&dir.join("tasks.jsonl")).unwrap();
         let is_failure = |line: &&Value, name: &str| line["kind"] == "failure" && line["contestant"] == name;
         let count = |name: &str| lines.iter().filter(|line| is_failure(line, name)).count();
-        assert_eq!((count("missing"), count("liar")), (1, 1), "run {times}: each is said once");
+        assert_eq!((count("missing"), count("liar")), (1, 1), "run {times}: each failure is recorded once");
     }
 }
 

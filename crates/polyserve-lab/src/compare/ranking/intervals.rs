@@ -6,7 +6,7 @@
 
 use super::{Figure, RankingEntry, Role, ratios, throughput};
 use crate::compare::Measurement;
-use crate::statistics::{Estimate, Interval, LARGEST, Verdict, tie_band};
+use crate::statistics::{Estimate, Interval, MAX_RATIO, Verdict, tie_band};
 
 /// How the rounds of a comparison are judged.
 #[derive(Clone, Copy, Debug)]
@@ -51,15 +51,15 @@ impl Intervals {
             Self::FixedRounds { .. } => tie_band(Some(same)),
             Self::AnyRounds if same.interval.contains(1.0) => Interval { low: 1.0, high: 1.0 },
             // The baseline differs from itself, so every ratio is a tie.
-            Self::AnyRounds => Interval { low: 0.0, high: LARGEST },
+            Self::AnyRounds => Interval { low: 0.0, high: MAX_RATIO },
         }
     }
 }
 
 /// Returns true if the throughput of each contestant that is ranked differs from the baseline's, after any number of rounds.
 pub(in crate::compare) fn is_sure(entries: &[RankingEntry<'_>]) -> bool {
-    let of = |wanted: Role| entries.iter().find(|entry| entry.role == wanted);
-    let Some((base, same)) = of(Role::Baseline).zip(of(Role::Same)) else { return false };
+    let entry_of = |role: Role| entries.iter().find(|entry| entry.role == role);
+    let Some((base, same)) = entry_of(Role::Baseline).zip(entry_of(Role::Same)) else { return false };
     let intervals = Intervals::AnyRounds;
     let estimate =
         |own: &RankingEntry<'_>| intervals.estimate(&intervals.of_baseline(own, base, Some(same), throughput));

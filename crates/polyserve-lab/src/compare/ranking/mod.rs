@@ -20,7 +20,7 @@ pub use super::sample::Rate;
 use super::sample::{Latency, Measurement, microseconds};
 use super::{Comparison, calibration};
 use crate::experiment::{Failed, Records};
-use crate::statistics::{Estimate, Interval, middle, tie_band};
+use crate::statistics::{Estimate, Interval, median_of, tie_band};
 
 mod intervals;
 mod row;
@@ -102,7 +102,7 @@ impl RankingEntry<'_> {
     pub fn usual_latencies(&self) -> Option<Latencies> {
         let all: Vec<&Measurement> = self.rounds.iter().flatten().copied().collect();
         let of_rounds =
-            |figure: fn(&Latency) -> f64| middle(all.iter().filter_map(|one| one.latency.as_ref()).map(figure));
+            |figure: fn(&Latency) -> f64| median_of(all.iter().filter_map(|one| one.latency.as_ref()).map(figure));
         Some(Latencies {
             p50_us: of_rounds(|latency| latency.p50_us)?,
             p99_us: of_rounds(|latency| latency.p99_us)?,
@@ -158,8 +158,8 @@ impl Ranking {
         let plan = &records.header.plan;
         let contestants = planned(records)?;
         // Connections of one request each do not make the memory grow.
-        let kept = plan["connections"].as_u64().filter(|_| !plan["pipeline"].is_null());
-        let kept = kept.and_then(|kept| usize::try_from(kept).ok());
+        let connections = plan["connections"].as_u64().filter(|_| !plan["pipeline"].is_null());
+        let connections = connections.and_then(|connections| usize::try_from(connections).ok());
         let baseline = contestants.iter().find(|(_, role)| *role == Role::Baseline);
         let place = |name: &str| contestants.iter().position(|(known, _)| known == name).unwrap_or(contestants.len());
         let mut failed: Vec<Failed<Key>> = records.absences().map(Failed::new).collect();
@@ -177,22 +177,22 @@ impl Ranking {
             others: others.map(|others| others.share),
             interrupted: records.is_interrupted(),
             stops_when_sure,
-            ..Self::new(&entries(records)?, kept, intervals)
+            ..Self::new(&entries(records)?, connections, intervals)
         })
     }
 
-    /// Ranks `entries`. `kept` is the number of connections of each, if connections are kept.
-    pub fn new(entries: &[RankingEntry<'_>], kept: Option<usize>, intervals: Intervals) -> Self {
-        let mut rows: Vec<RankingRow> = entries.iter().map(|entry| RankingRow::new(entry, kept)).collect();
-        let of = |wanted: Role| entries.iter().position(|entry| entry.role == wanted);
-        let pair = |own: usize, other: usize| {
-            let estimate = |figure| intervals.estimate(&ratios(&entries[own], &entries[other], figure));
+    /// Ranks `entries`. `connections` is the number of connections of each, if they are kept.
+    pub fn new(entries: &[RankingEntry<'_>], connections: Option<usize>, intervals: Intervals) -> Self {
+        let mut rows: Vec<RankingRow> = entries.iter().map(|entry| RankingRow::new(entry, connections)).collect();
+        let index_of = |role: Role| entries.iter().position(|entry| entry.role == role);
+        let ratios_to_limit = |candidate: usize, limit: usize| {
+            let estimate = |figure| intervals.estimate(&ratios(&entries[candidate], &entries[limit], figure));
             Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
         };
-        let (baseline, second) = (of(Role::Baseline), of(Role::Same));
-        let with_baseline = |own: usize, base: usize| {
+        let (baseline, second) = (index_of(Role::Baseline), index_of(Role::Same));
+        let with_baseline = |candidate: usize, base: usize| {
             let second = second.map(|second| &entries[second]);
-            let ratios = |figure| intervals.of_baseline(&entries[own], &entries[base], second, figure);
+            let ratios = |figure| intervals.of_baseline(&entries[candidate], &entries[base], second, figure);
             let estimate = |figure| intervals.estimate(&ratios(figure));
             Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
         };
@@ -206,24 +206,24 @@ impl Ranking {
             let band = band.unwrap_or_else(|| tie_band(None));
             estimate.map(|estimate| Compared { estimate, verdict: estimate.verdict(&band) })
         };
-        let alone = rows.clone();
-        for (own, row) in rows.iter_mut().enumerate() {
+        let plain_rows = rows.clone();
+        for (candidate, row) in rows.iter_mut().enumerate() {
             if let Some(base) = baseline {
-                let pair = with_baseline(own, base);
+                let pair = with_baseline(candidate, base);
                 row.throughput = compared(pair.throughput, bands.throughput);
                 row.cost = compared(pair.cost, bands.cost);
                 row.p99 = pair.p99;
-                row.cost_void = pair.void(&alone[own], &alone[base]);
+                row.cost_void = pair.void(&plain_rows[candidate], &plain_rows[base]);
             }
             let limits = entries.iter().enumerate().filter(|(_, entry)| entry.role == Role::Limit);
-            for (limit, RankingEntry { name, .. }) in limits.filter(|_| alone[own].role != Role::Limit) {
-                let pair = pair(own, limit);
-                let cost_void = pair.void(&alone[own], &alone[limit]);
+            for (limit, RankingEntry { name, .. }) in limits.filter(|_| plain_rows[candidate].role != Role::Limit) {
+                let pair = ratios_to_limit(candidate, limit);
+                let cost_void = pair.void(&plain_rows[candidate], &plain_rows[limit]);
                 let Pair { throughput, cost, .. } = pair;
                 row.shares.push(Share { of: name.clone(), throughput, cost, cost_void });
             }
         }
-        rows.sort_by(|a, b| part(a).cmp(&part(b)).then(b.ratio().total_cmp(&a.ratio())));
+        rows.sort_by(|a, b| table_part(a).cmp(&table_part(b)).then(b.ratio().total_cmp(&a.ratio())));
         Self {
             baseline: baseline.map_or_else(String::new, |base| entries[base].name.clone()),
             rounds: entries.iter().map(|entry| entry.rounds.len()).max().unwrap_or(0),
@@ -242,18 +242,18 @@ impl Ranking {
 
 type Figure = fn(&Measurement) -> Option<f64>;
 
-fn throughput(one: &Measurement) -> Option<f64> {
-    Some(one.requests_per_s)
+fn throughput(figures: &Measurement) -> Option<f64> {
+    Some(figures.requests_per_s)
 }
 
 /// The requests per CPU second; 0 if CPU time was used without an answer.
-fn cost(one: &Measurement) -> Option<f64> {
-    one.requests_per_cpu_s.or_else(|| (one.answered == 0 && one.server_cpu_s.is_some()).then_some(0.0))
+fn cost(figures: &Measurement) -> Option<f64> {
+    figures.requests_per_cpu_s.or_else(|| (figures.answered == 0 && figures.server_cpu_s.is_some()).then_some(0.0))
 }
 
 /// The p99; infinite without an answer.
-fn p99(one: &Measurement) -> Option<f64> {
-    one.latency.as_ref().map(|latency| if latency.histogram.is_empty() { f64::INFINITY } else { latency.p99_us })
+fn p99(figures: &Measurement) -> Option<f64> {
+    figures.latency.as_ref().map(|latency| if latency.histogram.is_empty() { f64::INFINITY } else { latency.p99_us })
 }
 
 /// Returns the ratio of two contestants' requests per second, over the rounds that both have.
@@ -268,7 +268,7 @@ fn ratios(own: &RankingEntry<'_>, other: &RankingEntry<'_>, figure: Figure) -> V
 }
 
 /// Returns the part of the table that a row belongs to.
-fn part(row: &RankingRow) -> u8 {
+fn table_part(row: &RankingRow) -> u8 {
     match row.role {
         Role::Baseline | Role::Ranked | Role::Slowed(_) => 0,
         Role::Same => 1,
@@ -279,27 +279,28 @@ fn part(row: &RankingRow) -> u8 {
 /// Returns CPU time as a share of the sum of CPU time and idle time, over all measurements: the clock of idle times is too coarse
 /// for one. Without idle times, returns the median of the shares of the cores' time.
 fn busy(
-    all: &[&Measurement],
+    measurements: &[&Measurement],
     figures: impl Fn(&Measurement) -> (Option<f64>, Option<f64>, Option<f64>),
 ) -> Option<f64> {
     let (mut cpu, mut idle, mut shares) = (0.0, Some(0.0), Vec::new());
-    for one in all {
-        let (cpu_s, idle_s, share) = figures(one);
+    for measurement in measurements {
+        let (cpu_s, idle_s, share) = figures(measurement);
         cpu += cpu_s?;
         idle = idle.zip(idle_s).map(|(sum, idle_s)| sum + idle_s);
         shares.extend(share);
     }
     match idle {
         Some(idle) if cpu > 0.0 => Some(cpu / (cpu + idle)),
-        _ => middle(shares),
+        _ => median_of(shares),
     }
 }
 
 impl RankingRow {
-    fn new(entry: &RankingEntry<'_>, kept: Option<usize>) -> Self {
+    fn new(entry: &RankingEntry<'_>, connections: Option<usize>) -> Self {
         let RankingEntry { name, role, bound, rounds } = entry;
         let all: Vec<&Measurement> = rounds.iter().flatten().copied().collect();
-        let of_rounds = |figure: &dyn Fn(&Measurement) -> Option<f64>| middle(all.iter().filter_map(|one| figure(one)));
+        let of_rounds =
+            |figure: &dyn Fn(&Measurement) -> Option<f64>| median_of(all.iter().filter_map(|one| figure(one)));
         let server_busy = busy(&all, |one| (one.server_cpu_s, one.server_idle_s, one.server_busy));
         let client_busy = busy(&all, |one| (Some(one.client_cpu_s), one.client_idle_s, Some(one.client_busy)));
         Self {
@@ -319,7 +320,7 @@ impl RankingRow {
             loaded_bytes: of_rounds(&|one| one.loaded_bytes.map(|bytes| bytes as f64)),
             bytes_per_connection: of_rounds(&|one| {
                 let (before, loaded) = one.resident_bytes.zip(one.loaded_bytes)?;
-                Some(loaded.saturating_sub(before) as f64 / kept? as f64)
+                Some(loaded.saturating_sub(before) as f64 / connections? as f64)
             }),
             server_busy,
             client_busy,
@@ -364,7 +365,7 @@ fn latencies(all: &[&Measurement]) -> Option<Latencies> {
         p50_us: microseconds(&sum, 0.5),
         p99_us: microseconds(&sum, 0.99),
         p999_us: microseconds(&sum, 0.999),
-        lateness_p99_us: middle(all.iter().filter_map(|one| Some(one.latency.as_ref()?.lateness_p99_us)))?,
+        lateness_p99_us: median_of(all.iter().filter_map(|one| Some(one.latency.as_ref()?.lateness_p99_us)))?,
         overloaded: is_overloaded(all),
     })
 }

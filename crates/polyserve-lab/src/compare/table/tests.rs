@@ -73,7 +73,7 @@ fn a_table() {
     };
     let text = ranking.text(true, false);
     let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    for wanted in [
+    for expected in [
         "fast 1.200 [1.190, 1.210] faster 1,200 1.20 cpu 1.20 [1.190, 1.210] 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
         "even 1.010 [1.000, 1.020] tie 1,010 1.01 cpu 1.01 [1.000, 1.020] 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
         "base 1.000 baseline 1,000 1.00 cpu 1.00 [0.990, 1.010] 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
@@ -89,7 +89,7 @@ fn a_table() {
         "not ranked: broken: it ended by itself",
         "other processes had 25 % of the cores' time: the intervals are wider",
     ] {
-        assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
+        assert!(lines.iter().any(|line| line == expected), "{expected}\nis not in\n{text}");
     }
     assert!(!text.contains("too few rounds"), "{text}");
     // A ranking that is read back from an old record has the same tables.
@@ -136,7 +136,7 @@ fn a_narrow_table_ranks_in_120_columns() {
     };
     let text = ranking(rows()).to_string();
     let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    for wanted in [
+    for expected in [
         "# contestant req/s ratio, 95 % verdict of limit CPU us/req p50 p99 memory",
         "1 fast 1,200 1.20 [1.19, 1.21] faster 1.20 833.33 90 us 1.5 ms 4.0 MiB",
         "2 base 1,000 1.00 baseline 1.00 833.33 90 us 1.5 ms 4.0 MiB",
@@ -144,7 +144,7 @@ fn a_narrow_table_ranks_in_120_columns() {
         "base again 999 1.00 [0.99, 1.01] A/A 1.00 833.33 90 us 1.5 ms 4.0 MiB",
         "p50, p99: from the intended start at 50,000 req/s (poisson), half of null_epoll's throughput.",
     ] {
-        assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
+        assert!(lines.iter().any(|line| line == expected), "{expected}\nis not in\n{text}");
     }
     assert_eq!(text.lines().skip_while(|line| !line.starts_with("ratio")).count(), 3, "{text}");
     let mut broken = rows();

@@ -136,11 +136,11 @@ fn too_few_rounds_are_no_verdict() {
 #[test]
 fn too_little_time_is_reported_with_the_time_that_is_enough() {
     let mut recommended = of(None, 1, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
-    (recommended.time_was_up, recommended.enough_s) = (true, Some(enough(Duration::from_secs(60), 1)));
+    (recommended.time_was_up, recommended.enough_s) = (true, Some(seconds_for_verdict(Duration::from_secs(60), 1)));
     let text = recommended.to_string();
-    let wanted = "\nthe time was up after 1 round\na verdict needs 10 rounds: --time 11m is enough\n";
-    assert!(text.contains(wanted), "{text}");
-    assert_eq!([0, 9].map(|rounds| enough(Duration::from_secs(60), rounds)), [660, 120]);
+    let expected = "\nthe time was up after 1 round\na verdict needs 10 rounds: --time 11m is enough\n";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!([0, 9].map(|rounds| seconds_for_verdict(Duration::from_secs(60), rounds)), [660, 120]);
 }
 
 /// The interval of the p99 decides whether the goal is met.
@@ -221,10 +221,10 @@ fn the_capacity_is_the_median_of_the_searches_for_a_goal() {
     let mut recommended = of(None, 12, &[("a", 100.0, 1.0)]);
     recommended.capacity = figures;
     let text = recommended.to_string();
-    for wanted in [
+    for expected in [
         "it keeps a p99 of 1.0 ms up to 150 req/s (100 to 200 in 3 searches)\n",
         "it keeps a p99 of 10.0 ms up to at least 900 req/s (900 to 900 in 2 searches)\n",
     ] {
-        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 }

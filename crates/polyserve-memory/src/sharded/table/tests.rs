@@ -5,7 +5,7 @@ use polyserve_core::Entity;
 
 use super::*;
 use crate::hash::tests::{Random, shapes};
-use crate::shards::SMALLEST;
+use crate::shards::MIN_SLOTS;
 
 fn hash(id: &i64) -> u64 {
     Random(id.cast_unsigned()).next()
@@ -18,7 +18,7 @@ impl ShardTable<Entity> {
         let mut len = 0;
         for (number, bucket) in self.buckets.iter().enumerate() {
             for (slot, entity) in bucket.slots.iter().enumerate() {
-                let found = bucket.word >> (8 * slot) & MANY;
+                let found = bucket.word >> (8 * slot) & MAX_COUNT;
                 if found == 0 {
                     assert_eq!(*entity, None);
                     continue;
@@ -33,7 +33,7 @@ impl ShardTable<Entity> {
         assert_eq!(len, self.len);
         assert!(self.len <= Self::capacity(self.buckets.len()));
         for (bucket, sent_on) in self.buckets.iter().zip(sent_on) {
-            assert!(bucket.sent_on() == sent_on || bucket.sent_on() == MANY, "{} of {sent_on}", bucket.sent_on());
+            assert!(bucket.sent_on() == sent_on || bucket.sent_on() == MAX_COUNT, "{} of {sent_on}", bucket.sent_on());
         }
     }
 }
@@ -49,12 +49,12 @@ fn it_is_a_map() {
     let (mut table, mut model) = (ShardTable::default(), HashMap::new());
     let mut random = Random(1);
     for ids in [3, 40, 1000, 40, 5000, 2] {
-        for turn in 0..20_000 {
+        for step in 0..20_000 {
             let id = random.below(ids).cast_signed() - 1;
             match random.below(4) {
                 0 => assert_eq!(table.remove(hash(&id), &id, hash), model.remove(&id)),
                 1 => {
-                    let entity = Entity::new(id, format!("{turn}"), turn as f64);
+                    let entity = Entity::new(id, format!("{step}"), step as f64);
                     assert_eq!(table.insert(hash(&id), entity.clone(), hash), model.insert(id, entity));
                 }
                 _ => assert_eq!(table.find(hash(&id), &id), model.get(&id)),
@@ -70,18 +70,18 @@ fn it_is_a_map() {
 #[test]
 fn ids_of_one_hash_are_kept_apart() {
     let (mut table, ids) = (ShardTable::default(), 0..1000);
-    let all_meet = |_: &i64| 0;
+    let same_hash = |_: &i64| 0;
     for id in ids.clone() {
-        assert_eq!(table.insert(0, Entity::new(id, "", 0.0), all_meet), None);
+        assert_eq!(table.insert(0, Entity::new(id, "", 0.0), same_hash), None);
     }
-    table.check(all_meet);
+    table.check(same_hash);
     assert!(table.find(0, &1000).is_none());
     for id in ids.clone().step_by(3) {
-        assert_eq!(table.remove(0, &id, all_meet), Some(Entity::new(id, "", 0.0)));
+        assert_eq!(table.remove(0, &id, same_hash), Some(Entity::new(id, "", 0.0)));
     }
-    table.check(all_meet);
+    table.check(same_hash);
     assert!(ids.clone().all(|id| table.find(0, &id).is_some() == (id % 3 != 0)));
-    assert!(ids.filter(|id| table.remove(0, id, all_meet).is_some()).count() == 666);
+    assert!(ids.filter(|id| table.remove(0, id, same_hash).is_some()).count() == 666);
     assert_eq!(table.len(), 0);
 }
 
@@ -99,9 +99,9 @@ fn a_full_table_is_not_searched_for_long() {
         assert_eq!((table.len(), table.buckets.len()), (capacity, 4096), "{shape}");
         let buckets_read = |id: i64| {
             let last = table.position(hash(&id), &id).map(|position| position.bucket);
-            let ends = |at: &usize| Some(*at) == last || (last.is_none() && table.buckets[*at].sent_on() == 0);
+            let ends = |index: &usize| Some(*index) == last || (last.is_none() && table.buckets[*index].sent_on() == 0);
             let mut numbers = (0..table.buckets.len()).map(|step| table.number(hash(&id), step));
-            numbers.position(|at| ends(&at)).unwrap() + 1
+            numbers.position(|index| ends(&index)).unwrap() + 1
         };
         let mean = |ids: &[i64]| ids.iter().map(|id| buckets_read(*id)).sum::<usize>() as f64 / ids.len() as f64;
         let (found, absent) = (mean(&ids[..capacity]), mean(&ids[capacity..]));
@@ -124,7 +124,7 @@ fn removed_entities_leave_no_count() {
         }
     }
     table.check(hash);
-    assert!(table.buckets.iter().all(|bucket| bucket.sent_on() < MANY));
+    assert!(table.buckets.iter().all(|bucket| bucket.sent_on() < MAX_COUNT));
 }
 
 #[test]
@@ -134,9 +134,9 @@ fn what_was_large_shrinks() {
     for id in 0..IDS {
         table.insert(hash(&id), Entity::new(id, "", 0.0), hash);
     }
-    for left in (0..IDS).rev() {
-        assert!(table.remove(hash(&left), &left, hash).is_some());
-        assert!(table.slots() <= SMALLEST.max(8 * (table.len() + 1)), "{} slots for {}", table.slots(), table.len());
+    for id in (0..IDS).rev() {
+        assert!(table.remove(hash(&id), &id, hash).is_some());
+        assert!(table.slots() <= MIN_SLOTS.max(8 * (table.len() + 1)), "{} slots for {}", table.slots(), table.len());
     }
     assert_eq!(table.len(), 0);
 }

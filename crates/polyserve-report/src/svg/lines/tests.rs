@@ -53,7 +53,7 @@ fn names_do_not_lie_on_each_other() {
     assert!(heights.is_sorted_by(|one, next| one > next), "{heights:?}");
     heights.reverse();
     assert!(heights.windows(2).all(|pair| pair[1] - pair[0] > GAP - 0.2), "{heights:?}");
-    assert!(heights[0] > ABOVE && heights[15] < SIZE.1, "{heights:?}");
+    assert!(heights[0] > TOP_MARGIN && heights[15] < SIZE.1, "{heights:?}");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn names_stand_as_near_as_they_can() {
     // This number of lines makes the chart higher.
     let many: Vec<Series> = (0..60).map(|n| line(&format!("s{n}"), &[(1, 1.0)])).collect();
     let frame = Frame::around(&many);
-    assert!(labels(&many, &frame).iter().all(|y| (ABOVE..=frame.bottom).contains(y)));
+    assert!(label_heights(&many, &frame).iter().all(|y| (TOP_MARGIN..=frame.bottom).contains(y)));
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn lines_may_end_early_and_places_be_zero() {
 
 #[test]
 fn figures_at_the_side_are_round() {
-    assert_eq!(round(1.5e6, 6e6), [1e6, 2e6, 5e6, 1e7]);
-    assert_eq!(round(1e6, 1e6), [1e6, 2e6]);
-    assert_eq!(round(3e2, 3e7), [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8]);
-    assert_eq!(round(f64::INFINITY, 0.0), [1.0, 10.0]);
+    assert_eq!(round_figures(1.5e6, 6e6), [1e6, 2e6, 5e6, 1e7]);
+    assert_eq!(round_figures(1e6, 1e6), [1e6, 2e6]);
+    assert_eq!(round_figures(3e2, 3e7), [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8]);
+    assert_eq!(round_figures(f64::INFINITY, 0.0), [1.0, 10.0]);
     assert_eq!([5.0, 2e3, 5e6, 1e9].map(short), ["5", "2 k", "5 M", "1 G"]);
     assert_eq!(
         [0, 1024, 9000, 10_000, 1_500_000, 2_000_000].map(tick_label),

@@ -132,7 +132,7 @@ impl<'a> BlockingIo<'a> {
         }
     }
 
-    /// Sets the read timeout to what is left of `whole` before `deadline`. Returns false if nothing is left.
+    /// Sets the read timeout to what is left of `full_timeout` before `deadline`. Returns false if nothing is left.
     ///
     /// `is_first`: this is the first wait of a read. It ends after [`EVICTION_GRACE`], so that the thread looks for an
     /// eviction. A connection that is rarely idle for so long keeps this timeout.
@@ -140,17 +140,17 @@ impl<'a> BlockingIo<'a> {
     /// The first wait for a new connection is short, because its first byte usually follows. It is not short while new
     /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, the
     /// leader makes another thread the leader.
-    fn prepare_read(&mut self, deadline: Instant, whole: Duration, is_first: bool) -> io::Result<bool> {
-        let left = self.server.within(deadline).saturating_duration_since(Instant::now());
-        if left.is_zero() {
+    fn prepare_read(&mut self, deadline: Instant, full_timeout: Duration, is_first: bool) -> io::Result<bool> {
+        let remaining = self.server.within(deadline).saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Ok(false);
         }
         let is_expected = std::mem::take(&mut self.is_new) && !self.status.silent_starts();
-        let timeout = if is_expected && left > FIRST_WAIT {
+        let timeout = if is_expected && remaining > FIRST_WAIT {
             FIRST_WAIT
         } else {
             self.role.promote_new_leader();
-            let timeout = round_up(left, whole);
+            let timeout = round_up(remaining, full_timeout);
             if is_first { timeout.min(EVICTION_GRACE) } else { timeout }
         };
         if self.read_timeout != Some(timeout) {
@@ -178,10 +178,10 @@ impl<'a> BlockingIo<'a> {
     }
 }
 
-/// Rounds `left` up to a sixteenth of `whole`, so that a connection that is slow seldom needs a system call for its timeout.
-fn round_up(left: Duration, whole: Duration) -> Duration {
-    let step = (whole / 16).max(Duration::from_millis(1));
-    let steps = left.as_nanos().div_ceil(step.as_nanos());
+/// Rounds `remaining` up to a sixteenth of `full_timeout`, so that a slow connection seldom sets its timeout again.
+fn round_up(remaining: Duration, full_timeout: Duration) -> Duration {
+    let step = (full_timeout / 16).max(Duration::from_millis(1));
+    let steps = remaining.as_nanos().div_ceil(step.as_nanos());
     step * u32::try_from(steps).unwrap_or(u32::MAX)
 }
 
@@ -212,7 +212,7 @@ impl Transport for BlockingIo<'_> {
                     });
                 }
             }
-            let first = self.is_new.then(Instant::now);
+            let first_wait = self.is_new.then(Instant::now);
             if !self.prepare_read(deadline, phase.timeout(&server.config), is_first)? {
                 return Ok(match self.read_now(buffer)? {
                     Read::Leave => Read::TimedOut,
@@ -221,7 +221,7 @@ impl Transport for BlockingIo<'_> {
             }
             let result = self.wait_and_read(buffer);
             is_first = false;
-            if let Some(since) = first {
+            if let Some(since) = first_wait {
                 self.status.set_silent_starts(result.is_err() || since.elapsed() > FIRST_WAIT);
             }
             match result {
@@ -255,12 +255,12 @@ impl Transport for BlockingIo<'_> {
             }
         }
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(Instant::now());
             let timeout = self.server.config.write_timeout;
             // The first write uses the whole timeout, which is set once. After a short write, the rest of the timeout is
             // set.
-            let timeout = if written == 0 { timeout } else { left };
-            if left.is_zero() {
+            let timeout = if written == 0 { timeout } else { remaining };
+            if remaining.is_zero() {
                 break;
             }
             if self.write_timeout != Some(timeout) {
@@ -358,8 +358,8 @@ mod tests {
         set_first_timeouts(&listener, &config).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        let first = stream.read_timeout().unwrap().unwrap();
-        assert!(first >= FIRST_WAIT && first <= Duration::from_millis(20), "{first:?}");
+        let read_timeout = stream.read_timeout().unwrap().unwrap();
+        assert!(read_timeout >= FIRST_WAIT && read_timeout <= Duration::from_millis(20), "{read_timeout:?}");
         assert_eq!(stream.write_timeout().unwrap(), Some(config.write_timeout));
     }
 

@@ -246,10 +246,10 @@ where
         let mut longest: Option<(u64, &ConnectionSlot)> = None;
         let mut earliest = u64::MAX;
         for slot in slots() {
-            let Some((since, from)) = slot.idle_since(head_timeout) else { continue };
-            if from > now {
-                earliest = earliest.min(from);
-            } else if longest.is_none_or(|(first, _)| since < first) {
+            let Some((since, evictable_from)) = slot.idle_since(head_timeout) else { continue };
+            if evictable_from > now {
+                earliest = earliest.min(evictable_from);
+            } else if longest.is_none_or(|(longest_since, _)| since < longest_since) {
                 longest = Some((since, slot));
             }
         }

@@ -98,7 +98,7 @@ const QUIET_CHECKS: u32 = 20;
 const STALLED_CHECKS: u32 = 2;
 
 /// A leader that accepts this number of connections between two checks is fast: the service does not block.
-const FAST: u64 = 32;
+const MIN_FAST_ACCEPTS: u64 = 32;
 
 /// The server in which each connection has a thread, and the threads take turns to accept.
 ///
@@ -162,7 +162,7 @@ struct LeaderSupervisor {
     /// The number of connections accepted before the last check.
     accepted: u64,
     /// The number of checks since that number changed.
-    unchanged: u32,
+    unchanged_checks: u32,
     /// The number of threads that can run at the same time.
     cores: usize,
 }
@@ -170,7 +170,7 @@ struct LeaderSupervisor {
 impl LeaderSupervisor {
     fn new(shared: Arc<RunState>) -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { shared, accepted: 0, unchanged: 0, cores }
+        Self { shared, accepted: 0, unchanged_checks: 0, cores }
     }
 
     /// Runs until the end of the drain.
@@ -190,7 +190,7 @@ impl LeaderSupervisor {
     /// Hands over the connections that wait for a leader that is held up.
     fn check(&mut self) {
         let accepted = self.shared.accepted.load(Ordering::SeqCst);
-        self.unchanged = if accepted == self.accepted { self.unchanged.saturating_add(1) } else { 0 };
+        self.unchanged_checks = if accepted == self.accepted { self.unchanged_checks.saturating_add(1) } else { 0 };
         for _ in 0..self.max_to_hand_over(accepted - self.accepted) {
             // `accept` has logged an error. The next check tries again.
             let Ok(Some(stream)) = self.shared.accept() else { break };
@@ -207,21 +207,21 @@ impl LeaderSupervisor {
         if self.shared.leader.is(Leader::Polling) {
             return 0;
         }
-        if self.unchanged >= STALLED_CHECKS || !lock(&self.shared.table).has_leader {
+        if self.unchanged_checks >= STALLED_CHECKS || !lock(&self.shared.table).has_leader {
             return self.shared.server.config.backlog as usize;
         }
         if self.shared.leader.is(Leader::AwaitingFirstByte) {
             return 0; // it makes another thread the leader after the wait
         }
         let unblocked = self.shared.unblocked.load(Ordering::Relaxed);
-        if accepted < FAST { self.cores } else { self.cores.saturating_sub(unblocked) }
+        if accepted < MIN_FAST_ACCEPTS { self.cores } else { self.cores.saturating_sub(unblocked) }
     }
 
     /// Waits until the next check. If the leader waits for the listener and there is nothing else to do, sleeps until it is
     /// woken.
     fn pause(&self) {
         let shared = &self.shared;
-        if self.unchanged < QUIET_CHECKS {
+        if self.unchanged_checks < QUIET_CHECKS {
             return thread::park_timeout(CHECK_INTERVAL);
         }
         // This store comes before the loads below. If they miss a change, the thread that made it sees `asleep` and wakes
@@ -291,12 +291,12 @@ impl LeaderSupervisor {
     fn join_all_until(&self, deadline: Instant) -> bool {
         loop {
             self.join_ended();
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(Instant::now());
             let all_ended = lock(&self.shared.table).threads.is_empty();
-            if all_ended || left.is_zero() {
+            if all_ended || remaining.is_zero() {
                 return all_ended;
             }
-            thread::park_timeout(left);
+            thread::park_timeout(remaining);
         }
     }
 }
@@ -344,9 +344,9 @@ mod tests {
     }
 
     fn wait_until(holds: impl Fn() -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while !holds() {
-            assert!(Instant::now() < until, "the condition never holds");
+            assert!(Instant::now() < deadline, "the condition never holds");
             thread::yield_now();
         }
     }
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn there_is_a_leader_while_connections_are_kept() {
         let (shared, addr, supervisor) = run(Arc::new(Echo));
-        let mut kept = Vec::new();
+        let mut clients = Vec::new();
         for round in 0..8 {
             let mut stream = TcpStream::connect(addr).unwrap();
             if round % 2 == 0 {
@@ -382,7 +382,7 @@ mod tests {
                 stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
                 stream.read_exact(&mut [0; 12]).unwrap();
             }
-            kept.push(stream);
+            clients.push(stream);
             wait_until(|| shared.accepted.load(Ordering::SeqCst) == round + 1 && shared.leader.is(Leader::Polling));
         }
         shared.server.shutdown.begin(Instant::now() + PATIENCE);

@@ -22,7 +22,7 @@ use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_
 use super::connection_slot::{ConnectionSlot, IdleClock, evict_longest_idle};
 
 /// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service.
-const STACK: usize = 128 * 1024;
+const STACK_SIZE: usize = 128 * 1024;
 
 /// Max idle threads; a further one ends. Each holds its buffers.
 const MAX_IDLE_THREADS: usize = 128;
@@ -152,7 +152,7 @@ impl RunState {
         let (shared, its_slot) = (Arc::clone(self), Arc::clone(&thread_slot));
         // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
         let main = move || ConnectionThread::new(shared, its_slot).run();
-        match thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(main) {
+        match thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(main) {
             Ok(thread) => {
                 table.threads.insert(number, (thread, thread_slot));
                 table.next_number += 1;
@@ -217,8 +217,8 @@ impl RunState {
             return None;
         }
         let max = self.server.config.max_connections;
-        let more = |open: usize| (open < max).then_some(open + 1);
-        let is_below_max = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        let increment = |open: usize| (open < max).then_some(open + 1);
+        let is_below_max = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok();
         if is_below_max || self.evict() {
             return Some(stream);
         }
@@ -285,9 +285,9 @@ impl ConnectionThread {
     fn run(self) {
         let mut buffers = ThreadBuffers::new();
         let mut assignment = lock(&self.thread_slot.assignment).take();
-        while let Some(now) = assignment {
+        while let Some(current) = assignment {
             self.set_unblocked(true);
-            let mut next = match now {
+            let mut next = match current {
                 Assignment::Serve(stream) => Some(stream),
                 Assignment::Lead => {
                     self.leads.set(true);
@@ -358,11 +358,11 @@ impl ConnectionThread {
         }
         table.idle.push((Arc::clone(&self.thread_slot), thread::current()));
         drop(table);
-        let until = Instant::now() + IDLE_TIMEOUT;
+        let deadline = Instant::now() + IDLE_TIMEOUT;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if !left.is_zero() {
-                thread::park_timeout(left);
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if !remaining.is_zero() {
+                thread::park_timeout(remaining);
             }
             let assignment = lock(&self.thread_slot.assignment).take();
             if assignment.is_some() {
@@ -371,12 +371,13 @@ impl ConnectionThread {
             let mut table = lock(&self.shared.table);
             // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads has
             // one, or is to end.
-            let Some(at) = table.idle.iter().position(|(thread_slot, _)| Arc::ptr_eq(thread_slot, &self.thread_slot))
+            let Some(index) =
+                table.idle.iter().position(|(thread_slot, _)| Arc::ptr_eq(thread_slot, &self.thread_slot))
             else {
                 return lock(&self.thread_slot.assignment).take();
             };
-            if Instant::now() >= until {
-                table.idle.remove(at);
+            if Instant::now() >= deadline {
+                table.idle.remove(index);
                 return None;
             }
         }

@@ -47,7 +47,7 @@ impl Acceptor {
     }
 
     /// Returns the time of the next attempt: `now` if a connection may wait, later after an error, `None` if none waits.
-    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn next_attempt(&self, now: Instant) -> Option<Instant> {
         (self.pending && self.listener.is_some()).then(|| self.paused_until.unwrap_or(now))
     }
 

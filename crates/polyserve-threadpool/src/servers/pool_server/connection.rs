@@ -1,8 +1,8 @@
 //! A connection and its turns. A turn reads, calls the service and writes.
 //!
-//! A turn ends if the connection has to wait, or after a bounded amount of work: after [`FULL_READS`] reads that filled the
-//! buffer, and, while other connections wait, after [`REQUESTS`] requests or before a second deferred answer. The number of
-//! requests is checked only before a read and after a write. So a turn may exceed it by the requests of one read.
+//! A turn ends if the connection has to wait, or after a bounded amount of work: after [`MAX_FULL_READS`] reads that filled
+//! the buffer, and, while other connections wait, after [`MAX_REQUESTS`] requests or before a second deferred answer. The
+//! number of requests is checked only before a read and after a write. So a turn may exceed it by the requests of one read.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
@@ -21,10 +21,10 @@ use rustix::io::Errno;
 use super::timing::millis;
 
 /// While other connections wait, a turn ends after this number of requests. All requests of one read are served in one turn.
-const REQUESTS: u64 = 16;
+const MAX_REQUESTS: u64 = 16;
 
 /// A turn ends after this number of reads that filled the buffer.
-pub(super) const FULL_READS: usize = 2;
+pub(super) const MAX_FULL_READS: usize = 2;
 
 /// The part of a connection that only its owner uses.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub(super) struct Connection {
     wait: Option<(u64, Phase, bool)>,
     /// The deadline of that wait, in milliseconds since the server's start.
     pub(super) deadline: u64,
-    /// The number of requests when its turn began.
-    requests: u64,
+    /// The number of the first request of its turn.
+    first_request: u64,
 }
 
 /// What happens to a connection after a turn.
@@ -81,7 +81,7 @@ impl Connection {
             is_registered_for_writing: false,
             wait: None,
             deadline: u64::MAX,
-            requests: 0,
+            first_request: 0,
         }
     }
 
@@ -103,8 +103,8 @@ impl Connection {
         buffers: &mut ThreadBuffers,
     ) -> TurnResult {
         let server = context.server();
-        let (first, _) = self.session.stage();
-        self.requests = first;
+        let (first_request, _) = self.session.stage();
+        self.first_request = first_request;
         let mut want = self.session.want();
         let (mut full_reads, mut is_empty, mut deferred_answers) = (0, false, 0);
         loop {
@@ -116,11 +116,11 @@ impl Connection {
                     return CUT;
                 }
             }
-            let enough = self.session.stage().0.saturating_sub(first) >= REQUESTS;
+            let reached_limit = self.session.stage().0.saturating_sub(first_request) >= MAX_REQUESTS;
             let session = &mut self.session;
             match want {
                 Want::Close { linger } => return TurnResult::Close { linger },
-                Want::Write if enough && context.others_wait() => return TurnResult::Yield,
+                Want::Write if reached_limit && context.others_wait() => return TurnResult::Yield,
                 Want::Write => {}
                 Want::Answer => {
                     if deferred_answers > 0 && context.others_wait() {
@@ -147,7 +147,7 @@ impl Connection {
                     if is_empty && !draining && !ended.load(Ordering::Relaxed) {
                         return TurnResult::Park;
                     }
-                    if full_reads == FULL_READS || (enough && context.others_wait()) {
+                    if full_reads == MAX_FULL_READS || (reached_limit && context.others_wait()) {
                         return TurnResult::Yield;
                     }
                     match (&*self.stream).read(&mut buffers.input) {
@@ -183,9 +183,9 @@ impl Connection {
         let ((request, phase), writing) = (self.session.stage(), self.is_writing());
         if self.wait.replace((request, phase, writing)) != Some((request, phase, writing)) {
             let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
-            let was_queued = phase == Phase::Head && request == self.requests;
-            let began = if was_queued { queued_at } else { now };
-            self.deadline = began.saturating_add(millis(timeout));
+            let was_queued = phase == Phase::Head && request == self.first_request;
+            let wait_start = if was_queued { queued_at } else { now };
+            self.deadline = wait_start.saturating_add(millis(timeout));
         }
         self.deadline < now
     }

@@ -8,7 +8,7 @@
 //! * At most one thread has the poll role.
 //! * If the list is not empty, one of these holds: a worker that does not wait for an answer takes from the list next; a
 //!   job is queued; the supervisor has been woken.
-//! * If no thread has the poll role, a worker takes the role next, or the supervisor checks within [`WATCH`].
+//! * If no thread has the poll role, a worker takes the role next, or the supervisor checks within [`WATCH_INTERVAL`].
 //! * The list has each connection at most once, so `max_connections` bounds it. `max_new` bounds the connections in the list
 //!   that have not been served yet.
 //!
@@ -22,7 +22,7 @@ use polyserve_core::sync::{Mutex, lock};
 use super::timing::DispatchPolicy;
 
 /// How often the supervisor checks whether the workers make progress, while none of them polls.
-pub(super) const WATCH: Duration = Duration::from_millis(5);
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Which thread has the poll role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,10 @@ pub(super) enum Next {
 pub(super) enum SupervisorAction {
     /// Poll, because no worker polls.
     Poll {
-        /// Whether to poll for at most [`WATCH`], because the executor has dropped a job.
+        /// Whether to poll for at most [`WATCH_INTERVAL`], because the executor has dropped a job.
         check_again: bool,
     },
-    /// Sleep for at most [`WATCH`], because workers serve connections.
+    /// Sleep for at most [`WATCH_INTERVAL`], because workers serve connections.
     Watch,
     /// Sleep until the next deadline, because a worker waits for events.
     Sleep,
@@ -99,7 +99,7 @@ struct ReadyState {
     steps_at_takeover: u64,
     /// A job was dropped before it began: no other is submitted before the supervisor's next check.
     has_lost_job: bool,
-    /// The supervisor checks again within [`WATCH`], without being woken.
+    /// The supervisor checks again within [`WATCH_INTERVAL`], without being woken.
     is_watched: bool,
     /// The server drains: workers do not poll.
     is_draining: bool,
@@ -176,8 +176,8 @@ impl ReadyList {
             let mut actions = Actions::default();
             let limit = if policy.dispatch { self.workers } else { self.cores };
             let unassigned = state.list.len().saturating_sub(state.starting);
-            let room = state.jobs < self.workers && state.jobs - state.waiting < limit;
-            if room && unassigned > if policy.dispatch { 0 } else { policy.help_beyond } {
+            let has_capacity = state.jobs < self.workers && state.jobs - state.waiting < limit;
+            if has_capacity && unassigned > if policy.dispatch { 0 } else { policy.help_beyond } {
                 actions.submit_jobs = add_jobs(state, 1);
             }
             if policy.dispatch && state.role == PollRole::Free {
@@ -191,8 +191,8 @@ impl ReadyList {
         }
         state.jobs -= 1;
         // The last active worker leaves no poller behind: the supervisor takes the role.
-        let alone = state.role == PollRole::Free;
-        (Next::End, Actions { wake_supervisor: alone && take_over(state), ..Actions::default() })
+        let is_last_active = state.role == PollRole::Free;
+        (Next::End, Actions { wake_supervisor: is_last_active && take_over(state), ..Actions::default() })
     }
 
     /// Ends a job that has served its share of connections on a shared executor. Another job serves the other ones.
@@ -256,21 +256,21 @@ impl ReadyList {
     /// take it.
     pub(super) fn dispatch(&self, batch: &mut Vec<ReadyEntry>, policy: DispatchPolicy) -> Actions {
         let mut state = lock(&self.state);
-        let came = !batch.is_empty();
+        let found_any = !batch.is_empty();
         self.extend(&mut state, batch);
         let jobs = self.missing_jobs(&state, policy.dispatch);
         let jobs = add_jobs(&mut state, jobs);
-        let progress = jobs > 0 || state.steps != state.steps_at_takeover;
-        let lead = !policy.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
-        if came && lead && progress && state.role == PollRole::Supervisor {
+        let has_progress = jobs > 0 || state.steps != state.steps_at_takeover;
+        let may_lead = !policy.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
+        if found_any && may_lead && has_progress && state.role == PollRole::Supervisor {
             state.role = PollRole::Free;
             state.is_watched = true;
         }
         Actions { submit_jobs: jobs, ..Actions::default() }
     }
 
-    /// Returns what the supervisor does next. `last`: the number of steps at its last check, if that was [`WATCH`] ago. It is
-    /// updated.
+    /// Returns what the supervisor does next. `last`: the number of steps at its last check, if that was
+    /// [`WATCH_INTERVAL`] ago. It is updated.
     pub(super) fn supervise(&self, last: Option<&mut u64>, policy: DispatchPolicy) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
         let is_due = last.is_some();
@@ -303,8 +303,8 @@ impl ReadyList {
     /// Removes a connection that a timeout has taken.
     pub(super) fn remove(&self, id: usize) {
         let mut state = lock(&self.state);
-        if let Some(place) = state.list.iter().position(|entry| entry.id == id)
-            && let Some(entry) = state.list.remove(place)
+        if let Some(index) = state.list.iter().position(|entry| entry.id == id)
+            && let Some(entry) = state.list.remove(index)
         {
             state.new -= usize::from(entry.is_new);
         }
@@ -328,10 +328,10 @@ impl ReadyList {
     /// Returns the number of jobs that are to be submitted for the list. `all`: one for each connection. Otherwise one, if no
     /// worker is active.
     fn missing_jobs(&self, state: &ReadyState, all: bool) -> usize {
-        let wanted = state.list.len().saturating_sub(state.starting);
+        let missing = state.list.len().saturating_sub(state.starting);
         let all = all || self.is_shared || state.is_draining || state.steps == state.steps_at_takeover;
-        let wanted = if all { wanted } else { wanted.min(usize::from(state.jobs == state.waiting)) };
-        wanted.min(self.workers.saturating_sub(state.jobs))
+        let missing = if all { missing } else { missing.min(usize::from(state.jobs == state.waiting)) };
+        missing.min(self.workers.saturating_sub(state.jobs))
     }
 }
 

@@ -64,7 +64,7 @@ impl Slot {
 pub(super) struct Slots {
     segments: Box<[OnceLock<Box<[Slot]>>]>,
     /// The max number of connections, those that linger not counted.
-    max: usize,
+    max_connections: usize,
     free: Mutex<Free>,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Slots {
 struct Free {
     ids: Vec<usize>,
     /// Slots from this index on were never used.
-    fresh: usize,
+    first_unused: usize,
     used: usize,
     /// Used slots of connections that linger. They do not count towards the limit on connections.
     lingering: usize,
@@ -85,27 +85,27 @@ impl Free {
     }
 }
 
-const SEGMENT: usize = 256;
+const SEGMENT_SIZE: usize = 256;
 
 /// The max number of connections that linger at the same time. Others are closed at once.
 const MAX_LINGERING: usize = 8192;
 
 impl Slots {
-    /// Creates slots for at most `max` connections, and for those that linger. Allocates no slot.
-    pub(super) fn new(max: usize) -> Self {
-        let segments = max.saturating_add(MAX_LINGERING).div_ceil(SEGMENT);
-        let free = Free { ids: Vec::new(), fresh: 0, used: 0, lingering: 0 };
-        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max, free: Mutex::new(free) }
+    /// Creates slots for at most `max_connections`, and for those that linger. Allocates no slot.
+    pub(super) fn new(max_connections: usize) -> Self {
+        let segments = max_connections.saturating_add(MAX_LINGERING).div_ceil(SEGMENT_SIZE);
+        let free = Free { ids: Vec::new(), first_unused: 0, used: 0, lingering: 0 };
+        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max_connections, free: Mutex::new(free) }
     }
 
     pub(super) fn get(&self, id: usize) -> Option<&Slot> {
-        self.segments.get(id / SEGMENT)?.get()?.get(id % SEGMENT)
+        self.segments.get(id / SEGMENT_SIZE)?.get()?.get(id % SEGMENT_SIZE)
     }
 
     /// Returns every slot that was ever used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
-        let fresh = lock(&self.free).fresh;
-        (0..fresh).filter_map(|id| Some((id, self.get(id)?)))
+        let first_unused = lock(&self.free).first_unused;
+        (0..first_unused).filter_map(|id| Some((id, self.get(id)?)))
     }
 
     /// The number of slots in use.
@@ -125,7 +125,7 @@ impl Slots {
     /// Returns the stream if the limit on connections is reached.
     pub(super) fn admit(&self, stream: TcpStream, now: u64, deadline: u64) -> Result<usize, TcpStream> {
         let free = lock(&self.free);
-        if free.open() >= self.max { Err(stream) } else { self.take_free(free, stream, now, deadline) }
+        if free.open() >= self.max_connections { Err(stream) } else { self.take_free(free, stream, now, deadline) }
     }
 
     /// Takes a free slot for a connection that is rejected and then lingers. Its state is `QUEUED`.
@@ -145,11 +145,11 @@ impl Slots {
         now: u64,
         deadline: u64,
     ) -> Result<usize, TcpStream> {
-        let id = free.ids.pop().unwrap_or(free.fresh);
-        let Some(segment) = self.segments.get(id / SEGMENT) else { return Err(stream) };
-        let segment = segment.get_or_init(|| (0..SEGMENT).map(|_| Slot::new()).collect());
-        let Some(slot) = segment.get(id % SEGMENT) else { return Err(stream) };
-        free.fresh = free.fresh.max(id + 1);
+        let id = free.ids.pop().unwrap_or(free.first_unused);
+        let Some(segment) = self.segments.get(id / SEGMENT_SIZE) else { return Err(stream) };
+        let segment = segment.get_or_init(|| (0..SEGMENT_SIZE).map(|_| Slot::new()).collect());
+        let Some(slot) = segment.get(id % SEGMENT_SIZE) else { return Err(stream) };
+        free.first_unused = free.first_unused.max(id + 1);
         free.used += 1;
         drop(free);
         let stream = Arc::new(stream);

@@ -21,7 +21,7 @@ use polyserve_core::serving::{SHUTDOWN_SLACK, with_buffers};
 use polyserve_core::sync::lock;
 
 use super::connection::{Connection, TurnResult};
-use super::ready_list::{ReadyEntry, SupervisorAction, WATCH};
+use super::ready_list::{ReadyEntry, SupervisorAction, WATCH_INTERVAL};
 use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
 use super::worker::{Poller, PoolServerState};
@@ -32,7 +32,7 @@ const QUEUE_SLACK: u64 = 100;
 
 /// If the supervisor wakes this much later than planned, the process was stopped. Workers then read what has arrived before
 /// timeouts are checked.
-const PAUSE: Duration = Duration::from_millis(500);
+const MIN_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Supervisor {
     shared: Arc<PoolServerState>,
@@ -40,12 +40,14 @@ pub(super) struct Supervisor {
     /// The minimum time between two sweeps.
     tick: Duration,
     last_sweep: Instant,
-    /// The time of the last check whether workers make progress, and the number of their steps then.
-    last_check: (Instant, u64),
+    /// The time of the last check whether workers make progress.
+    last_check: Instant,
+    /// The number of steps of all workers at that check.
+    steps_at_check: u64,
     /// The planned end of the last sleep.
     wake_at: Option<Instant>,
     /// Connections that the drain has accepted.
-    drained: usize,
+    drain_accepted: usize,
 }
 
 impl Supervisor {
@@ -56,7 +58,16 @@ impl Supervisor {
             timeouts.into_iter().chain([config.write_timeout, config.linger_timeout]).min().unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let now = Instant::now();
-        Self { shared, executor_is_own, tick, last_sweep: now, last_check: (now, 0), wake_at: None, drained: 0 }
+        Self {
+            shared,
+            executor_is_own,
+            tick,
+            last_sweep: now,
+            last_check: now,
+            steps_at_check: 0,
+            wake_at: None,
+            drain_accepted: 0,
+        }
     }
 
     pub(super) fn run(mut self) -> Drain {
@@ -68,16 +79,16 @@ impl Supervisor {
                 shared.ready.drain();
             }
             let now = Instant::now();
-            let is_due = now.saturating_duration_since(self.last_check.0) >= WATCH;
+            let is_due = now.saturating_duration_since(self.last_check) >= WATCH_INTERVAL;
             if is_due {
-                self.last_check.0 = now;
+                self.last_check = now;
             }
             let (action, actions) =
-                shared.ready.supervise(is_due.then_some(&mut self.last_check.1), shared.turn_time.policy());
+                shared.ready.supervise(is_due.then_some(&mut self.steps_at_check), shared.turn_time.policy());
             shared.carry_out(actions);
             let limit = match action {
-                SupervisorAction::Watch | SupervisorAction::Poll { check_again: true } => Some(WATCH),
-                _ if draining => Some(WATCH),
+                SupervisorAction::Watch | SupervisorAction::Poll { check_again: true } => Some(WATCH_INTERVAL),
+                _ if draining => Some(WATCH_INTERVAL),
                 _ => None,
             };
             let timeout = self.timeout(now, limit);
@@ -122,7 +133,7 @@ impl Supervisor {
             return;
         }
         self.last_sweep = instant;
-        let has_paused = self.wake_at.is_some_and(|wake_at| instant > wake_at + PAUSE);
+        let has_paused = self.wake_at.is_some_and(|wake_at| instant > wake_at + MIN_PAUSE);
         shared.clock.begin_sweep();
         let (mut earliest, mut requeued) = (u64::MAX, false);
         for (id, slot) in shared.slots.iter() {
@@ -153,10 +164,10 @@ impl Supervisor {
         if poller.acceptor.is_open() {
             // Clients that connect again and again cannot prolong the drain: it accepts at most a full backlog.
             let backlog = shared.server.config.backlog as usize;
-            let max = backlog.saturating_sub(self.drained);
+            let max = backlog.saturating_sub(self.drain_accepted);
             poller.acceptor.notify();
-            self.drained += shared.accept(&mut poller.acceptor, &mut poller.batch, false, max);
-            if !poller.acceptor.is_pending() || self.drained >= backlog {
+            self.drain_accepted += shared.accept(&mut poller.acceptor, &mut poller.batch, false, max);
+            if !poller.acceptor.is_pending() || self.drain_accepted >= backlog {
                 poller.acceptor.close(&shared.registry);
             }
         }
@@ -184,7 +195,7 @@ impl Supervisor {
             shared.executor.close(Some(deadline))
         } else {
             while shared.slots.used() > 0 && Instant::now() < deadline {
-                thread::park_timeout(WATCH);
+                thread::park_timeout(WATCH_INTERVAL);
                 self.cut_all(); // a connection that was running may be parked now
             }
             shared.slots.used()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The service is slow if turns take longer than this on average, in microseconds.
-const SLOW: u64 = 200;
+const SLOW_TURN: u64 = 200;
 
 /// A longer turn counts as this number of microseconds: its thread may have been preempted.
 const MAX_SAMPLE: u64 = 1_000;
@@ -96,6 +96,9 @@ impl TurnTime {
 
     pub(super) fn policy(&self) -> DispatchPolicy {
         let average = self.0.load(Ordering::Relaxed).max(1);
-        DispatchPolicy { dispatch: average > SLOW, help_beyond: usize::try_from(HELP_AFTER / average).unwrap_or(0) }
+        DispatchPolicy {
+            dispatch: average > SLOW_TURN,
+            help_beyond: usize::try_from(HELP_AFTER / average).unwrap_or(0),
+        }
     }
 }

@@ -24,7 +24,7 @@ use polyserve_core::serving::{ACCEPT_BACKOFF, ServerState, WaitOutcome, discard,
 use polyserve_core::sync::lock;
 
 use super::acceptor::{Acceptor, LISTENER};
-use super::connection::{Connection, FULL_READS, TurnContext, TurnResult};
+use super::connection::{Connection, MAX_FULL_READS, TurnContext, TurnResult};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
@@ -39,7 +39,7 @@ const WAKE: Token = Token(usize::MAX - 2);
 const ACCEPT_BATCH: usize = 64;
 
 /// On a shared executor, a job serves at most this number of connections. Then the executor's other jobs have their turn.
-const SHARED_TURN: usize = 4;
+const MAX_SHARED_TURNS: usize = 4;
 
 /// The state that all threads of one run share.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl JobOwner for PoolServerState {
                     self.turn_time.note(end.saturating_duration_since(now));
                     now = end;
                     turns += 1;
-                    if self.is_shared && turns == SHARED_TURN {
+                    if self.is_shared && turns == MAX_SHARED_TURNS {
                         return self.carry_out(self.ready.end_turn());
                     }
                     self.ready.next(requeued, self.turn_time.policy())
@@ -170,21 +170,21 @@ impl PoolServerState {
     pub(super) fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, rejects: bool) {
         let Poller { poll, events, acceptor, batch } = poller;
         let now = Instant::now();
-        let due = acceptor.due(now).map(|due| due.saturating_duration_since(now));
-        let timeout = timeout.into_iter().chain(due).min();
+        let until_attempt = acceptor.next_attempt(now).map(|attempt| attempt.saturating_duration_since(now));
+        let timeout = timeout.into_iter().chain(until_attempt).min();
         if let Err(error) = poll.poll(events, timeout)
             && error.kind() != ErrorKind::Interrupted
         {
             tracing::error!(%error, "cannot poll");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
-        let mut millis = None;
+        let mut event_time = None;
         for event in &*events {
             match event.token() {
                 LISTENER => acceptor.notify(),
                 WAKE => {}
                 Token(id) => {
-                    let now = *millis.get_or_insert_with(|| self.clock.now());
+                    let now = *event_time.get_or_insert_with(|| self.clock.now());
                     self.handle_event(id, event.is_read_closed() || event.is_error(), now, batch);
                 }
             }
@@ -208,8 +208,8 @@ impl PoolServerState {
         let deadline = self.queue_deadline(now);
         let free = self.ready.free_places();
         let mut accepted = 0;
-        for place in 0..max {
-            let is_full = place >= free;
+        for index in 0..max {
+            let is_full = index >= free;
             if is_full && !rejects {
                 break;
             }
@@ -279,7 +279,7 @@ impl PoolServerState {
             return false; // a timeout took it
         }
         let mut connection = lock(&slot.connection);
-        let ran = catch_unwind(AssertUnwindSafe(|| {
+        let requeued = catch_unwind(AssertUnwindSafe(|| {
             with_buffers(|buffers| {
                 for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
@@ -290,7 +290,7 @@ impl PoolServerState {
                     match self.settle(id, slot, &mut connection, outcome) {
                         Settled::Done => break,
                         Settled::Requeued => return true,
-                        Settled::Again if wake_ups < FULL_READS => {}
+                        Settled::Again if wake_ups < MAX_FULL_READS => {}
                         Settled::Again => {
                             return self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued;
                         }
@@ -299,7 +299,7 @@ impl PoolServerState {
                 false
             })
         }));
-        ran.unwrap_or_else(|_| {
+        requeued.unwrap_or_else(|_| {
             tracing::error!("a connection's job panicked; the connection is closed");
             self.slots.release(id, &mut connection);
             false

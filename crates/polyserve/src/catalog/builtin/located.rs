@@ -125,9 +125,9 @@ fn durable() -> LocatedRepo {
             .with_named(move || Ok(Arc::new(Durable::temporary(&named, Sharded::of::<NamedEntity>())?)))
             .with_code(BuildCode::new(Some("durable"), code));
         };
-        let (make, made) = (Arc::clone(&over.make), Arc::clone(&over.make));
+        let (make, make_kept) = (Arc::clone(&over.make), Arc::clone(&over.make));
         let entry = Entry::repo(&name, summary, PROMISES, move || Ok(Arc::new(Durable::temporary(&empty, make()?)?)))
-            .with_open(move || Ok(Arc::new(Durable::open(&kept, made()?)?)));
+            .with_open(move || Ok(Arc::new(Durable::open(&kept, make_kept()?)?)));
         let code = over.code.as_ref().map(|code| {
             let expression = format!("polyserve::durable::Durable::open({path:?}, {})?", code.expression);
             BuildCode::new(Some("durable"), expression)
