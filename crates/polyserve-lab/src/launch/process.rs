@@ -285,6 +285,8 @@ pub(super) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStat
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::launch::AddressFrom;
 
@@ -299,35 +301,44 @@ mod tests {
 
     const READ_UNTIL_EOF: &str = "while read line; do :; done";
 
-    const WAITS_VARIABLE: &str = "POLYSERVE_TEST_WAITS";
+    /// The file that the process of `interruptible` writes when it is interrupted.
+    const MARK_VARIABLE: &str = "POLYSERVE_TEST_MARK";
 
-    /// The process that the next test starts. A shell does not suit: if it was started with interrupts ignored, as in
+    /// The process that `interruptible` starts. A shell does not suit: if it was started with interrupts ignored, as in
     /// the background of a script, it cannot enable them again.
     #[test]
     #[ignore = "a process that another test starts"]
     fn a_process_that_waits_for_an_interrupt() {
-        if std::env::var_os(WAITS_VARIABLE).is_some() {
+        if let Some(mark) = std::env::var_os(MARK_VARIABLE) {
             let signals = polyserve::signals::Signals::register().unwrap();
             println!("hello\nat 127.0.0.1:7");
             signals.wait().unwrap();
+            std::fs::write(mark, "interrupted").unwrap();
             println!("bye");
             std::process::exit(0);
         }
     }
 
-    #[test]
-    fn it_prints_its_address_and_ends_when_interrupted() {
+    /// Starts a process that ends when it is interrupted. Returns the file that it writes then.
+    fn interruptible(name: &str) -> (Process, PathBuf) {
         let test = "launch::process::tests::a_process_that_waits_for_an_interrupt";
+        let mark = std::env::temp_dir().join(format!("polyserve-{name}-{}", std::process::id()));
         let launch = Launch {
             program: std::env::current_exe().unwrap(),
             args: ["--exact", test, "--ignored", "--nocapture"].map(Into::into).to_vec(),
-            env: vec![(WAITS_VARIABLE.into(), "1".into())],
+            env: vec![(MARK_VARIABLE.into(), mark.clone().into())],
             ..shell("")
         };
+        (Process::start(&launch, &Cores::available().unwrap()).unwrap(), mark)
+    }
+
+    #[test]
+    fn it_prints_its_address_and_ends_when_interrupted() {
         // SIGINT ends the process as soon as it has printed its address.
-        let process = Process::start(&launch, &Cores::available().unwrap()).unwrap();
+        let (process, mark) = interruptible("ended");
         assert_eq!(process.addr(), SocketAddr::from(([127, 0, 0, 1], 7)));
         assert_eq!(process.end().unwrap().as_deref(), Some("bye"));
+        std::fs::remove_file(mark).unwrap();
     }
 
     #[test]
@@ -353,10 +364,9 @@ mod tests {
 
     #[test]
     fn one_that_is_dropped_ends_by_itself_if_it_can() {
-        let mark = std::env::temp_dir().join(format!("polyserve-dropped-{}", std::process::id()));
-        let clear = format!("trap 'echo gone > {}; exit 0' INT", mark.display());
-        drop(start(&format!("{clear}; echo at 127.0.0.1:7; {READ_UNTIL_EOF}")).unwrap());
-        assert_eq!(std::fs::read_to_string(&mark).expect("it was interrupted"), "gone\n");
+        let (process, mark) = interruptible("dropped");
+        drop(process);
+        assert_eq!(std::fs::read_to_string(&mark).expect("it was interrupted"), "interrupted");
         std::fs::remove_file(mark).unwrap();
     }
 
