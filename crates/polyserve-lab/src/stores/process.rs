@@ -75,14 +75,18 @@ impl Processes {
     }
 }
 
+fn unreadable(error: impl std::error::Error) -> Absence {
+    Absence::failed(format!("its output cannot be read: {error}"))
+}
+
 /// Returns the output of a process that succeeds.
 fn read(child: Child) -> Result<String, Absence> {
     // It reads both pipes at the same time, so that neither blocks the process.
-    let output =
-        child.wait_with_output().map_err(|error| Absence::failed(format!("its output cannot be read: {error}")))?;
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let output = child.wait_with_output().map_err(unreadable)?;
+    let out = String::from_utf8(output.stdout).map_err(unreadable)?;
+    let err = String::from_utf8(output.stderr).map_err(unreadable)?;
     if output.status.success() {
-        Ok(out.into_owned())
+        Ok(out)
     } else {
         Err(Absence::wrong(format!("it ended by itself: {}: {}", output.status, err.trim())))
     }
@@ -99,6 +103,8 @@ mod tests {
         assert_eq!(processes.output(&shell("echo hello")).unwrap(), "hello\n");
         let many_errors = shell("head -c 1000000 /dev/zero >&2; echo hello");
         assert_eq!(processes.output(&many_errors).unwrap(), "hello\n", "more errors than a pipe holds");
+        let absence = processes.output(&shell(r"printf '\377'")).unwrap_err();
+        assert!(absence.why.contains("its output cannot be read") && !absence.is_wrong(), "{absence:?}");
         let absence = processes.output(&shell("echo no memory >&2; exit 3")).unwrap_err();
         assert!(absence.why.contains("exit status: 3: no memory") && absence.is_wrong(), "{absence:?}");
         let missing = Launch { program: "/no/such/program".into(), ..shell("") };
