@@ -285,9 +285,10 @@ pub(super) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStat
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
 
     use super::*;
+    use crate::fixtures::TestDir;
     use crate::launch::AddressFrom;
 
     fn shell(script: &str) -> Launch {
@@ -319,26 +320,26 @@ mod tests {
         }
     }
 
-    /// Starts a process that ends when it is interrupted. Returns the file that it writes then.
-    fn interruptible(name: &str) -> (Process, PathBuf) {
+    /// Starts a process that writes `mark` and ends when it is interrupted.
+    fn interruptible(mark: &Path) -> Process {
         let test = "launch::process::tests::a_process_that_waits_for_an_interrupt";
-        let mark = std::env::temp_dir().join(format!("polyserve-{name}-{}", std::process::id()));
         let launch = Launch {
             program: std::env::current_exe().unwrap(),
             args: ["--exact", test, "--ignored", "--nocapture"].map(Into::into).to_vec(),
-            env: vec![(MARK_VARIABLE.into(), mark.clone().into())],
+            env: vec![(MARK_VARIABLE.into(), mark.into())],
             ..shell("")
         };
-        (Process::start(&launch, &Cores::available().unwrap()).unwrap(), mark)
+        Process::start(&launch, &Cores::available().unwrap()).unwrap()
     }
 
     #[test]
     fn it_prints_its_address_and_ends_when_interrupted() {
         // SIGINT ends the process as soon as it has printed its address.
-        let (process, mark) = interruptible("ended");
+        let dir = TestDir::new("process-ended");
+        std::fs::create_dir(&*dir).unwrap();
+        let process = interruptible(&dir.join("mark"));
         assert_eq!(process.addr(), SocketAddr::from(([127, 0, 0, 1], 7)));
         assert_eq!(process.end().unwrap().as_deref(), Some("bye"));
-        std::fs::remove_file(mark).unwrap();
     }
 
     #[test]
@@ -364,10 +365,11 @@ mod tests {
 
     #[test]
     fn one_that_is_dropped_ends_by_itself_if_it_can() {
-        let (process, mark) = interruptible("dropped");
-        drop(process);
-        assert_eq!(std::fs::read_to_string(&mark).expect("it was interrupted"), "interrupted");
-        std::fs::remove_file(mark).unwrap();
+        let dir = TestDir::new("process-dropped");
+        std::fs::create_dir(&*dir).unwrap();
+        let mark = dir.join("mark");
+        drop(interruptible(&mark));
+        assert_eq!(std::fs::read_to_string(mark).expect("it was interrupted"), "interrupted");
     }
 
     #[test]
