@@ -38,8 +38,6 @@ my %shared_types = (
 );
 # The associated types of the experiment framework: the module of each experiment has its own.
 my %repeated_types = map { $_ => 1 } qw(Key Sample Report);
-# Texts in recorded tables that pages refer to, so they must not change: the table of the seam experiment.
-my %kept_texts = map { $_ => 1 } ('beside the bare map');
 # There is no rule for two words: `visit` is the callback that a store runs on an entity, and a queue may be full of
 # work.
 
@@ -68,7 +66,7 @@ sub prose {
     my ($line) = @_;
     my $text = '';
     while ($line =~ m{\G(?: "((?:[^"\\]|\\.)*)("|$) | (//.*)$ | '(?:[^'\\]|\\.[^']*)' | . )}gxs) {
-        $text .= " $1" if defined $1 && !$kept_texts{$1};
+        $text .= " $1" if defined $1;
         $text .= " $3" if defined $3;
     }
     $text =~ s/`[^`]*`//g;

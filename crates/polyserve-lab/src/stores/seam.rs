@@ -200,8 +200,11 @@ impl Experiment for Seam {
     }
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
-        let tables =
-            if report.rows.is_empty() { Vec::new() } else { vec![("beside the bare map".into(), table(&report.rows))] };
+        let tables = if report.rows.is_empty() {
+            Vec::new()
+        } else {
+            vec![("compared with the bare map".into(), table(&report.rows))]
+        };
         Ok(Summary { tables, ..Summary::default() })
     }
 
