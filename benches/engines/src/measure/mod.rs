@@ -198,7 +198,7 @@ fn writes(scratch: &Path, writers: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures group commit on a disk where an fsync takes 5 ms more.
+/// Measures group commit on a disk with 5 ms added to each fsync.
 fn delay(scratch: &Path, writers: usize) -> Result<(), Failure> {
     const EXTRA_DELAY: Duration = Duration::from_millis(5);
     let contestants = ["durable", "redb", "redb, batched"];

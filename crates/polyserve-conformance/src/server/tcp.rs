@@ -64,7 +64,8 @@ pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
 /// Connections that are opened and closed without a byte do not affect other clients.
 pub fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    // A server may accept the next connection before it has noticed that the empty ones are closed, so it is asked repeatedly.
+    // A server may accept the next connection before it has noticed that the empty ones are closed. So it is asked
+    // repeatedly.
     for _ in 0..10 {
         (0..100).for_each(|_| drop(live.client()));
         live.ask(&get("/"), 200);

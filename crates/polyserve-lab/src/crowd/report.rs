@@ -285,7 +285,7 @@ impl CrowdEffect {
 
     pub(super) fn of(slices: &[Slice], seed: u64) -> Self {
         let slices_of = |place: CrowdProcess| slices.iter().filter(move |slice| slice.place == place);
-        let figure_of =
+        let median_figure =
             |place: CrowdProcess, figure: SliceFigure| median_of(slices_of(place).filter_map(figure)).unwrap_or(0.0);
         let estimate = |place: CrowdProcess, figure: SliceFigure| {
             let ratio = |slice: &Slice| {
@@ -303,10 +303,10 @@ impl CrowdEffect {
             (|slice| Some(slice.requests_per_s), |slice| slice.requests_per_cpu_s);
         let busy: SliceFigure = |slice| slice.server_busy;
         Self {
-            without_requests_per_s: figure_of(CrowdProcess::Without, speed),
-            with_requests_per_s: figure_of(CrowdProcess::With, speed),
-            without_server_busy: figure_of(CrowdProcess::Without, busy),
-            with_server_busy: figure_of(CrowdProcess::With, busy),
+            without_requests_per_s: median_figure(CrowdProcess::Without, speed),
+            with_requests_per_s: median_figure(CrowdProcess::With, speed),
+            without_server_busy: median_figure(CrowdProcess::Without, busy),
+            with_server_busy: median_figure(CrowdProcess::With, busy),
             with_under_way: median_of(slices_of(CrowdProcess::With).filter_map(|slice| slice.under_way)),
             throughput: compared(speed),
             cost: compared(cost),
