@@ -74,8 +74,7 @@ pub struct Directory {
     path: PathBuf,
     /// The directory itself: an fsync makes names durable.
     handle: File,
-    /// The lock is held as long as this file is open.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// The name of the lock file.
@@ -126,7 +125,16 @@ impl Directory {
     }
 
     fn at(path: &Path, lock: Option<File>) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), handle: File::open(path)?, _lock: lock })
+        Ok(Self { path: path.to_owned(), handle: File::open(path)?, lock })
+    }
+}
+
+impl Drop for Directory {
+    /// Releases the lock. Closing the file is not enough: a process that is being started has a copy for a moment.
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            let _ = flock(lock, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -174,7 +182,7 @@ impl Disk for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let read_only = self._lock.is_none();
+        let read_only = self.lock.is_none();
         let file = OpenOptions::new().read(true).write(!read_only).open(self.path.join(name))?;
         Ok(Box::new(file))
     }
@@ -257,6 +265,19 @@ mod tests {
         assert_eq!(create(&third).unwrap(), [&*second]);
         fs::write(root.join("file"), "text").unwrap();
         assert!(create(&root.join("file")).is_err() && create(&root.join("file/x")).is_err());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    /// A process that is being started has copies of all open files until it runs its own program.
+    #[test]
+    fn a_copy_of_the_lock_file_does_not_hold_the_lock() {
+        let root = std::env::temp_dir().join(format!("polyserve-disk-lock-{}", std::process::id()));
+        let directory = Directory::lock(&root).unwrap();
+        let inherited = directory.lock.as_ref().unwrap().try_clone().unwrap();
+        assert!(matches!(Directory::lock(&root), Err(OpenError::InUse { .. })));
+        drop(directory);
+        Directory::lock(&root).unwrap();
+        drop(inherited);
         fs::remove_dir_all(&root).unwrap();
     }
 

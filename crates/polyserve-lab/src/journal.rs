@@ -90,6 +90,15 @@ pub struct Journal {
     before: Vec<Value>,
 }
 
+impl Drop for Journal {
+    /// Releases the lock. Closing the file is not enough: a process that is being started has a copy for a moment.
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
 impl Journal {
     /// A journal that records nothing.
     pub fn none() -> Self {

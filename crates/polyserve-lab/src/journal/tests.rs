@@ -36,6 +36,19 @@ fn a_run_goes_on_where_the_last_one_ended() {
     assert_eq!(first_header(&lines).unwrap(), header_as_read(&lines));
 }
 
+/// A process that is being started has copies of all open files until it runs its own program.
+#[test]
+fn a_copy_of_the_file_does_not_hold_the_lock() {
+    let dir = TestDir::new("journal-lock");
+    let open = || Journal::open(Some(&dir), &header(plan()));
+    let first = open().unwrap();
+    let inherited = first.file.as_ref().unwrap().try_clone().unwrap();
+    assert!(open().unwrap_err().to_string().contains("is being written by another process"));
+    drop(first);
+    open().unwrap();
+    drop(inherited);
+}
+
 fn header_as_read(lines: &[Value]) -> Header {
     serde_json::from_value(lines[0].clone()).unwrap()
 }
