@@ -66,9 +66,10 @@ if [ ! -d "$bin" ] && [ -d "$root/target/debug/.fingerprint" ]; then
     mkdir -p "$bin"
     tar --create --directory "$root/target/debug" --exclude='*polyserve*' deps build .fingerprint | tar --extract --directory "$bin"
 fi
-# The build has the features of the whole workspace, like the tests of the tree. Other crates also have tests with the
-# name `kit`; the kit over the catalog is in `polyserve`.
-kit=$(cargo build -q --workspace --bin polyserve --test kit --message-format=json |
+# The build has the features of the tests in ci/test.sh, so that their dependencies are not built again. Other crates also
+# have tests with the name `kit`; the kit over the catalog is in `polyserve`.
+features=(--features polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres)
+kit=$(cargo build -q --workspace "${features[@]}" --bin polyserve --test kit --message-format=json |
     grep -F 'crates/polyserve/tests/kit.rs"' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
 [ -x "$kit" ] || { echo "not one executable of the kit's tests: $kit" >&2; exit 1; }
 
@@ -104,5 +105,5 @@ test=crates/polyserve/tests/printed_code.rs
 # The code of an executor reads the configuration from the variable c.
 awk '{ if (NR == 1) print "//! The code of every strategy."; printf "#[allow(dead_code, unused_variables)]\nfn strategy_%d(c: &polyserve::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {\n", NR
        printf "    use polyserve::prelude::*;\n    drop(%s);\n    Ok(())\n}\n", $0 }' "$CARGO_TARGET_DIR/code" >$test
-cargo test -q --workspace --test printed_code --no-run
+cargo test -q --workspace "${features[@]}" --test printed_code --no-run
 echo "== a new store and a new server changed three files each, and take part everywhere (after $SECONDS s)"

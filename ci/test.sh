@@ -52,13 +52,9 @@ kit() {
     done
 }
 
-# Tests the stores over etcd, Redis Cluster and PostgreSQL, with the engines on loopback. Takes about two minutes.
-engines() {
-    POLYSERVE_ENGINES=required RUST_TEST_THREADS=$threads cargo test -q -p polyserve-cluster --all-features
-}
-
 # Most server tests wait for a timeout or a drain, so more tests than cores run at a time.
 threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+engines=polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres
 
 whole() {
     step tools_installed
@@ -88,11 +84,10 @@ whole() {
     step ci/clusters.sh
     step ci/browser.sh
     step ci/models.sh short
-    step cargo test --workspace --no-run
+    # With these features, polyserve-cluster tests its stores over etcd, Redis Cluster and PostgreSQL, on loopback.
+    step cargo test --workspace --features "$engines" --no-run
     step ci/registry.sh
-    # The step `engines` tests polyserve-cluster.
-    RUST_TEST_THREADS=$threads step cargo test --workspace --exclude polyserve-cluster --no-fail-fast
-    step engines
+    POLYSERVE_ENGINES=required RUST_TEST_THREADS=$threads step cargo test --workspace --features "$engines" --no-fail-fast
 }
 
 quick() {
