@@ -33,6 +33,17 @@ client() {
     cpu=$(awk '{print $1 + $2}' "$tmp/time")
 }
 
+# environment: prints the date, the commit, the machine and the version of wrk.
+environment() {
+    date -u +%FT%TZ
+    echo "commit $(git rev-parse --short=12 HEAD)$(git diff --quiet HEAD || echo +)"
+    sed -nE '0,/^model name/s/^model name[^:]*: *//p' /proc/cpuinfo
+    awk '/^MemTotal:/ {printf "%.1f GiB\n", $2 / 1048576}' /proc/meminfo
+    echo "kernel $(uname -r), $(nproc) cores"
+    { command wrk -v 2>&1 || true; } | head -1
+    echo
+}
+
 field() { grep -oE "\"$1\":[0-9.]+" "$tmp/out" | head -1 | cut -d: -f2; }
 
 median() { sort -n | awk '{v[NR] = $1} END {printf "%.3f (from %.3f to %.3f, %d rounds)\n", (v[int((NR+1)/2)] + v[int(NR/2)+1]) / 2, v[1], v[NR], NR}'; }
@@ -73,6 +84,8 @@ sweep() {
     local oha=target/tools/bin/oha
     [ -x "$oha" ] || cargo install -q oha --locked --root target/tools || oha=
     [ -n "$oha" ] || echo "not run: sweep of 64 connections: oha cannot be installed" >&2
+    h2load --version
+    [ -z "$oha" ] || "$oha" --version
     serve tokio_tcp
     curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
     printf '%11s %8s %8s %8s  %8s %8s  %8s %8s  %s\n' connections rate theirs ours 'p50 us' ours asleep lateness ''
@@ -125,6 +138,7 @@ stop() {
     stop_server
 }
 
+environment
 [ $# -gt 0 ] || set -- wrk stop sweep
 while [ $# -gt 0 ]; do
     part=$1
