@@ -3,7 +3,7 @@
 use polyserve::catalog::Catalog;
 use polyserve_lab::reference::with_references;
 use polyserve_lab::stores::bare::NAMES;
-use polyserve_report::{Table, or_nothing};
+use polyserve_report::{Table, or_empty};
 
 use crate::suite::Figures;
 use crate::{repos, servers};
@@ -57,9 +57,9 @@ fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[S
         [axis, "rank", "x best"].into_iter().chain(columns.iter().map(|(header, _)| header.as_str())).collect();
     let mut table = Table::of_numbers(&header);
     let mut row = |name: &String, rank: Option<usize>| {
-        let figures = times(name).into_iter().map(|time| or_nothing(time.map(with_unit)));
+        let figures = times(name).into_iter().map(|time| or_empty(time.map(with_unit)));
         let relative = relative(name).map(|relative| format!("{relative:.2}"));
-        let first = [name.clone(), or_nothing(rank.map(|rank| rank.to_string())), or_nothing(relative)];
+        let first = [name.clone(), or_empty(rank.map(|rank| rank.to_string())), or_empty(relative)];
         table.row(first.into_iter().chain(figures).collect());
     };
     for (index, (relative, name)) in ranked.iter().enumerate() {

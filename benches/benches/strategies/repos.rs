@@ -17,7 +17,7 @@ use polyserve::catalog::Catalog;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, StoreMaker, maker};
 use polyserve_lab::stores::cell::{fill, filling};
 use polyserve_lab::stores::erased::ErasedStore;
-use polyserve_lab::stores::phase::{Lanes, Passed, PhaseSettings, Until};
+use polyserve_lab::stores::phase::{Lanes, PhaseResult, PhaseSettings, Until};
 use polyserve_lab::stores::workload::OperationPlan;
 use polyserve_lab::stores::{StoreLoad, StoreWorkload};
 use polyserve_load::Dist;
@@ -41,23 +41,24 @@ const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 /// Benchmarks a store. `make` creates it, and `plan` has the operations.
 fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &StoreMaker) {
     let threads = plan.threads as u64;
-    let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>> = if plan.workload == StoreWorkload::Insert {
-        Box::new(|settings| filling(make, plan, settings))
-    } else {
-        // Created for the first sample, because a filter skips most benchmarks.
-        let mut filled: Option<(Box<dyn ErasedStore>, Lanes)> = None;
-        Box::new(move |settings| {
-            let (store, lanes) = match &mut filled {
-                Some(filled) => filled,
-                none => {
-                    let store = make()?;
-                    fill(&*store, plan.keys, plan.payload_bytes)?;
-                    none.insert((store, Lanes::new(plan, 0)))
-                }
-            };
-            store.run(lanes, settings)
-        })
-    };
+    let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<PhaseResult>> =
+        if plan.workload == StoreWorkload::Insert {
+            Box::new(|settings| filling(make, plan, settings))
+        } else {
+            // Created for the first sample, because a filter skips most benchmarks.
+            let mut filled: Option<(Box<dyn ErasedStore>, Lanes)> = None;
+            Box::new(move |settings| {
+                let (store, lanes) = match &mut filled {
+                    Some(filled) => filled,
+                    none => {
+                        let store = make()?;
+                        fill(&*store, plan.keys, plan.payload_bytes)?;
+                        none.insert((store, Lanes::new(plan, 0)))
+                    }
+                };
+                store.run(lanes, settings)
+            })
+        };
     group.timed(name, |iterations| {
         let until = Until::Operations(iterations * threads);
         let passed = run(PhaseSettings { until, whole: false, latency: false, window: false });

@@ -51,7 +51,7 @@ use crate::config::ServerConfig;
 ///     }
 /// };
 /// assert_eq!(net::send(&connection, &buffer[..count], true)?, count);
-/// net::shut(&connection, Shutdown::Write)?;
+/// net::shutdown(&connection, Shutdown::Write)?;
 /// let mut answer = String::new();
 /// client.read_to_string(&mut answer)?;
 /// assert_eq!(answer, &"ping"[..count]);
@@ -194,7 +194,7 @@ pub fn set_receive_low_water(stream: impl AsFd, bytes: usize) -> io::Result<()> 
 /// # Errors
 ///
 /// Returns an error if the client is gone.
-pub fn shut(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
+pub fn shutdown(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
     let how = match how {
         Shutdown::Read => rustix::net::Shutdown::Read,
         Shutdown::Write => rustix::net::Shutdown::Write,

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use polyserve_report::figures::count;
+use polyserve_report::figures::{count, time_us};
 use polyserve_report::wrapped;
 use serde::Serialize;
 
@@ -25,6 +25,18 @@ pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
         None => count(per_s),
     }
 }
+
+/// The max lateness of the load generator without a mark, as a share of a latency or of the goal for a latency.
+pub(crate) const MAX_LATE: f64 = 0.1;
+
+/// A latency in microseconds, for a table. It is marked if the load generator's own lateness, 99 %, is a large part: `~1.2 ms`.
+pub(crate) fn latency_text(us: f64, lateness_p99_us: f64) -> String {
+    format!("{}{}", if lateness_p99_us > MAX_LATE * us { "~" } else { "" }, time_us(us))
+}
+
+/// The meaning of the mark of [`latency_text`].
+pub(crate) const LATE_NOTE: &str =
+    "~ before a latency: the client's own lateness (99 %) was above a tenth of the latency";
 
 /// Prints `text`, and flushes it.
 ///

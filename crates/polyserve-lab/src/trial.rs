@@ -9,7 +9,7 @@
 use std::fmt;
 
 use polyserve::Shutdown;
-use polyserve_report::{Summary, Table, or_nothing};
+use polyserve_report::{Summary, Table, or_empty};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -271,7 +271,7 @@ impl Report {
             };
             for (figure, tally) in [("throughput", &trial.throughput), ("cost", &trial.cost)] {
                 let counts = [tally.comparisons, tally.slower, tally.tie, tally.faster, tally.too_few_rounds];
-                let rounds = or_nothing(trial.median_rounds.map(|rounds| format!("{rounds:.0}")));
+                let rounds = or_empty(trial.median_rounds.map(|rounds| format!("{rounds:.0}")));
                 let cells = [format!("{name}, {figure}")].into_iter().chain(counts.map(|count| count.to_string()));
                 table.row(cells.chain([rounds]).collect());
             }
@@ -288,7 +288,7 @@ impl fmt::Display for Report {
             .iter()
             .filter(|trial| trial.kind == TrialKind::Slowed && trial.median_rounds.is_some() && !trial.is_quick())
         {
-            let max_rounds = or_nothing(trial.most_rounds.map(|max| format!("{:.0}", max * MAX_ROUNDS_SHARE)));
+            let max_rounds = or_empty(trial.most_rounds.map(|max| format!("{:.0}", max * MAX_ROUNDS_SHARE)));
             writeln!(f, "a comparison that stops when it is sure should find this difference in {max_rounds} rounds")?;
         }
         writeln!(f, "{}", if self.passed { "passed" } else { "FAILED: do not rely on comparisons like these" })

@@ -21,5 +21,5 @@ mod wrap;
 pub use claims::{Claim, ClaimVerdict, shown_claims};
 pub use names::{MAX_NAME, shortened};
 pub use summary::Summary;
-pub use table::{Column, EMPTY_CELL, Table, Tone, in_markdown, or_nothing};
+pub use table::{Column, EMPTY_CELL, Table, Tone, in_markdown, or_empty};
 pub use wrap::{WIDTH, wrapped};

@@ -11,7 +11,7 @@ use super::{MAX_NAME, WIDTH, shortened};
 pub const EMPTY_CELL: &str = "-";
 
 /// `figure` for a table's cell, or [`EMPTY_CELL`].
-pub fn or_nothing(figure: Option<String>) -> String {
+pub fn or_empty(figure: Option<String>) -> String {
     figure.unwrap_or_else(|| EMPTY_CELL.to_owned())
 }
 

@@ -326,7 +326,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
 
     fn close(&mut self, linger: bool) -> StepResult {
         let lingers = linger
-            && self.entry.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
+            && self.entry.with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
             && self.registry.begin_linger();
         if !lingers {
             return StepResult::End;
@@ -391,7 +391,7 @@ fn send_rejection(server: &ServerState, socket: BorrowedFd<'_>) -> io::Result<()
         let sent = net::send(socket, buffers.scratch.out(), true);
         session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
         server.abandon(&mut session);
-        sent.and_then(|_| net::shut(socket, Shutdown::Write))
+        sent.and_then(|_| net::shutdown(socket, Shutdown::Write))
     })
 }
 

@@ -7,12 +7,13 @@ drawings.recommend = (record, section) => {
   const ranked = found.ranked ?? [];
   const asked = record.environments[0]?.plan?.asked;
   if (asked) section.append(h("p", {}, `Asked: ${asked}.`));
-  if (found.choice) {
-    const { ties = [], margin, lines } = found.choice;
-    const ahead = margin ? ` It is ahead of ${margin.over}: ${ratio(margin.ratio)}, ${interval(margin.interval)}.` : "";
-    section.append(h("p", {}, h("strong", {}, `Take ${name(found.choice)}.`), ahead, ties.length ? ` A tie with ${ties.join(", ")}.` : ""));
-    if (lines) section.append(h("pre", {}, h("code", {}, [lines.import, ...(lines.code ?? [])].filter(Boolean).join("\n"))));
+  const { answer = [], rate } = record.derived ?? {};
+  if (answer.length > 0) {
+    section.append(h("p", {}, h("strong", {}, answer[0])));
+    if (answer.length > 1) section.append(h("ul", {}, answer.slice(1).map((line) => h("li", {}, line))));
   }
+  const lines = found.choice?.lines;
+  if (lines) section.append(h("pre", {}, h("code", {}, [lines.import, ...(lines.code ?? [])].filter(Boolean).join("\n"))));
   if (ranked.length === 0) return;
   chart(section, "Against the choice", "Requests a second, 95 % intervals. The grey band is the choice against itself: an interval that meets it is a tie.", (width) =>
     bars(width, ranked.map((one) => ({
@@ -22,7 +23,7 @@ drawings.recommend = (record, section) => {
   const points = ranked.filter((one) => one.latency && !one.latency.overloaded)
     .flatMap((one) => (percentiles(one.latency) ?? []).map((point) => ({ name: name(one), ...point })));
   if (points.length > 0) {
-    chart(section, "Latency by percentile", `From the intended start, at ${brief(found.rate?.requests_per_s)} requests/s, half of ${found.rate?.half_of}'s.`,
+    chart(section, "Latency by percentile", rate ? `From the intended start, at ${rate}.` : "From the intended start.",
       (width) => percentileCurves(width, points));
   }
   took(section, ranked.map((one) => ({ ...one, name: name(one) })), {

@@ -6,11 +6,14 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Connections;
 use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::Settings;
+use polyserve_experiments::ladder::variant::{Binary, LadderSources};
+use polyserve_experiments::matrix::DEBUG;
 use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, Scenario, Stress, Subject};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
+use polyserve_lab::launch::go::GoServer;
 use polyserve_lab::limits;
 use serde_json::json;
 
@@ -25,7 +28,8 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 pub(crate) struct StressArgs {
     /// The server: a name of `polyserve list`; `all`, for all of them in turn; or a foreign server, such as go/twin-rwmutex,
-    /// which is built first.
+    /// which is built first. With the prefix debug/ a server of the list is built without optimisation and prints a line for
+    /// each request, as the published server did; go/twin-rwmutex-printing prints lines too.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
     /// The repo. [default: two_level; a foreign server has its own store]
@@ -73,6 +77,7 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     let settings = args.config.settings(None)?;
     let session = context.start()?;
     let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
+    let foreign = foreign.or_else(|| GoServer::named(&args.server).map(Foreign::Go));
     // Misuse is reported before anything is built.
     let modes = modes(args)?;
     let subjects = match foreign {
@@ -83,9 +88,11 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
             servers.map(|server| subject(session.catalog, server, args, &settings)).collect::<anyhow::Result<_>>()?
         }
         None => {
-            let server = session.catalog.server(&args.server)?;
+            let unprefixed = args.server.strip_prefix(DEBUG);
+            let server = session.catalog.server(unprefixed.unwrap_or(&args.server))?;
             settings.make(|config| (server.make)(config).map(drop))?;
-            vec![subject(session.catalog, server, args, &settings)?]
+            let subject = subject(session.catalog, server, args, &settings)?;
+            vec![if unprefixed.is_some() { built_in_debug(subject, &session)? } else { subject }]
         }
     };
     let scenario = Scenario::new(args.scale, Data::new(args.random.seed));
@@ -120,6 +127,20 @@ fn subject(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings:
         launch: serve(&server.name, &repo.name, &flags, Vec::new()),
         is_single: instance.connections() == Connections::One,
     })
+}
+
+/// Builds the server without optimisation. It prints a line for each request, which is discarded.
+fn built_in_debug(subject: Subject, session: &MeasurementSession<'_>) -> anyhow::Result<Subject> {
+    let name = format!("{DEBUG}{}", subject.server);
+    Catalog::builtin().server(&subject.server)?;
+    if subject.repo.contains(':') {
+        return Err(Misuse(format!("--repo {}: {name} takes a repo in memory", subject.repo)).into());
+    }
+    let program = LadderSources::new(None).debug(Binary::with(&subject.server), &session.stop);
+    let mut launch = subject.launch;
+    launch.program = program.map_err(|why| anyhow!("{name}: {why}"))?;
+    launch.args.extend(["--service=entity", "--print=/dev/null"].map(Into::into));
+    Ok(Subject { server: name, launch, ..subject })
 }
 
 /// Builds a foreign server.

@@ -58,8 +58,9 @@ pub(crate) fn position(name: &str) -> usize {
 }
 
 fn recommendation(lines: &[Value]) -> anyhow::Result<Recorded> {
-    let summary = Summary { tables: recommend::table::tables(lines)?, ..Summary::default() };
-    Ok(Recorded { summary, report: Value::Null, incomplete: None })
+    let Some(last) = recommend::table::last(lines)? else { return nothing(lines) };
+    let summary = Summary { tables: recommend::table::tables(&last), ..Summary::default() };
+    Ok(Recorded { summary, report: recommend::table::page(&last), incomplete: None })
 }
 
 fn nothing(_: &[Value]) -> anyhow::Result<Recorded> {

@@ -65,7 +65,7 @@ const DRAWN: [(&str, &[&str], bool); 13] = [
     ("ladder", &["rung", "contestant"], true),
     ("matrix", &["cell"], false),
     ("page", &["cell"], false),
-    ("recommend", &["recommendation"], false),
+    ("recommend", &["recommendation"], true),
     ("scale", &["cell"], true),
     ("seam", &[], true),
     ("stores", &[], true),

@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
-use polyserve_report::{Claim, Table, in_markdown, or_nothing};
+use polyserve_report::{Claim, Table, in_markdown, or_empty};
 use serde_json::Value;
 
 use super::chart::ChartFile;
@@ -329,7 +329,7 @@ pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
         }
         for claim in claims {
             let Claim { claim, published, verdict, figure, .. } = claim.clone();
-            table.row(vec![claim, or_nothing(published), figure, verdict.to_string()]);
+            table.row(vec![claim, or_empty(published), figure, verdict.to_string()]);
         }
     }
     Ok(table)

@@ -77,7 +77,7 @@ fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {
         return;
     }
-    for server in go::SERVERS.map(|server| server.name) {
+    for server in go::SERVERS.iter().chain([&go::PRINTING]).map(|server| server.name) {
         let report = json(&format!("stress --server {server} --scale=0.01 --connections=5 --workers=4"));
         assert_eq!((&report["passed"], &report["server"]), (&true.into(), &server.into()), "{report}");
         for round in array(&report["rounds"]) {

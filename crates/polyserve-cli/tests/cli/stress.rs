@@ -58,6 +58,11 @@ fn a_burst_against_all_servers() {
     }
 }
 
+#[test]
+fn a_debug_build_of_an_unknown_server_is_refused() {
+    has(&misused("stress --server debug/pool_servr"), &["\"pool_servr\"", "pool_server"]);
+}
+
 /// One record holds the rounds of several servers. A recorded round is not run again.
 #[test]
 fn rounds_are_recorded_and_not_run_again() {

@@ -109,7 +109,7 @@ impl OpenConnection {
 
     pub(super) fn close_reading(&self) {
         self.read_closed.store(true, Ordering::SeqCst);
-        let _ = net::shut(&self.stream, Shutdown::Read); // an error: the client is gone
+        let _ = net::shutdown(&self.stream, Shutdown::Read); // an error: the client is gone
     }
 }
 

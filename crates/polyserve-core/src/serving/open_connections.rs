@@ -327,7 +327,7 @@ impl OpenConnections {
     /// Shuts all connections down, in any state.
     pub fn cut(&self) {
         for connection in &lock(&self.state).open {
-            let _ = net::shut(connection.stream(), Shutdown::Both); // an error: the client is gone
+            let _ = net::shutdown(connection.stream(), Shutdown::Both); // an error: the client is gone
         }
     }
 

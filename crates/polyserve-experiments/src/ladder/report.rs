@@ -4,7 +4,7 @@ use std::fmt;
 
 use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::experiment::{Experiment, Failed, Records};
-use polyserve_report::{Claim, or_nothing, shown_claims};
+use polyserve_report::{Claim, or_empty, shown_claims};
 use serde::Serialize;
 
 use super::claims;
@@ -85,7 +85,7 @@ impl fmt::Display for Report {
                 )?;
             }
             for row in self.rungs.iter().filter(|row| row.server_busy.is_some_and(|busy| busy < BUSY)) {
-                let busy = or_nothing(row.server_busy.map(percent));
+                let busy = or_empty(row.server_busy.map(percent));
                 writeln!(f, "{}: its cores were busy for {busy} only, so it could have done more", row.rung)?;
             }
         }

@@ -6,7 +6,7 @@ use polyserve_lab::compare::ranking::is_server_full;
 use polyserve_lab::output::rate_text;
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
 use polyserve_report::figures::count;
-use polyserve_report::{EMPTY_CELL, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_empty};
 use serde::Serialize;
 
 use super::record::{RungEntry, RungRole};
@@ -213,19 +213,19 @@ pub(super) fn ladder(rows: &[RungRow]) -> Table {
         rows,
         &[
             ("rung", &|row| row.rung.clone()),
-            ("req/s", &|row| or_nothing(row.requests_per_s.map(|per_s| rate_text(per_s, row.under_way)))),
-            ("MiB/s", &|row| or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
+            ("req/s", &|row| or_empty(row.requests_per_s.map(|per_s| rate_text(per_s, row.under_way)))),
+            ("MiB/s", &|row| or_empty(row.transfer_mb_s.map(|figure| format!("{figure:.2}")))),
             ("req/CPU s", &|row| {
                 let doubt = if row.is_full() { "" } else { "~" };
-                or_nothing(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{}", count(per_s))))
+                or_empty(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{}", count(per_s))))
             }),
             ("over the rung below, 95 %", &|row| interval(row.ratio, row.low, row.high)),
-            ("verdict", &|row| or_nothing(row.verdict.map(verdict_text))),
+            ("verdict", &|row| or_empty(row.verdict.map(verdict_text))),
             ("over fasthttp, 95 %", &|row| {
                 interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high)
             }),
-            ("verdict", &|row| or_nothing(row.against_fasthttp_verdict.map(verdict_text))),
-            ("server busy", &|row| or_nothing(row.server_busy.map(percent))),
+            ("verdict", &|row| or_empty(row.against_fasthttp_verdict.map(verdict_text))),
+            ("server busy", &|row| or_empty(row.server_busy.map(percent))),
         ],
     )
 }
@@ -240,7 +240,7 @@ pub(super) fn waterfall(rows: &[RungRow]) -> Table {
     };
     let mut table = Table::of_texts(&["server", "step", "gain", "cumulative gain", ""]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
-        let gain = |ratio: Option<f64>| or_nothing(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
+        let gain = |ratio: Option<f64>| or_empty(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
         let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / max(&row.subject));
         let marks = if share > 0.0 { (share * MARKS).round() as usize } else { 0 }; // also for NaN
         let step = row.step.clone().unwrap_or_else(|| "(lowest rung)".into());
@@ -283,7 +283,7 @@ pub(super) fn flush(rows: &[FlushRow]) -> Table {
             ("requests at once", &|row| row.pipeline.to_string()),
             ("throughput with the flush, 95 %", &|row| shown(&row.throughput.estimate)),
             ("verdict", &|row| verdict_text(row.throughput.verdict)),
-            ("requests per CPU second, 95 %", &|row| or_nothing(row.cost.map(|cost| shown(&cost.estimate)))),
+            ("requests per CPU second, 95 %", &|row| or_empty(row.cost.map(|cost| shown(&cost.estimate)))),
         ],
     )
 }
@@ -331,7 +331,7 @@ fn published(results: &Results) -> anyhow::Result<Table> {
             let published_text = baseline.and_then(|baseline| ratio(name, baseline)).map(|ratio| format!("{ratio:.3}"));
             let baseline = if baseline == with_step { without_step.as_deref() } else { baseline };
             let measured_ratio = baseline.and_then(|baseline| results.throughput(measured_name, baseline));
-            [or_nothing(published_text), or_nothing(measured_ratio.map(|ratio| shown(&ratio.estimate)))]
+            [or_empty(published_text), or_empty(measured_ratio.map(|ratio| shown(&ratio.estimate)))]
         };
         let mut cells = vec![name.clone(), count(*requests_per_s), format!("{megabytes:.2}")];
         cells.extend(ratios(below));
@@ -347,7 +347,7 @@ pub(super) fn percent(share: f64) -> String {
 
 fn interval(ratio: Option<f64>, low: Option<f64>, high: Option<f64>) -> String {
     let whole = ratio.zip(low).zip(high);
-    or_nothing(whole.map(|((ratio, low), high)| format!("{ratio:.3} {}", Interval { low, high })))
+    or_empty(whole.map(|((ratio, low), high)| format!("{ratio:.3} {}", Interval { low, high })))
 }
 
 /// An estimate as text: `1.050 [1.020, 1.080]`.

@@ -9,7 +9,7 @@ use polyserve_lab::experiment::distinct;
 use polyserve_lab::launch::go::PRINTING;
 use polyserve_lab::statistics::{Estimate, MIN_ROUNDS, median_of};
 use polyserve_report::figures::count;
-use polyserve_report::{Table, or_nothing};
+use polyserve_report::{Table, or_empty};
 
 use super::claims::{CLASSIC, REPO, TWIN, classic_of};
 use super::missing::MissingCell;
@@ -93,7 +93,7 @@ fn short(value: f64) -> String {
 }
 
 fn pool(size: Option<usize>) -> String {
-    or_nothing(size.map(|size| size.to_string()))
+    or_empty(size.map(|size| size.to_string()))
 }
 
 /// Every cell, for the terminal.
@@ -112,7 +112,7 @@ pub fn cells(cells: &[Cell]) -> Table {
             ("request ms", &|rounds| median(rounds, |sample| sample.per_request_ms)),
             ("CPU us/req", &|rounds| median(rounds, |sample| sample.server_cpu_us_per_request)),
             ("CPU %", &|rounds| median(rounds, |sample| sample.avg_cpu_pct)),
-            ("max CPU %", &|rounds| or_nothing(max_cpu(rounds).map(short))),
+            ("max CPU %", &|rounds| or_empty(max_cpu(rounds).map(short))),
             ("MiB", &|rounds| median(rounds, |sample| sample.avg_resident_kb / 1024.0)),
             ("connect ms", &|rounds| median(rounds, |sample| sample.connect_ms)),
             ("processing ms", &|rounds| median(rounds, |sample| sample.processing_ms)),
@@ -171,7 +171,7 @@ fn by_connections(cells: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
         let at = |connections: &usize| {
             let is_cell = |key: &Key| key.connections == *connections && row(key) == (name.clone(), size);
             let rounds = cells.iter().find(|rounds| is_cell(rounds.key()));
-            or_nothing(rounds.map(|rounds| rounds.text(figure)))
+            or_empty(rounds.map(|rounds| rounds.text(figure)))
         };
         let figures: Vec<String> = connections.iter().map(at).collect();
         table.row([vec![name.clone(), pool(size)], figures].concat());
@@ -201,7 +201,7 @@ fn published_and_measured(method: CellMethod, lang: &str, ours: &[&Rounds<'_>]) 
         let is_it = |key: &Key| key.pool_size == Some(row.pool_size) && key.connections == row.connections;
         let Some(rounds) = ours.iter().find(|rounds| is_it(rounds.key())) else { continue };
         let figures = columns.map(|(_, published, measured)| {
-            let measured = or_nothing(median_of(rounds.0.iter().filter_map(|cell| measured(cell))).map(short));
+            let measured = or_empty(median_of(rounds.0.iter().filter_map(|cell| measured(cell))).map(short));
             format!("{} / {measured}", short(published(row)))
         });
         table.row([vec![row.connections.to_string(), row.pool_size.to_string()], figures.to_vec()].concat());

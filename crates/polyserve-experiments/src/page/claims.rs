@@ -72,9 +72,9 @@ fn has_all(rows: &[&PageRow]) -> bool {
     SETUPS.iter().all(|setup| rows.iter().any(|row| is(row, setup.published_as)))
 }
 
-/// Confirmed if all four reach [`MIN_PUBLISHED_SHARE`] of the connections' bound: then only the waits decide. Otherwise the
-/// claim is refuted at the published waits, and undecided at shorter waits: the time to answer may be a large share of a
-/// short wait.
+/// Confirmed if all four reach [`MIN_PUBLISHED_SHARE`] of the connections' bound and none exceeds it by more than
+/// [`CLOCK_TOLERANCE`]: then only the waits decide. Refuted if one exceeds it: it did not wait. Otherwise refuted at the
+/// published waits, and undecided at shorter waits: the time to answer may be a large share of a short wait.
 ///
 /// # Errors
 ///
@@ -82,11 +82,12 @@ fn has_all(rows: &[&PageRow]) -> bool {
 fn totals_are_alike(rows: &[&PageRow]) -> anyhow::Result<Claim> {
     let claim = "four servers, two of them pools of 100, take about the same: what the waits take, 20.2 s for 10 000 requests of 2 s";
     let is_complete = has_all(rows);
-    let min_share = rows.iter().map(|row| row.sample.bounds.of_bound).fold(f64::INFINITY, f64::min);
+    let shares = || rows.iter().map(|row| row.sample.bounds.of_bound);
     let has_published_waits = rows.iter().all(|row| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
         () if !is_complete => None,
-        () if min_share >= MIN_PUBLISHED_SHARE => Some(true),
+        () if shares().any(|share| share > CLOCK_TOLERANCE) => Some(false),
+        () if shares().all(|share| share >= MIN_PUBLISHED_SHARE) => Some(true),
         () => has_published_waits.then_some(false),
     };
     let each = rows.iter().map(|row| {
@@ -259,6 +260,9 @@ mod tests {
         slow.iter_mut().for_each(|row| row.sample.bounds.wait_s = 0.2);
         assert_eq!(verdicts(&slow)[0], ClaimVerdict::Undecided, "short waits");
         assert_eq!(verdicts(&published(495.0)[..3])[0], ClaimVerdict::Undecided, "one is missing");
+        let mut fast = published(495.0);
+        (fast[1].sample.figures.requests_per_s, fast[1].sample.bounds.of_bound) = (700.0, 1.4);
+        assert_eq!(verdicts(&fast)[0], ClaimVerdict::Refuted, "one did not wait");
     }
 
     /// The listings decide if all four were measured, then the page from a file, then the page in memory.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use polyserve_lab::experiment::{self, distinct};
 use polyserve_report::figures::count;
-use polyserve_report::{Table, or_nothing, shown_claims};
+use polyserve_report::{Table, or_empty, shown_claims};
 
 use super::phase_table;
 use super::published;
@@ -49,7 +49,8 @@ pub(super) fn tables(rows: &[PageRow]) -> anyhow::Result<Vec<(String, Table)>> {
         add("CPU and memory", resources(&as_published));
     }
     if rows.iter().any(|row| row.key.part == PagePart::Sweep) {
-        add("requests a second by workers", by_workers(rows));
+        add("requests a second by workers", throughput_by_workers(rows));
+        add("CPU time of a request by workers, in µs", cpu_by_workers(rows));
     }
     Ok(tables)
 }
@@ -70,10 +71,10 @@ fn resources(rows: &[PageRow]) -> Table {
         &[
             ("server", &|row| row.key.server.clone()),
             ("page", &page),
-            ("workers", &|row| or_nothing(row.key.workers.map(|workers| workers.to_string()))),
+            ("workers", &|row| or_empty(row.key.workers.map(|workers| workers.to_string()))),
             ("requests/s", &|row| format!("{:.1}", row.sample.figures.requests_per_s)),
-            ("CPU (µs/request)", &|row| or_nothing(cpu_us(row).map(|us| format!("{us:.0}")))),
-            ("peak memory (MiB)", &|row| or_nothing(peak_mib(row).map(|mib| format!("{mib:.1}")))),
+            ("CPU (µs/request)", &|row| or_empty(cpu_us(row).map(|us| format!("{us:.0}")))),
+            ("peak memory (MiB)", &|row| or_empty(peak_mib(row).map(|mib| format!("{mib:.1}")))),
         ],
     )
     .with_texts_in(1)
@@ -118,8 +119,27 @@ fn published_and_measured(rows: &[PageRow]) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// A column for each number of workers, with the bound in the first row. A share is of the lower of the two bounds.
-fn by_workers(rows: &[PageRow]) -> Table {
+/// The throughput by workers, with the bound in the first row. A share is of the lower of the two bounds.
+fn throughput_by_workers(rows: &[PageRow]) -> Table {
+    let size_bound = |size: Option<usize>| {
+        let row = rows.iter().find(|row| row.key.part == PagePart::Sweep && row.key.workers == size)?;
+        Some(format!("{:.0}", bound(size?, row.sample.bounds.every, row.sample.bounds.wait_s)))
+    };
+    let share = |row: &PageRow| {
+        Some(format!("{:.0} ({:.0} %)", row.sample.figures.requests_per_s, row.sample.bounds.of_bound * 100.0))
+    };
+    by_workers(rows, Some(("bound, if a wait blocks a worker", &size_bound)), &share)
+}
+
+fn cpu_by_workers(rows: &[PageRow]) -> Table {
+    by_workers(rows, None, &|row| cpu_us(row).map(|us| format!("{us:.0}")))
+}
+
+/// A row, with its cell for a number of workers.
+type SizeRow<'a> = (&'a str, &'a dyn Fn(Option<usize>) -> Option<String>);
+
+/// The servers of the sweep: a row for each, below `first`, and a column for each number of workers.
+fn by_workers(rows: &[PageRow], first: Option<SizeRow<'_>>, cell: &dyn Fn(&PageRow) -> Option<String>) -> Table {
     let rows: Vec<&PageRow> = rows.iter().filter(|row| row.key.part == PagePart::Sweep).collect();
     let mut sizes: Vec<Option<usize>> = rows.iter().map(|row| row.key.workers).collect();
     sizes.sort_unstable();
@@ -127,19 +147,16 @@ fn by_workers(rows: &[PageRow]) -> Table {
     let titles = sizes.iter().map(|size| size.map_or_else(|| String::from("its own"), |size| size.to_string()));
     let header: Vec<String> = std::iter::once(String::from("workers")).chain(titles).collect();
     let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
-    let size_bound = |size: Option<usize>| {
-        let row = rows.iter().find(|row| row.key.workers == size)?;
-        Some(bound(size?, row.sample.bounds.every, row.sample.bounds.wait_s))
-    };
-    let bounds = sizes.iter().map(|size| or_nothing(size_bound(*size).map(|bound| format!("{bound:.0}"))));
-    table.row(std::iter::once(String::from("bound, if a wait blocks a worker")).chain(bounds).collect());
-    for name in distinct(rows.iter().map(|row| row.key.server.as_str())) {
-        let of = |size: &Option<usize>| rows.iter().find(|row| row.key.server == name && row.key.workers == *size);
-        let cell = |row: &&PageRow| {
-            format!("{:.0} ({:.0} %)", row.sample.figures.requests_per_s, row.sample.bounds.of_bound * 100.0)
-        };
-        let cells = sizes.iter().map(|size| or_nothing(of(size).map(cell)));
+    let mut add = |(name, cell): SizeRow<'_>| {
+        let cells = sizes.iter().map(|size| or_empty(cell(*size)));
         table.row(std::iter::once(name.to_owned()).chain(cells).collect());
+    };
+    if let Some(first) = first {
+        add(first);
+    }
+    for name in distinct(rows.iter().map(|row| row.key.server.as_str())) {
+        let of = |size| rows.iter().find(|row| row.key.server == name && row.key.workers == size);
+        add((name, &|size| of(size).and_then(|row| cell(row))));
     }
     table
 }
@@ -151,9 +168,9 @@ fn all(rows: &[PageRow]) -> Table {
         rows,
         &[
             ("server", &|row| row.key.server.clone()),
-            ("workers", &|row| or_nothing(row.key.workers.map(|workers| workers.to_string()))),
+            ("workers", &|row| or_empty(row.key.workers.map(|workers| workers.to_string()))),
             ("requests/s", &|row| format!("{:.1}", row.sample.figures.requests_per_s)),
-            ("bound", &|row| or_nothing(row.sample.bounds.bound_per_s.map(|bound| format!("{bound:.1}")))),
+            ("bound", &|row| or_empty(row.sample.bounds.bound_per_s.map(|bound| format!("{bound:.1}")))),
             ("of bound", &|row| format!("{:.0} %", row.sample.bounds.of_bound * 100.0)),
             ("requests", &|row| count(row.sample.bounds.requests as f64)),
             ("total", &|row| format!("{:.2} s", row.sample.figures.total_s)),
@@ -162,7 +179,7 @@ fn all(rows: &[PageRow]) -> Table {
             ("p90", &|row| ms(row.sample.figures.p90_ms)),
             ("p99", &|row| ms(row.sample.figures.p99_ms)),
             ("max", &|row| ms(row.sample.figures.max_ms)),
-            ("CPU", &|row| or_nothing(row.sample.bounds.server_busy.map(|busy| format!("{:.0} %", busy * 100.0)))),
+            ("CPU", &|row| or_empty(row.sample.bounds.server_busy.map(|busy| format!("{:.0} %", busy * 100.0)))),
         ],
     )
 }

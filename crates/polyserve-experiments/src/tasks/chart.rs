@@ -67,28 +67,33 @@ fn durations(
     (count > 0).then(|| (name.to_owned(), Chart::Lines(LineChart { title, about, axis, lines })))
 }
 
-/// The schedules at the largest number of tasks up to [`MAX_SCHEDULED`], in the order of the starts.
+/// The schedules at the largest number of tasks up to [`MAX_SCHEDULED`], all at once and in batches, in the order of the starts.
 fn schedule(measured: &Measured) -> Option<(String, Chart)> {
     let counts = measured.cells.iter().filter(|cell| cell.series == 0 && SCHEDULED.contains(&cell.contestant.as_str()));
     let tasks = counts.map(|cell| cell.tasks).filter(|tasks| *tasks <= MAX_SCHEDULED).max()?;
-    let panel = |name: &str| {
+    let batch_sizes = measured.cells.iter().filter(|cell| cell.tasks == tasks).map(|cell| cell.series);
+    let batch_size = batch_sizes.filter(|size| *size > 0).max();
+    let panel = |(name, series): (&str, usize)| {
         let mut tasks: Vec<(f64, f64)> = measured
-            .cell(name, tasks, 0)?
+            .cell(name, tasks, series)?
             .observed
             .schedule
             .iter()
             .map(|task| (task.started_ms, task.finished_ms))
             .collect();
         tasks.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        Some(Panel { name: name.to_owned(), tasks })
+        let name = if series == 0 { name.to_owned() } else { format!("{name}, in batches of {series}") };
+        Some(Panel { name, tasks })
     };
-    let panels: Vec<Panel> = SCHEDULED.into_iter().filter_map(panel).collect();
+    let at_once = SCHEDULED.into_iter().map(|name| (name, 0));
+    let in_batches = batch_size.into_iter().flat_map(|size| [STD_THREADS, GO].map(|name| (name, size)));
+    let panels: Vec<Panel> = at_once.chain(in_batches).filter_map(panel).collect();
     let cores = measured.plan.as_ref().map_or(0, |plan| plan.core_count);
     let title = format!("When each of {tasks} tasks runs, on {cores} cores");
     let names: Vec<&str> = panels.iter().map(|panel| panel.name.as_str()).collect();
     let about = format!(
-        "Chart: the schedules of {tasks} tasks at once on {cores} cores, a bar from the start to the end of each task: {}",
-        names.join(", ")
+        "Chart: the schedules of {tasks} tasks on {cores} cores, a bar from the start to the end of each task: {}",
+        names.join("; ")
     );
     let axis = String::from("ms from the first start");
     Some((String::from("schedule"), Chart::Schedule(ScheduleChart { title, about, axis, panels })))
@@ -124,11 +129,9 @@ mod tests {
         let (name, Chart::Schedule(chart)) = schedule(&measured).unwrap() else { panic!("another chart") };
         assert_eq!(name, "schedule");
         let names: Vec<&str> = chart.panels.iter().map(|panel| panel.name.as_str()).collect();
-        assert_eq!(
-            names,
-            measured.contestants().into_iter().filter(|name| SCHEDULED.contains(name)).collect::<Vec<_>>()
-        );
-        assert!(names.contains(&STD_THREADS), "{names:?}");
+        let at_once = measured.contestants().into_iter().filter(|name| SCHEDULED.contains(name)).map(String::from);
+        let in_batches = [STD_THREADS, GO].map(|name| format!("{name}, in batches of 8"));
+        assert_eq!(names, at_once.chain(in_batches).collect::<Vec<_>>());
         for panel in &chart.panels {
             assert_eq!(panel.tasks.len(), MAX_SCHEDULED);
             assert!(panel.tasks.is_sorted_by(|(one, _), (other, _)| one <= other), "{panel:?}");

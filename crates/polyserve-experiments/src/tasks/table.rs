@@ -3,7 +3,7 @@
 
 use polyserve_lab::experiment;
 use polyserve_report::figures::count;
-use polyserve_report::{Table, or_nothing};
+use polyserve_report::{Table, or_empty};
 use serde_json::json;
 
 use super::figures::{TaskFigures, round};
@@ -79,7 +79,7 @@ fn speeds(measured: &Measured) -> Option<(String, Table)> {
     let (speeds, plan) = (measured.speeds(), measured.plan.as_ref()?);
     let published = |speed: &Speed| {
         let place = [STD_THREADS, GO].iter().position(|name| speed.contestant == *name);
-        or_nothing(place.map(|place| count(STEPS_PER_S[place])))
+        or_empty(place.map(|place| count(STEPS_PER_S[place])))
     };
     let table = Table::of_columns(
         &speeds,
@@ -104,8 +104,8 @@ fn all_at_once(measured: &Measured, tasks: usize) -> Table {
         &[
             ("contestant", &|cell| cell.contestant.clone()),
             ("alone", &|cell| ms(cell.observed.alone.d1_ms)),
-            ("drift", &|cell| or_nothing(drift(cell))),
-            ("threads", &|cell| or_nothing(cell.observed.threads.map(|threads| threads.to_string()))),
+            ("drift", &|cell| or_empty(drift(cell))),
+            ("threads", &|cell| or_empty(cell.observed.threads.map(|threads| threads.to_string()))),
             ("mean", &|cell| ms(cell.observed.figures.mean_duration_ms)),
             ("std dev", &|cell| ms(cell.observed.figures.std_dev_ms)),
             ("total", &|cell| ms(cell.observed.figures.total_duration_ms)),
@@ -169,7 +169,7 @@ fn published_and_measured(measured: &Measured) -> anyhow::Result<Table> {
 fn published_columns(published: &Published, measured: Option<TaskFigures>) -> [String; 4] {
     let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
     let pair = |published: f64, figure: fn(&TaskFigures) -> f64| {
-        let measured = or_nothing(measured.as_ref().map(|figures| format!("{:.1}", figure(figures))));
+        let measured = or_empty(measured.as_ref().map(|figures| format!("{:.1}", figure(figures))));
         format!("{published:.0} / {measured}")
     };
     [

@@ -4,12 +4,12 @@ use std::fmt;
 
 use polyserve_report::figures::{count, time_us};
 use polyserve_report::svg::{COLOURS, Chart, GREY, IntervalChart, IntervalRow};
-use polyserve_report::{Table, or_nothing};
+use polyserve_report::{Table, or_empty};
 use serde::Serialize;
 
 use super::{Capacity, CapacityInstrument, Key, LIMIT, Limit, Sample, SearchEnd};
-use crate::compare::ranking::MAX_LATE;
 use crate::experiment::{Failed, Records, again, distinct};
+use crate::output::MAX_LATE;
 use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of, tie_band};
 
 /// The min share of the client's time at which the client may be the limit.
@@ -177,10 +177,10 @@ impl Goal {
                 row.name.clone(),
                 format!("{bound}{}", count(row.per_s)),
                 interval,
-                or_nothing(ratio),
+                or_empty(ratio),
                 verdict.to_owned(),
-                or_nothing(share),
-                or_nothing(row.cpu_us.map(|cpu_us| format!("{cpu_us:.2}"))),
+                or_empty(share),
+                or_empty(row.cpu_us.map(|cpu_us| format!("{cpu_us:.2}"))),
                 notes.join(", "),
             ]);
         }

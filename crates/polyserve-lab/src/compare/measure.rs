@@ -373,20 +373,4 @@ fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Absence> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::compare::contestant::Role;
-
-    /// A server that closes kept connections makes its clients repeat requests, and avoids the work of many connections.
-    #[test]
-    fn a_server_that_can_hold_all_connections_closes_none() {
-        let launch = crate::fixtures::launch();
-        let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
-        let absence = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
-        assert!(absence.why.contains("3 requests were sent again") && absence.is_wrong(), "{absence:?}");
-        check_kept(&contestant(Some(Connections::Multiplexed)), 0).unwrap();
-        for shape in [None, Some(Connections::OnePerThread), Some(Connections::One)] {
-            check_kept(&contestant(shape), 3).unwrap();
-        }
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_nothing, wrapped};
+use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_empty, wrapped};
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
@@ -102,11 +102,11 @@ fn all_narrow_columns(rows: &[RankingRow]) -> Table {
             rate_text(row.requests_per_s, row.under_way),
             if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
             verdict,
-            or_nothing(share.map(|share| format!("{:.2}", share.ratio))),
-            or_nothing(cpu),
+            or_empty(share.map(|share| format!("{:.2}", share.ratio))),
+            or_empty(cpu),
             p50,
             p99,
-            or_nothing(row.loaded_bytes.map(bytes)),
+            or_empty(row.loaded_bytes.map(bytes)),
         ]);
         let tone = match (row.role, row.throughput.map(|compared| compared.verdict)) {
             (Role::Same | Role::Limit, _) => Some(Tone::Quiet),
@@ -189,7 +189,7 @@ fn cells(row: &RankingRow, limits: &[&str], latency: bool) -> Vec<String> {
     cells.push(rate_text(row.requests_per_s, row.under_way));
     cells.extend(limits.iter().map(|limit| {
         let share = row.shares.iter().find(|share| share.of == *limit);
-        or_nothing(share.map(of_limit))
+        or_empty(share.map(of_limit))
     }));
     let mut cost = compared(row, row.cost, 3, cheaper);
     if let Some(void) = row.cost_void.filter(|_| !matches!(row.role, Role::Baseline | Role::Same)) {
@@ -199,16 +199,16 @@ fn cells(row: &RankingRow, limits: &[&str], latency: bool) -> Vec<String> {
     if latency {
         cells.extend(latencies(row));
     }
-    cells.push(or_nothing(row.switches_per_request.map(|switches| format!("{switches:.3}"))));
-    cells.push(or_nothing(row.loaded_bytes.map(bytes)));
-    cells.push(or_nothing(row.bytes_per_connection.map(bytes)));
+    cells.push(or_empty(row.switches_per_request.map(|switches| format!("{switches:.3}"))));
+    cells.push(or_empty(row.loaded_bytes.map(bytes)));
+    cells.push(or_empty(row.bytes_per_connection.map(bytes)));
     cells.push(row.saturated.clone());
     cells
 }
 
 /// The shares of a limit: `0.69 cpu 0.71 [0.690, 0.730]`, and why the share of the cost does not count.
 fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
-    let mut cell = or_nothing(throughput.map(|throughput| format!("{:.2}", throughput.ratio)));
+    let mut cell = or_empty(throughput.map(|throughput| format!("{:.2}", throughput.ratio)));
     if let Some(cost) = cost {
         let _ = write!(cell, " cpu {:.2} {}", cost.ratio, cost.interval); // writing to a string does not fail
     }

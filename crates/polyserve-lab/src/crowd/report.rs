@@ -332,7 +332,7 @@ pub struct Slow {
 }
 
 /// The good client's figures at a fixed rate; latencies in microseconds from the intended start of a request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PacedFigures {
     /// Right answers.
     pub answered: u64,

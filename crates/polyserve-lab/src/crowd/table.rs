@@ -3,13 +3,13 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, time_us};
-use polyserve_report::{EMPTY_CELL, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_empty};
 
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
 use super::report::{CrowdOutcome, CrowdRow, Idle, PacedFigures, Report, RowContent};
 use crate::compare::ranking::Compared;
-use crate::output::rate_text;
+use crate::output::{LATE_NOTE, latency_text, rate_text};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,15 +74,15 @@ fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
                     [crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|number| count(number as f64)),
                 );
                 cells.extend([memory.before_bytes, memory.with_bytes].map(|size| bytes(size as f64)));
-                cells.push(or_nothing(memory.bytes_per_connection.map(bytes)));
-                cells.push(or_nothing(idle_cpu_ms_per_s.map(|cpu| format!("{cpu:.2}"))));
+                cells.push(or_empty(memory.bytes_per_connection.map(bytes)));
+                cells.push(or_empty(idle_cpu_ms_per_s.map(|cpu| format!("{cpu:.2}"))));
                 cells.push(rate_text(effect.with_requests_per_s, effect.with_under_way));
                 for (compared, same, doubt) in [
                     (effect.throughput, effect.same_throughput, ""),
                     (effect.cost, effect.same_cost, if effect.is_full(server_cores) { "" } else { "~" }),
                 ] {
                     cells.extend(ratio(compared, doubt));
-                    cells.push(or_nothing(same.map(|same| same.interval.to_string())));
+                    cells.push(or_empty(same.map(|same| same.interval.to_string())));
                 }
             }
             Some(CrowdOutcome::Bound { bound }) => cells.push(format!("<= {bound}")),
@@ -163,6 +163,7 @@ impl Report {
             f,
             "CPU, memory, descriptors: the server's, the last two at the end; client late: the good client's lateness, 99 %"
         )?;
+        writeln!(f, "{LATE_NOTE}")?;
         if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Slow(slow)) if !slow.before.is_bearable)) {
             writeln!(f, "no, nor before: the p99 was above 10 ms without a crowd too, so the crowd has no verdict")?;
         }
@@ -179,12 +180,13 @@ fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
 
 fn cells(phase: &PacedFigures, is_bearable_before: bool, name: String, when: &str) -> Vec<String> {
     let mut cells = vec![name, when.into()];
-    cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time_us));
+    let latencies = [phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us];
+    cells.extend(latencies.map(|us| latency_text(us, phase.lateness_p99_us)));
     cells.push(count(phase.answered as f64));
     cells.push(count(phase.errors as f64));
-    cells.push(or_nothing(phase.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
-    cells.push(or_nothing(phase.resident_bytes.map(|size| bytes(size as f64))));
-    cells.push(or_nothing(phase.descriptors.map(|number| count(number as f64))));
+    cells.push(or_empty(phase.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
+    cells.push(or_empty(phase.resident_bytes.map(|size| bytes(size as f64))));
+    cells.push(or_empty(phase.descriptors.map(|number| count(number as f64))));
     cells.push(time_us(phase.lateness_p99_us));
     let answer = match (phase.is_bearable, is_bearable_before) {
         (true, _) => "yes",
@@ -193,4 +195,22 @@ fn cells(phase: &PacedFigures, is_bearable_before: bool, name: String, when: &st
     };
     cells.push(answer.into());
     cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_with_a_late_client_is_marked() {
+        let phase = PacedFigures {
+            p50_us: 100.0,
+            p99_us: 1000.0,
+            p999_us: 2000.0,
+            max_us: 3000.0,
+            lateness_p99_us: 150.0,
+            ..PacedFigures::default()
+        };
+        assert_eq!(cells(&phase, true, "a".into(), "with")[2..6], ["~100 us", "~1.0 ms", "2.0 ms", "3.0 ms"]);
+    }
 }

@@ -65,8 +65,7 @@ pub static GC_OFF: GoServer =
 /// The published twin with the garbage collector that Go had before version 1.26.
 pub static OLD_GC: GoServer = GoServer::new("go/twin-rwmutex-old-gc", "twin+nogreenteagc", &["-store=rwmutex"]);
 
-/// The variants of the published twin. They take part in the matrix only, the last two only if they
-/// are named.
+/// The variants of the published twin, for the matrix and the stress scenario. Only the matrix has one by default: the first.
 pub static VARIANTS: [&GoServer; 3] = [&PRINTING, &GC_OFF, &OLD_GC];
 
 impl GoServer {

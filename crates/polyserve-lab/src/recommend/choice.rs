@@ -21,6 +21,7 @@ use crate::capacity::{Sample, SearchEnd};
 use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
 use crate::compare::{Key, Role};
 use crate::experiment::{Failed, distinct};
+use crate::machine::Cores;
 use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of, tie_band};
 
 /// The recommendation, and all that it is based on.
@@ -185,7 +186,7 @@ pub struct Basis<'a> {
     /// Why these candidates.
     pub because: &'a [String],
     /// The cores of the servers, and of the client.
-    pub cores: [String; 2],
+    pub cores: [Cores; 2],
     /// The seed of the resamples.
     pub seed: u64,
     /// The time of the run, if it was up before the last round.
@@ -243,8 +244,8 @@ impl Recommendation {
             workload: workload.clone(),
             defaulted: basis.defaulted.to_vec(),
             because: basis.because.to_vec(),
-            server_cores: basis.cores[0].clone(),
-            client_cores: basis.cores[1].clone(),
+            server_cores: basis.cores[0].to_string(),
+            client_cores: basis.cores[1].to_string(),
             rounds,
             decided: rounds >= MIN_ROUNDS,
             rate: ranking.rate.clone(),
@@ -254,7 +255,7 @@ impl Recommendation {
             capacity: Vec::new(),
             predicted: None,
             goal_met,
-            client_full: rows.first().is_some_and(|first| first.row.saturated == CLIENT),
+            client_full: rows.first().is_some_and(|first| is_client_full(&first.row.saturated, &basis.cores)),
             failed: ranking.failed.clone(),
             others: ranking.others,
             time_was_up: basis.time_up.is_some(),
@@ -297,8 +298,11 @@ struct Standing<'a> {
     meets_goal: Option<bool>,
 }
 
-/// The busy side of a contestant, if only the client had no time left.
-const CLIENT: &str = "client";
+/// Returns whether the client limited a contestant with this busy side. If the client uses a core of the server and both are
+/// busy, each took time from the other.
+fn is_client_full(saturated: &str, [server, client]: &[Cores; 2]) -> bool {
+    saturated == "client" || saturated == "both" && server.share_one_with(client)
+}
 
 /// Returns `rows` with their ranks; the first row is the winner's. If no candidate meets the goal, latency decides, and
 /// there are no ties.

@@ -4,24 +4,43 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{EMPTY_CELL, MAX_NAME, Table, or_nothing, shortened};
-use serde_json::Value;
+use polyserve_report::{EMPTY_CELL, MAX_NAME, Table, or_empty, shortened};
+use serde_json::{Value, json};
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
 use super::prediction::Predictions;
 use crate::capacity::SearchEnd;
+use crate::compare::ranking::Rate;
 use crate::experiment::distinct;
 use crate::journal::of_kind;
+use crate::output::{LATE_NOTE, latency_text};
 use crate::statistics::{Interval, MIN_ROUNDS};
 
-/// Returns the last recommendation of a record as a table.
+/// Returns the last recommendation of a record.
 ///
 /// # Errors
 ///
 /// Returns an error if a line does not have the fields of a recommendation.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let last = of_kind::<Recommendation>(lines, Recommendation::KIND)?.pop();
-    Ok(last.iter().map(|last| (format!("Recommended for: {}", last.workload), ranked(last))).collect())
+pub fn last(lines: &[Value]) -> anyhow::Result<Option<Recommendation>> {
+    Ok(of_kind::<Recommendation>(lines, Recommendation::KIND)?.pop())
+}
+
+/// Returns the tables of a recommendation: the ranked candidates, and what was predicted.
+pub fn tables(recommendation: &Recommendation) -> Vec<(String, Table)> {
+    let mut tables = vec![(format!("Recommended for: {}", recommendation.workload), ranked(recommendation))];
+    let predicted = recommendation.predicted.as_ref().filter(|predicted| !predicted.records.is_empty());
+    tables.extend(predicted.map(|predicted| (String::from("Predicted"), predictions(predicted))));
+    tables
+}
+
+/// Returns the text of a recommendation for a page that shows its tables: the lines of the answer, and the rate of the
+/// latencies.
+pub fn page(recommendation: &Recommendation) -> Value {
+    let mut text = String::new();
+    let written = recommendation.write_answer(&mut text).and_then(|()| recommendation.write_settings(&mut text));
+    written.expect("a string takes all text");
+    let answer: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    json!({ "answer": answer, "rate": recommendation.rate.as_ref().map(latency_rate) })
 }
 
 fn ranked(recommendation: &Recommendation) -> Table {
@@ -47,15 +66,16 @@ fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     let ratio = row.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
     let verdict = row.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
     let mut cells = vec![row.rank.to_string(), row.candidate.name()];
-    cells.extend(has_workers.then(|| or_nothing(row.candidate.workers.map(|workers| workers.to_string()))));
-    cells.extend([count(row.requests_per_s), or_nothing(ratio), verdict.to_owned()]);
+    cells.extend(has_workers.then(|| or_empty(row.candidate.workers.map(|workers| workers.to_string()))));
+    cells.extend([count(row.requests_per_s), or_empty(ratio), verdict.to_owned()]);
     cells.extend(match row.latency {
         None => [EMPTY_CELL; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
         Some(latency) => {
             let interval = row.p99_interval.filter(|_| has_goal);
             let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", time_us(low), time_us(high)));
-            [time_us(latency.p50_us), time_us(latency.p99_us) + &interval.unwrap_or_default()]
+            let [p50, p99] = [latency.p50_us, latency.p99_us].map(|us| latency_text(us, latency.lateness_p99_us));
+            [p50, p99 + &interval.unwrap_or_default()]
         }
     });
     let met = match row.meets_goal {
@@ -64,10 +84,42 @@ fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
         None => "too near",
     };
     cells.extend(has_goal.then(|| met.to_owned()));
-    cells.push(or_nothing(row.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
-    cells.push(or_nothing(row.loaded_bytes.map(bytes)));
+    cells.push(or_empty(row.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
+    cells.push(or_empty(row.loaded_bytes.map(bytes)));
     cells.push(row.saturated.clone());
     cells
+}
+
+impl Predictions {
+    fn is_measured(&self) -> bool {
+        self.candidates.iter().any(|one| one.measured_per_s.is_some())
+    }
+}
+
+fn predictions(predicted: &Predictions) -> Table {
+    let is_measured = predicted.is_measured();
+    let mut header = vec!["contestant", "predicted req/s"];
+    header.extend(is_measured.then_some("error"));
+    header.push("predicted p99");
+    header.extend(is_measured.then_some("error"));
+    let mut table = Table::of_numbers(&header);
+    let error = |predicted: Option<f64>, measured: Option<f64>| {
+        let ratio = predicted.zip(measured).map(|(predicted, measured)| measured / predicted);
+        or_empty(ratio.map(|ratio| format!("{:+.0} %", (ratio - 1.0) * 100.0)))
+    };
+    for prediction in predicted.candidates.iter().filter(|prediction| prediction.requests_per_s.is_some()) {
+        let mut cells = vec![prediction.name.clone(), or_empty(prediction.requests_per_s.map(count))];
+        cells.extend(is_measured.then(|| error(prediction.requests_per_s, prediction.measured_per_s)));
+        cells.push(or_empty(prediction.p99_us.map(time_us)));
+        cells.extend(is_measured.then(|| error(prediction.p99_us, prediction.measured_p99_us)));
+        table.row(cells);
+    }
+    table
+}
+
+/// The rate of the latencies, with its arrivals and its origin.
+fn latency_rate(rate: &Rate) -> String {
+    format!("{} req/s ({}), {}", count(rate.requests_per_s), rate.arrivals, rate.origin())
 }
 
 /// Writes the predictions, with the measured figures and the errors once they are known. An error is the measured figure
@@ -81,27 +133,7 @@ impl fmt::Display for Predictions {
                 "no prediction: there is no record of these servers over these stores with such connections"
             );
         }
-        let is_measured = candidates.iter().any(|one| one.measured_per_s.is_some());
-        let mut header = vec!["contestant", "predicted req/s"];
-        header.extend(is_measured.then_some("error"));
-        header.push("predicted p99");
-        header.extend(is_measured.then_some("error"));
-        let mut table = Table::of_numbers(&header);
-        let error = |predicted: Option<f64>, measured: Option<f64>| {
-            or_nothing(
-                predicted
-                    .zip(measured)
-                    .map(|(predicted, measured)| format!("{:+.0} %", (measured / predicted - 1.0) * 100.0)),
-            )
-        };
-        for prediction in candidates.iter().filter(|prediction| prediction.requests_per_s.is_some()) {
-            let mut cells = vec![prediction.name.clone(), or_nothing(prediction.requests_per_s.map(count))];
-            cells.extend(is_measured.then(|| error(prediction.requests_per_s, prediction.measured_per_s)));
-            cells.push(or_nothing(prediction.p99_us.map(time_us)));
-            cells.extend(is_measured.then(|| error(prediction.p99_us, prediction.measured_p99_us)));
-            table.row(cells);
-        }
-        write!(f, "{table}")?;
+        write!(f, "{}", predictions(self))?;
         let unknown = candidates.iter().filter(|one| one.requests_per_s.is_none()).map(|one| one.name.as_str());
         let unknown = shortened(&unknown.collect::<Vec<_>>(), MAX_NAME);
         if !unknown.is_empty() {
@@ -109,7 +141,7 @@ impl fmt::Display for Predictions {
         }
         let (records, per_s) = (records.join("; "), count(*limit_per_s));
         writeln!(f, "predicted from {records}, scaled by {limit} here: {per_s} req/s")?;
-        if is_measured {
+        if self.is_measured() {
             writeln!(f, "error: the measured figure relative to the predicted one")?;
         }
         Ok(())
@@ -148,8 +180,8 @@ impl Recommendation {
             writeln!(f, "{predicted}")?;
         }
         if let Some(rate) = &self.rate {
-            let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
-            writeln!(f, "p50, p99: from the intended start at {per_s} req/s ({arrivals}), {origin}")?;
+            writeln!(f, "p50, p99: from the intended start at {}", latency_rate(rate))?;
+            writeln!(f, "{LATE_NOTE}")?;
         }
         if let Some(band) = self.tie_band {
             writeln!(f, "ratio: throughput relative to the first; a tie overlaps {band}, the first to itself (A/A)")?;
@@ -164,10 +196,7 @@ impl Recommendation {
                 self.server_cores, self.client_cores
             )?;
         }
-        let settings = self.ranked.iter().map(|one| (one.candidate.server.as_str(), one.settings.join(" ")));
-        for (server, settings) in distinct(settings).iter().filter(|(_, settings)| !settings.is_empty()) {
-            writeln!(f, "measured with: {server} {settings}")?;
-        }
+        self.write_settings(f)?;
         if self.ranked.iter().any(|one| one.candidate.workers.is_none()) {
             writeln!(f, "a server without --workers above has its default number of workers, if it has workers")?;
         }
@@ -183,17 +212,19 @@ impl Recommendation {
             let time = humantime::format_duration(Duration::from_secs(seconds));
             writeln!(f, "a verdict needs {MIN_ROUNDS} rounds: --time {} is enough", time.to_string().replace(' ', ""))?;
         }
-        if self.rounds < MIN_ROUNDS {
-            writeln!(f, "too few rounds for a verdict: {} of {MIN_ROUNDS}", self.rounds)?;
-        }
-        match &self.choice {
-            Some(choice) => self.answer(f, choice),
-            None => writeln!(f, "\nno candidate was measured, so none is recommended"),
-        }
+        self.write_answer(f)
     }
 
-    fn answer(&self, f: &mut String, choice: &Choice) -> fmt::Result {
-        let Choice { candidate, ties, margin, .. } = choice;
+    fn write_settings(&self, f: &mut String) -> fmt::Result {
+        let settings = self.ranked.iter().map(|one| (one.candidate.server.as_str(), one.settings.join(" ")));
+        let settings = distinct(settings.filter(|(_, settings)| !settings.is_empty()));
+        settings.iter().try_for_each(|(server, settings)| writeln!(f, "measured with: {server} {settings}"))
+    }
+
+    fn write_answer(&self, f: &mut String) -> fmt::Result {
+        let Some(Choice { candidate, ties, margin, .. }) = &self.choice else {
+            return writeln!(f, "\nno candidate was measured, so none is recommended");
+        };
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
         let name = candidate.name();
         let is_decided = self.decided && !self.client_full;
@@ -210,6 +241,9 @@ impl Recommendation {
         }
         if self.client_full {
             writeln!(f, "client full: the client had no time left, so the servers may be able to do more")?;
+        }
+        if self.rounds < MIN_ROUNDS {
+            writeln!(f, "too few rounds for a verdict: {} of {MIN_ROUNDS}", self.rounds)?;
         }
         if !ties.is_empty() {
             writeln!(f, "its difference to these is within the noise: {}", ties.join(", "))?;

@@ -3,13 +3,13 @@
 use std::fmt::{self, Write as _};
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{EMPTY_CELL, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_empty};
 
 use super::Axis;
 use super::report::{Growth, Law, Metric, Point, Report};
-use crate::compare::ranking::{MAX_LATE, is_server_full};
+use crate::compare::ranking::is_server_full;
 use crate::experiment::{Experiment, Records, csv, distinct, with_short_floats};
-use crate::output::rate_text;
+use crate::output::{LATE_NOTE, latency_text, rate_text};
 use crate::statistics::{Interval, MIN_ROUNDS};
 
 /// The min R² of a curve that explains the points.
@@ -37,10 +37,7 @@ impl fmt::Display for Report {
                             "at rate, p50, p99: at {per_s} requests/s, from the intended start; half of {half_of}'s at {x}"
                         )?,
                     }
-                    writeln!(
-                        f,
-                        "~ before a latency: the client's own lateness (99 %) was above a tenth of the latency"
-                    )?;
+                    writeln!(f, "{LATE_NOTE}")?;
                 }
                 if points.iter().any(|point| point.cpu_us.is_some() && !is_full(point)) {
                     writeln!(f, "~ before a cost: the server's cores were not full, or the client's were")?;
@@ -127,12 +124,9 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
     let latency = |point: &Point, latency: Option<f64>| match (point.overloaded, latency) {
         (true, _) => String::new(),
         (false, None) => EMPTY_CELL.into(),
-        (false, Some(us)) => {
-            let is_late = point.lateness_p99_us.is_some_and(|late| late > MAX_LATE * us);
-            format!("{}{}", if is_late { "~" } else { "" }, time_us(us))
-        }
+        (false, Some(us)) => latency_text(us, point.lateness_p99_us.unwrap_or(0.0)),
     };
-    let percent = |share: Option<f64>| or_nothing(share.map(|share| format!("{share:.0} %")));
+    let percent = |share: Option<f64>| or_empty(share.map(|share| format!("{share:.0} %")));
     Table::of_columns(
         points,
         &[
@@ -141,12 +135,12 @@ fn points_table(axis: Axis, points: &[&Point]) -> Table {
             ("req/s", &|point| rate_text(point.per_s, point.under_way)),
             ("CPU us/req", &|point| {
                 let doubt = if is_full(point) { "" } else { "~" };
-                or_nothing(point.cpu_us.map(|cpu| format!("{doubt}{cpu:.2}")))
+                or_empty(point.cpu_us.map(|cpu| format!("{doubt}{cpu:.2}")))
             }),
-            ("CPU us/req at rate", &|point| or_nothing(point.paced_cpu_us.map(|cpu| format!("{cpu:.2}")))),
+            ("CPU us/req at rate", &|point| or_empty(point.paced_cpu_us.map(|cpu| format!("{cpu:.2}")))),
             ("p50", &|point| if point.overloaded { "overloaded".into() } else { latency(point, point.p50_us) }),
             ("p99", &|point| latency(point, point.p99_us)),
-            ("memory", &|point| or_nothing(point.loaded_bytes.map(bytes))),
+            ("memory", &|point| or_empty(point.loaded_bytes.map(bytes))),
             ("server CPU", &|point| percent(point.server_busy_pct)),
             ("client CPU", &|point| percent(point.client_busy_pct)),
         ],
@@ -175,7 +169,7 @@ fn cost_table(points: &[&Point]) -> Table {
     for name in names {
         let cell = |rate: &u64| match point_of(name, *rate) {
             Some(point) if point.overloaded => String::from("overloaded"),
-            point => or_nothing(point.and_then(|point| point.paced_cpu_us).map(|cpu| format!("{cpu:.2}"))),
+            point => or_empty(point.and_then(|point| point.paced_cpu_us).map(|cpu| format!("{cpu:.2}"))),
         };
         table.row([name.to_owned()].into_iter().chain(rates.iter().map(cell)).collect());
     }

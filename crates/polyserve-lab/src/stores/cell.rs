@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::bare::{StoreMaker, maker};
 use super::entities::{Check, mixed};
 use super::erased::{AllKeys, ErasedStore, FillEnd};
-use super::phase::{Lanes, Passed, PhaseSettings, Until, clock_cost};
+use super::phase::{Lanes, PhaseResult, PhaseSettings, Until, clock_cost};
 use super::record::{StoreLatency, StoreMemory, StoreSettings, Throughput, Unfinished};
 use super::workload::{CHUNK_BYTES, OperationKind, OperationPlan, StoreLoad, StoreWorkload};
 use crate::machine::proc;
@@ -164,7 +164,7 @@ impl StoreRun {
     /// phase, with many operations outstanding.
     fn measure(
         &self,
-        run: &mut dyn FnMut(PhaseSettings) -> anyhow::Result<Passed>,
+        run: &mut dyn FnMut(PhaseSettings) -> anyhow::Result<PhaseResult>,
         later: bool,
         clock_ns: u64,
     ) -> anyhow::Result<Throughput> {
@@ -185,8 +185,8 @@ impl StoreRun {
 /// # Errors
 ///
 /// Returns the errors of [`Lanes::run`], and an error if a store cannot be made or has a wrong number of entities.
-pub fn filling(make: &StoreMaker, plan: &OperationPlan, how: PhaseSettings) -> anyhow::Result<Passed> {
-    let mut all: Option<Passed> = None;
+pub fn filling(make: &StoreMaker, plan: &OperationPlan, how: PhaseSettings) -> anyhow::Result<PhaseResult> {
+    let mut all: Option<PhaseResult> = None;
     loop {
         let store = make().context("a store cannot be made")?;
         let until = match (&all, how.until) {
@@ -222,8 +222,8 @@ pub fn fill(store: &dyn ErasedStore, keys: u64, payload_bytes: usize) -> anyhow:
     store.expect_len(keys)
 }
 
-fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock_ns: u64) -> Throughput {
-    let per_s = |passed: &Passed| passed.operations as f64 / passed.wall.as_secs_f64();
+fn throughput(counted: &PhaseResult, timed: &PhaseResult, windowed: Option<&PhaseResult>, clock_ns: u64) -> Throughput {
+    let per_s = |passed: &PhaseResult| passed.operations as f64 / passed.wall.as_secs_f64();
     let latency = timed.latency.as_ref().filter(|latency| !latency.is_empty());
     let us = |ns: u64| ns as f64 / 1000.0;
     Throughput {

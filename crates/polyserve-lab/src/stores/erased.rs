@@ -16,7 +16,7 @@ use polyserve::{Entity, EntityRef};
 use serde::{Deserialize, Serialize};
 
 use super::entities::{Check, entity, spread};
-use super::phase::{Lanes, Passed, PhaseSettings};
+use super::phase::{Lanes, PhaseResult, PhaseSettings};
 use super::store::MeasuredStore;
 use super::window::{OperationWindow, WINDOW, expect};
 use super::workload::{OperationCode, OperationKind};
@@ -100,7 +100,7 @@ pub trait ErasedStore {
     /// # Errors
     ///
     /// Returns the errors of [`Lanes::run`].
-    fn run(&self, lanes: &mut Lanes, how: PhaseSettings) -> anyhow::Result<Passed>;
+    fn run(&self, lanes: &mut Lanes, how: PhaseSettings) -> anyhow::Result<PhaseResult>;
 
     /// Checks the stored entities of these ids.
     ///
@@ -154,7 +154,7 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
         Ok((ended, window.has_waited()))
     }
 
-    fn run(&self, lanes: &mut Lanes, how: PhaseSettings) -> anyhow::Result<Passed> {
+    fn run(&self, lanes: &mut Lanes, how: PhaseSettings) -> anyhow::Result<PhaseResult> {
         lanes.run(&self.0, how)
     }
 

@@ -63,7 +63,7 @@ pub enum Until {
 
 /// The result of a phase.
 #[derive(Debug)]
-pub struct Passed {
+pub struct PhaseResult {
     /// Operations of all threads.
     pub operations: u64,
     /// The time of all legs, each from the first thread's start to the last thread's end.
@@ -74,7 +74,7 @@ pub struct Passed {
     pub latency: Option<Histogram<u64>>,
 }
 
-impl Passed {
+impl PhaseResult {
     /// The sum of this result and a later one.
     ///
     /// # Errors
@@ -140,11 +140,11 @@ impl Lanes {
     /// # Errors
     ///
     /// Returns an error if the store fails or panics, or if an entity or an answer is wrong.
-    pub fn run<S: MeasuredStore>(&mut self, store: &S, settings: PhaseSettings) -> anyhow::Result<Passed> {
+    pub fn run<S: MeasuredStore>(&mut self, store: &S, settings: PhaseSettings) -> anyhow::Result<PhaseResult> {
         let (lanes, state) = self.begin(settings);
         store.each(lanes, |store, lane| state.lane(lane, &mut |lane, deadline| state.leg(store, lane, deadline)))?;
         let legs = state.legs.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.passed(settings, legs)
+        self.result(settings, legs)
     }
 
     /// Begins a phase. Returns its lanes and its shared state.
@@ -169,7 +169,7 @@ impl Lanes {
     }
 
     /// The result of a phase.
-    fn passed(&self, settings: PhaseSettings, legs: Legs) -> anyhow::Result<Passed> {
+    fn result(&self, settings: PhaseSettings, legs: Legs) -> anyhow::Result<PhaseResult> {
         if let Some(error) = legs.error {
             return Err(error);
         }
@@ -179,7 +179,7 @@ impl Lanes {
                 all.add(own).context("latencies cannot be added up")?;
             }
         }
-        Ok(Passed {
+        Ok(PhaseResult {
             operations: self.lanes.iter().map(|lane| lane.operations).sum(),
             wall: legs.wall,
             cpu: self.lanes.iter().map(|lane| lane.cpu).sum(),

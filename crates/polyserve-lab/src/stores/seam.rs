@@ -18,7 +18,7 @@ use std::fmt;
 use std::time::Duration;
 
 use polyserve::catalog::Catalog;
-use polyserve_report::{Summary, Table, or_nothing};
+use polyserve_report::{Summary, Table, or_empty};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -392,7 +392,7 @@ fn table(rows: &[SeamRow]) -> Table {
             ("gets", &|row| row.lookups.to_string()),
             ("time ratio, 95 %", &|row| format!("{:.3} {}", row.time.ratio, row.time.interval)),
             ("verdict", &|row| row.verdict().in_words("slower", "faster").to_owned()),
-            ("A/A, 95 %", &|row| or_nothing(row.same.map(|same| same.interval.to_string()))),
+            ("A/A, 95 %", &|row| or_empty(row.same.map(|same| same.interval.to_string()))),
             ("gets (M/s)", &|row| format!("{:.2}", row.per_s / 1e6)),
             ("baseline (M/s)", &|row| format!("{:.2}", row.baseline_per_s / 1e6)),
             ("fillings", &|row| row.time.rounds.to_string()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use polyserve_report::figures::{count, counted};
-use polyserve_report::{EMPTY_CELL, Table, or_nothing};
+use polyserve_report::{EMPTY_CELL, Table, or_empty};
 
 use super::bare::PREFIX;
 use super::record::{Key, Sample, StoreFigures};
@@ -34,7 +34,7 @@ pub fn rate(per_s: f64) -> String {
 }
 
 fn ratio(estimate: Option<&Estimate>) -> String {
-    or_nothing(estimate.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval)))
+    or_empty(estimate.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval)))
 }
 
 fn verdict(verdict: Option<Verdict>) -> String {
@@ -55,7 +55,7 @@ fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
     for point in points {
         let mut row = vec![point.name.clone(), count(point.x as f64), rate(point.per_s)];
         if later {
-            row.push(or_nothing(point.windowed_per_s.map(rate)));
+            row.push(or_empty(point.windowed_per_s.map(rate)));
         }
         let verdict_text =
             if point.name != baseline && point.verdict.is_none() { EMPTY_CELL.into() } else { verdict(point.verdict) };
@@ -71,17 +71,17 @@ fn points_table(baseline: &str, axis: Axis, points: &[&StorePoint]) -> Table {
 }
 
 fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
-    let bytes = |bytes: Option<f64>| or_nothing(bytes.map(|bytes| format!("{bytes:.1}")));
+    let bytes = |bytes: Option<f64>| or_empty(bytes.map(|bytes| format!("{bytes:.1}")));
     Table::of_columns(
         points,
         &[
             ("store", &|point| point.name.clone()),
             (axis.name(), &|point| count(point.x as f64)),
             ("bytes/entity", &|point| bytes(point.filled)),
-            ("of bare/hash_map", &|point| or_nothing(point.of_plain.map(|part| format!("{part:.3}")))),
+            ("of bare/hash_map", &|point| or_empty(point.of_plain.map(|part| format!("{part:.3}")))),
             ("after removal", &|point| bytes(point.emptied)),
             ("after refill", &|point| bytes(point.refilled)),
-            ("entities stored/s", &|point| or_nothing(point.stored_per_s().map(rate))),
+            ("entities stored/s", &|point| or_empty(point.stored_per_s().map(rate))),
         ],
     )
 }
@@ -127,7 +127,7 @@ fn fastest_table(points: &[&StorePoint]) -> Table {
         };
         let mut row = vec![load.to_string()];
         row.extend(places.iter().map(|x| {
-            or_nothing(fastest(*x, false).map(|repo| {
+            or_empty(fastest(*x, false).map(|repo| {
                 let bare = fastest(*x, true).map(|bare| format!(", {:.2} of {}", repo.per_s / bare.per_s, bare.name));
                 format!("{} {}{}", repo.name, rate(repo.per_s), bare.unwrap_or_default())
             }))
@@ -150,7 +150,7 @@ fn tails_table(points: &[&StorePoint], x: u64) -> Table {
         row.extend(loads.iter().map(|load| {
             let point = here().find(|point| point.name == name && point.load == **load);
             let tail = point.map(|point| [point.p50_us, point.p99_us, point.p999_us].map(time).join(", "));
-            or_nothing(tail)
+            or_empty(tail)
         }));
         table.row(row);
     }

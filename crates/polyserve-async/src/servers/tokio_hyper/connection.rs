@@ -381,7 +381,7 @@ impl<S: RequestHandler> HyperConnection<S> {
 
     fn close_connection(&mut self, close: Close) -> StepResult {
         let may_linger = close == Close::Linger
-            && self.entry().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
+            && self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
             && self.shared().registry.begin_linger();
         if !may_linger {
             return StepResult::End;

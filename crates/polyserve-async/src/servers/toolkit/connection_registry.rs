@@ -286,10 +286,10 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
             } else if entry.is_busy() {
                 self.count_cut(&entry);
             }
-            let _ = entry.with_socket(|socket| net::shut(socket, Shutdown::Both)); // fails if the client is gone
+            let _ = entry.with_socket(|socket| net::shutdown(socket, Shutdown::Both)); // fails if the client is gone
         }
         for listener in lock(&self.listeners).iter().filter_map(Weak::upgrade) {
-            let _ = net::shut(listener.as_ref(), Shutdown::Both); // refuses the clients that wait there
+            let _ = net::shutdown(listener.as_ref(), Shutdown::Both); // refuses the clients that wait there
         }
         self.server.drained(stuck)
     }

@@ -86,7 +86,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         defaulted: &defaulted,
         candidates: &set.candidates,
         because: &set.because,
-        cores: [&header.environment.server_cores, &header.environment.client_cores].map(String::clone),
+        cores: [&comparison.instrument.server_cores, &comparison.instrument.client_cores].map(Cores::clone),
         seed: args.random.seed,
         time_up: time_was_up.load(Ordering::Acquire).then_some(args.time),
     };

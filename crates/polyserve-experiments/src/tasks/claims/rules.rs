@@ -10,7 +10,9 @@ use super::super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 use super::cells::{
     MIN_OBSERVATIONS, above, all, in_order, median_figure, spread_of_durations, spread_of_starts, within,
 };
-use super::published_figures::{NEARBY, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, profit_share, speed_ratios};
+use super::published_figures::{
+    CLAIMED_COST_PCT, COST_MARGIN_PCT, NEARBY, PROFIT_MARGIN, TASKS, TOTAL_MARGIN, profit_share, speed_ratios,
+};
 
 /// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
 pub const MIN_TASK_MS: f64 = 100.0;
@@ -126,8 +128,9 @@ impl Judge<'_> {
     }
 
     /// Judges the medians of four to six tasks a core: the published 40 tasks on 8 cores are five. Refuted if waiting
-    /// is at least half of the cost and the cores' extra work is less than a quarter of the cost. Confirmed if the
-    /// extra work is at least half of the cost. Else undecided.
+    /// is at least half of the cost and the cores' extra work is less than a quarter of the cost. If the extra work is at
+    /// least half of the cost, confirmed if the cost is within [`COST_MARGIN_PCT`] of the published one, else refuted.
+    /// Otherwise undecided.
     pub(super) fn overhead(&self) -> Judged {
         let (least, most) = (4 * self.cores, 6 * self.cores);
         let cells = within(&self.rust, least..=most);
@@ -144,7 +147,7 @@ impl Judge<'_> {
         };
         let holds = match cost {
             cost if cost <= 0.0 => None,
-            cost if overhead >= cost / 2.0 => Some(true),
+            cost if overhead >= cost / 2.0 => Some((cost - CLAIMED_COST_PCT).abs() <= COST_MARGIN_PCT),
             cost if waiting >= cost / 2.0 && overhead < cost / 4.0 => Some(false),
             _ => None,
         };

@@ -241,6 +241,16 @@ fn a_total_of_40_tasks_as_published() {
     }
 }
 
+/// Extra work is the claimed overhead only if it takes about as much of the time as claimed.
+#[test]
+fn an_overhead_has_the_published_size() {
+    for (flat_from, extra, verdict) in [(20, 4.0, Confirmed), (4, 0.9, Refuted), (20, 0.0, Refuted)] {
+        let mut contestants = Simulated::fair();
+        (contestants[0].flat_from, contestants[0].extra) = (flat_from, extra);
+        assert_eq!(verdicts(&contestants)[2], verdict, "{flat_from}, {extra}");
+    }
+}
+
 /// Figures between both bounds are undecided too.
 #[test]
 fn between_the_bounds_nothing_is_decided() {

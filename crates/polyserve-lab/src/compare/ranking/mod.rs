@@ -28,7 +28,6 @@ mod void;
 
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
-pub(crate) use row::MAX_LATE;
 pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void, is_server_full};
 use void::Pair;
 pub use void::{MAX_LATENCY, MIN_THROUGHPUT};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compare::contestant::Role;
+use crate::output::MAX_LATE;
 use crate::statistics::{Estimate, Verdict};
 
 /// The min share of its time at which a server or client is busy.
@@ -58,9 +59,6 @@ pub struct Latencies {
 fn is_zero(figure: &f64) -> bool {
     *figure == 0.0
 }
-
-/// The max lateness of the load generator without a mark, as a share of a latency or of the goal for a latency.
-pub(crate) const MAX_LATE: f64 = 0.1;
 
 impl Latencies {
     /// Whether the load generator's own lateness is a large part of the p99.

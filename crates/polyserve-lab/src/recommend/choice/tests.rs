@@ -1,3 +1,4 @@
+use super::super::table;
 use super::super::workload::tests::workload;
 use super::*;
 use crate::compare::Measurement;
@@ -62,7 +63,7 @@ fn of_rounds(
         candidates: &candidates,
         settings: &settings,
         because: &[],
-        cores: ["0-1", "2"].map(String::from),
+        cores: ["0,1", "2"].map(|cores| cores.parse().unwrap()),
         seed: 0,
         time_up: None,
     };
@@ -132,6 +133,34 @@ fn too_few_rounds_are_no_verdict() {
     assert!(choice.ties.is_empty() && choice.margin.is_none());
 }
 
+#[test]
+fn a_client_without_time_left_decides_nothing() {
+    let cores = |server: &str, client: &str| [server, client].map(|cores| cores.parse::<Cores>().unwrap());
+    let (separate, shared) = (cores("0", "1"), cores("0-1", "0"));
+    for (saturated, on_separate, on_shared) in
+        [("client", true, true), ("both", false, true), ("server", false, false), ("neither", false, false)]
+    {
+        assert_eq!(is_client_full(saturated, &separate), on_separate, "{saturated}");
+        assert_eq!(is_client_full(saturated, &shared), on_shared, "{saturated}");
+    }
+    let recommended = of(None, 12, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
+    let undecided = Recommendation { client_full: true, ..recommended };
+    let text = undecided.to_string();
+    assert!(text.contains("\nundecided; the best so far is b/two_level\nclient full: "), "{text}");
+    let page = table::page(&undecided);
+    assert_eq!(page["answer"][0], "undecided; the best so far is b/two_level", "{page}");
+}
+
+#[test]
+fn a_latency_with_a_late_client_is_marked() {
+    let mut recommended = of(Some(5.0), 12, &[("a", 100.0, 4.0), ("b", 150.0, 2.0)]);
+    let text = recommended.to_string();
+    assert!(text.contains(" 2.0 ms [") && !text.contains("~2.0 ms"), "{text}");
+    recommended.ranked[0].latency.as_mut().unwrap().lateness_p99_us = 300.0;
+    let text = recommended.to_string();
+    assert!(text.contains(" ~2.0 ms [") && !text.contains("~4.0 ms"), "{text}");
+}
+
 /// A run over a slow store may end before a verdict.
 #[test]
 fn too_little_time_is_reported_with_the_time_that_is_enough() {
@@ -153,7 +182,7 @@ fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
     let text = recommended.to_string();
     assert!(text.contains("\nuse a/two_level: it is too near to tell whether it keeps 99 %"), "{text}");
     assert!(text.contains("too near") && text.contains("measured with: a --queue=7\n"), "{text}");
-    assert!(text.contains("measured on: cores 0-1 for the server, 2 for the client\n"), "{text}");
+    assert!(text.contains("measured on: cores 0,1 for the server, 2 for the client\n"), "{text}");
     // One that meets the goal precedes it, although it is slower.
     let with_one = of_rounds(Some(5.0), 12, &[("a", 100.0, 5.0), ("b", 50.0, 1.0)], spread);
     assert_eq!((ranks(&with_one), with_one.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));

@@ -1,0 +1,81 @@
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use polyserve::prelude::*;
+use polyserve::{Method, Request};
+use polyserve_load::Dist;
+use polyserve_load::data::Data;
+
+use super::*;
+use crate::compare::contestant::Role;
+use crate::fixtures;
+
+/// A server that closes kept connections makes its clients repeat requests, and avoids the work of many connections.
+#[test]
+fn a_server_that_can_hold_all_connections_closes_none() {
+    let launch = fixtures::launch();
+    let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
+    let absence = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
+    assert!(absence.why.contains("3 requests were sent again") && absence.is_wrong(), "{absence:?}");
+    check_kept(&contestant(Some(Connections::Multiplexed)), 0).unwrap();
+    for shape in [None, Some(Connections::OnePerThread), Some(Connections::One)] {
+        check_kept(&contestant(shape), 3).unwrap();
+    }
+}
+
+const KEYS: u32 = 5_000;
+
+/// An entity service that records the ids of all GETs.
+struct RecordingService {
+    service: EntityService<Sharded>,
+    ids: Mutex<Vec<u32>>,
+}
+
+impl Service for RecordingService {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.method == Method::Get {
+            self.ids.lock().unwrap().push(request.head.path()[1..].parse().unwrap());
+        }
+        self.service.call(request, body)
+    }
+}
+
+/// Regression test: every slice of every round requested the same first entities.
+#[test]
+fn slices_request_different_entities_and_contestants_the_same() {
+    let recording = Arc::new(RecordingService { service: EntityService::new(Sharded::new()), ids: Mutex::default() });
+    let server = PoolServer::mpsc(ServerConfig::default()).unwrap();
+    let running = server.serve("127.0.0.1:0", Arc::clone(&recording)).unwrap();
+    let script = format!("echo at {}; while read line; do :; done", running.local_addr());
+    let contestant = Contestant::new("any", Role::Ranked, fixtures::script(&script, AddressFrom::Line("at ".into())));
+    let traffic = Traffic::entities(&Data::new(1), KEYS.into(), Dist::Uniform, "get=1".parse().unwrap(), 0).unwrap();
+    let instrument = Instrument {
+        server_cores: Cores::available().unwrap(),
+        client_cores: Cores::available().unwrap(),
+        connections: 1,
+        usage: Usage::KeepAlive { pipeline: 1 },
+        arrivals: Arrivals::Poisson,
+        limit_traffic: traffic.clone(),
+        traffic,
+        asked: String::new(),
+        warm_up: MIN_SLICE,
+        slice: MIN_SLICE,
+        latency_slice: MIN_SLICE,
+        stop: Shutdown::new(),
+    };
+    let ids_of_round = |round| {
+        let mut session = instrument.start(&contestant, round).unwrap();
+        for _ in 0..4 {
+            instrument.measure(&mut session).unwrap();
+        }
+        std::mem::take(&mut *recording.ids.lock().unwrap())
+    };
+    let [first, same_round, second] = [1, 1, 2].map(ids_of_round);
+    let compared = first.len().min(same_round.len()).min(20);
+    assert_eq!(first[..compared], same_round[..compared]);
+    let requests = first.len() + second.len();
+    let distinct = first.iter().chain(&second).collect::<HashSet<_>>().len();
+    // Uniform draws find this share of the keys, with a standard deviation of at most 36.
+    let expected = f64::from(KEYS) * (1.0 - (-(requests as f64) / f64::from(KEYS)).exp());
+    assert!((distinct as f64 - expected).abs() < 200.0, "{distinct} of {requests} requests, not {expected}");
+}
