@@ -87,7 +87,7 @@ whole() {
     # With these features, polyserve-cluster tests its stores over etcd, Redis Cluster and PostgreSQL, on loopback.
     step cargo test --workspace --features "$engines" --no-run
     step ci/registry.sh
-    POLYSERVE_ENGINES=required RUST_TEST_THREADS=$threads step cargo test --workspace --features "$engines" --no-fail-fast
+    TEST_ENGINES=required RUST_TEST_THREADS=$threads step cargo test --workspace --features "$engines" --no-fail-fast
 }
 
 quick() {

@@ -2,7 +2,7 @@
 //! PostgreSQL. The tests start them on loopback.
 //!
 //! If an engine is not installed, or a feature is off, the tests are reported as not run, with their names and the reason.
-//! They fail if `POLYSERVE_ENGINES` is `required`.
+//! They fail if `TEST_ENGINES` is `required`.
 
 mod basics;
 mod faults;
@@ -55,7 +55,7 @@ fn main() {
     // As in the standard test harness.
     let threads = env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
     args.test_threads = args.test_threads.or(threads);
-    let required = env::var_os("POLYSERVE_ENGINES").is_some_and(|value| value == "required");
+    let required = env::var_os("TEST_ENGINES").is_some_and(|value| value == "required");
     let mut engines: Vec<RunningEngine> = Vec::new();
     let mut trials = Vec::new();
     for kind in Kind::ALL {
@@ -97,7 +97,7 @@ fn trial(test: Test, urls: Result<Arc<str>, Missing>, required: bool) -> Trial {
     let (name, label) = (test.name.clone(), test.name.clone());
     let not_run = move |Missing(why): Missing| {
         if required {
-            return Err(format!("{why}, and POLYSERVE_ENGINES is `required`").into());
+            return Err(format!("{why}, and TEST_ENGINES is `required`").into());
         }
         // Past the harness, which captures nothing, but prints a test that returns as passed.
         let _ = writeln!(std::io::stderr(), "not run: {label}: {why}");
