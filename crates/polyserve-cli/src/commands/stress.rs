@@ -17,7 +17,7 @@ use polyserve_lab::launch::go::GoServer;
 use polyserve_lab::limits;
 use serde_json::json;
 
-use super::entrants::serve;
+use super::entrants::{debug_args, serve};
 use super::names::ALL;
 use super::room;
 use super::seed::SeedArgs;
@@ -139,7 +139,7 @@ fn built_in_debug(subject: Subject, session: &MeasurementSession<'_>) -> anyhow:
     let program = LadderSources::new(None).debug(Binary::with(&subject.server), &session.stop);
     let mut launch = subject.launch;
     launch.program = program.map_err(|why| anyhow!("{name}: {why}"))?;
-    launch.args.extend(["--service=entity", "--print=/dev/null"].map(Into::into));
+    launch.args.extend(debug_args(true));
     Ok(Subject { server: name, launch, ..subject })
 }
 

@@ -138,8 +138,7 @@ impl ForeignProgram {
 pub fn build(asked: &[Foreign], sources: ForeignSources<'_>, allocator: &str, stop: &Shutdown) -> Vec<ForeignProgram> {
     let is_asked = |server: &Foreign| asked.contains(server);
     let names: Vec<_> = peers::NAMES.into_iter().filter(|name| is_asked(&Foreign::Peer(name))).collect();
-    let servers: Vec<_> =
-        go::SERVERS.iter().chain(go::VARIANTS).filter(|server| is_asked(&Foreign::Go(server))).collect();
+    let servers: Vec<_> = go::GoServer::all().filter(|server| is_asked(&Foreign::Go(server))).collect();
     let programs: Vec<_> = servers.iter().map(|server| server.program).collect();
 
     let mut all: Vec<ForeignProgram> = peers::Package::new(sources.peers, allocator)

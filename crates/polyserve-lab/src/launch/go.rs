@@ -69,9 +69,14 @@ pub static OLD_GC: GoServer = GoServer::new("go/twin-rwmutex-old-gc", "twin+nogr
 pub static VARIANTS: [&GoServer; 3] = [&PRINTING, &GC_OFF, &OLD_GC];
 
 impl GoServer {
+    /// All servers, and then the variants.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        SERVERS.iter().chain(VARIANTS)
+    }
+
     /// Returns the server of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<&'static Self> {
-        SERVERS.iter().chain(VARIANTS).find(|server| server.name == name)
+        Self::all().find(|server| server.name == name)
     }
 
     /// Whether the server is a twin of the published server, with one goroutine for each connection that it serves.
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn servers_by_their_names() {
-        for server in SERVERS.iter().chain(VARIANTS) {
+        for server in GoServer::all() {
             assert!(server.name.starts_with(PREFIX), "{server:?}");
             assert_eq!(GoServer::named(server.name), Some(server));
         }

@@ -12,10 +12,10 @@ use polyserve_experiments::matrix::{
 };
 use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::go::{self, PRINTING, SERVERS, VARIANTS};
+use polyserve_lab::launch::go::{self, GoServer, PRINTING};
 
 use super::args::MatrixArgs;
-use crate::commands::entrants::serve;
+use crate::commands::entrants::{debug_args, serve};
 use crate::commands::names::{default_names, repo_names};
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
@@ -45,7 +45,7 @@ impl MatrixContestants<'_> {
         check_flags(self.settings, catalog, strategies)?;
         for name in servers {
             if name.starts_with(go::PREFIX) {
-                let server = go::GoServer::named(&name).ok_or_else(|| unknown(&name))?;
+                let server = GoServer::named(&name).ok_or_else(|| unknown(&name))?;
                 candidates.push(MatrixCandidate::Go(server));
                 continue;
             }
@@ -127,8 +127,7 @@ fn without_optimisation(candidate: MatrixCandidate, strategy: &str, prefix: &str
             entrant.name = format!("{prefix}{}", entrant.name);
             entrant.origin.variant = if prints { DEBUG_VARIANT } else { UNOPTIMISED_VARIANT }.into();
             for (_, launch) in &mut entrant.pools {
-                launch.args.push("--service=entity".into());
-                launch.args.extend(prints.then(|| "--print=/dev/null".into()));
+                launch.args.extend(debug_args(prints));
             }
             MatrixCandidate::Debug(entrant, Binary::with(strategy))
         }
@@ -137,6 +136,6 @@ fn without_optimisation(candidate: MatrixCandidate, strategy: &str, prefix: &str
 }
 
 fn unknown(name: &str) -> Misuse {
-    let names: Vec<&str> = SERVERS.iter().chain(VARIANTS).map(|server| server.name).collect();
+    let names: Vec<&str> = GoServer::all().map(|server| server.name).collect();
     Misuse(format!("there is no server {name:?} in Go, only {}", names.join(", ")))
 }
