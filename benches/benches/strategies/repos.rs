@@ -61,8 +61,8 @@ fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &St
         };
     group.timed(name, |iterations| {
         let until = Until::Operations(iterations * threads);
-        let passed = run(PhaseSettings { until, whole: false, latency: false, window: false });
-        passed.expect("every answer is right").time_of(iterations * threads)
+        let phase = run(PhaseSettings { until, whole: false, latency: false, window: false });
+        phase.expect("every answer is right").time_of(iterations * threads)
     });
 }
 

@@ -195,11 +195,11 @@ pub fn filling(make: &StoreMaker, plan: &OperationPlan, how: PhaseSettings) -> a
             (Some(all), Until::Operations(operations)) => Until::Operations(operations.saturating_sub(all.operations)),
         };
         let mut lanes = Lanes::new(plan, 0);
-        let passed = store.run(&mut lanes, PhaseSettings { until, ..how })?;
+        let phase = store.run(&mut lanes, PhaseSettings { until, ..how })?;
         store.expect_len(lanes.balance().unsigned_abs())?;
         let sum = match all.take() {
-            None => passed,
-            Some(before) => before.and(&passed)?,
+            None => phase,
+            Some(before) => before.and(&phase)?,
         };
         let is_over = match how.until {
             Until::Time(time) => sum.wall >= time,
@@ -223,7 +223,7 @@ pub fn fill(store: &dyn ErasedStore, keys: u64, payload_bytes: usize) -> anyhow:
 }
 
 fn throughput(counted: &PhaseResult, timed: &PhaseResult, windowed: Option<&PhaseResult>, clock_ns: u64) -> Throughput {
-    let per_s = |passed: &PhaseResult| passed.operations as f64 / passed.wall.as_secs_f64();
+    let per_s = |phase: &PhaseResult| phase.operations as f64 / phase.wall.as_secs_f64();
     let latency = timed.latency.as_ref().filter(|latency| !latency.is_empty());
     let us = |ns: u64| ns as f64 / 1000.0;
     Throughput {
