@@ -1,4 +1,6 @@
-//! Causes of the published figures, each switched on and off: pairs of contestants that differ in one thing.
+//! Causes of the published figures, each switched on and off: pairs of contestants that differ in one thing. The builds
+//! without optimisation also differ in their program, which has fewer strategies than the program of the others: this changes
+//! their resident memory, and hardly their times.
 //!
 //! A pair is compared in every cell of both contestants, by the CPU time and the time of a request. The table has the
 //! median, the smallest and the largest ratio. The last rows compare the two languages, first as published, then

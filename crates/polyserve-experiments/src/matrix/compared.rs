@@ -63,8 +63,8 @@ pub(super) struct CellTable {
     pub(super) cells: Vec<ComparedCell>,
     /// Pairs of a control's cell and the cell that it repeats; `None` for the published tables.
     control: Option<Vec<[ComparedCell; 2]>>,
-    /// Cores that the server may use.
-    pub(super) cores: usize,
+    /// Cores that the server may use; `None` if they are not known.
+    pub(super) cores: Option<usize>,
 }
 
 /// The CPU use, in per cent of its cores' time, from which a server's cores count as full.
@@ -72,8 +72,8 @@ const FULL: f64 = 95.0;
 
 impl CellTable {
     /// The measured cells; `rust` and `go` are the contestants' names.
-    pub(super) fn measured(cells: &[Cell], [rust, go]: [&str; 2], cores: usize) -> Self {
-        let lang = |cell: &Cell| match cell.key.contestant.as_str() {
+    pub(super) fn measured(cells: &[Cell], [rust, go]: &[String; 2], cores: usize) -> Self {
+        let lang = |cell: &Cell| match &cell.key.contestant {
             name if name == rust => Some(Lang::Rust),
             name if name == go => Some(Lang::Go),
             _ => None,
@@ -101,10 +101,10 @@ impl CellTable {
             let original = cells.iter().find(|cell| cell.key == key);
             control.extend(original.map(|original| [of(repeat, Lang::Rust), of(original, Lang::Rust)]));
         }
-        Self { cells: compared, control: Some(control), cores }
+        Self { cells: compared, control: Some(control), cores: Some(cores) }
     }
 
-    /// The published cells. The number of cores was not published; it is taken to be 8, as in the author's other experiment.
+    /// The published cells. The number of cores was not published.
     pub(super) fn published() -> anyhow::Result<Self> {
         let of = |(method, row): (CellMethod, published::PublishedCell)| ComparedCell {
             lang: if row.lang == "go" { Lang::Go } else { Lang::Rust },
@@ -123,7 +123,7 @@ impl CellTable {
                 row.processing_ms,
             ],
         };
-        Ok(Self { cells: published::rows()?.into_iter().map(of).collect(), control: None, cores: 8 })
+        Ok(Self { cells: published::rows()?.into_iter().map(of).collect(), control: None, cores: None })
     }
 
     /// The noise of a figure; `None` if the control has too few cells.
@@ -134,9 +134,10 @@ impl CellTable {
         Band::of(&ratios)
     }
 
-    /// The share of cells with full server cores.
+    /// The share of cells with full server cores; 0 if their number is not known.
     pub(super) fn full(&self) -> f64 {
-        let full = self.cells.iter().filter(|cell| cell.figure(Measure::CpuPct) >= FULL * self.cores as f64);
+        let Some(cores) = self.cores else { return 0.0 };
+        let full = self.cells.iter().filter(|cell| cell.figure(Measure::CpuPct) >= FULL * cores as f64);
         full.count() as f64 / self.cells.len().max(1) as f64
     }
 

@@ -154,8 +154,9 @@ fn in_proportion(rows: &[&PageRow]) -> Claim {
 }
 
 /// Judged on the servers that hold no worker during a wait, at numbers of workers with a bound well below the bound of the
-/// connections. Confirmed if every such server exceeds the workers' bound by [`MIN_EXCESS`]. If one does not, the
-/// claim is refuted at the published waits. At shorter waits it is undecided: the client may be the limit.
+/// connections. Confirmed if every such server exceeds the workers' bound by [`MIN_EXCESS`] and reaches [`MIN_SHARE`] of
+/// the bound of the connections. Refuted at the published waits if one does not exceed the workers' bound, or reaches
+/// less than half of that share. Undecided otherwise: at shorter waits the client may be the limit.
 fn async_does_not_block(rows: &[&PageRow]) -> Claim {
     let claim = "an async server does not block during the waits: few threads reach the bound of the connections";
     let workers_bound = |row: &PageRow| {
@@ -166,10 +167,14 @@ fn async_does_not_block(rows: &[&PageRow]) -> Claim {
         .filter_map(|row| Some((*row, workers_bound(row)?)))
         .filter(|(row, bound)| bound * MIN_EXCESS < row.sample.bounds.connections_bound_per_s * MIN_SHARE)
         .collect();
+    let exceeds_workers = |(row, bound): &(&PageRow, f64)| row.sample.figures.requests_per_s >= bound * MIN_EXCESS;
+    let share =
+        |(row, _): &(&PageRow, f64)| row.sample.figures.requests_per_s / row.sample.bounds.connections_bound_per_s;
     let has_published_waits = free.iter().all(|(row, _)| row.sample.bounds.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
         () if free.is_empty() => None,
-        () if free.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * MIN_EXCESS) => Some(true),
+        () if free.iter().all(|row| exceeds_workers(row) && share(row) >= MIN_SHARE) => Some(true),
+        () if free.iter().all(|row| exceeds_workers(row) && share(row) >= MIN_SHARE / 2.0) => None,
         () => has_published_waits.then_some(false),
     };
     let each = distinct(free.iter().filter_map(|(row, _)| row.key.workers)).into_iter().filter_map(|workers| {
@@ -302,6 +307,8 @@ mod tests {
         let of = |rows: &[PageRow]| verdicts(rows)[3];
         assert_eq!(of(&[free(8, 490.0), pool(8, 39.0)]), ClaimVerdict::Confirmed);
         assert_eq!(of(&[free(8, 490.0), free(2, 10.0)]), ClaimVerdict::Refuted);
+        assert_eq!(of(&[free(2, 20.0)]), ClaimVerdict::Refuted, "twice the workers' bound, and far from the other one");
+        assert_eq!(of(&[free(8, 490.0), free(2, 300.0)]), ClaimVerdict::Undecided);
         let mut short = free(2, 10.0);
         short.sample.bounds.wait_s = 0.2;
         assert_eq!(of(&[free(8, 490.0), short]), ClaimVerdict::Undecided, "the client may be the limit");

@@ -3,7 +3,7 @@
 
 use polyserve_lab::experiment;
 use polyserve_report::figures::count;
-use polyserve_report::{Table, or_empty};
+use polyserve_report::{EMPTY_CELL, Table, or_empty};
 use serde_json::json;
 
 use super::figures::{TaskFigures, round};
@@ -182,15 +182,16 @@ fn published_columns(published: &Published, measured: Option<TaskFigures>) -> [S
 
 fn limits(measured: &Measured) -> Table {
     let steps = measured.calibration.as_ref().map_or(0, |calibration| calibration.steps);
-    let mut table = Table::of_numbers(&["task", "limit", "step"]);
+    let step = format!("step (of {})", count(steps as f64));
+    let mut table = Table::of_numbers(&["task", "limit", &step]);
     for sequence in &measured.sequences {
         if let Some((limit, step)) = sequence.limit.zip(sequence.step) {
-            table.row(vec![sequence.task.to_string(), limit.to_string(), step.to_string()]);
+            table.row(vec![sequence.task.to_string(), limit.to_string(), count(step as f64)]);
         }
     }
     let found = measured.sequences.iter().filter(|sequence| sequence.limit.is_some()).count();
     let all = measured.sequences.len();
-    table.row(vec![format!("{found} of {all}"), String::from("within"), format!("{steps} steps")]);
+    table.row(vec![format!("{found} of {all}"), String::from(EMPTY_CELL), String::from(EMPTY_CELL)]);
     table
 }
 

@@ -1,6 +1,10 @@
 //! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and
 //! [`TWIN`]. In records without the classic pool, [`OLD_CLASSIC`] replaces it.
 //!
+//! The published servers were debug builds in Rust, and printed a line for each request in both languages. If both were
+//! measured in this way, each claim has two verdicts: of the servers as they were run then, and of release builds that print
+//! nothing. Each set of verdicts has an error budget of its own.
+//!
 //! Each claim is about ratios of cells that differ in one setting; module `ratio_test` decides the verdict. CPU use is
 //! in per cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use
 //! cannot differ, and the CPU time of a request replaces it. If the client was full in a fifth of the cells,
@@ -12,13 +16,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
+use polyserve_lab::launch::go::PRINTING;
 use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::median_of;
 use polyserve_report::Claim;
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, Frequency, MIN_RATIOS, SeriesGrowth, Votes, holm, trend};
-use super::{Cell, CellMethod, NAME};
+use super::ratio_test::{Band, Decision, Frequency, MIN_RATIOS, SeriesGrowth, Votes, decide, holm, trend};
+use super::{Cell, CellMethod, DEBUG, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
 pub const CLASSIC: &str = "pool_classic/mpsc_pool";
@@ -79,20 +84,39 @@ const CLAIMS: [(&str, ClaimRule, FullClient); 11] = [
 /// Returns an error if `server_cores` is not a list of cores, or the published figures cannot be read.
 pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
     let cores: Cores = server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
+    let published = CellTable::published()?;
+    let published = sharing_error(CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect());
     let classic = classic_of(cells);
-    let (ours, published) = (CellTable::measured(cells, [&classic, TWIN], cores.count()), CellTable::published()?);
-    let both = [classic.as_str(), TWIN];
-    let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
+    let as_run = [format!("{DEBUG}{classic}"), PRINTING.name.to_owned()];
+    let is_measured = |name: &String| cells.iter().any(|cell| cell.key.contestant == *name);
+    let has_as_run = as_run.iter().all(is_measured);
+    let mut as_run = has_as_run.then(|| judged(cells, &as_run, cores.count()).into_iter());
+    let release = judged(cells, &[classic, TWIN.to_owned()], cores.count());
+
+    let mut claims = Vec::new();
+    for (((name, ..), Judgement(published, then)), release) in CLAIMS.iter().zip(published).zip(release) {
+        let claim = |name: &str, Judgement(decision, figure): Judgement| Claim::new(NAME, name, decision.holds, figure);
+        let Claim { verdict, figure: then, .. } = claim(name, Judgement(published, then));
+        let published = format!("the article's tables, by the same test: {verdict}. {then}");
+        match as_run.as_mut().and_then(Iterator::next) {
+            Some(as_run) => {
+                claims.push(
+                    claim(&format!("{name} (built and printing as published)"), as_run).with_published(published),
+                );
+                claims.push(claim(&format!("{name} (release builds)"), release));
+            }
+            None => claims.push(claim(name, release).with_published(published)),
+        }
+    }
+    Ok(claims)
+}
+
+/// The judgement of each claim by these two contestants, in Rust and in Go.
+fn judged(cells: &[Cell], both: &[String; 2], cores: usize) -> Vec<Judgement> {
+    let table = CellTable::measured(cells, both, cores);
+    let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant));
     let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
-    let own: Vec<Judgement> = CLAIMS.iter().map(|(_, rule, full)| full.apply(rule(&ours), &client)).collect();
-    let published: Vec<Judgement> = CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect();
-    let judged = sharing_error(own).into_iter().zip(sharing_error(published));
-    let claim = |((claim, ..), (own, published)): (&(&str, ClaimRule, FullClient), (Judgement, Judgement))| {
-        let (Judgement(own, figure), Judgement(published, then)) = (own, published);
-        let Claim { verdict, figure: then, .. } = Claim::new(NAME, claim, published.holds, then);
-        Claim::new(NAME, claim, own.holds, figure).with_published(format!("our test of its tables: {verdict}. {then}"))
-    };
-    Ok(CLAIMS.iter().zip(judged).map(claim).collect())
+    sharing_error(CLAIMS.iter().map(|(_, rule, full)| full.apply(rule(&table), &client)).collect())
 }
 
 /// The judgements that remain if the claims share one error budget.
@@ -156,15 +180,21 @@ impl CellTable {
     /// Judges ratios that are claimed to be above 1.
     fn judgement(&self, ratios: &[(ComparedCell, f64)], measure: Measure, frequency: Frequency) -> Judgement {
         let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return too_few_cells(ratios.len()) };
-        let votes = Votes::of(ratios.iter().map(|(_, ratio)| *ratio), band);
-        Judgement(votes.decide(frequency, band), self.counted(ratios, band))
+        let own: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
+        let text = self.counted(ratios, band.factor(frequency));
+        let of = if frequency == Frequency::Mostly { "the median" } else { "a cell" };
+        if band == Band::NONE {
+            return Judgement(decide(&own, frequency, band), text);
+        }
+        let noise = (band.factor(frequency) - 1.0) * 100.0;
+        Judgement(decide(&own, frequency, band), format!("{text}, noise of {of} {noise:.1} %"))
     }
 
-    /// The numbers of cells with a ratio above 1 and below 1, beyond noise.
-    fn counted(&self, ratios: &[(ComparedCell, f64)], band: Band) -> String {
+    /// The numbers of cells with a ratio above 1 and below 1 by more than this factor, and the median.
+    fn counted(&self, ratios: &[(ComparedCell, f64)], factor: f64) -> String {
         let of = |method: Option<CellMethod>| {
             let selected = ratios.iter().filter(|(cell, _)| method.is_none_or(|method| cell.method == method));
-            Votes::of(selected.map(|(_, ratio)| *ratio), band)
+            Votes::of(selected.map(|(_, ratio)| *ratio), factor)
         };
         let (all, get, put) = (of(None), of(Some(CellMethod::Get)), of(Some(CellMethod::Put)));
         let figure = finite_median(ratios).unwrap_or(0.0);
@@ -173,9 +203,6 @@ impl CellTable {
             text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
         }
         text.push_str(&format!(", below 1 in {}, median {figure:.3}", all.below));
-        if band != Band::NONE {
-            text.push_str(&format!(", noise {:.1} %", band.pct()));
-        }
         text
     }
 
@@ -187,10 +214,9 @@ impl CellTable {
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
             let series = of(lang);
             let factors: Vec<f64> = series.iter().map(|own| own.factor).collect();
-            let votes = Votes::of(factors.iter().copied(), Band::NONE);
+            let votes = Votes::of(factors.iter().copied(), 1.0);
             let (count, verb) = if down { (votes.below, "falls") } else { (votes.above, "grows") };
-            let Decision { holds: up, p } = trend(&series, band);
-            let own = Decision { holds: up.map(|up| up != down), p };
+            let own = trend(&series, down, band);
             holds = Some(holds.map_or(own, |other| other.and(own)));
             let median = median_of(factors).unwrap_or(0.0);
             texts.push(match votes.all() {
@@ -223,9 +249,12 @@ fn cpu_grows(table: &CellTable) -> Judgement {
 
 fn cpu_of_both(table: &CellTable) -> Judgement {
     let (measure, name) = table.cpu();
+    let Some(cores) = table.cores else {
+        return Judgement(Decision::UNDECIDED, "the number of cores is not published".into());
+    };
     let part = |of, to, is_part: fn(usize, usize) -> bool| {
         let all = table.ratios(of, to, measure).into_iter();
-        let selected: Vec<_> = all.filter(|(cell, _)| is_part(cell.pool, table.cores)).collect();
+        let selected: Vec<_> = all.filter(|(cell, _)| is_part(cell.pool, cores)).collect();
         match selected.is_empty() {
             true => Judgement(Decision::UNDECIDED, "there is no such pool".into()),
             false => table.judgement(&selected, measure, Frequency::Mostly),
@@ -233,8 +262,7 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
     };
     let Judgement(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
     let Judgement(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
-    let text =
-        format!("{name}, Go to Rust, pools of at most {}: {first}; Rust to Go, larger pools: {second}", table.cores);
+    let text = format!("{name}, Go to Rust, pools of at most {cores}: {first}; Rust to Go, larger pools: {second}");
     Judgement(small.and(large), text)
 }
 
@@ -253,8 +281,8 @@ fn memory_steeper(table: &CellTable) -> Judgement {
     let series = table.ratio_over_pools(Lang::Rust, Lang::Go, Measure::Memory);
     let (Some(band), false) = (table.band(Measure::Memory), series.is_empty()) else { return too_few_cells(0) };
     let ratios: Vec<f64> = series.iter().map(|own| own.factor).collect();
-    let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
-    let (holds, all) = (trend(&series, band), ratios.len());
+    let Votes { above, .. } = Votes::of(ratios.iter().copied(), 1.0);
+    let (holds, all) = (trend(&series, false, band), ratios.len());
     let factor = median_of(ratios).unwrap_or(0.0);
     let text = format!("Rust's factor is above Go's in {above} of {all} series, median ratio {factor:.3}");
     Judgement(holds, text)
@@ -336,7 +364,10 @@ fn connect_and_processing(table: &CellTable) -> Judgement {
     };
     let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
     let Judgement(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
-    Judgement(connect.and(processing), format!("connecting, Rust to Go: {first}; processing, Go to Rust: {second}"))
+    let text = format!(
+        "connecting (`ab`'s wait there, the call alone here), Rust to Go: {first}; processing, Go to Rust: {second}"
+    );
+    Judgement(connect.and(processing), text)
 }
 
 fn put_costs(table: &CellTable) -> Judgement {

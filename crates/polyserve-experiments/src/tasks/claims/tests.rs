@@ -234,7 +234,7 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
 
 #[test]
 fn a_total_of_40_tasks_as_published() {
-    for (go, total) in [(0.86, Confirmed), (0.93, Undecided), (1.0, Refuted), (0.7, Refuted)] {
+    for (go, total) in [(0.95, Confirmed), (0.87, Undecided), (0.8, Refuted), (0.7, Refuted)] {
         let mut contestants = Simulated::fair();
         (contestants[0].per_core, contestants[1].per_core) = (0.644, go);
         assert_eq!(verdicts(&contestants)[..2], [Refuted, total], "{go}");
@@ -358,7 +358,7 @@ fn changed(contestants: &[Simulated], change: impl Fn(&str, u64, &mut Value)) ->
 #[test]
 fn one_observation_decides_nothing() {
     let mut contestants = Simulated::fair();
-    (contestants[0].per_core, contestants[1].per_core) = (0.644, 0.86);
+    (contestants[0].per_core, contestants[1].per_core) = (0.644, 0.95);
     let disturbed = changed(&contestants, |_, tasks, line| {
         if [10, 40].contains(&tasks) {
             line["total_duration_ms"] = json!(99e3);
