@@ -57,8 +57,9 @@ stress() {
         polyserve stress --server "$server"
         polyserve stress --server "$server" --burst
     done
-    # The published channel was unbounded, and the published server was a debug build with a line for each request.
-    for server in pool_classic/mpsc_pool debug/pool_classic/mpsc_pool; do
+    # The published channel was unbounded, and the published servers printed a line for each request, in Rust by a debug build.
+    # These rounds decide the claims. The limits are of our servers; Go's twins have none.
+    for server in pool_classic/mpsc_pool debug/pool_classic/mpsc_pool go/twin-rwmutex go/twin-rwmutex-printing; do
         polyserve stress --server "$server" --burst --queue 40000 --max-connections 40000 --name stress-unbounded
     done
 }
@@ -156,8 +157,12 @@ trial() {
 }
 
 # Measures the cost of the load generator, its agreement with independent tools, and whether it detects a stopped
-# server. The agreement has known differences, which docs/METHODOLOGY.md explains, so they do not fail the recording.
-instrument() { ci/instrument.sh wrk 10 stop sweep 3 | tee "$dir/instrument.txt" || grep -q DIFFERS "$dir/instrument.txt" || failed=1; }
+# server. Two known differences, which docs/METHODOLOGY.md explains, do not fail the recording.
+instrument() {
+    ci/instrument.sh wrk 10 stop sweep 3 | tee "$dir/instrument.txt" && return
+    awk '/DIFFERS/ && $1 == 64 && ($2 == 3000 || $2 == 20000) {known = 1; next} /DIFFERS/ {other = 1} END {exit !known || other}' \
+        "$dir/instrument.txt" || failed=1
+}
 
 # Makes the docs show the new records.
 docs() {

@@ -58,13 +58,13 @@ engines=polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgre
 
 whole() {
     step tools_installed
-    # The steps below run these binaries directly. `cargo run` of one package would enable other features of the
-    # dependencies, and build them all again.
+    # The steps below run these binaries directly, and the benches have the same features. With other features, dependencies
+    # would be built again.
     step cargo build --release --examples --bins --features polyserve-cli/etcd
     step ci/scratch.sh
     step ci/tutorial.sh
     step ci/ab.sh
-    step cargo bench -q -- --test
+    step cargo bench -q --features polyserve-cli/etcd -- --test
     step ci/examples.sh target/release/examples
     step target/release/examples/custom_server
     step target/release/examples/custom_server stress --server custom

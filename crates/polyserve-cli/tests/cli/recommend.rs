@@ -106,10 +106,8 @@ fn enough_rounds_are_a_decision() {
     assert_eq!((&capacity["goal_us"], &capacity["searches"]), (&3_600_000_000_u64.into(), &6.into()), "{capacity}");
     assert!(capacity["requests_per_s"].as_f64() > Some(0.0), "{capacity}");
     let first = report["ranked"][0]["server"].as_str().unwrap();
-    let expected = match report["client_full"].as_bool() {
-        Some(true) => format!("undecided; the best so far is {first}/two_level"),
-        _ => format!("use {first}/two_level: it keeps 99 % of the requests within 3600s"),
-    };
+    assert_eq!(report["client_full"], false, "a request costs the server at least 150 us: {report}");
+    let expected = format!("use {first}/two_level: it keeps 99 % of the requests within 3600s");
     has(
         &printed(&line),
         &[&expected, "200 req/s (poisson), as given", "measured with: tokio_tcp ", "it keeps a p99 of "],

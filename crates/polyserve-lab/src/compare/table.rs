@@ -63,9 +63,10 @@ impl Ranking {
     }
 }
 
-/// The table of at most [`WIDTH`] characters: with shortened names if they are too long.
+/// The table of at most [`WIDTH`] characters: without requests per second and with shortened names, if it is wider.
 fn terminal_table(rows: &[RankingRow]) -> Table {
     let table = narrow_table(rows);
+    let table = if table.width() > WIDTH { table.without(2) } else { table };
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     match table.width().saturating_sub(WIDTH) {
         0 => table,
@@ -73,14 +74,8 @@ fn terminal_table(rows: &[RankingRow]) -> Table {
     }
 }
 
-/// The table with whole names: without requests per second if it is wider than [`WIDTH`].
+/// The table with whole names and without the columns that few readers need.
 fn narrow_table(rows: &[RankingRow]) -> Table {
-    let table = all_narrow_columns(rows);
-    if table.width() > WIDTH { table.without(2) } else { table }
-}
-
-/// All columns of the narrow table.
-fn all_narrow_columns(rows: &[RankingRow]) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
     let header =
         ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];

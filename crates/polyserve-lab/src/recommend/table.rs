@@ -239,18 +239,6 @@ impl Recommendation {
             (Some(true), Some(goal)) => writeln!(f, "\n{name}: it keeps 99 % of the requests within {goal:?}")?,
             _ => writeln!(f, "\n{name}")?,
         }
-        if self.client_full {
-            writeln!(f, "client full: the client had no time left, so the servers may be able to do more")?;
-        }
-        if self.rounds < MIN_ROUNDS {
-            writeln!(f, "too few rounds for a verdict: {} of {MIN_ROUNDS}", self.rounds)?;
-        }
-        if !ties.is_empty() {
-            writeln!(f, "its difference to these is within the noise: {}", ties.join(", "))?;
-        }
-        if let Some(Margin { over, ratio, interval }) = margin {
-            writeln!(f, "its throughput is {ratio:.3} {interval} times the throughput of {over}")?;
-        }
         for CapacityFigure { goal_us, requests_per_s, low, high, searches, end } in &self.capacity {
             let bound = match end {
                 Some(SearchEnd::Below) => "less than ",
@@ -263,6 +251,18 @@ impl Recommendation {
                 f,
                 "it keeps a p99 of {goal} up to {bound}{per_s} req/s ({low} to {high} in {searches} searches)"
             )?;
+        }
+        if self.client_full {
+            writeln!(f, "client full: the client had no time left, so the servers may be able to do more")?;
+        }
+        if self.rounds < MIN_ROUNDS {
+            writeln!(f, "too few rounds for a verdict: {} of {MIN_ROUNDS}", self.rounds)?;
+        }
+        if !ties.is_empty() {
+            writeln!(f, "its difference to these is within the noise: {}", ties.join(", "))?;
+        }
+        if let Some(Margin { over, ratio, interval }) = margin {
+            writeln!(f, "its throughput is {ratio:.3} {interval} times the throughput of {over}")?;
         }
         Ok(())
     }

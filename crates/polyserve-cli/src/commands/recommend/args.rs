@@ -36,7 +36,7 @@ pub(crate) struct RecommendArgs {
     /// The number of entities. [default: 10000]
     #[arg(long, value_name = "N")]
     pub(super) keys: Option<u64>,
-    /// The number of the server's cores. [default: all but one]
+    /// The number of the server's cores; the client has the others. [default: half of all]
     #[arg(long, value_name = "N")]
     pub(super) cores: Option<usize>,
     /// The max latency of 99 % of the requests. [default: no goal]

@@ -26,7 +26,8 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let is_interactive = stdin().is_terminal() && stderr().is_terminal() && !json && !args.defaults;
     let source = if is_interactive { Source::Terminal } else { Source::Defaults };
     let mut defaulted = Vec::new();
-    let default_cores = available.count().saturating_sub(1).max(1);
+    // The client needs about as much CPU time for a request as a fast server.
+    let default_cores = (available.count() / 2).max(1);
     let mut number = |given: Option<u64>, default: u64, name: &str, question: &str| -> anyhow::Result<u64> {
         match (given, &source) {
             (Some(given), _) => Ok(given),
