@@ -17,10 +17,9 @@
 //!
 //! Source: the published comparison of a page that sometimes waits, with `futures_executor::ThreadPool` of 100 threads.
 //!
-//! *Wins when* nothing: it is here to be compared with. *Loses when* there are more kept connections than threads: with 64 of
-//! them and 8 threads, 0.22 of the requests of `tokio_tcp` for each ms of processor time (`full`); and with a connection for
-//! each request 0.83 (`ab`). Measured by `ci/cost.sh` KIND. It also loses if answers are deferred,
-//! because each of them holds a thread.
+//! *Wins when* nothing: it is here to be compared with. *Loses when* connections are kept: with 64 of them, half of the
+//! requests of `tokio_tcp` (`servers-kept` in `docs/results/2026-11-25`). It also loses if answers are deferred, because each
+//! of them holds a thread.
 
 use std::io;
 use std::sync::Arc;

@@ -8,10 +8,10 @@
 //! Cost of a job, in addition to `queue`'s: an allocation, the pool's lock twice, and a wake-up or a thread's start. tokio's
 //! `spawn_blocking` alone, without a bound, takes longer (bench `executors`).
 //!
-//! *Wins when* jobs come in bursts, because threads that are not needed end. No record measures that. With long jobs it ties:
-//! 40 tasks of 200 ms on two cores take 4.0 s, and 3.9 to 4.1 s on the other executors. *Loses when* jobs are short: on one
-//! core, a job of one word takes 3.5 to 6 times as long as `rayon::spawn`, and on `CrossbeamPool` half as long. Record:
-//! `docs/STRATEGIES.md`, "Executors for CPU work".
+//! *Wins when* jobs come in bursts, because threads that are not needed end. No record measures that. With tasks of a second
+//! all executors are within 5 % (`docs/EXPERIMENTS.md`). *Loses when* jobs are short: on one core, a job of one word takes 4.5
+//! times as long as `rayon::spawn`, and on `CrossbeamPool` 0.57 of that time. Record: `docs/STRATEGIES.md`, "Executors for
+//! CPU work".
 //!
 //! Source: tokio's `spawn_blocking`.
 

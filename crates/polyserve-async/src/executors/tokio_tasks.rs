@@ -20,9 +20,9 @@
 //! Cost of a job, in addition to `queue`'s and `watch`'s: a task, which is an allocation and an entry in the runtime's list
 //! of all tasks. A job that a job submits costs two tasks. tokio's `spawn` alone takes about as long (bench `executors`).
 //!
-//! *Wins when* jobs share threads with other work on tokio, and are long: 40 tasks of 200 ms on two cores take 4.1 s, and
-//! 3.9 to 4.1 s on the other executors. *Loses when* jobs are short: on one core, a job of one word takes 3.5 to 6 times as
-//! long as `rayon::spawn`, and on `CrossbeamPool` half as long. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
+//! *Wins when* jobs share threads with other work on tokio, and are long: with tasks of a second all executors are within
+//! 5 % (`docs/EXPERIMENTS.md`). *Loses when* jobs are short: on one core, a job of one word takes 3.6 times as long as
+//! `rayon::spawn`, and on `CrossbeamPool` 0.57 of that time. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 //!
 //! Source: tokio's multi-thread scheduler; "Making the Tokio scheduler 10x faster", 2019.
 

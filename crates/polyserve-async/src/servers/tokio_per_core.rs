@@ -19,14 +19,11 @@
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; one runtime for each core as in actix-web and ntex.
 //!
-//! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. For each
-//! second of processor time it answers 1.31 of the requests of bare hyper, and 1.95 pipelined (`docs/STRATEGIES.md`). If it
-//! is half idle, a request takes 1.3 of the processor time of `null_epoll`, and with `tokio_tcp` 1.8 (`rate`).
+//! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. It answers
+//! 1.26 times the requests of bare hyper, and 1.97 times as many pipelined (`docs/results/2026-11-25/compare.md`).
 //!
-//! *Loses when* connections have one request each: 0.74 of the requests of `pool_server` for each ms of processor time
-//! (`close`). Measured by `ci/cost.sh` KIND. It also loses if connections are few, because the
-//! kernel may give most of them to one core; and if a service blocks inside `call`, because every connection of that core
-//! waits. No record measures these two.
+//! *Loses when* connections are few, because the kernel may give most of them to one core; and if a service blocks inside
+//! `call`, because every connection of that core waits. No record measures these two.
 
 use std::io;
 use std::net::TcpListener;

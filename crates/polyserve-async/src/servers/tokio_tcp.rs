@@ -21,13 +21,11 @@
 //!
 //! *Wins when* answers wait for something else and connections are many. If every 10th answer waits 2 s, 1 thread answers all
 //! 499 requests a second that 100 clients send; a `pool_server` of 8 threads answers 40. An idle connection takes 1.0
-//! KiB. On one core it ties with `tokio_per_core` (1.29 and 1.31 of bare hyper's requests per second of processor time).
-//! Record: `docs/STRATEGIES.md`.
+//! KiB. On one core it ties with `tokio_per_core`: 1.25 and 1.26 times the requests of bare hyper. Record:
+//! `docs/STRATEGIES.md`.
 //!
-//! *Loses when* connections have one request each: for each ms of processor time it answers 0.70 of the requests of
-//! `pool_server` if it is saturated (`close`), and 0.79 if it is half idle (`ab`). Measured by `ci/cost.sh` KIND.
-//! It also loses if a service blocks inside `call`: a worker's newest task waits in a slot from which other
-//! workers cannot take it. No record measures that.
+//! *Loses when* a service blocks inside `call`: a worker's newest task waits in a slot from which other workers cannot take
+//! it. No record measures that.
 
 use std::io;
 use std::sync::Arc;

@@ -13,10 +13,10 @@
 //! queue is one array. An unbounded queue is a list of blocks.
 //!
 //! *Wins when* only std may be used, or it is to be compared with published thread pools. On one core, a job of one word
-//! takes 0.76 of the time of `rayon::spawn`. With long jobs all executors are equal: 40 tasks of 200 ms on two cores take
-//! 4.0 s, and 3.9 to 4.1 s on the others. *Loses when* jobs are short: a job of one word takes 1.5 times as long as on
-//! `CrossbeamPool`. The lock serialises the workers, and a worker that is preempted while it holds the lock stops all of
-//! them. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
+//! takes 0.70 of the time of `rayon::spawn`. With tasks of a second all executors are within 5 % (`docs/EXPERIMENTS.md`).
+//! *Loses when* jobs are short: a job of one word takes 1.2 times as long as on `CrossbeamPool`. The lock serialises the
+//! workers, and a worker that is preempted while it holds the lock stops all of them. Record: `docs/STRATEGIES.md`,
+//! "Executors for CPU work".
 //!
 //! Source: the thread pool of the Rust book's last chapter, and of the published entity servers.
 

@@ -38,9 +38,9 @@
 //!
 //! *Wins when* jobs submit jobs, or many cores take short jobs, because workers meet at the injector once a batch. No record
 //! measures that. From one submitter outside, on one core, a job of one word takes 0.67 of the time of `rayon::spawn`, which
-//! steals too. *Loses when* the only submitter is outside: such a job takes 1.5 times as long as on `CrossbeamPool`. If jobs
-//! are long, it wins nothing: 40 tasks of 200 ms on two cores take 4.0 s, and 3.9 to 4.1 s on the others. Record:
-//! `docs/STRATEGIES.md`, "Executors for CPU work".
+//! steals too. *Loses when* the only submitter is outside: such a job takes 1.2 times as long as on `CrossbeamPool`. With
+//! tasks of a second all executors are within 5 % (`docs/EXPERIMENTS.md`). Record: `docs/STRATEGIES.md`, "Executors for CPU
+//! work".
 //!
 //! Source: the deque of Chase and Lev and the injector, from `crossbeam-deque`; searching workers as in Go's scheduler
 //! and tokio's.

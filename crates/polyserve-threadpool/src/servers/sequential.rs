@@ -25,10 +25,9 @@
 //!
 //! Source: the iterative server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
-//! *Wins when* connections are short, because no thread is woken: with a connection for each request it answers 1.4
-//! times the requests of `tokio_tcp` for each ms of processor time (`close`). *Loses when* connections are kept by
-//! several clients: 0.2 of `tokio_tcp` (`full`), because each of them is closed for the next one. Measured
-//! by `ci/cost.sh` KIND.
+//! *Wins when* the code must be short and connections have one request each: it serves as many of them as `tokio_tcp`
+//! (`servers-close`). *Loses when* connections are kept by several clients: a fifth of the requests of `tokio_tcp`
+//! (`servers-kept`), because each of them is closed for the next one. Records: `docs/results/2026-11-25`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -38,8 +38,8 @@
 //! batch of requests. A body of known length that is awaited costs two more system calls, and wakes no task before it
 //! is complete or 16 KiB have arrived.
 //!
-//! Memory: an idle connection takes 1.8 KiB. If many connections were busy in the same second, glibc's allocator keeps
-//! their memory: about 10 KiB for each.
+//! Memory: an idle connection takes about 2 KiB. If many connections were busy in the same second, glibc's allocator keeps
+//! their memory: about 10 KiB for each (`crowd-idle`).
 //!
 //! Deviations from the contract, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together with
 //! `Transfer-Encoding: chunked` is ignored.
@@ -50,9 +50,9 @@
 //! pieces, the status may be 400 or 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with
 //! `tokio_tcp`.
 //!
-//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: for each ms of
-//! processor time it answers 0.74 of the requests of `tokio_tcp` for GET (`full`), 0.82 for PUT (`put`), and 0.37 pipelined
-//! (`pipeline`). Measured by `ci/cost.sh` KIND.
+//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers 0.73 of
+//! the requests of `tokio_tcp` for GET (`servers-kept`), 0.65 for PUT (`compare-put`), and a third pipelined
+//! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
 //!
 //! Source: hyper 1.
 //!

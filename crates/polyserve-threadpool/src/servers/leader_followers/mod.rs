@@ -66,10 +66,9 @@
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
-//! *Wins when* the server is saturated with connections of one request each: 1.3 times the requests of `tokio_tcp` for
-//! each ms of processor time (`close`). *Loses when* connections are kept, because each request then costs a switch of
-//! threads: 0.6 of `tokio_tcp` (`full`); and if it is half idle: 0.8 (`ab`). Measured by `ci/cost.sh` KIND.
-//! If a service blocks, other connections wait for up to 10 ms.
+//! *Wins when* connections have one request each: it ties with `pool_server` (`servers-close`). *Loses when* connections
+//! are kept, because each request then costs a switch of threads: 0.6 of the requests of `tokio_tcp` (`servers-kept`).
+//! Records: `docs/results/2026-11-25`. If a service blocks, other connections wait for up to 10 ms.
 
 mod connection;
 mod connection_slot;

@@ -37,12 +37,10 @@
 //!
 //! Source: Schmidt and others, *Leader/Followers* (2000), around the thread pool of the published servers.
 //!
-//! *Wins when* connections are short: 1.3 times the requests of `tokio_tcp` for each ms of processor time if the server is half
-//! idle (`ab`), and 1.4 times if it is saturated (`close`); and if it is half idle with kept connections: 1.1 of the processor
-//! time of `null_epoll` (`rate`). *Loses when* requests are pipelined: 0.8 of `tokio_tcp` (`pipeline`). Measured
-//! by `ci/cost.sh` KIND. It also loses if the service defers its answers, because each of them
-//! holds a worker: if one request in ten waits for 2 s, 8 workers answer 40 requests a second, and `tokio_tcp` 499
-//! (`docs/STRATEGIES.md`).
+//! *Wins when* answers come at once: no server of this project answers more requests over kept connections
+//! (`servers-kept`), and none keeps a p99 of 1 ms up to a higher rate (`capacity`). *Loses when* the service defers its
+//! answers, because each of them holds a worker: if one request in ten waits for 2 s, 8 workers answer 40 requests a
+//! second, and `tokio_tcp` 499 (`page`). Records: `docs/results/2026-11-25`.
 
 mod acceptor;
 mod connection;
