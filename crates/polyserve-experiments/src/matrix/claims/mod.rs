@@ -365,7 +365,7 @@ fn connect_and_processing(table: &CellTable) -> Judgement {
     let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
     let Judgement(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
     let text = format!(
-        "connecting (`ab`'s wait there, the call alone here), Rust to Go: {first}; processing, Go to Rust: {second}"
+        "connecting (ab's wait there, the call alone here), Rust to Go: {first}; processing, Go to Rust: {second}"
     );
     Judgement(connect.and(processing), text)
 }
