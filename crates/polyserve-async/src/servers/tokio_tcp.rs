@@ -21,7 +21,7 @@
 //!
 //! *Wins when* answers wait for something else and connections are many. If every 10th answer waits 2 s, 1 thread answers all
 //! 499 requests a second that 100 clients send; a `pool_server` of 8 threads answers 40. An idle connection takes 1.0
-//! KiB. On one core it ties with `tokio_per_core`: 1.25 and 1.26 times the requests of bare hyper. Record:
+//! KiB. On one core it ties with `tokio_per_core`: 1.29 and 1.30 times the requests of bare hyper. Record:
 //! `docs/STRATEGIES.md`.
 //!
 //! *Loses when* a service blocks inside `call`: a worker's newest task waits in a slot from which other workers cannot take
