@@ -35,8 +35,8 @@
 //!
 //! *Wins when* an operation must not run on the caller's thread, for instance in a library that is not thread-safe. No
 //! record measures that. *Loses when* operations are short, as here, because sending a message costs many times the
-//! operation: 0.07 M operations a second at half puts on two threads, `sharded` 11.1
-//! (`docs/results/2026-11-22/stores-workers.jsonl`).
+//! operation: 0.08 M operations a second at half puts on two threads, `sharded` 14.1
+//! (`docs/results/2026-11-25/stores-workers.jsonl`).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

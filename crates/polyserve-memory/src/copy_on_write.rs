@@ -34,13 +34,14 @@
 //!
 //! Source: linear hashing (Litwin, VLDB 1980); the `arc-swap` crate.
 //!
-//! *Wins when* almost all operations are reads of few entities, or of one, and no lock may block them; only `papaya` is
-//! faster, which frees removed entities later. On two threads it does 55.0 M gets a second among 1 000 entities,
-//! `papaya` 59.7, `sharded` 46.8 (`stores-keys.jsonl`), and 99.9 M of one id, `papaya` 144, stores with locks at most
-//! 10.4 (`stores-skew.jsonl`). *Loses when* puts are frequent, which allocate twice and check the debts of all readers:
-//! 2.5 M operations a second at half puts, `sharded` 11.1, `packed` 15.5 (`stores-workers.jsonl`). It loses in a large
-//! store, because table, chunk, entity and description are one pointer more than in other maps: 7.0 M gets a second
-//! among a million, `papaya` 13.9, `sharded` 16.6 (`stores-keys.jsonl`). Records: `docs/results/2026-11-22`, two cores.
+//! *Wins when* almost all operations are reads of one entity, or of a few, and no lock may block them; only `papaya` is
+//! faster, which frees removed entities later. On two threads it does 72.7 M gets a second of one id, `papaya` 105, stores
+//! with locks at most 11.1 (`stores-skew.jsonl`). *Loses when* reads are of many ids: 33.2 M gets a second among 1 000
+//! entities, `papaya` 51.1, `sharded` 43.1 (`stores-keys.jsonl`). It loses when puts are frequent, which allocate twice and
+//! check the debts of all readers: 3.0 M operations a second at half puts, `sharded` 14.1 (`stores-workers.jsonl`). It
+//! loses most in a large store, because table, chunk, entity and description are one pointer more than in other maps:
+//! 7.6 M gets a second among a million, `papaya` 14.2, `sharded` 18.1 (`stores-keys.jsonl`). Records:
+//! `docs/results/2026-11-25`, two cores.
 
 pub(crate) mod shard;
 mod sync;

@@ -11,12 +11,12 @@
 //!
 //! Source: the `dashmap` crate.
 //!
-//! *Wins when* one thread reads and writes different ids, although another store is always faster: 32.4 M gets a
-//! second, `std_rwlock` 34.3, `sharded` 28.0. *Loses when* two threads share it: it does 0.70 of `sharded`'s gets (21.2
-//! M a second), 0.82 of its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It
-//! loses when one id takes all reads, because one id is one lock: 10.4 M gets a second, `papaya` 144
-//! (`stores-skew.jsonl`). It keeps memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 4.9
-//! (`stores-memory.jsonl`). Records: `docs/results/2026-11-22`, two cores.
+//! *Wins when* one thread reads and writes different ids, although another store is always faster: 32.5 M gets a
+//! second, `std_rwlock` 34.7, `sharded` 30.2. *Loses when* two threads share it: it does 0.80 of `sharded`'s gets (25.7
+//! M a second), 0.94 of its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It
+//! loses when one id takes all reads, because one id is one lock: 10.7 M gets a second, `papaya` 105
+//! (`stores-skew.jsonl`). It keeps memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 32.1
+//! (`stores-memory.jsonl`). Records: `docs/results/2026-11-25`, two cores.
 
 use std::fmt;
 

@@ -37,13 +37,14 @@
 //!
 //! Source: the slotted pages of databases, without slots, because the table has the address of each record.
 //!
-//! *Wins when* there are many small entities: with ten million of 15 characters, an entity takes 44.6 bytes, and 114.2 in
+//! *Wins when* there are many small entities: with ten million of 15 characters, an entity takes 44.7 bytes, and 114.3 in
 //! a plain map (`stores-memory.jsonl`). It wins when half of the operations are puts of known ids, and descriptions keep
-//! their length: 15.5 M operations a second on two threads, `sharded` 11.1 (`stores-workers.jsonl`); at 256 bytes 8.7,
-//! all others below 2.9 (`stores-payload.jsonl`). *Loses when* entities are read that are in no cache, because
-//! table, page and record are a miss each: 8.6 M gets a second among a million, `sharded` 16.6 (`stores-keys.jsonl`).
-//! It loses when copied descriptions are long, because each get checks them: at 256 bytes 13.2 M gets a second,
-//! `sharded` 33.0 (`stores-payload.jsonl`). Records: `docs/results/2026-11-22`, two cores.
+//! their length: at 256 bytes 7.5 M operations a second on two threads, all others below 3.7 (`stores-payload.jsonl`); at
+//! 15 bytes only by a few per cent (13.3 M, `sharded` 12.3; `stores-keys.jsonl`). *Loses when* entities are read that are
+//! in no cache, because table, page and record are a miss each: 8.2 M gets a second among a million, `sharded` 18.1
+//! (`stores-keys.jsonl`). It loses when copied descriptions are long, because each get checks them: at 256 bytes 12.7 M
+//! gets a second, `sharded` 33.4 (`stores-payload.jsonl`); and when ids are new: 5.9 M inserts, `scc` 13.6
+//! (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, two cores.
 
 mod pack;
 mod pages;

@@ -18,13 +18,13 @@
 //!
 //! Source: the `papaya` crate.
 //!
-//! *Wins when* several cores read and the entities fit the caches: 35.4 M gets a second on two threads, `scc` 31.1
-//! (`stores-workers.jsonl`), and most if one id takes all reads: 144 M, stores with locks at most 10.4
+//! *Wins when* several cores read and the entities fit the caches: 44.4 M gets a second on two threads, `sharded` 32.3
+//! (`stores-workers.jsonl`), and most if one id takes all reads: 105 M, stores with locks at most 11.1
 //! (`stores-skew.jsonl`). *Loses when* one operation in twenty or more is a put, which allocates, and frees much later:
-//! 13.7 M operations a second at 5 % puts, `scc` 24.3; 2.5 M at half puts, `packed` 15.5, and one operation in a
-//! hundred then takes 21 us, in `sharded` 1 us. It loses on one thread: 14.7 M gets a second, `std_rwlock` 34.3
-//! (`stores-workers.jsonl`). It takes 126 bytes for each entity, a plain map 114 (`stores-memory.jsonl`).
-//! Records: `docs/results/2026-11-22`, two cores.
+//! 17.9 M operations a second at 5 % puts, `sharded` 27.8; 2.9 M at half puts, `sharded` 14.1, and one operation in a
+//! hundred then takes 20 us, in `sharded` 0.6 us. It loses on one thread: 21.3 M gets a second, `std_rwlock` 34.7
+//! (`stores-workers.jsonl`). It takes 126.3 bytes for each entity, a plain map 114.3 (`stores-memory.jsonl`).
+//! Records: `docs/results/2026-11-25`, two cores.
 
 use std::fmt;
 

@@ -16,11 +16,10 @@
 //!
 //! Source: the `scc` crate.
 //!
-//! *Wins when* ids are added and removed and are spread over the map: a lock for 32 entries is rarely contended, and
-//! nothing is allocated. On two threads it does 12.6 M inserts a second, `papaya` 9.2, and 13.7 M inserts and removes
-//! in turn, `sharded` 11.1 (`stores-workers.jsonl`). *Loses when* one id takes all reads, because its readers write one
-//! word: 8.9 M gets a second, `papaya` 144 (`stores-skew.jsonl`); and when one thread reads: 24.1 M, `std_rwlock` 34.3
-//! (`stores-workers.jsonl`). Records: `docs/results/2026-11-22`, two cores.
+//! *Wins when* ids are mostly new and are spread over the map: a lock for 32 entries is rarely contended, and nothing is
+//! allocated. On two threads it does 13.6 M inserts a second, `dashmap` 8.6 (`stores-workers.jsonl`). *Loses when* one id
+//! takes all reads, because its readers write one word: 9.3 M gets a second, `papaya` 105 (`stores-skew.jsonl`); and when
+//! one thread reads: 25.1 M, `std_rwlock` 34.7 (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, two cores.
 
 use std::fmt;
 

@@ -10,10 +10,9 @@
 //!
 //! Source: the textbook design.
 //!
-//! *Wins when* one thread reads and the program names the type: 47.8 M gets a second, `std_rwlock` 47.2, `sharded` 37.3
-//! (`stores-typed.jsonl`). *Loses when* one thread writes half of the time: 9.3 M operations a second, `packed` 13.0.
-//! It loses most when several threads use it: two threads that read get 5.2 M a second together, one alone 25.5
-//! (`stores-workers.jsonl`). Records: `docs/results/2026-11-22`, 100 000 entities, two cores.
+//! *Wins when* one thread has it for itself: 27.9 M operations a second with 5 % puts, `sharded` 24.8, and 14.5 M at half
+//! puts, `sharded` 13.6. *Loses when* several threads use it: two threads that read get 6.4 M a second together, one alone
+//! 34.3 (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, 100 000 entities, two cores.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -10,10 +10,10 @@
 //!
 //! Source: the textbook design.
 //!
-//! *Wins when* one thread reads: 34.3 M gets a second, `dashmap` 32.4, `sharded` 28.0; and with 5 % puts 23.6,
-//! `dashmap` 22.4. *Loses when* several threads read: two threads get 7.7 M a second together, 1.5 times as many as
-//! with `std_mutex`, and a fifth of `papaya`'s 35.4. It loses when puts are frequent: 3.6 M operations a second at half
-//! puts on two threads, `packed` 15.5. Record: `docs/results/2026-11-22/stores-workers.jsonl`, 100 000 entities, two
+//! *Wins when* one thread has it for itself: 34.7 M gets a second, `dashmap` 32.5, `sharded` 30.2; and 13.2 M inserts,
+//! `sharded` 6.4. *Loses when* several threads read: two threads get 10.1 M a second together, 1.6 times as many as
+//! with `std_mutex`, and a quarter of `papaya`'s 44.4. It loses when puts are frequent: 5.5 M operations a second at half
+//! puts on two threads, `sharded` 14.1. Record: `docs/results/2026-11-25/stores-workers.jsonl`, 100 000 entities, two
 //! cores.
 
 use std::collections::HashMap;
