@@ -11,8 +11,8 @@
 //!
 //! Source: the `dashmap` crate.
 //!
-//! *Wins when* one thread reads and writes different ids, although another store is always faster: 32.5 M gets a
-//! second, `std_rwlock` 34.7, `sharded` 30.2. *Loses when* two threads share it: it does 0.80 of `sharded`'s gets (25.7
+//! *Wins when* the program uses it already; no record has it first. On one thread it comes close: 32.5 M gets a second,
+//! `std_rwlock` 34.7, `sharded` 30.2. *Loses when* two threads share it: it does 0.80 of `sharded`'s gets (25.7
 //! M a second), 0.94 of its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It
 //! loses when one id takes all reads, because one id is one lock: 10.7 M gets a second, `papaya` 105
 //! (`stores-skew.jsonl`). It keeps memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 32.1

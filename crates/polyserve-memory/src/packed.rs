@@ -40,7 +40,7 @@
 //! *Wins when* there are many small entities: with ten million of 15 characters, an entity takes 44.7 bytes, and 114.3 in
 //! a plain map (`stores-memory.jsonl`). It wins when half of the operations are puts of known ids, and descriptions keep
 //! their length: at 256 bytes 7.5 M operations a second on two threads, all others below 3.7 (`stores-payload.jsonl`); at
-//! 15 bytes only by a few per cent (13.3 M, `sharded` 12.3; `stores-keys.jsonl`). *Loses when* entities are read that are
+//! 15 bytes it ties with `sharded` (14.2 and 14.1 M; `stores-workers.jsonl`). *Loses when* entities are read that are
 //! in no cache, because table, page and record are a miss each: 8.2 M gets a second among a million, `sharded` 18.1
 //! (`stores-keys.jsonl`). It loses when copied descriptions are long, because each get checks them: at 256 bytes 12.7 M
 //! gets a second, `sharded` 33.4 (`stores-payload.jsonl`); and when ids are new: 5.9 M inserts, `scc` 13.6

@@ -25,9 +25,9 @@
 //! is not maintained and names smol as its successor.
 //!
 //! *Wins when* memory counts: an idle connection takes 761 bytes, and 1.0 KiB with `tokio_tcp` (`docs/STRATEGIES.md`).
-//! *Loses when* connections are kept, because each wait is a system call: it answers 0.81 of the requests of `tokio_tcp`
-//! for GET (`servers-kept`), 0.86 for PUT (`compare-put`), and 0.9 pipelined (`compare-pipeline`). With a connection for
-//! each request it answers 1.06 times as many (`servers-close`). Records: `docs/results/2026-11-25`.
+//! *Loses when* connections are kept, because each wait is a system call: it answers 0.8 of the requests of `tokio_tcp`
+//! for GET (`servers-kept`), 0.87 for PUT (`compare-put`), and 0.9 pipelined (`compare-pipeline`). With a connection for
+//! each request it answers about as many, 1.04 times (`servers-close`). Records: `docs/results/2026-11-25`.
 
 use std::io;
 use std::sync::{Arc, Weak};

@@ -20,7 +20,8 @@
 //! Source: `SO_REUSEPORT` as in `socket(7)`; one runtime for each core as in actix-web and ntex.
 //!
 //! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. It answers
-//! 1.30 times the requests of bare hyper, and 2.11 times as many pipelined (`docs/results/2026-11-25/compare.md`).
+//! 1.30 times the requests of bare hyper (`compare-get`), and 2.11 times as many pipelined (`compare-pipeline`). Records:
+//! `docs/results/2026-11-25`.
 //!
 //! *Loses when* connections are few, because the kernel may give most of them to one core; and if a service blocks inside
 //! `call`, because every connection of that core waits. No record measures these two.

@@ -9,6 +9,9 @@ use polyserve_lab::statistics::LinearFit;
 /// The number of tasks that divides the lower half of the published numbers from the upper half.
 pub(super) const SPLIT: usize = 20;
 
+/// A fit is clearly nearer than another if it misses the points by less than this share of the other's misses.
+const CLEARLY_LESS: f64 = 0.8;
+
 /// The growth of a mean duration.
 pub(super) struct MeanGrowth {
     /// A line from the number of cores to [`SPLIT`] tasks.
@@ -73,9 +76,14 @@ impl TotalGrowth {
         Some(Self { line: through(|tasks, _| tasks)?, steps: through(usize::div_ceil)? })
     }
 
-    /// Whether the staircase is nearer to the points than the line.
+    /// Whether the staircase is clearly nearer to the points than the line.
     pub(super) fn is_in_steps(&self) -> bool {
-        self.steps.missed < self.line.missed
+        self.steps.missed < CLEARLY_LESS * self.line.missed
+    }
+
+    /// Whether the line is clearly nearer to the points than the staircase.
+    pub(super) fn is_linear(&self) -> bool {
+        self.line.missed < CLEARLY_LESS * self.steps.missed
     }
 }
 

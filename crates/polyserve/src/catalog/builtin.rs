@@ -307,7 +307,7 @@ fn memory(catalog: Catalog) -> Catalog {
                 .with_tags(&[Tag::Scale, Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")])
                 .with_suits(Suits {
                     when: |_| true,
-                    why: "it is never far behind, unless most ids are new",
+                    why: "it is among the first with reads and writes, unless most ids are new",
                     overhead: 92,
                     usual: true,
                 }),

@@ -161,8 +161,8 @@ impl Judge<'_> {
     }
 
     /// Compares two fits of the totals, from as many tasks as cores on: a line, and steps that rise with every further
-    /// round of the cores. Confirmed if the line fits both languages better than the steps, and explains at least 0.98
-    /// of their scatter. Refuted if the steps fit one language better. Otherwise undecided. Needs eight numbers of
+    /// round of the cores. Confirmed if the line fits both languages clearly better than the steps, and explains at least
+    /// 0.98 of their scatter. Refuted if the steps fit one language clearly better. Otherwise undecided. Needs eight numbers of
     /// tasks, of which four are no multiple of the cores.
     pub(super) fn linear(&self) -> Judged {
         let growth = |cells: &[&MeasuredCell]| {
@@ -172,7 +172,7 @@ impl Judge<'_> {
         let (rust, go) = (growth(&self.rust), growth(&self.go));
         let holds = rust.as_ref().zip(go.as_ref()).and_then(|(rust, go)| match [rust, go] {
             both if both.iter().any(|growth| growth.is_in_steps()) => Some(false),
-            both => both.iter().all(|growth| growth.line.explained >= 0.98).then_some(true),
+            both => both.iter().all(|growth| growth.is_linear() && growth.line.explained >= 0.98).then_some(true),
         });
         let [rust, go] = [rust, go]
             .map(|growth| growth.map_or_else(|| String::from("too few observations"), |growth| growth.to_string()));

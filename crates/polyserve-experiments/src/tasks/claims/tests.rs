@@ -335,6 +335,23 @@ fn spreads_that_differ_by_chance_decide_nothing() {
     assert!(claim.verdict == Undecided && claim.figure.contains("too few observations of 4 tasks"), "{claim:?}");
 }
 
+/// Totals half way between a line and steps decide for neither.
+#[test]
+fn a_line_and_steps_that_fit_alike_decide_nothing() {
+    let between = |share: f64| {
+        changed(&Simulated::fair(), |name, tasks, line| {
+            if name == STD_THREADS {
+                let rounds = tasks as f64 / 2.0 + if tasks % 2 == 1 && tasks > 1 { share / 2.0 } else { 0.0 };
+                line["total_duration_ms"] = json!(rounds * 500.0 / 0.95);
+            }
+        })
+    };
+    for (share, linear) in [(0.0, Confirmed), (0.5, Undecided), (1.0, Refuted)] {
+        let claim = &claims(&between(share)).unwrap()[3];
+        assert_eq!(claim.verdict, linear, "{share}: {claim:?}");
+    }
+}
+
 #[test]
 fn two_tasks_on_two_cores_take_as_long_as_one() {
     for (per_core, parallel) in [(0.95, Confirmed), (0.75, Undecided), (0.5, Refuted)] {
