@@ -84,12 +84,15 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
 /// A quick comparison takes two repos that suit the workload, and says why.
 #[test]
 fn a_quick_comparison_takes_repos_by_the_workload() {
-    let by_mix = [
-        ("get=95,put=5", "std_rwlock", "one lock is the fastest"),
-        ("get=50,put=50", "packed", "leads if at least half of the requests write"),
-    ];
-    for (mix, second, why) in by_mix {
-        let args = format!("--quick --rounds=1 --no-latency --servers=tokio_tcp --mix={mix}");
+    let available = Cores::available().unwrap();
+    let two = available.numbers().iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let both = format!("--server-cores={two} --client-cores={two}");
+    let mut workloads = vec![("--mix=get=95,put=5", "std_rwlock", "one lock is the fastest")];
+    if available.count() > 1 {
+        workloads.push((&both, "scc", "a lock for each bucket"));
+    }
+    for (workload, second, why) in workloads {
+        let args = format!("--quick --rounds=1 --no-latency --servers=tokio_tcp {workload}");
         let output = ended(0, &format!("compare {args} {TINY}"));
         has(&text(&output.stderr), &["sharded is a candidate", &format!("{second} is a candidate"), why]);
         has(&text(&output.stdout), &["tokio_tcp/sharded", &format!("tokio_tcp/{second}")]);
