@@ -87,12 +87,13 @@ fn a_quick_comparison_takes_repos_by_the_workload() {
     let available = Cores::available().unwrap();
     let two = available.numbers().iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(",");
     let both = format!("--server-cores={two} --client-cores={two}");
-    let mut workloads = vec![("--mix=get=95,put=5", "std_rwlock", "one lock is the fastest")];
+    let mut workloads = vec![("get=95,put=5", "", "std_rwlock", "one lock is the fastest")];
     if available.count() > 1 {
-        workloads.push((&both, "scc", "a lock for each bucket"));
+        workloads.push(("get=95,put=5", &both, "scc", "a lock for each bucket"));
+        workloads.push(("get=50,put=50", &both, "packed", "if at least half of the requests write"));
     }
-    for (workload, second, why) in workloads {
-        let args = format!("--quick --rounds=1 --no-latency --servers=tokio_tcp {workload}");
+    for (mix, cores, second, why) in workloads {
+        let args = format!("--quick --rounds=1 --no-latency --servers=tokio_tcp --mix={mix} {cores}");
         let output = ended(0, &format!("compare {args} {TINY}"));
         has(&text(&output.stderr), &["sharded is a candidate", &format!("{second} is a candidate"), why]);
         has(&text(&output.stdout), &["tokio_tcp/sharded", &format!("tokio_tcp/{second}")]);

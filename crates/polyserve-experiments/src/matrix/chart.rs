@@ -16,7 +16,7 @@ use super::{Cell, CellMethod};
 /// Returns an error if a published file cannot be read.
 pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
     let classic = classic_of(cells);
-    let tables = [CellTable::published()?, CellTable::measured(cells, &[classic.clone(), TWIN.to_owned()], 0)];
+    let tables = [CellTable::published()?, CellTable::measured(cells, [&classic, TWIN], 0)];
     let both = [CellMethod::Get, CellMethod::Put].into_iter();
     Ok(both
         .flat_map(|method| {

@@ -72,8 +72,8 @@ const FULL: f64 = 95.0;
 
 impl CellTable {
     /// The measured cells; `rust` and `go` are the contestants' names.
-    pub(super) fn measured(cells: &[Cell], [rust, go]: &[String; 2], cores: usize) -> Self {
-        let lang = |cell: &Cell| match &cell.key.contestant {
+    pub(super) fn measured(cells: &[Cell], [rust, go]: [&str; 2], cores: usize) -> Self {
+        let lang = |cell: &Cell| match cell.key.contestant.as_str() {
             name if name == rust => Some(Lang::Rust),
             name if name == go => Some(Lang::Go),
             _ => None,

@@ -87,11 +87,12 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let published = CellTable::published()?;
     let published = sharing_error(CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect());
     let classic = classic_of(cells);
-    let as_run = [format!("{DEBUG}{classic}"), PRINTING.name.to_owned()];
-    let is_measured = |name: &String| cells.iter().any(|cell| cell.key.contestant == *name);
+    let debug = format!("{DEBUG}{classic}");
+    let as_run = [debug.as_str(), PRINTING.name];
+    let is_measured = |name: &&str| cells.iter().any(|cell| cell.key.contestant == *name);
     let has_as_run = as_run.iter().all(is_measured);
-    let mut as_run = has_as_run.then(|| judged(cells, &as_run, cores.count()).into_iter());
-    let release = judged(cells, &[classic, TWIN.to_owned()], cores.count());
+    let mut as_run = has_as_run.then(|| judged(cells, as_run, cores.count()).into_iter());
+    let release = judged(cells, [&classic, TWIN], cores.count());
 
     let mut claims = Vec::new();
     for (((name, ..), Judgement(published, then)), release) in CLAIMS.iter().zip(published).zip(release) {
@@ -112,9 +113,9 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
 }
 
 /// The judgement of each claim by these two contestants, in Rust and in Go.
-fn judged(cells: &[Cell], both: &[String; 2], cores: usize) -> Vec<Judgement> {
+fn judged(cells: &[Cell], both: [&str; 2], cores: usize) -> Vec<Judgement> {
     let table = CellTable::measured(cells, both, cores);
-    let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant));
+    let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
     let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
     sharing_error(CLAIMS.iter().map(|(_, rule, full)| full.apply(rule(&table), &client)).collect())
 }
@@ -181,13 +182,13 @@ impl CellTable {
     fn judgement(&self, ratios: &[(ComparedCell, f64)], measure: Measure, frequency: Frequency) -> Judgement {
         let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return too_few_cells(ratios.len()) };
         let own: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
-        let text = self.counted(ratios, band.factor(frequency));
-        let of = if frequency == Frequency::Mostly { "the median" } else { "a cell" };
-        if band == Band::NONE {
-            return Judgement(decide(&own, frequency, band), text);
+        let factor = band.factor(frequency);
+        let mut text = self.counted(ratios, factor);
+        if band != Band::NONE {
+            let of = if frequency == Frequency::Mostly { "the median" } else { "a cell" };
+            text.push_str(&format!(", noise of {of} {:.1} %", (factor - 1.0) * 100.0));
         }
-        let noise = (band.factor(frequency) - 1.0) * 100.0;
-        Judgement(decide(&own, frequency, band), format!("{text}, noise of {of} {noise:.1} %"))
+        Judgement(decide(&own, frequency, band), text)
     }
 
     /// The numbers of cells with a ratio above 1 and below 1 by more than this factor, and the median.

@@ -102,9 +102,10 @@ impl Judge<'_> {
     }
 
     /// The total of 40 tasks divided by the duration of a single task. It is no speed-up: the ideal is 40 divided by the
-    /// number of cores. So the figure is the ratio to the ideal, the median of 36 to 40 tasks, here and in the published tables
-    /// (1.05 in Go and 1.54 in Rust; for 40 tasks alone 1.16 and 1.55). The equivalence interval is [`TOTAL_MARGIN`] to each side. Confirmed if both languages are within it by more than [`NEAR`],
-    /// refuted if one is outside by more, else undecided.
+    /// number of cores. So the figure is the ratio to the ideal, the median of 36 to 40 tasks, here and in the published
+    /// tables (1.05 in Go and 1.54 in Rust; for 40 tasks alone 1.16 and 1.55). The equivalence interval is
+    /// [`TOTAL_MARGIN`] to each side. Confirmed if both languages are within it by more than [`NEAR`], refuted if one is
+    /// outside by more, else undecided.
     pub(super) fn total_of_40(&self, [published_rust, published_go]: [f64; 2]) -> Judged {
         let to_ideal = |cells: &[&MeasuredCell]| {
             median_figure(&within(cells, NEARBY..=TASKS), |cell| {
