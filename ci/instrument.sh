@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the load generator: its cost compared with wrk, its agreement with independent tools, and whether it detects
 # a server that stops. Only `sweep` can fail. Needs Linux and two cores.
-# ci/instrument.sh [wrk [ROUNDS]] [stop] [sweep [SECONDS]]
+# ci/instrument.sh [wrk [ROUNDS]] [stop] [sweep [ROUNDS]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -68,9 +68,9 @@ wrk() {
     stop_server
 }
 
-# sweep [SECONDS]: runs rates from 100 to 100 000 requests a second by an independent tool and by the load generator.
-# The tool is h2load on one connection, and oha on 64: h2load would send the requests of all connections at the same
-# instants.
+# sweep [ROUNDS]: runs rates from 100 to 100 000 requests a second by an independent tool and by the load generator, in
+# turn for 3 s each. Prints medians of the rounds. The tool is h2load on one connection, and oha on 64: h2load would send
+# the requests of all connections at the same instants.
 #
 # The last columns are the p50 of the load generator if it does not spin before a request is due, and its lateness if it
 # does.
@@ -79,7 +79,7 @@ wrk() {
 # tool did not keep is not compared. The latency is not compared if the tool used more than half of its core, because
 # then requests wait in the tool.
 sweep() {
-    local seconds=${1:-3} connections rate failed=0
+    local rounds=${1:-3} seconds=3 connections rate round failed=0
     command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: sweep: there is no h2load" >&2; return; }
     local oha=target/tools/bin/oha
     [ -x "$oha" ] || cargo install -q oha --locked --root target/tools || oha=
@@ -90,42 +90,66 @@ sweep() {
     curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
     printf '%11s %8s %8s %8s  %8s %8s  %8s %8s  %s\n' connections rate theirs ours 'p50 us' ours asleep lateness ''
     for connections in 1 64; do
+        [ "$connections" = 1 ] || [ -n "$oha" ] || continue
         for rate in 100 1000 3000 10000 20000 50000 100000; do
-            local theirs_rate theirs_p50 theirs_cpu ours_rate ours_p50 asleep lateness
-            if [ "$connections" = 1 ]; then
-                client h2load --h1 -c 1 -D "$seconds" --rps "$rate" --log-file="$tmp/log" "$url/1"
-                theirs_rate=$(sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out")
-                theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
-                rm "$tmp/log"
-            elif [ -n "$oha" ]; then
-                client "$oha" --no-tui -c 64 -z "${seconds}s" -q "$rate" --latency-correction --output-format json "$url/1"
-                theirs_rate=$(sed -nE 's/.*"requestsPerSec": *([0-9.]+).*/\1/p' "$tmp/out")
-                theirs_p50=$(sed -n '/"latencyPercentiles"/,/}/p' "$tmp/out" | sed -nE 's/.*"p50": *([0-9.e-]+).*/\1/p' | awk '{print $1 * 1e6}')
-            else
-                continue
-            fi
-            theirs_cpu=$cpu
-            client "$polyserve" load -c "$connections" --rate "$rate" --arrivals even -d "${seconds}s" --json "$url/1"
-            asleep=$(field p50_ns | awk '{print $1 / 1000}')
-            client "$polyserve" load -c "$connections" --rate "$rate" --arrivals even -d "${seconds}s" --cores 1 --json "$url/1"
-            ours_rate=$(field requests_per_s)
-            ours_p50=$(field p50_ns | awk '{print $1 / 1000}')
-            lateness=$(grep -oE '"lateness":\{[^}]*\}' "$tmp/out" | grep -oE '"p99_ns":[0-9]+' | awk -F: '{print $2 / 1000}')
-            awk -v c="$connections" -v rate="$rate" -v t="$theirs_rate" -v o="$ours_rate" -v tp="$theirs_p50" -v op="$ours_p50" \
-                -v asleep="$asleep" -v late="$lateness" -v cpu="$theirs_cpu" -v seconds="$seconds" 'BEGIN {
-                    missed = t < 0.99 * rate || t > 1.01 * rate
-                    full = cpu > 0.5 * seconds
-                    d = op > tp ? op - tp : tp - op
-                    differs = !missed && (o < 0.99 * t || o > 1.01 * t || (!full && d > 30 && d > 0.1 * tp))
-                    word = missed ? "they did not keep the rate" : differs ? "DIFFERS" : full ? "rate agrees" : "agrees"
-                    if (late > 0.1 * op) word = word ", late"
-                    printf "%11d %8d %8.0f %8.0f  %8.0f %8.0f  %8.0f %8.0f  %s\n", c, rate, t, o, tp, op, asleep, late, word
-                    exit differs
-                }' || failed=1
+            : >"$tmp/rounds"
+            for ((round = 0; round < rounds; round++)); do
+                sweep_round "$connections" "$rate" "$seconds" >>"$tmp/rounds"
+            done
+            agreement "$connections" "$rate" "$seconds" <"$tmp/rounds" || failed=1
         done
     done
     stop_server
     return "$failed"
+}
+
+# sweep_round CONNECTIONS RATE SECONDS: runs one rate. Prints the tool's rate, p50 in us and CPU seconds; our rate and p50;
+# our p50 without spinning; and our lateness.
+sweep_round() {
+    local connections=$1 rate=$2 seconds=$3
+    if [ "$connections" = 1 ]; then
+        client h2load --h1 -c 1 -D "$seconds" --rps "$rate" --log-file="$tmp/log" "$url/1"
+        sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out"
+        awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'
+        rm "$tmp/log"
+    else
+        client "$oha" --no-tui -c "$connections" -z "${seconds}s" -q "$rate" --latency-correction --output-format json "$url/1"
+        sed -nE 's/.*"requestsPerSec": *([0-9.]+).*/\1/p' "$tmp/out"
+        sed -n '/"latencyPercentiles"/,/}/p' "$tmp/out" | sed -nE 's/.*"p50": *([0-9.e-]+).*/\1/p' | awk '{print $1 * 1e6}'
+    fi
+    echo "$cpu"
+    local -a ours=("$polyserve" load -c "$connections" --rate "$rate" --arrivals even -d "${seconds}s" --json)
+    client "${ours[@]}" "$url/1"
+    local asleep
+    asleep=$(field p50_ns)
+    client "${ours[@]}" --cores 1 "$url/1"
+    field requests_per_s
+    { field p50_ns; echo "$asleep"; grep -oE '"lateness":\{[^}]*\}' "$tmp/out" | grep -oE '"p99_ns":[0-9]+' | cut -d: -f2; } | awk '{print $1 / 1000}'
+}
+
+# agreement CONNECTIONS RATE SECONDS: prints a line of the sweep from the rounds in the input, each of 7 figures.
+agreement() {
+    paste -d ' ' - - - - - - - | awk -v c="$1" -v rate="$2" -v seconds="$3" '
+        function median(column,    values, i, j, held) {
+            for (i = 1; i <= NR; i++) {
+                held = all[i, column]
+                for (j = i - 1; j >= 1 && values[j] > held; j--) values[j + 1] = values[j]
+                values[j + 1] = held
+            }
+            return (values[int((NR + 1) / 2)] + values[int(NR / 2) + 1]) / 2
+        }
+        {for (i = 1; i <= 7; i++) all[NR, i] = $i + 0}
+        END {
+            t = median(1); tp = median(2); cpu = median(3); o = median(4); op = median(5); asleep = median(6); late = median(7)
+            missed = t < 0.99 * rate || t > 1.01 * rate
+            full = cpu > 0.5 * seconds
+            d = op > tp ? op - tp : tp - op
+            differs = !missed && (o < 0.99 * t || o > 1.01 * t || (!full && d > 30 && d > 0.1 * tp))
+            word = missed ? "they did not keep the rate" : differs ? "DIFFERS" : full ? "rate agrees" : "agrees"
+            if (late > 0.1 * op) word = word ", late"
+            printf "%11d %8d %8.0f %8.0f  %8.0f %8.0f  %8.0f %8.0f  %s\n", c, rate, t, o, tp, op, asleep, late, word
+            exit differs
+        }'
 }
 
 # stop: measures a server that is stopped for 200 ms during 5 s.
