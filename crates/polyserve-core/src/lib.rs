@@ -12,7 +12,7 @@
 //! 3. A [`Service`], for example [`service::EntityService`], turns a request into a [`Reply`].
 //! 4. An [`EntityRepo`] stores the entities of that service.
 //!
-//! [`timer`] completes promises in time, [`config`] holds every limit, [`shutdown`] begins a drain. [`serving`] is the
+//! [`timer`] completes a promise after a delay, [`config`] holds every limit, [`shutdown`] begins a drain. [`serving`] is the
 //! toolkit for authors of servers. It is unstable, and so are the modules that it exports: the codec, the locks, and the
 //! isolation of panics.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -7,7 +7,7 @@
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
-//! * [`published`]: the figures of others, as texts.
+//! * [`published`]: the published figures, as CSV.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

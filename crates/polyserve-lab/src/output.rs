@@ -30,7 +30,11 @@ pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
 pub(crate) const MAX_LATE: f64 = 0.1;
 
 /// A latency in microseconds, for a table. It is marked if the load generator's own lateness, 99 %, is a large part: `~1.2 ms`.
+/// It is infinite without an answer.
 pub(crate) fn latency_text(us: f64, lateness_p99_us: f64) -> String {
+    if us.is_infinite() {
+        return String::from("no answer");
+    }
     format!("{}{}", if lateness_p99_us > MAX_LATE * us { "~" } else { "" }, time_us(us))
 }
 

@@ -64,7 +64,7 @@
 //!
 //! # Layout
 //!
-//! * The seams, re-exported from `polyserve-core`: [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`net`],
+//! * The modules of `polyserve-core`, with the four seams (repo, service, executor, server): [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`net`],
 //!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root. [`serving`] is the
 //!   toolkit for authors of servers; it is unstable.
 //! * The strategies, by feature: [`memory`], `durable`, `cluster`, [`threadpool`] and `runtimes`.
@@ -76,7 +76,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `threadpool` | yes | three thread pools, and five servers on threads, two of them on any executor |
-//! | `memory` | by the next three | the repos without another crate's map |
+//! | `memory` | yes, through the next three | the repos without another crate's map |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
 //! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
 //! | `scc` | yes | the repo over the bucket-locked map of the `scc` crate |

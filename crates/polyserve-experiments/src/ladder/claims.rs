@@ -55,7 +55,7 @@ impl Claimed {
                 let Interval { low, high } = Interval::equal_to(about);
                 format!("{about:.3}; equal from {low:.3} to {high:.3}")
             }
-            Self::NoGain => format!("no gain; a gain is at least {SMALLEST_GAIN}"),
+            Self::NoGain => format!("no gain: confirmed below {SMALLEST_GAIN}, refuted if faster beyond the noise"),
         }
     }
 }

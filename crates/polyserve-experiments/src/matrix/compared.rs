@@ -43,13 +43,13 @@ pub(super) struct ComparedCell {
 
 impl ComparedCell {
     pub(super) fn figure(&self, measure: Measure) -> f64 {
-        let [cpu, per_request, memory, anonymous, mean, received, connect, processing] = self.figures;
+        let [cpu_pct, cpu_per_request, memory, anonymous, per_request, received, connect, processing] = self.figures;
         match measure {
-            Measure::CpuPct => cpu,
-            Measure::CpuPerRequest => per_request,
+            Measure::CpuPct => cpu_pct,
+            Measure::CpuPerRequest => cpu_per_request,
             Measure::Memory => memory,
             Measure::Anonymous => anonymous,
-            Measure::PerRequest => mean,
+            Measure::PerRequest => per_request,
             Measure::Received => received,
             Measure::Connect => connect,
             Measure::Processing => processing,

@@ -5,8 +5,8 @@
 //! only that noise is equally likely on both sides.
 //!
 //! * mostly: the median is judged. Confirmed if more than half of all ratios are above the median's band, by the sign
-//!   test. Refuted if more than half are below it, or if the median is not above the band and its interval is within a
-//!   tenth of 1. Then there is no such difference.
+//!   test. Refuted if more than half are below it, or if the median is not above the band and differs from 1 by less than a
+//!   tenth, by the sign test of the ratios on either side of both bounds. Then there is no such difference.
 //! * nearly always: each ratio is judged, and counts if it is outside the band of a ratio. Confirmed if the sign test of the
 //!   counted ratios decides for above, and four fifths of all ratios are above. Refuted if it decides for below, or a
 //!   fifth of all ratios are below.
@@ -18,7 +18,7 @@
 //!
 //! Module `claims` decides whether the client could have shown a difference.
 //!
-//! The claims of one article share one error budget: a verdict that rests on the sign test keeps its p-value, and [`holm`]
+//! The claims of one article share one error budget: a verdict that rests on a test keeps its p-value, and [`holm`]
 //! returns the verdicts that remain.
 //!
 //! Invariant: there is no verdict without a control, or on fewer than six ratios.
@@ -84,7 +84,7 @@ impl Band {
 }
 
 /// The 95 % interval of the median, by the sign test; `None` for fewer than [`MIN_RATIOS`] ratios.
-fn median_interval(ratios: &[f64]) -> Option<Interval> {
+pub(super) fn median_interval(ratios: &[f64]) -> Option<Interval> {
     let mut sorted: Vec<f64> = ratios.iter().copied().filter(is_ratio).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let all = sorted.len();
@@ -121,14 +121,15 @@ impl Votes {
         let (side, p) = (sign_test(above, below), p_value(above, below));
         let is_enough = self.all() >= MIN_RATIOS;
         if side != Some(true) && is_enough && share(within) >= LARGE_SHARE && factor <= MAX_TIE {
-            return Decision { holds: Some(false), p: None };
+            return Decision { holds: Some(false), p: Some(p_value(within, above + below)) };
         }
         let too_many_below =
             if is_always { below >= 2 && share(below) > SIGNIFICANCE } else { share(below) >= 1.0 - LARGE_SHARE };
         let is_refuted = side == Some(false) || (is_enough && too_many_below);
         let is_confirmed = side == Some(true) && share(above) >= LARGE_SHARE && !(is_always && below > 0);
         let holds = if is_refuted { Some(false) } else { is_confirmed.then_some(true) };
-        Decision { holds, p: side.is_some().then_some(p) }
+        // Too many ratios below may refute a claim although most are above: that verdict does not rest on the sign test.
+        Decision { holds, p: holds.is_some_and(|holds| side == Some(holds)).then_some(p) }
     }
 
     /// Whether more than half of the ratios are above, or below.
@@ -149,14 +150,26 @@ pub(super) fn decide(ratios: &[f64], frequency: Frequency, band: Band) -> Decisi
     if frequency != Frequency::Mostly {
         return votes.decide_of_each(frequency == Frequency::Always, factor);
     }
-    let is_near_1 = |interval: Interval| interval.low >= 1.0 / MAX_TIE && interval.high <= MAX_TIE;
-    let is_tie = || factor <= MAX_TIE && median_interval(ratios).is_some_and(is_near_1);
+    let tie = tie_p_value(ratios);
     match votes.decide_of_most() {
-        Decision { holds: None, .. } if median_of(ratios.iter().copied()) <= Some(factor) && is_tie() => {
-            Decision { holds: Some(false), p: None }
+        Decision { holds: None, .. }
+            if median_of(ratios.iter().copied()) <= Some(factor) && factor <= MAX_TIE && tie < SIGNIFICANCE =>
+        {
+            Decision { holds: Some(false), p: Some(tie) }
         }
         decision => decision,
     }
+}
+
+/// The p-value of the test that the median differs from 1 by less than a tenth: the larger one of two sign tests, at both
+/// bounds.
+fn tie_p_value(ratios: &[f64]) -> f64 {
+    let Votes { above, within, below } = Votes::of(ratios.iter().copied(), MAX_TIE);
+    let side = |outside: usize| {
+        let inside = above + within + below - outside;
+        if inside > outside { p_value(inside, outside) } else { 1.0 }
+    };
+    side(above).max(side(below))
 }
 
 /// A verdict, and the p-value of the sign test if it rests on one.
@@ -227,7 +240,7 @@ impl SeriesGrowth {
 }
 
 /// Whether the series rise, or fall if `is_down`. Refuted if they do the opposite, or if the median factor is not beyond the
-/// median's band, and four fifths of the series change by less than a tenth. Undecided if the series do not decide.
+/// median's band and differs from 1 by less than a tenth. Undecided if the series do not decide.
 pub(super) fn trend(series: &[SeriesGrowth], is_down: bool, Band { median: band, .. }: Band) -> Decision {
     let (score, variance) =
         series.iter().fold((0.0, 0.0), |(score, variance), growth| (score + growth.score, variance + growth.variance));
@@ -236,12 +249,12 @@ pub(super) fn trend(series: &[SeriesGrowth], is_down: bool, Band { median: band,
     let is_beyond = if is_up { factor > band } else { factor < 1.0 / band };
     // The score changes in steps of 2: half a step is the correction for continuity.
     let p = 2.0 * normal_tail((score.abs() - 1.0).max(0.0) / variance.sqrt());
-    let Votes { within, .. } = Votes::of(series.iter().map(|growth| growth.factor), MAX_TIE);
+    let tie = tie_p_value(&series.iter().map(|growth| growth.factor).collect::<Vec<_>>());
     let is_tie = band <= MAX_TIE && if is_down { factor >= 1.0 / band } else { factor <= band };
     match series.len() {
         all if all < MIN_RATIOS => Decision::UNDECIDED,
         _ if is_beyond && p < SIGNIFICANCE => Decision { holds: Some(is_up != is_down), p: Some(p) },
-        all if is_tie && within as f64 >= LARGE_SHARE * all as f64 => Decision { holds: Some(false), p: None },
+        _ if is_tie && tie < SIGNIFICANCE => Decision { holds: Some(false), p: Some(tie) },
         _ => Decision::UNDECIDED,
     }
 }
@@ -360,6 +373,8 @@ mod tests {
             decide(&(0..12).map(|at| 1.0 + by * f64::from(at % 3 - 1)).collect::<Vec<_>>(), Frequency::Mostly, quiet)
         };
         assert_eq!(near(0.02).holds, Some(false), "there is no such difference");
+        let p = near(0.02).p.unwrap();
+        assert!((p - 2.0 / 4096.0).abs() < 1e-9, "12 of 12 ratios are within a tenth: {p}");
         let above = [1.01, 1.04, 1.05, 1.05, 1.02, 1.04, 1.05, 0.99];
         assert_eq!(decide(&above, Frequency::Mostly, quiet).holds, None, "the median is above the band");
         assert_eq!(near(0.3).holds, None);
@@ -397,6 +412,9 @@ mod tests {
         assert_eq!(holm(&[decision(0.04), decision(0.001)]), [true, true], "0.001 x 2, then 0.04 x 1");
         assert_eq!(holm(&[decision(0.04), decision(0.03)]), [false, false]);
         assert_eq!(holm(&[decision(0.01), holds, decision(0.03)]), [true, true, false], "0.01 x 3, then 0.03 x 2");
+        // Regression test: six of 35 ratios below refuted "always" with the p-value of the others' being above.
+        let too_many_below = Votes { above: 29, within: 0, below: 6 }.decide_of_each(true, 1.05);
+        assert_eq!(too_many_below, Decision { holds: Some(false), p: None });
         let both = decision(0.04).and(decision(0.001));
         assert_eq!((both.holds, both.p), (Some(true), Some(0.04)));
         assert_eq!(both.and(holds), holds);

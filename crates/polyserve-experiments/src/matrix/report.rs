@@ -46,7 +46,8 @@ impl Report {
             key.round != EVERY_ROUND || !cells.iter().any(|cell| cell.key.is_of_same_entry(key))
         };
         let failed = records.absences().filter(is_absent).map(MissingCell::from).collect();
-        let claims = claims(&header.environment.server_cores, &cells)?;
+        let environment = &header.environment;
+        let claims = claims([&environment.server_cores, &environment.client_cores], &cells)?;
         let (interrupted, left) = (records.is_interrupted(), records.end.map_or(0, |end| end.missing));
         Ok(Self { header, cells, failed, claims, interrupted, left })
     }

@@ -127,19 +127,23 @@ fn pool_of_8(rows: &[&PageRow]) -> Claim {
         .with_published("40 a second, computed and not measured")
 }
 
-/// Confirmed if no pool exceeds its bound and every pool reaches [`MIN_SHARE`] of its bound, at two sizes or more; refuted if
-/// one exceeds it.
+/// Confirmed if no pool exceeds its bound and every pool reaches [`MIN_SHARE`] of its bound, at two sizes or more. Refuted if
+/// one exceeds it, or reaches less than half of that share at the published waits. Undecided otherwise.
 fn in_proportion(rows: &[&PageRow]) -> Claim {
     let claim = "a pool's requests a second grow in proportion to its workers, up to what its connections can ask for";
     let pools: Vec<(&PageRow, f64)> = rows_with_bound(rows).collect();
     let passed = pools.iter().any(|(row, bound)| row.sample.figures.requests_per_s > bound * CLOCK_TOLERANCE);
     let reached = pools.iter().all(|(row, bound)| row.sample.figures.requests_per_s >= bound * MIN_SHARE);
+    let stays_behind = |(row, bound): &(&PageRow, f64)| {
+        row.sample.bounds.wait_s >= WAIT.as_secs_f64() && row.sample.figures.requests_per_s < bound * MIN_SHARE / 2.0
+    };
     let mut sizes: Vec<usize> = pools.iter().filter_map(|(row, _)| row.key.workers).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let holds = match () {
         () if passed => Some(false),
         () if sizes.len() < 2 => None,
+        () if pools.iter().any(stays_behind) => Some(false),
         () => reached.then_some(true),
     };
     let each = sizes.iter().map(|size| {
@@ -297,6 +301,10 @@ mod tests {
         assert_eq!(of(&[pool(8, 45.0), pool(32, 158.0)]), [ClaimVerdict::Refuted; 2]);
         assert_eq!(of(&[pool(8, 20.0), pool(32, 158.0)]), [ClaimVerdict::Undecided; 2], "something else was the limit");
         assert_eq!(of(&[pool(8, 39.0)]), [ClaimVerdict::Confirmed, ClaimVerdict::Undecided], "one size is no growth");
+        let mut flat = [pool(8, 39.0), pool(32, 60.0)];
+        assert_eq!(verdicts(&flat)[2], ClaimVerdict::Refuted, "four times the workers, and hardly more requests");
+        flat[1].sample.bounds.wait_s = 0.2;
+        assert_eq!(verdicts(&flat)[2], ClaimVerdict::Undecided, "the client may be the limit");
         // Above the bound of the connections there is no growth.
         assert_eq!(of(&[pool(32, 158.0), pool(128, 480.0)]), [ClaimVerdict::Undecided; 2]);
     }

@@ -12,6 +12,7 @@ use crate::experiment::Absence;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
+use crate::output::MAX_LATE;
 use crate::statistics::median;
 
 /// The max share of due requests that are not sent. Above it, the rate is not met.
@@ -20,6 +21,8 @@ const MAX_BEHIND: f64 = 0.01;
 const LIMIT_LOADS: usize = 3;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
 const MIN_REQUESTS: f64 = 1000.0;
+/// The max number of times that a missed load is repeated because the client was late.
+const LATE_LOADS: usize = 2;
 /// The start of a load that does not count.
 const RAMP: Duration = Duration::from_millis(50);
 
@@ -71,7 +74,7 @@ impl CapacityBench {
         let mut samples = Vec::new();
         let mut part = (round as u64) << 16;
         for goal_us in goals_us {
-            let probe = |rate: f64| {
+            let mut probe_once = |rate: f64| -> Result<(bool, Sample), Absence> {
                 part += 1;
                 let paced = load.clone().with(|load| {
                     load.pace = Pace::Rate(rate);
@@ -81,6 +84,18 @@ impl CapacityBench {
                 let report = run(&paced)?;
                 answers += report.answered;
                 Ok(meets_goal(&report, rate, *goal_us, self.connections))
+            };
+            // A load that was missed by a late client is repeated: the client was the reason, at least in part.
+            let probe = |rate: f64| {
+                let mut probed = probe_once(rate)?;
+                for _ in 0..LATE_LOADS {
+                    let (is_met, Sample { lateness_p99_us, .. }) = probed;
+                    if is_met || lateness_p99_us <= MAX_LATE * *goal_us as f64 {
+                        break;
+                    }
+                    probed = probe_once(rate)?;
+                }
+                Ok(probed)
             };
             samples.push(bisect([limit * MIN_RATE_SHARE, limit], probe)?);
         }

@@ -2,7 +2,8 @@
 //!
 //! Each round starts every server anew. A bisection over the logarithm of the rate finds the capacity. A rate is met if the
 //! p99 from the intended start is at most the goal, and the requests that are due are sent. A rate is missed only if two loads
-//! miss it, so that a stall of the machine decides nothing.
+//! miss it. After the search the lowest missed rate is tried again, and the search goes on above it if it is met now. So a
+//! stall of the machine does not decide, even if it lasts for some loads.
 //!
 //! The search is between [`MIN_RATE_SHARE`] and the whole throughput of the null server, which is measured before the first round. All
 //! goals are searched in the same process, one after the other.
@@ -10,8 +11,8 @@
 //! The figure of a contestant is the median over its rounds, with the 95 % interval of a bootstrap over rounds. The first
 //! contestant takes part twice: the interval of the second entry's ratio to the first is the band of ties.
 //!
-//! Invariant: every answer is checked. Cost: for each contestant, round and goal up to [`STEPS`] and two more rates, each with
-//! one load or two.
+//! Invariant: every answer is checked. Cost: for each contestant, round and goal [`STEPS`] and three more rates, each with one
+//! load or two; after a stall up to [`MAX_RATES`].
 
 mod bench;
 mod report;
@@ -35,6 +36,8 @@ use crate::launch::Launch;
 pub const NAME: &str = "capacity";
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
 pub const STEPS: u32 = 7;
+/// The max number of rates of a search, if stalls of the machine lead it astray.
+pub const MAX_RATES: u32 = 3 * STEPS;
 /// The lowest rate of a search, as a share of the null server's throughput.
 pub const MIN_RATE_SHARE: f64 = 0.01;
 /// The `kind` of the null server's throughput in a record.
@@ -129,7 +132,7 @@ pub trait CapacityInstrument {
 }
 
 /// Bisects between `lowest` and `highest`. `probe` returns a rate's figures, and whether the rate was met. A rate that was not
-/// met is probed once more.
+/// met is probed once more, and again when the search has come down to it.
 ///
 /// # Errors
 ///
@@ -142,7 +145,10 @@ pub fn bisect(
         (false, _) => probe(rate),
         met => Ok(met),
     };
-    let (is_met, mut best) = probe(lowest)?;
+    let (mut is_met, mut best) = probe(lowest)?;
+    if !is_met {
+        (is_met, best) = probe(lowest)?;
+    }
     if !is_met {
         return Ok(Sample { end: SearchEnd::Below, ..best });
     }
@@ -150,14 +156,22 @@ pub fn bisect(
     if is_met {
         return Ok(Sample { end: SearchEnd::Above, ..top });
     }
-    let (mut low, mut high) = (lowest, highest);
-    for _ in 0..STEPS {
-        let rate = (low * high).sqrt();
-        let (is_met, sample) = probe(rate)?;
-        if is_met {
-            (low, best) = (rate, sample);
-        } else {
-            high = rate;
+    // Half a step more than the last of an undisturbed search, so that rounding does not count.
+    let resolution = (highest / lowest).powf(1.5 / f64::from(1_u32 << STEPS));
+    let (mut low, mut missed) = (lowest, vec![highest]);
+    for _ in 0..MAX_RATES {
+        let Some(high) = missed.last().copied() else {
+            return Ok(Sample { end: SearchEnd::Above, ..best });
+        };
+        let is_found = high / low <= resolution;
+        let rate = if is_found { high } else { (low * high).sqrt() };
+        match probe(rate)? {
+            (true, sample) => {
+                (low, best) = (rate, sample);
+                missed.truncate(missed.len() - usize::from(is_found));
+            }
+            (false, _) if is_found => break,
+            (false, _) => missed.push(rate),
         }
     }
     Ok(best)
@@ -295,7 +309,7 @@ mod tests {
             });
             let found = found.unwrap();
             assert!(found.per_s <= capacity && found.per_s > capacity * 0.96, "{capacity}: {found:?}");
-            assert_eq!((found.end, met + missed / 2), (SearchEnd::Between, STEPS + 2));
+            assert_eq!((found.end, met + missed / 2), (SearchEnd::Between, STEPS + 3));
             assert_eq!(missed % 2, 0, "each miss is confirmed");
         }
         let bounded = |capacity: f64| bisect([100.0, 10_000.0], |rate| Ok((rate <= capacity, sample(rate)))).unwrap();
@@ -307,18 +321,25 @@ mod tests {
 
     #[test]
     fn a_stall_of_the_machine_decides_nothing() {
-        let found = |stalled: u32| {
+        let found = |stalled: std::ops::Range<u32>| {
             let mut probes = 0;
             let found = bisect([100.0, 10_000.0], |rate| {
                 probes += 1;
-                Ok((rate <= 1234.5 && probes != stalled, sample(rate)))
+                Ok((rate <= 1234.5 && !stalled.contains(&probes), sample(rate)))
             });
+            assert!(probes <= 2 * MAX_RATES + 6, "{probes}");
             found.unwrap()
         };
-        let undisturbed = found(0);
+        let undisturbed = found(0..0);
         for stalled in 1..=STEPS + 2 {
-            assert_eq!(found(stalled), undisturbed, "the load {stalled} stalls");
+            assert_eq!(found(stalled..stalled + 1), undisturbed, "the load {stalled} stalls");
         }
+        // A stall of two or three loads misses a rate that the server keeps. The search returns to it.
+        for (stalled, loads) in (1..=2 * STEPS).flat_map(|stalled| [(stalled, 2), (stalled, 3)]) {
+            let Sample { per_s, end, .. } = found(stalled..stalled + loads);
+            assert!(end == SearchEnd::Between && (per_s / undisturbed.per_s - 1.0).abs() < 0.04, "{stalled}: {per_s}");
+        }
+        assert_eq!(found(1..9).end, SearchEnd::Below, "the search ends");
     }
 
     /// Servers with fixed capacities. One fails.

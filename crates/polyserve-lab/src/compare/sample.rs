@@ -80,6 +80,18 @@ pub struct Latency {
     pub histogram: Histogram<u64>,
 }
 
+impl Latency {
+    /// The number of requests that were due.
+    pub(super) fn due(&self) -> u64 {
+        self.histogram.len() + self.behind
+    }
+
+    /// Returns `figure`, a quantile of these latencies; infinity if no request was answered.
+    pub(super) fn unless_empty(&self, figure: f64) -> f64 {
+        if self.histogram.is_empty() { f64::INFINITY } else { figure }
+    }
+}
+
 /// The rate of the latencies: as given, or half of a contestant's throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {

@@ -2,12 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
-use polyserve_report::figures::{bytes, count, counted, time_us};
+use polyserve_report::figures::{bytes, count, counted};
 use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_empty, wrapped};
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
-use crate::output::{INDENT, MAX_LITTLES_LAW_ERROR, rate_text};
+use crate::output::{INDENT, LATE_NOTE, MAX_LITTLES_LAW_ERROR, latency_text, rate_text};
 use crate::statistics::{Interval, MIN_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
@@ -234,9 +234,7 @@ fn latencies(row: &RankingRow) -> [String; 3] {
         (None, None) => [EMPTY_CELL; 3].map(String::from),
         (None, Some(latency)) if latency.overloaded => ["overloaded", "", ""].map(String::from),
         (None, Some(latency)) => {
-            let doubt = if latency.is_client_late() { "~" } else { "" };
-            let doubted = |us: f64| format!("{doubt}{}", time_us(us));
-            [time_us(latency.p50_us), doubted(latency.p99_us), doubted(latency.p999_us)]
+            [latency.p50_us, latency.p99_us, latency.p999_us].map(|us| latency_text(us, latency.lateness_p99_us))
         }
     }
 }
@@ -277,7 +275,7 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
         let (per_s, arrivals, origin) = (count(rate.requests_per_s), rate.arrivals, rate.origin());
         writeln!(f, "p50, p99, p99.9: from the intended start at {per_s} requests/s, {arrivals} arrivals, {origin}")?;
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.is_client_late())) {
-            writeln!(f, "~ before a latency: the client's own lateness (99 %) was above a tenth of the p99")?;
+            writeln!(f, "{LATE_NOTE}")?;
         }
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
             writeln!(f, "overloaded: in most rounds the server could not keep that rate")?;

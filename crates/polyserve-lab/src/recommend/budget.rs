@@ -47,6 +47,8 @@ const WARM_UP_WAITS: u32 = 2;
 const SLICE_WAITS: u32 = 5;
 /// The min part at a fixed rate in waits of a request.
 const LATENCY_WAITS: u32 = 4;
+/// The min number of requests that are due in a part at a fixed rate: of fewer, a p99 is the slowest request.
+const LATENCY_REQUESTS: f64 = 200.0;
 /// The start and end of both parts, which do not count, in waits of a request.
 const EDGE_WAITS: u32 = 5;
 
@@ -67,7 +69,9 @@ impl Budget {
             .saturating_mul(u32::try_from(workload.keys).unwrap_or(u32::MAX));
         let warm_up = MIN_WARM_UP.max(wait * WARM_UP_WAITS);
         let fixed = OVERHEAD + stored + warm_up + wait * EDGE_WAITS;
-        let latency = |slice: Duration| (slice / 2).max(wait * LATENCY_WAITS);
+        let shortest_latency =
+            workload.rate_per_s.map_or(Duration::ZERO, |per_s| Duration::from_secs_f64(LATENCY_REQUESTS / per_s));
+        let latency = |slice: Duration| (slice / 2).max(wait * LATENCY_WAITS).max(shortest_latency);
         let shortest = MIN_SLICE.max(wait * SLICE_WAITS);
         let longest = MAX_SLICE.max(shortest);
         let duration = |slice: Duration| fixed + slice + latency(slice);
@@ -80,7 +84,8 @@ impl Budget {
         }
         // Longer slices first, then more rounds.
         let turn_s = planned_s / measurements(rounds.unwrap_or(MIN_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
-        let slice = Duration::from_secs_f64((turn_s / 1.5).max(0.0)).clamp(shortest, longest);
+        let slice_s = (turn_s / 1.5).min(turn_s - latency(shortest).as_secs_f64());
+        let slice = Duration::from_secs_f64(slice_s.max(0.0)).clamp(shortest, longest);
         let fitting_rounds =
             (planned_s / duration(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
         let rounds = rounds.unwrap_or((fitting_rounds as usize).clamp(MIN_ROUNDS, MAX_ROUNDS));
@@ -119,10 +124,13 @@ mod tests {
     #[test]
     fn too_little_time_returns_the_time_that_is_enough() {
         let waiting = Workload { wait_ms: 1000.0, ..workload() };
-        for (time, workload) in [(MINUTE, waiting), (Duration::from_secs(1), workload())] {
+        let rare = Workload { rate_per_s: Some(100.0), ..workload() };
+        for (time, workload) in [(MINUTE, waiting), (Duration::from_secs(1), workload()), (MINUTE, rare)] {
             let needed = Budget::of(time, 5, &workload, None).unwrap_err();
             assert!(needed > time);
-            Budget::of(needed, 5, &workload, None).unwrap();
+            let budget = Budget::of(needed, 5, &workload, None).unwrap();
+            let due = workload.rate_per_s.map_or(LATENCY_REQUESTS, |per_s| per_s * budget.latency_slice.as_secs_f64());
+            assert!(due >= LATENCY_REQUESTS, "{due} requests have no p99");
         }
     }
 }

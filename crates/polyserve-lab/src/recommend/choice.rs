@@ -18,7 +18,7 @@ use super::lines::Lines;
 use super::prediction::Predictions;
 use super::workload::Workload;
 use crate::capacity::{Sample, SearchEnd};
-use crate::compare::ranking::{Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
+use crate::compare::ranking::{self, Latencies, Ranking, RankingEntry, RankingRow, Rate, throughput_ratio};
 use crate::compare::{Key, Role};
 use crate::experiment::{Failed, distinct};
 use crate::machine::Cores;
@@ -363,8 +363,7 @@ fn meets(latency: Option<Latencies>, interval: Option<Interval>, goal_ms: f64) -
 
 /// Returns the interval of the median of the rounds' p99s; `None` with fewer rounds than a verdict needs.
 fn p99_interval(entry: &RankingEntry<'_>, seed: u64) -> Option<Interval> {
-    let rounds = entry.rounds.iter().flatten().filter_map(|round| round.latency.as_ref());
-    let p99s: Vec<f64> = rounds.map(|latency| latency.p99_us).collect();
+    let p99s: Vec<f64> = entry.rounds.iter().flatten().filter_map(|round| ranking::p99(round)).collect();
     Estimate::of(&p99s, seed).filter(|estimate| estimate.rounds >= MIN_ROUNDS).map(|estimate| estimate.interval)
 }
 

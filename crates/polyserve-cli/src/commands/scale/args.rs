@@ -23,7 +23,7 @@ const KEYS: u64 = 1000;
 /// The arguments of `polyserve scale`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScaleArgs {
-    /// The axes, separated by commas. [default: all; in process all but connections]
+    /// The axes, separated by commas. [default: all; in process keys, workers and payload]
     #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
     pub(super) axis: Vec<Axis>,
     /// The points of the axis, separated by commas. Needs exactly one --axis.

@@ -22,7 +22,9 @@ use polyserve_lab::statistics::median_of;
 use polyserve_report::Claim;
 
 use super::compared::{CellTable, ComparedCell, Lang, Measure};
-use super::ratio_test::{Band, Decision, Frequency, MIN_RATIOS, SeriesGrowth, Votes, decide, holm, trend};
+use super::ratio_test::{
+    Band, Decision, Frequency, MIN_RATIOS, SeriesGrowth, Votes, decide, holm, median_interval, trend,
+};
 use super::{Cell, CellMethod, DEBUG, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
@@ -38,8 +40,11 @@ pub const TWIN: &str = "go/twin-rwmutex";
 const MIN_FULL_SHARE: f64 = 0.2;
 /// The CPU use, in per cent of its threads' time, from which the client counts as full.
 const CLIENT_FULL: f64 = 95.0;
-/// The largest published number of connections.
-const MAX_CONNECTIONS: usize = 1000;
+/// The CPU use of server and client together, in per cent of their shared cores' time, from which the client counts as full.
+/// The rest is the kernel's work for the network, which counts for neither.
+const SHARED_CORES_FULL: f64 = 90.0;
+/// The number of connections at which the article saw the time of a request jump: its largest one.
+const JUMP_CONNECTIONS: usize = 1000;
 
 /// Whether a claim holds, and the figures.
 struct Judgement(Decision, String);
@@ -72,18 +77,19 @@ const CLAIMS: [(&str, ClaimRule, FullClient); 11] = [
     (
         "At 1000 connections latency (connecting) is lower in Go, while processing is slower there",
         connect_and_processing,
-        FullClient::Hides(MAX_CONNECTIONS),
+        FullClient::Hides(JUMP_CONNECTIONS),
     ),
     ("PUT costs more than GET", put_costs, FullClient::NoEffect),
 ];
 
-/// The verdict on each claim, from the measured cells. `server_cores` lists the server's cores, such as `0,1`.
+/// The verdict on each claim, from the measured cells. `cores` lists the server's cores, such as `0,1`, and the client's.
 ///
 /// # Errors
 ///
-/// Returns an error if `server_cores` is not a list of cores, or the published figures cannot be read.
-pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
-    let cores: Cores = server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
+/// Returns an error if `cores` are not lists of cores, or the published figures cannot be read.
+pub fn claims(cores: [&str; 2], cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
+    let parsed = |cores: &str| cores.parse::<Cores>().map_err(anyhow::Error::msg).context("the cores of a record");
+    let cores = [parsed(cores[0])?, parsed(cores[1])?];
     let published = CellTable::published()?;
     let published = sharing_error(CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect());
     let classic = classic_of(cells);
@@ -91,8 +97,8 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     let as_run = [debug.as_str(), PRINTING.name];
     let is_measured = |name: &&str| cells.iter().any(|cell| cell.key.contestant == *name);
     let has_as_run = as_run.iter().all(is_measured);
-    let mut as_run = has_as_run.then(|| judged(cells, as_run, cores.count()).into_iter());
-    let release = judged(cells, [&classic, TWIN], cores.count());
+    let mut as_run = has_as_run.then(|| judged(cells, as_run, &cores).into_iter());
+    let release = judged(cells, [&classic, TWIN], &cores);
 
     let mut claims = Vec::new();
     for (((name, ..), Judgement(published, then)), release) in CLAIMS.iter().zip(published).zip(release) {
@@ -112,12 +118,20 @@ pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> 
     Ok(claims)
 }
 
-/// The judgement of each claim by these two contestants, in Rust and in Go.
-fn judged(cells: &[Cell], both: [&str; 2], cores: usize) -> Vec<Judgement> {
-    let table = CellTable::measured(cells, both, cores);
+/// The judgement of each claim by these two contestants, in Rust and in Go. `cores` are the server's and the client's.
+fn judged(cells: &[Cell], both: [&str; 2], cores: &[Cores; 2]) -> Vec<Judgement> {
+    let table = CellTable::measured(cells, both, cores[0].count());
     let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
-    let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
+    let client: Vec<(usize, bool)> = own.map(|cell| (cell.key.connections, is_client_full(cell, cores))).collect();
     sharing_error(CLAIMS.iter().map(|(_, rule, full)| full.apply(rule(&table), &client)).collect())
+}
+
+/// Whether the client had no time left in this cell. On shared cores it waits for the server, too.
+fn is_client_full(cell: &Cell, [server, client]: &[Cores; 2]) -> bool {
+    let busy = cell.sample.client_busy_pct;
+    let threads = client.count().min(cell.key.connections) as f64;
+    let both = cell.sample.avg_cpu_pct + busy * threads;
+    busy >= CLIENT_FULL || (server == client && both >= SHARED_CORES_FULL * server.count() as f64)
 }
 
 /// The judgements that remain if the claims share one error budget.
@@ -143,19 +157,19 @@ pub(super) fn classic_of(cells: &[Cell]) -> String {
 }
 
 impl FullClient {
-    /// The judgement with the effect of a full client; `busy` is the number of connections of each cell, and the client's CPU
-    /// use in per cent.
-    fn apply(self, Judgement(holds, figure): Judgement, busy: &[(usize, f64)]) -> Judgement {
+    /// The judgement with the effect of a full client; `cells` has the number of connections of each cell, and whether the
+    /// client was full.
+    fn apply(self, Judgement(holds, figure): Judgement, cells: &[(usize, bool)]) -> Judgement {
         let (least, decision_if_full) = match self {
             Self::NoEffect => return Judgement(holds, figure),
             Self::Hides(least) => (least, if holds.holds == Some(true) { holds } else { Decision::UNDECIDED }),
             Self::Grows => {
-                let two = two_largest(busy.iter().map(|(connections, _)| *connections));
+                let two = two_largest(cells.iter().map(|(connections, _)| *connections));
                 (two.map_or(0, |[fewer, _]| fewer), Decision::UNDECIDED)
             }
         };
-        let selected = || busy.iter().filter(|(connections, _)| *connections >= least);
-        let full = selected().filter(|(_, pct)| *pct >= CLIENT_FULL).count();
+        let selected = || cells.iter().filter(|(connections, _)| *connections >= least);
+        let full = selected().filter(|(_, is_full)| *is_full).count();
         let share = full as f64 / selected().count().max(1) as f64;
         if share < MIN_FULL_SHARE {
             return Judgement(holds, figure);
@@ -184,6 +198,9 @@ impl CellTable {
         let own: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
         let factor = band.factor(frequency);
         let mut text = self.counted(ratios, factor);
+        if let Some(interval) = median_interval(&own).filter(|_| frequency == Frequency::Mostly) {
+            text.push_str(&format!(" {interval}"));
+        }
         if band != Band::NONE {
             let of = if frequency == Frequency::Mostly { "the median" } else { "a cell" };
             text.push_str(&format!(", noise of {of} {:.1} %", (factor - 1.0) * 100.0));
@@ -317,7 +334,7 @@ fn two_largest(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
     Some([downwards.next()?, most])
 }
 
-/// Compares the time of a request at the max number of connections, if at least [`MAX_CONNECTIONS`], with the time at the
+/// Compares the time of a request at the max number of connections, if at least [`JUMP_CONNECTIONS`], with the time at the
 /// next smaller number.
 ///
 /// Each of c concurrent requests takes c / throughput (Little's law). At the same throughput, ten times the connections
@@ -327,7 +344,7 @@ fn jumps(table: &CellTable) -> Judgement {
     let Some([fewer, most]) = two_largest(table.cells.iter().map(|cell| cell.connections)) else {
         return Judgement(Decision::UNDECIDED, "one number of connections".into());
     };
-    if most < MAX_CONNECTIONS {
+    if most < JUMP_CONNECTIONS {
         return Judgement(Decision::UNDECIDED, format!("{most} connections at most were measured"));
     }
     let same = |one: &ComparedCell, other: &ComparedCell| {
@@ -357,9 +374,9 @@ fn jumps(table: &CellTable) -> Judgement {
 fn connect_and_processing(table: &CellTable) -> Judgement {
     let many = |of, to, measure| {
         let all = table.ratios(of, to, measure).into_iter();
-        let selected: Vec<_> = all.filter(|(cell, _)| cell.connections >= MAX_CONNECTIONS).collect();
+        let selected: Vec<_> = all.filter(|(cell, _)| cell.connections >= JUMP_CONNECTIONS).collect();
         match selected.is_empty() {
-            true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {MAX_CONNECTIONS} connections")),
+            true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {JUMP_CONNECTIONS} connections")),
             false => table.judgement(&selected, measure, Frequency::Mostly),
         }
     };

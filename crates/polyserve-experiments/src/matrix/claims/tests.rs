@@ -272,6 +272,18 @@ fn a_full_client_refutes_nothing() {
     }
 }
 
+/// Regression test: on shared cores the client's threads are never full by themselves, because the server has the rest.
+#[test]
+fn a_client_that_shares_its_cores_is_full_if_both_fill_them() {
+    let shared = |client_pct: f64| {
+        let mut lines = with_full_client(record(as_claimed), &[]);
+        lines[0]["client_cores"] = lines[0]["server_cores"].clone();
+        lines.iter_mut().skip(1).for_each(|line| line["client_busy_pct"] = json!(client_pct));
+        judged(&lines, "jumps").verdict
+    };
+    assert_eq!((shared(20.0), shared(94.0)), (Confirmed, Undecided));
+}
+
 #[test]
 fn a_full_client_counts_where_the_claim_is() {
     let full_at = |connections: usize| {

@@ -10,14 +10,13 @@
 //! Invariant: a ratio is of two figures of the same round. Cost: an estimate or two for each row.
 
 use anyhow::Context as _;
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::contestant::Role;
 use super::contract::Contract;
 use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
 pub use super::sample::Rate;
-use super::sample::{Latency, Measurement, microseconds};
+use super::sample::{Latency, Measurement};
 use super::{Comparison, calibration};
 use crate::experiment::{Failed, Records};
 use crate::statistics::{Estimate, Interval, median_of, tie_band};
@@ -103,9 +102,9 @@ impl RankingEntry<'_> {
         let of_rounds =
             |figure: fn(&Latency) -> f64| median_of(all.iter().filter_map(|one| one.latency.as_ref()).map(figure));
         Some(Latencies {
-            p50_us: of_rounds(|latency| latency.p50_us)?,
-            p99_us: of_rounds(|latency| latency.p99_us)?,
-            p999_us: of_rounds(|latency| latency.p999_us)?,
+            p50_us: of_rounds(|latency| latency.unless_empty(latency.p50_us))?,
+            p99_us: of_rounds(|latency| latency.unless_empty(latency.p99_us))?,
+            p999_us: of_rounds(|latency| latency.unless_empty(latency.p999_us))?,
             lateness_p99_us: of_rounds(|latency| latency.lateness_p99_us)?,
             overloaded: is_overloaded(&all),
         })
@@ -251,8 +250,8 @@ fn cost(figures: &Measurement) -> Option<f64> {
 }
 
 /// The p99; infinite without an answer.
-fn p99(figures: &Measurement) -> Option<f64> {
-    figures.latency.as_ref().map(|latency| if latency.histogram.is_empty() { f64::INFINITY } else { latency.p99_us })
+pub(crate) fn p99(figures: &Measurement) -> Option<f64> {
+    figures.latency.as_ref().map(|latency| latency.unless_empty(latency.p99_us))
 }
 
 /// Returns the ratio of two contestants' requests per second, over the rounds that both have.
@@ -311,7 +310,7 @@ impl RankingRow {
             requests_per_s: of_rounds(&throughput).unwrap_or(0.0),
             requests_per_cpu_s: of_rounds(&cost),
             shares: Vec::new(),
-            latency: latencies(&all),
+            latency: entry.usual_latencies(),
             p99: None,
             bound: bound.clone(),
             switches_per_request: of_rounds(&|one| one.switches_per_request),
@@ -345,28 +344,8 @@ fn saturated(server: f64, client: f64) -> &'static str {
 /// Returns true if the rate was too high in most rounds.
 fn is_overloaded(all: &[&Measurement]) -> bool {
     let latencies = || all.iter().filter_map(|one| one.latency.as_ref());
-    let due = |latency: &Latency| latency.histogram.len() + latency.behind;
-    let too_high = latencies().filter(|latency| latency.behind as f64 > MAX_BEHIND * due(latency) as f64);
+    let too_high = latencies().filter(|latency| latency.behind as f64 > MAX_BEHIND * latency.due() as f64);
     too_high.count() * 2 > latencies().count()
-}
-
-fn latencies(all: &[&Measurement]) -> Option<Latencies> {
-    let mut sum: Option<Histogram<u64>> = None;
-    for latency in all.iter().filter_map(|one| one.latency.as_ref()) {
-        match &mut sum {
-            // All histograms have the same bounds.
-            Some(sum) => sum.add(&latency.histogram).ok()?,
-            None => sum = Some(latency.histogram.clone()),
-        }
-    }
-    let sum = sum?;
-    Some(Latencies {
-        p50_us: microseconds(&sum, 0.5),
-        p99_us: microseconds(&sum, 0.99),
-        p999_us: microseconds(&sum, 0.999),
-        lateness_p99_us: median_of(all.iter().filter_map(|one| Some(one.latency.as_ref()?.lateness_p99_us)))?,
-        overloaded: is_overloaded(all),
-    })
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct Share {
     pub cost_void: Option<Void>,
 }
 
-/// Latencies at the fixed rate. In a [`RankingRow`] they are of all rounds together.
+/// Latencies at the fixed rate: medians of the rounds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latencies {
     /// Median, in microseconds.
@@ -61,9 +61,9 @@ fn is_zero(figure: &f64) -> bool {
 }
 
 impl Latencies {
-    /// Whether the load generator's own lateness is a large part of the p99.
+    /// Whether the load generator's own lateness is a large part of the p50, or of the p99.
     pub fn is_client_late(&self) -> bool {
-        self.lateness_p99_us > MAX_LATE * self.p99_us
+        self.lateness_p99_us > MAX_LATE * self.p50_us
     }
 }
 

@@ -27,8 +27,8 @@ fn measurement(speed: f64, p99: u64) -> Measurement {
 }
 
 /// An entry for these figures. The figures live as long as the test process.
-fn entry((name, role): (&str, Role), rounds: impl Iterator<Item = Measurement>) -> RankingEntry<'static> {
-    let leaked = rounds.map(|one| Some(&*Box::leak(Box::new(one))));
+fn entry((name, role): (&str, Role), rounds: impl IntoIterator<Item = Measurement>) -> RankingEntry<'static> {
+    let leaked = rounds.into_iter().map(|one| Some(&*Box::leak(Box::new(one))));
     RankingEntry { name: name.into(), role, bound: None, rounds: leaked.collect() }
 }
 
@@ -243,9 +243,28 @@ fn an_overloaded_server_is_so_in_most_rounds() {
             one.latency.as_mut().unwrap().behind = behind;
             one
         });
-        latencies(&all.iter().collect::<Vec<_>>()).unwrap().overloaded
+        entry(("any", Role::Ranked), all).usual_latencies().unwrap().overloaded
     };
     assert!(!overloaded([0, 5000, 0, 5000, 5]) && overloaded([0, 20, 0, 20, 20]));
+}
+
+/// Regression test: the latencies of all rounds together were shown, so one disturbed round was the p99.
+#[test]
+fn one_disturbed_round_is_not_the_p99() {
+    let all = [100, 110, 54_000, 90, 120].map(|p99_us| measurement(1000.0, p99_us));
+    let ranking = Ranking::new(&[entry(("any", Role::Baseline), all)], None, FIXED);
+    assert_eq!(ranking.rows[0].latency.unwrap().p99_us, 110.0);
+}
+
+/// Regression test: rounds without an answer had a p99 of 0.
+#[test]
+fn a_round_without_an_answer_has_no_good_p99() {
+    let all = [0, 0, 0].map(|_| {
+        let mut one = measurement(1000.0, 0);
+        one.latency.as_mut().unwrap().histogram.reset();
+        one
+    });
+    assert_eq!(entry(("any", Role::Ranked), all).usual_latencies().unwrap().p99_us, f64::INFINITY);
 }
 
 /// If one client core cannot saturate a server core, the ratio is kept, with the reason.

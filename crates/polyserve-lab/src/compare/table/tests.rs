@@ -26,7 +26,7 @@ fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> RankingRow {
             p50_us: 90.0,
             p99_us: 1500.0,
             p999_us: 2500.0,
-            lateness_p99_us: 20.0,
+            lateness_p99_us: 5.0,
             overloaded: false,
         }),
         p99: None,
@@ -188,5 +188,5 @@ fn a_late_client_is_marked() {
     let mut late = row("a/b", Role::Baseline, 1.0, Verdict::Tie);
     assert_eq!(latencies(&late)[1], "1.5 ms");
     late.latency.as_mut().unwrap().lateness_p99_us = 151.0;
-    assert_eq!(latencies(&late), ["90 us", "~1.5 ms", "~2.5 ms"].map(String::from));
+    assert_eq!(latencies(&late), ["~90 us", "~1.5 ms", "2.5 ms"].map(String::from));
 }

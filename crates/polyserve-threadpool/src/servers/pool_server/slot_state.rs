@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! FREE                      -> QUEUED     accepted, in the ready list            (the thread that polls)
+//! FREE                      -> QUEUED     rejected; taken next by the same thread (the thread that polls, supervisor)
 //! QUEUED                    -> RUNNING    taken from the ready list              (worker)
 //! RUNNING                   -> PARKED     it waits for bytes, or to write        (owner)
 //! RUNNING                   -> LINGERING  closed for writing, still read from    (owner)
