@@ -1,41 +1,50 @@
-//! The charts of the published contestant and its twin in Go: the CPU time of a request by the pool's size as lines, and heat
-//! maps of pool size and connections next to the published ones.
+//! The charts of the published contestant and its twin in Go, as release builds and as they were run then: the CPU time of a
+//! request by the pool's size as lines, and heat maps of pool size and connections next to the published ones.
 
 use polyserve_lab::experiment::distinct;
+use polyserve_lab::launch::go::PRINTING;
 use polyserve_lab::statistics::median_of;
 use polyserve_report::svg::{Chart, Grid, HeatMap, LineChart, Series, Style};
 
 use super::claims::{TWIN, classic_of};
 use super::compared::{CellTable, Lang, Measure};
-use super::{Cell, CellMethod};
+use super::{Cell, CellMethod, DEBUG};
 
-/// The charts of each method: `cpu get`, `heat cpu get`, `heat time get`, and the same with `put`.
+/// The charts of each method: `cpu get`, `heat cpu get`, `heat time get`, and the same with `put`. The servers as they were
+/// run then have `cpu get as run` and so on, if both were measured.
 ///
 /// # Errors
 ///
 /// Returns an error if a published file cannot be read.
 pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
     let classic = classic_of(cells);
-    let tables = [CellTable::published()?, CellTable::measured(cells, [&classic, TWIN], 0)];
-    let both = [CellMethod::Get, CellMethod::Put].into_iter();
-    Ok(both
-        .flat_map(|method| {
-            [
-                cpu(cells, method),
-                heat(&tables, &classic, method, Measure::CpuPerRequest),
-                heat(&tables, &classic, method, Measure::PerRequest),
-            ]
-        })
-        .flatten()
-        .collect())
+    let debug = format!("{DEBUG}{classic}");
+    let has = |name: &str| cells.iter().any(|cell| cell.key.contestant == name);
+    let published = CellTable::published()?;
+    let mut charts = Vec::new();
+    for (pair, suffix) in [([classic.as_str(), TWIN], ""), ([&debug, PRINTING.name], " as run")] {
+        if !suffix.is_empty() && !pair.iter().all(|name| has(name)) {
+            continue;
+        }
+        let tables = [&published, &CellTable::measured(cells, pair, 0)];
+        for method in [CellMethod::Get, CellMethod::Put] {
+            let own = [
+                cpu(cells, pair, method),
+                heat(tables, pair, method, Measure::CpuPerRequest),
+                heat(tables, pair, method, Measure::PerRequest),
+            ];
+            charts.extend(own.into_iter().flatten().map(|(name, chart)| (name + suffix, chart)));
+        }
+    }
+    Ok(charts)
 }
 
 /// The heat map of a measure, with two grids for each measured language: as published, and the medians over our rounds.
-/// `tables` has the published table, then the measured table.
-fn heat(tables: &[CellTable; 2], classic: &str, method: CellMethod, measure: Measure) -> Option<(String, Chart)> {
+/// `tables` has the published table, then the measured table. `pair` are the contestants in Rust and in Go.
+fn heat(tables: [&CellTable; 2], pair: [&str; 2], method: CellMethod, measure: Measure) -> Option<(String, Chart)> {
     let [published, measured] = tables;
     let (mut grids, mut names) = (Vec::new(), Vec::new());
-    for (lang, lang_name, contestant) in [(Lang::Rust, "Rust", classic), (Lang::Go, "Go", TWIN)] {
+    for (lang, lang_name, contestant) in [(Lang::Rust, "Rust", pair[0]), (Lang::Go, "Go", pair[1])] {
         let [published_grid, measured_grid] = [published, measured].map(|table| grid(table, lang, method, measure));
         let (Some(published_grid), Some(measured_grid)) = (published_grid, measured_grid) else { continue };
         grids.push(Grid { name: format!("published: {lang_name}"), ..published_grid });
@@ -79,16 +88,15 @@ fn grid(table: &CellTable, lang: Lang, method: CellMethod, measure: Measure) -> 
     (!own.is_empty()).then(|| Grid { name: String::new(), columns, rows })
 }
 
-/// The chart of the CPU time: medians over rounds, with a line for each contestant and number of connections. The
-/// twin's lines are dashed.
-fn cpu(cells: &[Cell], method: CellMethod) -> Option<(String, Chart)> {
+/// The chart of the CPU time: medians over rounds, with a line for each contestant of the pair and number of connections. The
+/// lines of the contestant in Go are dashed.
+fn cpu(cells: &[Cell], pair: [&str; 2], method: CellMethod) -> Option<(String, Chart)> {
     let own: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();
     let mut connections: Vec<usize> = own.iter().map(|cell| cell.key.connections).collect();
     connections.sort_unstable();
     connections.dedup();
     let mut lines = Vec::new();
-    let classic = classic_of(cells);
-    for (contestant, is_twin) in [(classic.as_str(), false), (TWIN, true)] {
+    for (contestant, is_twin) in [(pair[0], false), (pair[1], true)] {
         for (place, number) in connections.iter().enumerate() {
             let is_own_cell = |cell: &&Cell| cell.key.contestant == contestant && cell.key.connections == *number;
             let own_cells: Vec<&Cell> = own.iter().copied().filter(is_own_cell).collect();
@@ -109,8 +117,10 @@ fn cpu(cells: &[Cell], method: CellMethod) -> Option<(String, Chart)> {
     let name = method.name();
     let title = format!("{}: CPU time of a request (us)", name.to_uppercase());
     let about = format!(
-        "Chart: the server's CPU time of a {} in microseconds by the pool's size, of {classic} and {TWIN}",
-        name.to_uppercase()
+        "Chart: the server's CPU time of a {} in microseconds by the pool's size, of {} and {}",
+        name.to_uppercase(),
+        pair[0],
+        pair[1]
     );
     let axis = String::from("workers of the pool");
     let is_drawn = !lines.is_empty();
@@ -145,7 +155,12 @@ mod tests {
         ];
         let charts = charts(&Matrix::report(&Records::of(&lines).unwrap()).unwrap().cells).unwrap();
         let names: Vec<&str> = charts.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["cpu get", "heat cpu get", "heat time get"]);
+        let release = ["cpu get", "heat cpu get", "heat time get"];
+        assert_eq!(names, release);
+        let as_run = [cell(&format!("{DEBUG}{classic}"), false, 1, 2, 50.0), cell(PRINTING.name, false, 1, 2, 20.0)];
+        let report = Matrix::report(&Records::of(&[&lines[..], &as_run].concat()).unwrap()).unwrap();
+        let names: Vec<String> = super::charts(&report.cells).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, [release, ["cpu get as run", "heat cpu get as run", "heat time get as run"]].concat());
         let [(_, Chart::Lines(chart)), (_, Chart::HeatMap(heat)), _] = &charts[..] else { panic!("{charts:?}") };
         let lines: Vec<_> = chart.lines.iter().map(|line| (line.style.is_hollow, line.points.clone())).collect();
         assert_eq!(lines, [(false, vec![(2, 20.0), (8, 10.0)]), (true, vec![(2, 40.0)])]);

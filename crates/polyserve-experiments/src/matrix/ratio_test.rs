@@ -121,7 +121,7 @@ impl Votes {
         let (side, p) = (sign_test(above, below), p_value(above, below));
         let is_enough = self.all() >= MIN_RATIOS;
         if side != Some(true) && is_enough && share(within) >= LARGE_SHARE && factor <= MAX_TIE {
-            return Decision { holds: Some(false), p: Some(p_value(within, above + below)) };
+            return Decision::tie(p_value(within, above + below));
         }
         let too_many_below =
             if is_always { below >= 2 && share(below) > SIGNIFICANCE } else { share(below) >= 1.0 - LARGE_SHARE };
@@ -129,14 +129,14 @@ impl Votes {
         let is_confirmed = side == Some(true) && share(above) >= LARGE_SHARE && !(is_always && below > 0);
         let holds = if is_refuted { Some(false) } else { is_confirmed.then_some(true) };
         // Too many ratios below may refute a claim although most are above: that verdict does not rest on the sign test.
-        Decision { holds, p: holds.is_some_and(|holds| side == Some(holds)).then_some(p) }
+        Decision { holds, p: holds.is_some_and(|holds| side == Some(holds)).then_some(p), is_tie: false }
     }
 
     /// Whether more than half of the ratios are above, or below.
     fn decide_of_most(self) -> Decision {
         let side = |count: usize, holds: bool| {
             let rest = self.all() - count;
-            let decided = Decision { holds: Some(holds), p: Some(p_value(count, rest)) };
+            let decided = Decision { holds: Some(holds), p: Some(p_value(count, rest)), is_tie: false };
             (sign_test(count, rest) == Some(true)).then_some(decided)
         };
         side(self.above, true).or_else(|| side(self.below, false)).unwrap_or(Decision::UNDECIDED)
@@ -155,7 +155,7 @@ pub(super) fn decide(ratios: &[f64], frequency: Frequency, band: Band) -> Decisi
         Decision { holds: None, .. }
             if median_of(ratios.iter().copied()) <= Some(factor) && factor <= MAX_TIE && tie < SIGNIFICANCE =>
         {
-            Decision { holds: Some(false), p: Some(tie) }
+            Decision::tie(tie)
         }
         decision => decision,
     }
@@ -172,28 +172,39 @@ fn tie_p_value(ratios: &[f64]) -> f64 {
     side(above).max(side(below))
 }
 
-/// A verdict, and the p-value of the sign test if it rests on one.
+/// A verdict, and the p-value of its test if it rests on one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Decision {
     /// Whether the claim holds; `None` if it is undecided.
     pub(super) holds: Option<bool>,
     pub(super) p: Option<f64>,
+    /// Whether the claim is refuted because there is no difference, and not because of the opposite difference.
+    pub(super) is_tie: bool,
 }
 
 impl Decision {
     /// Nothing was decided.
-    pub(super) const UNDECIDED: Self = Self { holds: None, p: None };
+    pub(super) const UNDECIDED: Self = Self { holds: None, p: None, is_tie: false };
+
+    /// Refuted: there is no difference.
+    fn tie(p: f64) -> Self {
+        Self { holds: Some(false), p: Some(p), is_tie: true }
+    }
 
     /// Combines the two parts of a claim. The claim holds if both parts hold, with the larger p-value. It is refuted if
     /// one part is refuted.
     pub(super) fn and(self, other: Self) -> Self {
         match (self.holds, other.holds) {
-            (Some(false), Some(false)) => Self { holds: Some(false), p: self.p.zip(other.p).map(|(a, b)| a.min(b)) },
+            (Some(false), Some(false)) => Self {
+                holds: Some(false),
+                p: self.p.zip(other.p).map(|(a, b)| a.min(b)),
+                is_tie: self.is_tie && other.is_tie,
+            },
             (Some(false), _) => self,
             (_, Some(false)) => other,
             (Some(true), Some(true)) => {
                 let p = self.p.into_iter().chain(other.p).reduce(f64::max);
-                Self { holds: Some(true), p }
+                Self { holds: Some(true), p, is_tie: false }
             }
             _ => Self::UNDECIDED,
         }
@@ -240,7 +251,8 @@ impl SeriesGrowth {
 }
 
 /// Whether the series rise, or fall if `is_down`. Refuted if they do the opposite, or if the median factor is not beyond the
-/// median's band and differs from 1 by less than a tenth. Undecided if the series do not decide.
+/// median's band, and the mean differs from 1 by less than a tenth, by Student's test of the logarithms. Undecided if the
+/// series do not decide.
 pub(super) fn trend(series: &[SeriesGrowth], is_down: bool, Band { median: band, .. }: Band) -> Decision {
     let (score, variance) =
         series.iter().fold((0.0, 0.0), |(score, variance), growth| (score + growth.score, variance + growth.variance));
@@ -249,14 +261,42 @@ pub(super) fn trend(series: &[SeriesGrowth], is_down: bool, Band { median: band,
     let is_beyond = if is_up { factor > band } else { factor < 1.0 / band };
     // The score changes in steps of 2: half a step is the correction for continuity.
     let p = 2.0 * normal_tail((score.abs() - 1.0).max(0.0) / variance.sqrt());
-    let tie = tie_p_value(&series.iter().map(|growth| growth.factor).collect::<Vec<_>>());
+    let tie = tie_of_means_p_value(&series.iter().map(|growth| growth.factor.ln()).collect::<Vec<_>>());
     let is_tie = band <= MAX_TIE && if is_down { factor >= 1.0 / band } else { factor <= band };
     match series.len() {
         all if all < MIN_RATIOS => Decision::UNDECIDED,
-        _ if is_beyond && p < SIGNIFICANCE => Decision { holds: Some(is_up != is_down), p: Some(p) },
-        _ if is_tie && tie < SIGNIFICANCE => Decision { holds: Some(false), p: Some(tie) },
+        _ if is_beyond && p < SIGNIFICANCE => Decision { holds: Some(is_up != is_down), p: Some(p), is_tie: false },
+        _ if is_tie && tie < SIGNIFICANCE => Decision::tie(tie),
         _ => Decision::UNDECIDED,
     }
+}
+
+/// The p-value of the test that the mean of these logarithms of factors is within a tenth of no growth: Student's, two-sided,
+/// at the nearer bound.
+fn tie_of_means_p_value(logs: &[f64]) -> f64 {
+    let count = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / count;
+    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    let distance = MAX_TIE.ln() - mean.abs();
+    if distance > 0.0 { student_tails(distance / error, logs.len() - 1) } else { 1.0 }
+}
+
+/// The probability that a variable of Student's distribution differs from 0 by more than `t`, which is not negative.
+///
+/// Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
+fn student_tails(t: f64, freedom: usize) -> f64 {
+    let angle = (t / (freedom as f64).sqrt()).atan();
+    let (sine, cosine) = angle.sin_cos();
+    // The terms have the powers 0, 2, 4... of the cosine if the degrees of freedom are even, and 1, 3, 5... if they are odd.
+    let is_odd = freedom % 2 == 1;
+    let (mut sum, mut term) = (0.0, if is_odd { cosine } else { 1.0 });
+    for power in (usize::from(is_odd)..freedom.saturating_sub(1)).step_by(2) {
+        sum += term;
+        term *= cosine * cosine * (power + 1) as f64 / (power + 2) as f64;
+    }
+    let inside = if is_odd { (angle + sine * sum) * 2.0 / std::f64::consts::PI } else { sine * sum };
+    (1.0 - inside).max(0.0)
 }
 
 /// The probability that a normal variable exceeds `z`, which is not negative, to 1e-7.
@@ -320,6 +360,20 @@ mod tests {
         // Six series of six points that all rise: the score is 90, its standard deviation 13.04, z 6.83.
         let p = trend(&[series(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]); 6], false, Band::NONE).p.unwrap();
         assert!(p < 1e-7, "{p}");
+        for (t, freedom, tails) in [
+            (12.7062, 1, 0.05),
+            (4.302_65, 2, 0.05),
+            (3.182_45, 3, 0.05),
+            (2.570_58, 5, 0.05),
+            (2.228_14, 10, 0.05),
+            (0.0, 5, 1.0),
+        ] {
+            assert!((student_tails(t, freedom) - tails).abs() < 1e-5, "{t} {freedom}");
+        }
+        assert!(
+            trend(&flat, false, Band { ratio: 1.3, median: 1.05 }).p.unwrap() < 0.001,
+            "Holm's procedure lets it pass"
+        );
         for (z, tail) in [(0.0, 0.5), (1.0, 0.158_655), (1.959_964, 0.025), (3.0, 0.001_35)] {
             assert!((normal_tail(z) - tail).abs() < 1e-6, "{z}");
         }
@@ -406,15 +460,15 @@ mod tests {
 
     #[test]
     fn claims_of_one_article_share_the_errors() {
-        let decision = |p: f64| Decision { holds: Some(true), p: Some(p) };
-        let holds = Decision { holds: Some(false), p: None };
+        let decision = |p: f64| Decision { holds: Some(true), p: Some(p), is_tie: false };
+        let holds = Decision { holds: Some(false), p: None, is_tie: false };
         assert_eq!(holm(&[decision(0.04)]), [true]);
         assert_eq!(holm(&[decision(0.04), decision(0.001)]), [true, true], "0.001 x 2, then 0.04 x 1");
         assert_eq!(holm(&[decision(0.04), decision(0.03)]), [false, false]);
         assert_eq!(holm(&[decision(0.01), holds, decision(0.03)]), [true, true, false], "0.01 x 3, then 0.03 x 2");
         // Regression test: six of 35 ratios below refuted "always" with the p-value of the others' being above.
         let too_many_below = Votes { above: 29, within: 0, below: 6 }.decide_of_each(true, 1.05);
-        assert_eq!(too_many_below, Decision { holds: Some(false), p: None });
+        assert_eq!(too_many_below, holds);
         let both = decision(0.04).and(decision(0.001));
         assert_eq!((both.holds, both.p), (Some(true), Some(0.04)));
         assert_eq!(both.and(holds), holds);

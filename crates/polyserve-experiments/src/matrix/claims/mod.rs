@@ -56,7 +56,8 @@ type ClaimRule = fn(&CellTable) -> Judgement;
 enum FullClient {
     /// No effect: the figure depends only on the server.
     NoEffect,
-    /// It hides differences, so the claim is not refuted. Only cells with at least this number of connections count.
+    /// It hides differences, so the lack of one does not refute the claim. Only cells with at least this number of
+    /// connections count.
     Hides(usize),
     /// The client's own time grows with the connections, so there is no verdict. Only cells with the two largest
     /// numbers of connections count.
@@ -162,7 +163,7 @@ impl FullClient {
     fn apply(self, Judgement(holds, figure): Judgement, cells: &[(usize, bool)]) -> Judgement {
         let (least, decision_if_full) = match self {
             Self::NoEffect => return Judgement(holds, figure),
-            Self::Hides(least) => (least, if holds.holds == Some(true) { holds } else { Decision::UNDECIDED }),
+            Self::Hides(least) => (least, if holds.is_tie { Decision::UNDECIDED } else { holds }),
             Self::Grows => {
                 let two = two_largest(cells.iter().map(|(connections, _)| *connections));
                 (two.map_or(0, |[fewer, _]| fewer), Decision::UNDECIDED)

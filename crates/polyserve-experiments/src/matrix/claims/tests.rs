@@ -265,6 +265,10 @@ fn a_full_client_refutes_nothing() {
             assert_eq!(claim.verdict, with_room, "{claim:?}");
         }
     }
+    // A full client does not explain the opposite difference.
+    let opposite =
+        |at: At| CellFigures { request_ms: if at.is_go { 1.0 } else { 2.0 } * at.connections as f64, ..alike(at) };
+    assert_eq!(judged(&with_full_client(record(opposite), &[2, 4]), "faster").verdict, Refuted);
     // A difference is real if a full client does not hide it. But the client's own time grows with the connections too.
     let different = with_full_client(record(as_claimed), &[2, 4]);
     for (name, verdict) in concerned.into_iter().zip([Confirmed, Confirmed, Undecided, Confirmed]) {
