@@ -11,7 +11,7 @@ use polyserve_lab::stores::cell::memory_estimate;
 use polyserve_lab::stores::process::Processes;
 use polyserve_lab::stores::record::StoreSettings;
 use polyserve_lab::stores::seam::{Seam, SeamGroup, SeamRun, SeamSetup};
-use polyserve_lab::stores::twins::Lookups;
+use polyserve_lab::stores::store_set::Lookups;
 
 use super::entrants::part_of;
 use super::scale::{memory_shortage, store_names};
@@ -53,7 +53,7 @@ pub(crate) struct SeamArgs {
     at_most: Option<f64>,
     /// The rounds of one process, as JSON. A run starts its processes with this flag.
     #[arg(long, value_name = "JSON", hide = true)]
-    visit: Option<String>,
+    part: Option<String>,
     #[command(flatten)]
     random: SeedArgs,
     #[command(flatten)]
@@ -64,9 +64,9 @@ pub(crate) struct SeamArgs {
 const ID_BYTES: u64 = size_of::<u32>() as u64;
 
 pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitCode> {
-    if let Some(visit) = &args.visit {
-        let run: SeamRun = serde_json::from_str(visit)
-            .map_err(|error| Misuse(format!("--visit {visit:?} is not a run in JSON: {error}")))?;
+    if let Some(part) = &args.part {
+        let run: SeamRun = serde_json::from_str(part)
+            .map_err(|error| Misuse(format!("--part {part:?} is not a run in JSON: {error}")))?;
         print_json(&run.run(context.catalog)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,7 +88,7 @@ pub(crate) fn run(context: Context<'_>, args: &SeamArgs) -> anyhow::Result<ExitC
     let environment = session.environment([&session.available; 2], args.random.seed);
     let processes = Processes { stop: session.stop.clone(), patience: setup.patience() };
     let measure = move |run: &SeamRun| {
-        let launch = part_of("seam", "visit", run).map_err(|error| Absence::failed(error.to_string()))?;
+        let launch = part_of("seam", "part", run).map_err(|error| Absence::failed(error.to_string()))?;
         processes.value(&launch)
     };
     let mut seam = Seam { setup, at_most: args.at_most, measure: Box::new(measure) };

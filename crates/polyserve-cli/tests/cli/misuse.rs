@@ -196,7 +196,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("seam --baseline=bare/hash_map", "bare/hash_map is for one thread"),
     ("seam --threads=0", "--threads"),
     ("seam --lookups=both", "--lookups"),
-    ("seam --visit={}", "is not a run in JSON"),
+    ("seam --part={}", "is not a run in JSON"),
     ("seam --at-most=nan", "--at-most"),
     ("seam --payload=1000000 --keys=10000000", "6 stores and the ids of their gets may need"),
     ("seam --payload=1000000 --keys=10000000", "at once"),

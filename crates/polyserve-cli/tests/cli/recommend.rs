@@ -110,7 +110,7 @@ fn enough_rounds_are_a_decision() {
     let expected = format!("use {first}/two_level: it keeps 99 % of the requests within 3600s");
     has(
         &printed(&line),
-        &[&expected, "200 req/s (poisson), as given", "measured with: tokio_tcp ", "it keeps a p99 of "],
+        &[&expected, "2,000 req/s (poisson), as given", "measured with: tokio_tcp ", "it keeps a p99 of "],
     );
 }
 

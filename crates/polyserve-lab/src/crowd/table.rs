@@ -49,7 +49,7 @@ fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
     let mut table = Table::of_numbers(&[
         "server",
         "held",
-        "refused",
+        "rejected",
         "cut",
         "memory before",
         "memory with",

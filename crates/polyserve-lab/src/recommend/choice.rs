@@ -54,6 +54,9 @@ pub struct Recommendation {
     /// The winner's capacity for each goal; none if it was not searched.
     #[serde(default)]
     pub capacity: Vec<CapacityFigure>,
+    /// Why the capacity was not searched.
+    #[serde(default)]
+    pub no_capacity: Option<String>,
     /// The predictions before the measurement; `None` if the null server failed, and in older records.
     #[serde(default)]
     pub predicted: Option<Predictions>,
@@ -253,6 +256,7 @@ impl Recommendation {
             ranked,
             choice,
             capacity: Vec::new(),
+            no_capacity: None,
             predicted: None,
             goal_met,
             client_full: rows.first().is_some_and(|first| is_client_full(&first.row.saturated, &basis.cores)),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
 use super::prediction::Predictions;
 use crate::capacity::SearchEnd;
-use crate::compare::ranking::Rate;
+use crate::compare::ranking::{Rate, SERVER_FULL};
 use crate::experiment::distinct;
 use crate::journal::of_kind;
 use crate::output::{LATE_NOTE, latency_text};
@@ -84,7 +84,8 @@ fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
         None => "too near",
     };
     cells.extend(has_goal.then(|| met.to_owned()));
-    cells.push(or_empty(row.requests_per_cpu_s.map(|per_s| format!("{:.2}", 1e6 / per_s))));
+    let doubt = if row.saturated == SERVER_FULL { "" } else { "~" };
+    cells.push(or_empty(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{:.2}", 1e6 / per_s))));
     cells.push(or_empty(row.loaded_bytes.map(bytes)));
     cells.push(row.saturated.clone());
     cells
@@ -186,6 +187,12 @@ impl Recommendation {
         if let Some(band) = self.tie_band {
             writeln!(f, "ratio: throughput relative to the first; a tie overlaps {band}, the first to itself (A/A)")?;
         }
+        if self.ranked.iter().any(|one| one.requests_per_cpu_s.is_some() && one.saturated != SERVER_FULL) {
+            writeln!(
+                f,
+                "~ before a cost: the server's cores were not full, or the client's were, so costs cannot be compared"
+            )?;
+        }
         if let Some(others) = self.others.filter(|others| *others > 0.05) {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
         }
@@ -227,7 +234,8 @@ impl Recommendation {
         };
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
         let name = candidate.name();
-        let is_decided = self.decided && !self.client_full;
+        let is_goal_open = goal.is_some() && self.goal_met.is_none();
+        let is_decided = self.decided && !self.client_full && !is_goal_open;
         let name = if is_decided { format!("use {name}") } else { format!("undecided; the best so far is {name}") };
         match (self.goal_met, goal) {
             (None, Some(goal)) => {
@@ -251,6 +259,9 @@ impl Recommendation {
                 f,
                 "it keeps a p99 of {goal} up to {bound}{per_s} req/s ({low} to {high} in {searches} searches)"
             )?;
+        }
+        if let Some(why) = &self.no_capacity {
+            writeln!(f, "its capacity was not searched: {why}")?;
         }
         if self.client_full {
             writeln!(f, "client full: the client had no time left, so the servers may be able to do more")?;

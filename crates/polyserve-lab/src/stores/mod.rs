@@ -24,7 +24,7 @@
 //! * [`phase`](mod@phase): threads at one store, leg by leg. [`cell`]: a store run, in its own process.
 //! * [`experiment`]: all store runs, in turn; [`process`]: a process for each. [`record`]: cells and samples; [`report`],
 //!   [`table`], `chart`: the result.
-//! * [`seam`]: the cost of the seam: bare maps and repos take turns in one process. [`twins`]: the turns.
+//! * [`seam`]: the cost of the seam: bare maps and repos take turns in one process. [`store_set`]: the turns.
 
 pub mod bare;
 pub mod cell;
@@ -38,8 +38,8 @@ pub mod record;
 pub mod report;
 pub mod seam;
 pub mod store;
+pub mod store_set;
 pub mod table;
-pub mod twins;
 pub mod window;
 pub mod workload;
 

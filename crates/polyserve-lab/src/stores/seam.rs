@@ -22,7 +22,7 @@ use polyserve_report::{Summary, Table, or_empty};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::twins::{Lookups, StoreSet, StoreSetSettings};
+use super::store_set::{Lookups, StoreSet, StoreSetSettings};
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
 use crate::statistics::{Estimate, MIN_ROUNDS, Verdict, median_of, tie_band};
 

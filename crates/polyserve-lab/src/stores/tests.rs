@@ -14,7 +14,7 @@ use super::experiment::{StoreInstrument, StoreJob, Stores};
 use super::record::{StoreFigures, StoreMemory, StoreSettings, Throughput, Unfinished};
 use super::report::Report;
 use super::seam::{self, Seam, SeamGroup, SeamSetup};
-use super::twins::Lookups;
+use super::store_set::Lookups;
 use super::workload::{StoreLoad, StoreWorkload};
 use crate::experiment::{self, Absence, Experiment as _, Reason, Records, again};
 use crate::fixtures::{self, TestDir};

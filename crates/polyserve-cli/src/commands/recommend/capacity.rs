@@ -22,7 +22,7 @@ const GOALS_US: [u64; 2] = [1000, 10_000];
 const ROUNDS: usize = 3;
 const SLICE: Duration = Duration::from_millis(100);
 /// The time of a search for one goal, and the time before the first of a round.
-const SEARCH_TIME: Duration = Duration::from_millis(2200);
+const SEARCH_TIME: Duration = Duration::from_millis(2500);
 const SETUP_TIME: Duration = Duration::from_millis(800);
 /// The max time of a request. A search with longer requests takes too long.
 const LONGEST_REQUEST: Duration = Duration::from_millis(5);
@@ -41,6 +41,17 @@ pub(super) fn time(workload: &Workload) -> Duration {
     let goals = u32::try_from(goals(workload).len()).unwrap_or(0);
     let round = (SETUP_TIME + SEARCH_TIME * goals) * 2;
     if goals == 0 { Duration::ZERO } else { round * ROUNDS as u32 }
+}
+
+/// Why the capacity is not searched, if it is not: `has_time` is false if the comparison leaves no time for it.
+pub(super) fn not_searched(workload: &Workload, given: Duration, has_time: bool) -> Option<String> {
+    if !workload.keep_alive {
+        return Some("it is searched for kept connections only".into());
+    }
+    if workload.longest_request() > LONGEST_REQUEST {
+        return Some(format!("it is searched for requests of at most {LONGEST_REQUEST:?} only"));
+    }
+    (!has_time).then(|| format!("--time {}s is enough", (given + time(workload)).as_secs() + 1))
 }
 
 /// Adds the capacity of the choice to the recommendation. If it cannot be searched, a warning has the reason.

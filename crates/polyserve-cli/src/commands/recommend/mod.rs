@@ -96,7 +96,8 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     }
     let chosen = recommendation.choice.as_ref().map(|choice| choice.candidate.name());
     let chosen = comparison.contestants.iter().find(|one| Some(&one.name) == chosen.as_ref());
-    if let Some(chosen) = chosen.filter(|_| has_capacity && !session.stop.is_begun()) {
+    recommendation.no_capacity = capacity::not_searched(&workload, args.time, has_capacity);
+    if let Some(chosen) = chosen.filter(|_| recommendation.no_capacity.is_none() && !session.stop.is_begun()) {
         capacity::add(&mut recommendation, &comparison.instrument, chosen.launch.clone(), &header, args);
     }
     journal.line(Recommendation::KIND, &recommendation)?;

@@ -262,10 +262,10 @@ impl Judge<'_> {
         let (min, max) = (go.iter().map(|count| count.1).min(), go.iter().map(|count| count.1).max());
         let cores = self.cores as f64;
         let holds = (cores + 1.0..=cores + 3.0).contains(&median) && one_more * 10 >= rust.len() * 9;
+        let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
+        let range = if min == max { min.to_string() } else { format!("{min} to {max}, {median} in the median,") };
         let figure = format!(
-            "Go {} to {}, {median} in the median, on {} cores; Rust one more than tasks in {one_more} of {} observations",
-            min.unwrap_or(0),
-            max.unwrap_or(0),
+            "Go {range} on {} cores; Rust one more than tasks in {one_more} of {} observations",
             self.cores,
             rust.len()
         );

@@ -33,6 +33,8 @@ pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
 /// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
 const MAX_BEHIND: f64 = 0.01;
+/// The busy side of a comparison in which costs count.
+pub(crate) const SERVER_FULL: &str = "server";
 /// The field of the description of a run that may end after any round.
 pub(crate) const STOPS_WHEN_SURE: &str = "stops_when_sure";
 /// The `kind` of a ranking's line in records of format 2 and earlier.
@@ -335,7 +337,7 @@ impl RankingRow {
 fn saturated(server: f64, client: f64) -> &'static str {
     match (server >= BUSY, client >= BUSY) {
         (true, true) => "both",
-        (true, false) => "server",
+        (true, false) => SERVER_FULL,
         (false, true) => "client",
         (false, false) => "neither",
     }

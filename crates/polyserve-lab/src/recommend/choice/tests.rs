@@ -180,7 +180,10 @@ fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
     assert_eq!((ranks(&recommended), recommended.goal_met), (vec![("a", 1), ("b", 2)], None));
     assert_eq!((recommended.ranked[0].meets_goal, recommended.ranked[1].meets_goal), (None, Some(false)));
     let text = recommended.to_string();
-    assert!(text.contains("\nuse a/two_level: it is too near to tell whether it keeps 99 %"), "{text}");
+    assert!(
+        text.contains("\nundecided; the best so far is a/two_level: it is too near to tell whether it keeps 99 %"),
+        "{text}"
+    );
     assert!(text.contains("too near") && text.contains("measured with: a --queue=7\n"), "{text}");
     assert!(text.contains("measured on: cores 0,1 for the server, 2 for the client\n"), "{text}");
     // One that meets the goal precedes it, although it is slower.
@@ -248,6 +251,9 @@ fn the_capacity_is_the_median_of_the_searches_for_a_goal() {
     assert_eq!((low.goal_us, low.requests_per_s, low.low, low.high, low.searches), (1000, 150.0, 100.0, 200.0, 3));
     assert_eq!((low.end, high.end, high.goal_us), (None, Some(above), 10_000));
     let mut recommended = of(None, 12, &[("a", 100.0, 1.0)]);
+    recommended.no_capacity = Some(String::from("--time 74s is enough"));
+    assert!(recommended.to_string().contains("\nits capacity was not searched: --time 74s is enough\n"));
+    recommended.no_capacity = None;
     recommended.capacity = figures;
     let text = recommended.to_string();
     for expected in [
