@@ -29,7 +29,7 @@ drawings.compare = (record, section) => {
     return (recorded ?? percentiles(row.latency) ?? []).map((point) => ({ name: row.name, ...point }));
   });
   const over = rows.filter((row) => row.latency?.overloaded).map((row) => `${row.name}: that rate is more than it can do`);
-  const notes = [`From the intended start${rate}.`, ...bounded, ...over].join(" ");
+  const notes = [`From the intended start${rate}. The curves are of all rounds together; tables have medians of rounds.`, ...bounded, ...over].join(" ");
   if (points.length > 0) chart(section, "Latency by percentile", notes, (width) => percentileCurves(width, points));
   else if (rows.some((row) => row.latency)) section.append(h("p", { class: "note" }, `Latencies: ${notes}`));
   took(section, rows, {
