@@ -64,9 +64,9 @@
 //!
 //! # Layout
 //!
-//! * The modules of `polyserve-core`, with the four seams (repo, service, executor, server): [`answer`], [`condition`], [`config`], [`entity`], [`executor`], [`net`],
-//!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root. [`serving`] is the
-//!   toolkit for authors of servers; it is unstable.
+//! * The modules of `polyserve-core`, with the four seams (repo, service, executor, server): [`answer`], [`condition`],
+//!   [`config`], [`entity`], [`executor`], [`net`], [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main
+//!   types are here at the root. [`serving`] is the toolkit for authors of servers; it is unstable.
 //! * The strategies, by feature: [`memory`], `durable`, `cluster`, [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.

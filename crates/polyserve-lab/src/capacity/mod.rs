@@ -12,7 +12,7 @@
 //! contestant takes part twice: the interval of the second entry's ratio to the first is the band of ties.
 //!
 //! Invariant: every answer is checked. Cost: for each contestant, round and goal [`STEPS`] and three more rates, each with one
-//! load or two; after a stall up to [`MAX_RATES`].
+//! load or two; after a stall up to [`MAX_RATES`] and the two ends of the range.
 
 mod bench;
 mod report;
@@ -36,7 +36,7 @@ use crate::launch::Launch;
 pub const NAME: &str = "capacity";
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
 pub const STEPS: u32 = 7;
-/// The max number of rates of a search, if stalls of the machine lead it astray.
+/// The max number of rates of a search between its ends, if stalls of the machine lead it astray.
 pub const MAX_RATES: u32 = 3 * STEPS;
 /// The lowest rate of a search, as a share of the null server's throughput.
 pub const MIN_RATE_SHARE: f64 = 0.01;

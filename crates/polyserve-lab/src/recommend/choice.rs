@@ -368,7 +368,9 @@ fn meets(latency: Option<Latencies>, interval: Option<Interval>, goal_ms: f64) -
 /// Returns the interval of the median of the rounds' p99s; `None` with fewer rounds than a verdict needs.
 fn p99_interval(entry: &RankingEntry<'_>, seed: u64) -> Option<Interval> {
     let p99s: Vec<f64> = entry.rounds.iter().flatten().filter_map(|round| ranking::p99(round)).collect();
-    Estimate::of(&p99s, seed).filter(|estimate| estimate.rounds >= MIN_ROUNDS).map(|estimate| estimate.interval)
+    let estimate = Estimate::of(&p99s, seed).filter(|estimate| estimate.rounds >= MIN_ROUNDS)?;
+    // JSON has no infinity, which the p99 of a round without an answer is.
+    Some(estimate.interval).filter(|interval| interval.high.is_finite())
 }
 
 /// Returns the p99 in microseconds; infinity if the candidate was overloaded.

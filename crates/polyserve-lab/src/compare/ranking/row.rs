@@ -41,11 +41,14 @@ pub struct Share {
 /// Latencies at the fixed rate: medians of the rounds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latencies {
-    /// Median, in microseconds.
+    /// Median, in microseconds; infinite without an answer.
+    #[serde(deserialize_with = "infinite_if_null")]
     pub p50_us: f64,
     /// 99 %, in microseconds.
+    #[serde(deserialize_with = "infinite_if_null")]
     pub p99_us: f64,
     /// 99.9 %, in microseconds.
+    #[serde(deserialize_with = "infinite_if_null")]
     pub p999_us: f64,
     /// The lateness of the load generator itself, 99 %, in microseconds: the median of the rounds.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -53,6 +56,11 @@ pub struct Latencies {
     /// Whether the server could not keep the rate in most rounds; in a single round, another process may be the cause. The
     /// latencies of an overloaded server depend on the length of a slice.
     pub overloaded: bool,
+}
+
+/// JSON has no infinity: it is written as `null`.
+fn infinite_if_null<'de, D: serde::Deserializer<'de>>(figure: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(figure)?.unwrap_or(f64::INFINITY))
 }
 
 /// Old records lack the figure.
