@@ -62,7 +62,8 @@ impl Quantity {
     fn of(self, sample: &Sample) -> Option<f64> {
         match self {
             Self::Throughput => Some(sample.requests_per_s),
-            Self::Cost => sample.requests_per_cpu_s,
+            // A turn without an answer is the worst, and not a missing one.
+            Self::Cost => sample.requests_per_cpu_s.or_else(|| (sample.answered == 0).then_some(0.0)),
         }
     }
 }

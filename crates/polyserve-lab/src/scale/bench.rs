@@ -185,9 +185,10 @@ impl ScaleFigures {
         let due = report.latency.len() + report.unsent;
         self.paced_cpu_us = cpu_us(report);
         self.rate_per_s = Some(rate);
-        self.overloaded = behind as f64 > MAX_BEHIND * due as f64;
-        self.p50_us = Some(microseconds(&report.latency, 0.5));
-        self.p99_us = Some(microseconds(&report.latency, 0.99));
+        // Without an answer there is no latency: the server did not keep the rate.
+        self.overloaded = report.latency.is_empty() || behind as f64 > MAX_BEHIND * due as f64;
+        let quantile = |quantile| (!report.latency.is_empty()).then(|| microseconds(&report.latency, quantile));
+        (self.p50_us, self.p99_us) = (quantile(0.5), quantile(0.99));
         self.lateness_p99_us = report.lateness.as_ref().map(|late| microseconds(late, 0.99));
     }
 }

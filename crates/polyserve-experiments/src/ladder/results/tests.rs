@@ -85,3 +85,15 @@ fn busy_shares_and_medians() {
     assert_eq!(all.median("unknown", |sample| Some(sample.requests_per_s)), None);
     assert_eq!(all.median("warp", |sample| Some(sample.requests_per_s)), Some(100.0));
 }
+
+/// Regression test: the cost of a turn without an answer was left out, as if it had not been measured.
+#[test]
+fn a_turn_without_an_answer_is_the_worst() {
+    let mut lines = lines();
+    for round in 6..=10 {
+        let mut silent = cell("warp+lto", round, 0.0);
+        (silent["answered"], silent["requests_per_cpu_s"]) = (0.into(), Value::Null);
+        lines.push(silent);
+    }
+    assert_eq!(results(&lines).cost("warp+lto", "warp").unwrap().estimate.rounds, 10);
+}
