@@ -94,9 +94,10 @@ sweep() {
         for rate in 100 1000 3000 10000 20000 50000 100000; do
             : >"$tmp/rounds"
             for ((round = 0; round < rounds; round++)); do
-                sweep_round "$connections" "$rate" "$seconds" >>"$tmp/rounds"
+                sweep_round "$connections" "$rate" "$seconds" >"$tmp/round"
+                paste -s -d ' ' "$tmp/round" >>"$tmp/rounds"
             done
-            agreement "$connections" "$rate" "$seconds" <"$tmp/rounds" || failed=1
+            agreement "$connections" "$rate" "$seconds" || failed=1
         done
     done
     stop_server
@@ -124,32 +125,29 @@ sweep_round() {
     asleep=$(field p50_ns)
     client "${ours[@]}" --cores 1 "$url/1"
     field requests_per_s
-    { field p50_ns; echo "$asleep"; grep -oE '"lateness":\{[^}]*\}' "$tmp/out" | grep -oE '"p99_ns":[0-9]+' | cut -d: -f2; } | awk '{print $1 / 1000}'
+    {
+        field p50_ns
+        echo "$asleep"
+        grep -oE '"lateness":\{[^}]*\}' "$tmp/out" | grep -oE '"p99_ns":[0-9]+' | cut -d: -f2
+    } | awk '{print $1 / 1000}'
 }
 
-# agreement CONNECTIONS RATE SECONDS: prints a line of the sweep from the rounds in the input, each of 7 figures.
+# agreement CONNECTIONS RATE SECONDS: prints a line of the sweep: medians of the rounds in $tmp/rounds, each of 7 figures.
 agreement() {
-    paste -d ' ' - - - - - - - | awk -v c="$1" -v rate="$2" -v seconds="$3" '
-        function median(column,    values, i, j, held) {
-            for (i = 1; i <= NR; i++) {
-                held = all[i, column]
-                for (j = i - 1; j >= 1 && values[j] > held; j--) values[j + 1] = values[j]
-                values[j + 1] = held
-            }
-            return (values[int((NR + 1) / 2)] + values[int(NR / 2) + 1]) / 2
-        }
-        {for (i = 1; i <= 7; i++) all[NR, i] = $i + 0}
-        END {
-            t = median(1); tp = median(2); cpu = median(3); o = median(4); op = median(5); asleep = median(6); late = median(7)
-            missed = t < 0.99 * rate || t > 1.01 * rate
-            full = cpu > 0.5 * seconds
-            d = op > tp ? op - tp : tp - op
-            differs = !missed && (o < 0.99 * t || o > 1.01 * t || (!full && d > 30 && d > 0.1 * tp))
-            word = missed ? "they did not keep the rate" : differs ? "DIFFERS" : full ? "rate agrees" : "agrees"
-            if (late > 0.1 * op) word = word ", late"
-            printf "%11d %8d %8.0f %8.0f  %8.0f %8.0f  %8.0f %8.0f  %s\n", c, rate, t, o, tp, op, asleep, late, word
-            exit differs
-        }'
+    local column
+    for column in 1 2 3 4 5 6 7; do
+        cut -d ' ' -f "$column" "$tmp/rounds" | median | cut -d ' ' -f 1
+    done | paste -s -d ' ' | awk -v c="$1" -v rate="$2" -v seconds="$3" '{
+        t = $1; tp = $2; cpu = $3; o = $4; op = $5; asleep = $6; late = $7
+        missed = t < 0.99 * rate || t > 1.01 * rate
+        full = cpu > 0.5 * seconds
+        d = op > tp ? op - tp : tp - op
+        differs = !missed && (o < 0.99 * t || o > 1.01 * t || (!full && d > 30 && d > 0.1 * tp))
+        word = missed ? "they did not keep the rate" : differs ? "DIFFERS" : full ? "rate agrees" : "agrees"
+        if (late > 0.1 * op) word = word ", late"
+        printf "%11d %8d %8.0f %8.0f  %8.0f %8.0f  %8.0f %8.0f  %s\n", c, rate, t, o, tp, op, asleep, late, word
+        exit differs
+    }'
 }
 
 # stop: measures a server that is stopped for 200 ms during 5 s.

@@ -27,7 +27,12 @@ pub fn rate_text(per_s: f64, under_way: Option<f64>) -> String {
 }
 
 /// The max lateness of the load generator without a mark, as a share of a latency or of the goal for a latency.
-pub(crate) const MAX_LATE: f64 = 0.1;
+const MAX_LATE: f64 = 0.1;
+
+/// Whether the load generator's own lateness, 99 %, is a large part of a latency, or of the goal for one.
+pub(crate) fn is_client_late(lateness_p99_us: f64, latency_us: f64) -> bool {
+    lateness_p99_us > MAX_LATE * latency_us
+}
 
 /// A latency in microseconds, for a table. It is marked if the load generator's own lateness, 99 %, is a large part: `~1.2 ms`.
 /// It is infinite without an answer.
@@ -35,7 +40,7 @@ pub(crate) fn latency_text(us: f64, lateness_p99_us: f64) -> String {
     if us.is_infinite() {
         return String::from("no answer");
     }
-    format!("{}{}", if lateness_p99_us > MAX_LATE * us { "~" } else { "" }, time_us(us))
+    format!("{}{}", if is_client_late(lateness_p99_us, us) { "~" } else { "" }, time_us(us))
 }
 
 /// The meaning of the mark of [`latency_text`].

@@ -10,11 +10,11 @@
 //!
 //! Source: the textbook design.
 //!
-//! *Wins when* one thread has it for itself, and entities do not come and go: 34.7 M gets a second, `dashmap` 32.5, `sharded` 30.2; and 13.2 M inserts,
-//! `sharded` 6.4. *Loses when* several threads read: two threads get 10.1 M a second together, 1.6 times as many as
-//! with `std_mutex`, and a quarter of `papaya`'s 44.4. It loses when puts are frequent: 5.5 M operations a second at half
-//! puts on two threads, `sharded` 14.1. Record: `docs/results/2026-11-25/stores-workers.jsonl`, 100 000 entities, two
-//! cores.
+//! *Wins when* one thread has it for itself, and entities do not come and go: 34.7 M gets a second, `dashmap` 32.5,
+//! `sharded` 30.2; and 13.2 M inserts, `sharded` 6.4. *Loses when* several threads read: two threads get 10.1 M a
+//! second together, 1.6 times as many as with `std_mutex`, and a quarter of `papaya`'s 44.4. It loses when puts are
+//! frequent: 5.5 M operations a second at half puts on two threads, `sharded` 14.1. Record:
+//! `docs/results/2026-11-25/stores-workers.jsonl`, 100 000 entities, two cores.
 
 use std::collections::HashMap;
 use std::fmt;

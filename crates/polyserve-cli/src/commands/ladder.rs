@@ -40,8 +40,8 @@ pub(crate) struct LadderArgs {
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     against: Vec<String>,
     /// The rungs above the lowest, separated by commas: thin-lto, lto, mimalloc (aside), jemalloc, pipeline-flush,
-    /// waker-array (aside), header-hash (aside), clock-reads (aside), codegen-units, date-each (aside), date-cache, target-cpu (aside). A rung
-    /// that cannot change a server is left out. [default: all; quick: lto,jemalloc,pipeline-flush]
+    /// waker-array (aside), header-hash (aside), clock-reads (aside), codegen-units, date-each (aside),
+    /// date-cache, target-cpu (aside). A rung that cannot change a server is left out. [default: all; quick: lto,jemalloc,pipeline-flush]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     rungs: Vec<String>,
     /// Four rungs, 64 connections and ten rounds: about two minutes once everything is built.

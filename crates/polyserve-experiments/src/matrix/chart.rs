@@ -2,13 +2,12 @@
 //! request by the pool's size as lines, and heat maps of pool size and connections next to the published ones.
 
 use polyserve_lab::experiment::distinct;
-use polyserve_lab::launch::go::PRINTING;
 use polyserve_lab::statistics::median_of;
 use polyserve_report::svg::{Chart, Grid, HeatMap, LineChart, Series, Style};
 
-use super::claims::{TWIN, classic_of};
+use super::claims::{TWIN, as_run_of, classic_of};
 use super::compared::{CellTable, Lang, Measure};
-use super::{Cell, CellMethod, DEBUG};
+use super::{Cell, CellMethod};
 
 /// The charts of each method: `cpu get`, `heat cpu get`, `heat time get`, and the same with `put`. The servers as they were
 /// run then have `cpu get as run` and so on, if both were measured.
@@ -18,14 +17,11 @@ use super::{Cell, CellMethod, DEBUG};
 /// Returns an error if a published file cannot be read.
 pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
     let classic = classic_of(cells);
-    let debug = format!("{DEBUG}{classic}");
-    let has = |name: &str| cells.iter().any(|cell| cell.key.contestant == name);
+    let as_run = as_run_of(cells);
+    let as_run = as_run.as_ref().map(|[rust, go]| ([rust.as_str(), go.as_str()], " as run"));
     let published = CellTable::published()?;
     let mut charts = Vec::new();
-    for (pair, suffix) in [([classic.as_str(), TWIN], ""), ([&debug, PRINTING.name], " as run")] {
-        if !suffix.is_empty() && !pair.iter().all(|name| has(name)) {
-            continue;
-        }
+    for (pair, suffix) in [([classic.as_str(), TWIN], "")].into_iter().chain(as_run) {
         let tables = [&published, &CellTable::measured(cells, pair, 0)];
         for method in [CellMethod::Get, CellMethod::Put] {
             let own = [
@@ -130,11 +126,12 @@ fn cpu(cells: &[Cell], pair: [&str; 2], method: CellMethod) -> Option<(String, C
 #[cfg(test)]
 mod tests {
     use polyserve_lab::experiment::{Experiment as _, Records};
+    use polyserve_lab::launch::go::PRINTING;
     use serde_json::json;
 
     use super::*;
     use crate::matrix::claims::{CLASSIC, REPO};
-    use crate::matrix::{Matrix, fixtures};
+    use crate::matrix::{DEBUG, Matrix, fixtures};
 
     #[test]
     fn the_charts_have_both_contestants_and_not_the_control() {

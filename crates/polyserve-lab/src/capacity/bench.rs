@@ -12,7 +12,7 @@ use crate::experiment::Absence;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
-use crate::output::MAX_LATE;
+use crate::output::is_client_late;
 use crate::statistics::median;
 
 /// The max share of due requests that are not sent. Above it, the rate is not met.
@@ -90,7 +90,7 @@ impl CapacityBench {
                 let mut probed = probe_once(rate)?;
                 for _ in 0..LATE_LOADS {
                     let (is_met, Sample { lateness_p99_us, .. }) = probed;
-                    if is_met || lateness_p99_us <= MAX_LATE * *goal_us as f64 {
+                    if is_met || !is_client_late(lateness_p99_us, *goal_us as f64) {
                         break;
                     }
                     probed = probe_once(rate)?;

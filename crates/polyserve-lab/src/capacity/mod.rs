@@ -145,10 +145,10 @@ pub fn bisect(
         (false, _) => probe(rate),
         met => Ok(met),
     };
-    let (mut is_met, mut best) = probe(lowest)?;
-    if !is_met {
-        (is_met, best) = probe(lowest)?;
-    }
+    let (is_met, mut best) = match probe(lowest)? {
+        (false, _) => probe(lowest)?,
+        met => met,
+    };
     if !is_met {
         return Ok(Sample { end: SearchEnd::Below, ..best });
     }
@@ -168,7 +168,9 @@ pub fn bisect(
         match probe(rate)? {
             (true, sample) => {
                 (low, best) = (rate, sample);
-                missed.truncate(missed.len() - usize::from(is_found));
+                if is_found {
+                    missed.pop();
+                }
             }
             (false, _) if is_found => break,
             (false, _) => missed.push(rate),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Capacity, CapacityInstrument, Key, LIMIT, Limit, Sample, SearchEnd};
 use crate::experiment::{Failed, Records, again, distinct};
-use crate::output::MAX_LATE;
+use crate::output::is_client_late;
 use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of, tie_band};
 
 /// The min share of the client's time at which the client may be the limit.
@@ -127,7 +127,7 @@ fn rows(samples: &[(&Key, &Sample)], goal_us: u64, planned: &[String], seed: u64
             cpu_us: median_of(own.iter().filter_map(|sample| sample.cpu_us)),
             end: ends.into_iter().find(|end| in_most_rounds(&|sample| sample.end == *end)),
             client_full: in_most_rounds(&|sample| sample.client_busy >= CLIENT_FULL),
-            client_late: in_most_rounds(&|sample| sample.lateness_p99_us > MAX_LATE * goal_us as f64),
+            client_late: in_most_rounds(&|sample| is_client_late(sample.lateness_p99_us, goal_us as f64)),
         })
     };
     let mut rows: Vec<CapacityRow> = planned.iter().filter_map(row).collect();

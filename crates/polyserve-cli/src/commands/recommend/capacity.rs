@@ -30,7 +30,7 @@ const LONGEST_REQUEST: Duration = Duration::from_millis(5);
 /// The goals of the searches; none if the workload is not searched.
 fn goals(workload: &Workload) -> Vec<u64> {
     match workload.p99_goal_ms {
-        _ if !workload.keep_alive || workload.longest_request() > LONGEST_REQUEST => Vec::new(),
+        _ if unsuited(workload).is_some() => Vec::new(),
         Some(goal) => vec![(goal * 1000.0) as u64],
         None => GOALS_US.to_vec(),
     }
@@ -43,15 +43,19 @@ pub(super) fn time(workload: &Workload) -> Duration {
     if goals == 0 { Duration::ZERO } else { round * ROUNDS as u32 }
 }
 
-/// Why the capacity is not searched, if it is not: `has_time` is false if the comparison leaves no time for it.
-pub(super) fn not_searched(workload: &Workload, given: Duration, has_time: bool) -> Option<String> {
+/// Why the workload is not searched, if it is not.
+fn unsuited(workload: &Workload) -> Option<String> {
     if !workload.keep_alive {
         return Some("it is searched for kept connections only".into());
     }
-    if workload.longest_request() > LONGEST_REQUEST {
-        return Some(format!("it is searched for requests of at most {LONGEST_REQUEST:?} only"));
-    }
-    (!has_time).then(|| format!("--time {}s is enough", (given + time(workload)).as_secs() + 1))
+    (workload.longest_request() > LONGEST_REQUEST)
+        .then(|| format!("it is searched for requests of at most {LONGEST_REQUEST:?} only"))
+}
+
+/// Why the capacity is not searched, if it is not: `has_time` is false if the comparison leaves no time for it.
+pub(super) fn not_searched(workload: &Workload, given: Duration, has_time: bool) -> Option<String> {
+    let enough = || format!("--time {}s is enough", (given + time(workload)).as_secs() + 1);
+    unsuited(workload).or_else(|| (!has_time).then(enough))
 }
 
 /// Adds the capacity of the choice to the recommendation. If it cannot be searched, a warning has the reason.

@@ -93,13 +93,8 @@ pub fn claims(cores: [&str; 2], cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
     let cores = [parsed(cores[0])?, parsed(cores[1])?];
     let published = CellTable::published()?;
     let published = sharing_error(CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect());
-    let classic = classic_of(cells);
-    let debug = format!("{DEBUG}{classic}");
-    let as_run = [debug.as_str(), PRINTING.name];
-    let is_measured = |name: &&str| cells.iter().any(|cell| cell.key.contestant == *name);
-    let has_as_run = as_run.iter().all(is_measured);
-    let mut as_run = has_as_run.then(|| judged(cells, as_run, &cores).into_iter());
-    let release = judged(cells, [&classic, TWIN], &cores);
+    let mut as_run = as_run_of(cells).map(|[rust, go]| judged(cells, [&rust, &go], &cores).into_iter());
+    let release = judged(cells, [&classic_of(cells), TWIN], &cores);
 
     let mut claims = Vec::new();
     for (((name, ..), Judgement(published, then)), release) in CLAIMS.iter().zip(published).zip(release) {
@@ -155,6 +150,14 @@ pub(super) fn classic_of(cells: &[Cell]) -> String {
     let has = |strategy: &str| cells.iter().any(|cell| cell.key.contestant.starts_with(strategy));
     let strategy = if has(OLD_CLASSIC) && !has(CLASSIC) { OLD_CLASSIC } else { CLASSIC };
     format!("{strategy}/{REPO}")
+}
+
+/// The contestants that were run like the published servers, in Rust and in Go: they print a line for each request, and the one
+/// in Rust is a debug build. `None` unless both were measured.
+pub(super) fn as_run_of(cells: &[Cell]) -> Option<[String; 2]> {
+    let names = [format!("{DEBUG}{}", classic_of(cells)), PRINTING.name.to_owned()];
+    let is_measured = |name: &String| cells.iter().any(|cell| cell.key.contestant == *name);
+    names.iter().all(is_measured).then_some(names)
 }
 
 impl FullClient {

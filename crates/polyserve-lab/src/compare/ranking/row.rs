@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compare::contestant::Role;
-use crate::output::MAX_LATE;
+use crate::output;
 use crate::statistics::{Estimate, Verdict};
 
 /// The min share of its time at which a server or client is busy.
@@ -71,7 +71,7 @@ fn is_zero(figure: &f64) -> bool {
 impl Latencies {
     /// Whether the load generator's own lateness is a large part of the p50, or of the p99.
     pub fn is_client_late(&self) -> bool {
-        self.lateness_p99_us > MAX_LATE * self.p50_us
+        output::is_client_late(self.lateness_p99_us, self.p50_us)
     }
 }
 
