@@ -107,6 +107,12 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
 
     /// Returns the number of entities. It is exact if no other operation runs. It may visit the whole store.
     fn len(&self) -> Answer<Result<u64, RepoError>>;
+
+    /// Returns whether the repo takes writes now, for a health check: the error is the one that a write would get. It changes
+    /// nothing. A repo in memory always takes writes, which is the default.
+    fn status(&self) -> Answer<Result<(), RepoError>> {
+        Answer::Now(Ok(()))
+    }
 }
 
 /// Returns the answer to a write under [`Condition::ALWAYS`].
@@ -161,10 +167,16 @@ pub enum Removed {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RepoError {
-    /// The repo is shutting down, or the thread that was to answer has ended. Over HTTP: 503.
+    /// The repo is shutting down, or the thread that was to answer has ended. A write may have been done. Over HTTP: 503.
     Closed,
-    /// The repo accepts no more work for now. Over HTTP: 503.
+    /// The repo accepts no more work for now. The operation was not done. Over HTTP: 503.
     Overloaded,
+    /// The operation was certainly not done, and may succeed later: the engine behind the repo rejected it for now, or nothing
+    /// was sent to it. Over HTTP: 503.
+    NotDone(Box<dyn Error + Send + Sync>),
+    /// The write was not done, because there is no room for it. Reads go on, and writes too if there is room again. Over
+    /// HTTP: 507.
+    Full(Box<dyn Error + Send + Sync>),
     /// The engine behind the repo cannot be reached, or did not answer in time; the source says which. A write may have
     /// been done, or may still be done. Over HTTP: 503.
     Unavailable(Box<dyn Error + Send + Sync>),
@@ -180,6 +192,8 @@ impl fmt::Display for RepoError {
         match self {
             Self::Closed => f.write_str("the repo is closed"),
             Self::Overloaded => f.write_str("the repo is overloaded"),
+            Self::NotDone(_) => f.write_str("the repo is unavailable, and the operation was not done"),
+            Self::Full(_) => f.write_str("the repo has no room for the write, which was not done"),
             Self::Unavailable(_) => f.write_str("the repo is unavailable"),
             Self::ReadOnly(_) => f.write_str("the repo takes no more writes"),
             Self::Other(_) => f.write_str("the repo failed"),
@@ -191,7 +205,11 @@ impl Error for RepoError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Closed | Self::Overloaded => None,
-            Self::Unavailable(source) | Self::ReadOnly(source) | Self::Other(source) => Some(source.as_ref()),
+            Self::NotDone(source)
+            | Self::Full(source)
+            | Self::Unavailable(source)
+            | Self::ReadOnly(source)
+            | Self::Other(source) => Some(source.as_ref()),
         }
     }
 }
@@ -227,6 +245,10 @@ macro_rules! forward {
             #[inline]
             fn len(&self) -> Answer<Result<u64, RepoError>> {
                 (**self).len()
+            }
+            #[inline]
+            fn status(&self) -> Answer<Result<(), RepoError>> {
+                (**self).status()
             }
         }
     )*};

@@ -393,12 +393,16 @@ fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
 
 fn error_reply(error: &RepoError) -> Reply {
     match error {
-        RepoError::Closed | RepoError::Overloaded | RepoError::Unavailable(_) => {
+        RepoError::Closed | RepoError::Overloaded | RepoError::NotDone(_) | RepoError::Unavailable(_) => {
             if error.source().is_some() {
                 tracing::warn!(error = error as &dyn Error, "the repo is unavailable");
             }
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
             header(reply, "Retry-After", "1".into())
+        }
+        RepoError::Full(_) => {
+            tracing::warn!(error = error as &dyn Error, "the repo has no room");
+            Reply::problem(Status::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
         }
         RepoError::ReadOnly(reason) => {
             // The repo has reported it once. A message for each write could fill the disk.

@@ -69,6 +69,7 @@ statuses! {
     503 SERVICE_UNAVAILABLE "Service Unavailable",
     504 GATEWAY_TIMEOUT "Gateway Timeout",
     505 VERSION_NOT_SUPPORTED "HTTP Version Not Supported",
+    507 INSUFFICIENT_STORAGE "Insufficient Storage",
 }
 
 impl Status {
