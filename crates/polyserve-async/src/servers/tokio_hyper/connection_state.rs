@@ -267,8 +267,11 @@ impl RequestState {
     }
 
     /// Marks the ends of complete answers in the output. Called when hyper flushes, so the output has all their bytes.
+    ///
+    /// Over HTTP/2 an answer may be complete on another thread before its frame is written. An end in an empty output
+    /// would be lost, so it is marked at the next flush.
     pub(super) fn mark_ends(&mut self) {
-        if self.unmarked_ends > 0 {
+        if self.unmarked_ends > 0 && !self.buffers().output.is_empty() {
             let unmarked_ends = std::mem::take(&mut self.unmarked_ends);
             self.partly_sent = false;
             if self.client_left && unmarked_ends == 1 {
