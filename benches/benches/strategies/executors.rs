@@ -94,7 +94,7 @@ fn executor_batch(executor: impl Executor) -> TaskBatch {
 /// an executor guarantees.
 fn tokio(blocking: bool) -> TaskBatch {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(WORKERS).max_blocking_threads(WORKERS).build().unwrap();
+    let runtime = builder.worker_threads(WORKERS).max_blocking_threads(WORKERS).enable_all().build().unwrap();
     batch(move |counter| {
         if blocking {
             drop(runtime.spawn_blocking(move || counter.increment()));

@@ -57,19 +57,19 @@ const ALL: Drain = Drain::new((CLIENTS * REQUESTS) as u64, 0, 0);
 
 #[test]
 fn on_a_runtime_of_one_thread_the_drain_is_awaited() {
-    assert_eq!(Builder::new_current_thread().enable_io().build().unwrap().block_on(serve_and_drain()), ALL);
+    assert_eq!(Builder::new_current_thread().enable_all().build().unwrap().block_on(serve_and_drain()), ALL);
 }
 
 #[test]
 fn on_a_runtime_of_two_threads_the_drain_is_awaited() {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     assert_eq!(runtime.block_on(serve_and_drain()), ALL);
 }
 
 /// Regression test: the server's main thread waited for tasks that had been dropped with their runtime.
 #[test]
 fn a_server_ends_with_its_runtime() {
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let running = runtime.block_on(async { serve() });
     let addr = running.local_addr();
     drop(runtime);
@@ -80,7 +80,7 @@ fn a_server_ends_with_its_runtime() {
 
 #[test]
 fn a_number_of_workers_is_the_runtimes_own() {
-    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let config = ServerConfig::default().workers(2);
     let error = TokioTcp::with_handle(config, runtime.handle().clone()).unwrap_err();
     assert!(error.to_string().starts_with("workers"), "{error}");

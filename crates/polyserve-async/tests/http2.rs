@@ -31,7 +31,7 @@ fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> R
 }
 
 fn client_runtime() -> Runtime {
-    Builder::new_current_thread().enable_io().build().expect("a runtime")
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 type Sender = SendRequest<Full<Bytes>>;

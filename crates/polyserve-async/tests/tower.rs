@@ -5,11 +5,14 @@ use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::error_handling::HandleErrorLayer;
+use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
@@ -17,6 +20,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use polyserve_async::servers::TokioHyper;
+use polyserve_async::servers::tokio_hyper::TowerTarget;
 use polyserve_async::tower::AsTower;
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::answer::promise;
@@ -24,15 +28,16 @@ use polyserve_core::service::{Echo, EntityService};
 use polyserve_core::{Answer, Drain, Reply, Request, Running, ServerConfig, Service};
 use polyserve_memory::StdMutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tower_http::timeout::TimeoutLayer;
 use tower_service::Service as _;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn serve(router: Router, change: impl FnOnce(&mut ServerConfig)) -> Running {
+fn serve<S: TowerTarget<Kind>, Kind>(service: S, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let mut config = ServerConfig::default().drain_grace(10 * PATIENCE);
     change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured");
-    server.serve_tower(([127, 0, 0, 1], 0), router).expect("it serves")
+    server.serve_tower(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 
 fn client(running: &Running) -> Client {
@@ -341,22 +346,132 @@ fn an_upgrade_is_refused() {
     client.expect_last(501);
 }
 
+/// Answers with the address of the client.
+struct ShowPeer;
+
+impl Service for ShowPeer {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        Reply::text(request.peer.map_or_else(String::new, |peer| peer.to_string())).into()
+    }
+}
+
+/// Asks for `path` on a new connection. Returns the answer, and the client's address.
+fn address_shown(addr: SocketAddr, path: &str) -> (String, String) {
+    let mut client = Client::connect(addr, PATIENCE).expect("the server accepts connections");
+    let own = client.local_addr().expect("the connection stands").to_string();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let shown = client.ask(request.as_bytes(), 200).text();
+    assert_eq!(client.ask(request.as_bytes(), 200).text(), shown, "for each request");
+    (shown, own)
+}
+
 /// A service and a router get the address of the client, the service as the peer of its request.
 #[test]
 fn the_clients_address_is_passed_on() {
-    struct ShowPeer;
-    impl Service for ShowPeer {
-        fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-            Reply::text(request.peer.map_or_else(String::new, |peer| peer.to_string())).into()
-        }
-    }
     let shows = |Extension(peer): Extension<SocketAddr>| async move { peer.to_string() };
     let running = serve(Router::new().route("/", get(shows)).nest_service("/nested", AsTower::new(ShowPeer)), |_| ());
-    let mut client = client(&running);
-    let address = client.local_addr().expect("the connection stands").to_string();
     for path in ["/", "/nested"] {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(client.ask(request.as_bytes(), 200).text(), address, "{path}");
+        let (shown, own) = address_shown(running.local_addr(), path);
+        assert_eq!(shown, own, "{path}");
+    }
+}
+
+/// Regression test: axum's `ConnectInfo` was not there, and each such handler was answered with 500.
+#[test]
+fn axum_handlers_get_connect_info() {
+    let shows = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.to_string() };
+    let router = Router::new().route("/", get(shows)).nest_service("/nested", AsTower::new(ShowPeer));
+    let running = serve(router.into_make_service_with_connect_info::<SocketAddr>(), |_| ());
+    for path in ["/", "/nested"] {
+        let (shown, own) = address_shown(running.local_addr(), path);
+        assert_eq!(shown, own, "{path}");
+    }
+}
+
+/// A make-service that counts its calls. It fails while it is told to, and is pending at first.
+#[derive(Clone)]
+struct CountedMake {
+    calls: Arc<AtomicUsize>,
+    fails: Arc<AtomicBool>,
+}
+
+impl tower_service::Service<SocketAddr> for CountedMake {
+    type Response = AsTower;
+    type Error = &'static str;
+    type Future = Pin<Box<dyn Future<Output = Result<AsTower, &'static str>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: SocketAddr) -> Self::Future {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let fails = self.fails.load(Ordering::SeqCst);
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            if fails { Err("told to") } else { Ok(AsTower::new(ShowPeer)) }
+        })
+    }
+}
+
+#[test]
+fn a_make_service_is_called_once_for_a_connection() {
+    let make = CountedMake { calls: Arc::default(), fails: Arc::default() };
+    let running = serve(make.clone(), |_| ());
+    for calls in 1..=3 {
+        let (shown, own) = address_shown(running.local_addr(), "/");
+        assert_eq!((shown, make.calls.load(Ordering::SeqCst)), (own, calls));
+    }
+    make.fails.store(true, Ordering::SeqCst);
+    let mut client = client(&running);
+    client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 500);
+    make.fails.store(false, Ordering::SeqCst);
+    client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200);
+}
+
+/// The peer of a service inside `axum::serve`.
+#[test]
+fn a_service_sees_its_peer_under_axums_own_server() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("it listens");
+    let addr = listener.local_addr().expect("it is bound");
+    let shows = AsTower::new(ShowPeer).with_peer(|extensions| extensions.get().map(|info: &ConnectInfo<_>| info.0));
+    let router = Router::new().fallback_service(shows);
+    let _server = runtime
+        .spawn(async { axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await });
+    let (shown, own) = address_shown(addr, "/");
+    assert_eq!(shown, own);
+}
+
+/// Regression test: the runtime had no timers, so a handler that slept panicked, and the answer was 500.
+#[test]
+fn a_handler_may_sleep() {
+    let sleeps = || async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        "slept"
+    };
+    let running = serve(Router::new().route("/", get(sleeps)), |_| ());
+    assert_eq!(client(&running).ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "slept");
+    assert_eq!(running.counters().panics, 0);
+}
+
+/// The timeouts of tower and of tower-http work, both if they pass and if they do not.
+#[test]
+fn layers_with_a_timeout_work() {
+    let routes = || {
+        Router::new().route("/", get(|| async { "in time" })).route("/never", get(std::future::pending::<&'static str>))
+    };
+    let soon = Duration::from_millis(20);
+    let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, soon);
+    let late = |_: axum::BoxError| async { StatusCode::GATEWAY_TIMEOUT };
+    let tower =
+        tower::ServiceBuilder::new().layer(HandleErrorLayer::new(late)).layer(tower::timeout::TimeoutLayer::new(soon));
+    for router in [routes().layer(timeout), routes().layer(tower)] {
+        let running = serve(router, |_| ());
+        let mut client = client(&running);
+        client.ask(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n", 504);
+        assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "in time");
     }
 }
 

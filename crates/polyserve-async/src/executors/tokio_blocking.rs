@@ -1,7 +1,8 @@
 //! [`TokioBlocking`]: a job is a closure on tokio's blocking pool, which tokio's manual recommends for CPU work.
 //!
 //! The pool has one queue and one lock for all threads. Threads are started when jobs come, at most `workers`, and end
-//! after 10 s without a job. The runtime around the pool runs no task.
+//! after 10 s without a job. The runtime around the pool runs no task. So it has neither timers nor I/O: a job that sleeps
+//! with tokio's timers panics, in place of a wait without end.
 //!
 //! Invariant: the slots bound the pool's queue, which has no bound of its own.
 //!

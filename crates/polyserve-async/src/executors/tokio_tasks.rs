@@ -1,8 +1,8 @@
 //! [`TokioTasks`]: a job is a task that does not yield, on a tokio runtime with one thread for each worker.
 //!
 //! This is how an async server runs computations inside its handlers. A job from outside goes to the runtime's one inject
-//! queue. A job that a job submits goes to its thread's queue, from which idle threads steal. Time and I/O drivers are
-//! off: idle threads are parked.
+//! queue. A job that a job submits goes to its thread's queue, from which idle threads steal. The runtime has timers and
+//! I/O, for futures that a job spawns on it.
 //!
 //! Invariant: while a thread is idle, no job waits for another job to end, except until [`WatchThread`] detects
 //! it. tokio expects tasks to yield soon and does not promise this. There are three places in which a job could wait:
@@ -68,7 +68,7 @@ impl TokioTasks {
     pub fn new(config: TasksConfig) -> io::Result<Self> {
         let tasks = Tasks::new(config, |config, threads, queue| {
             let mut builder = Builder::new_multi_thread();
-            builder.worker_threads(config.workers);
+            builder.worker_threads(config.workers).enable_all();
             let runtime = CountedRuntime::start(builder, config, threads)?;
             let handle = runtime.handle.clone();
             let wake = move || drop(handle.spawn(async {}));

@@ -94,7 +94,7 @@ fn start(registry: &Arc<ConnectionRegistry<TokioSocket>>, listeners: Vec<TcpList
     let mut threads = ThreadGroup::new("per-core");
     for (shard, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
-        let (runtime, handle) = OwnedRuntime::build(Builder::new_current_thread().enable_io())?;
+        let (runtime, handle) = OwnedRuntime::build(Builder::new_current_thread().enable_all())?;
         let listener = listen_on(&handle, registry, listener)?;
         let registry = Arc::clone(registry);
         threads.spawn(move |end_signal| {

@@ -69,7 +69,7 @@ impl TokioTcp {
     }
 
     /// A server on the runtime of the caller. The runtime must have I/O enabled, else a start fails, and must outlive the
-    /// runs.
+    /// runs. If the service sleeps or has timeouts, the runtime must have timers too: `Builder::enable_all` enables both.
     ///
     /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread of that
     /// runtime only if other threads are left to run the tasks.

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::HeaderValue;
 use http::header::LOCATION;
 use http::request::Parts;
+use http::{Extensions, HeaderValue};
 use http_body::{Frame, SizeHint};
 use polyserve_core::http1::session::panicked;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
@@ -31,7 +31,8 @@ use crate::types::{head, reply};
 /// It reads a request's body to its end, within a limit, and calls the service. The server around it is responsible for
 /// timeouts and for the validity of requests.
 ///
-/// A request's peer is the [`SocketAddr`] among the extensions of the `http::Request`, if the server around it has put one there.
+/// A request's peer is the [`SocketAddr`] among the extensions of the `http::Request`, which `TokioHyper::serve_tower` puts
+/// there. [`with_peer`](Self::with_peer) finds it elsewhere, for other servers.
 ///
 /// A layer that changes the body, such as a compression, must also change a strong `ETag`: two bodies must not have the same strong
 /// tag (RFC 9110, 8.8.3.3). The compression of `tower-http` does not, so put it around a service without entity tags.
@@ -49,6 +50,7 @@ pub struct AsTower {
     service: Arc<dyn Service>,
     max_body: usize,
     prefix: Option<Arc<str>>,
+    peer: fn(&Extensions) -> Option<SocketAddr>,
 }
 
 /// The default limit of a body, in bytes.
@@ -57,13 +59,36 @@ const MAX_BODY: usize = 1024 * 1024;
 impl AsTower {
     /// Wraps `service`, with a limit of 1 MiB for bodies.
     pub fn new(service: impl Service) -> Self {
-        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None }
+        let peer = |extensions: &Extensions| extensions.get().copied();
+        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None, peer }
     }
 
     /// Sets the limit for bodies. A larger body is answered with 413.
     #[must_use]
     pub fn with_max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
+        self
+    }
+
+    /// Sets how the client's address is found among the extensions of a request. `axum::serve` puts a `ConnectInfo` there.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use axum::extract::ConnectInfo;
+    /// use polyserve_async::tower::AsTower;
+    /// use polyserve_core::service::Echo;
+    /// use std::net::SocketAddr;
+    ///
+    /// async fn serve(listener: tokio::net::TcpListener) -> std::io::Result<()> {
+    ///     let echo = AsTower::new(Echo)
+    ///         .with_peer(|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
+    ///     let router = Router::new().fallback_service(echo);
+    ///     axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await
+    /// }
+    /// ```
+    #[must_use]
+    pub fn with_peer(mut self, peer: fn(&Extensions) -> Option<SocketAddr>) -> Self {
+        self.peer = peer;
         self
     }
 
@@ -133,7 +158,7 @@ impl AsTower {
         body: &[u8],
     ) -> Result<http::Response<ReplyBody>, BoxFuture<Reply>> {
         let mut in_place = Vec::new();
-        let peer = parts.extensions.get::<SocketAddr>().copied();
+        let peer = (self.peer)(&parts.extensions);
         let answer = self
             .ask(parts, method, |service, head| service.call(Request::new(head, body).with_peer(peer), &mut in_place));
         match answer {

@@ -37,7 +37,7 @@ impl<N: 'static> IoThread<N> {
         let cannot = |error| ConnectError::caused("cannot start the I/O thread", error);
         // A host name is resolved on a thread of its own. One is enough, and tokio ends it after some seconds.
         let mut runtime = Builder::new_current_thread();
-        runtime.enable_io().enable_time().max_blocking_threads(1);
+        runtime.enable_all().max_blocking_threads(1);
         let (jobs, queue) = mpsc::channel(limits.max_waiting.get());
         let (stop, stopped) = oneshot::channel();
         let (started, start) = std::sync::mpsc::channel();

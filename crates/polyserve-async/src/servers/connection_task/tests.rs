@@ -47,7 +47,7 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     client.set_nonblocking(true).unwrap();
     let _ = client.write(b"G@T / HTTP/1.1\r\n\r\n").unwrap();
     while client.write(&[b'x'; 64 * 1024]).is_ok() {}
-    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
         cx.waker().wake_by_ref(); // no main thread sweeps the registry here
@@ -63,7 +63,7 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
 fn a_request_is_cut_once() {
     let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Silent), &ServerConfig::default());
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(poll_fn(|cx| {
         assert!(Pin::new(&mut connection).poll(cx).is_pending());
         if !entry.is_busy() {
@@ -84,7 +84,7 @@ fn a_request_is_cut_once() {
 fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
     let config = ServerConfig::default().idle_timeout(Duration::ZERO);
     let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
-    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     // The runtime polls its sockets only when this future is pending.
     runtime.block_on(poll_fn(|cx| {
         assert!(Pin::new(&mut connection).poll(cx).is_pending(), "the idle connection waits");

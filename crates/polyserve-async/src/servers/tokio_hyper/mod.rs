@@ -66,6 +66,7 @@
 //! * `request_scanner`: where requests end in the input, and what hyper may not read.
 //! * `output`: answers to be sent, and the ends of the answers.
 //! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the checks for both.
+//! * `tower_target`: a service or a make-service becomes the service of a connection.
 //! * `response`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
 //! * `http2`: a connection over HTTP/2.
 
@@ -81,13 +82,13 @@ mod response;
 mod service_adapter;
 #[cfg(feature = "tower")]
 mod tower_adapter;
+#[cfg(feature = "tower")]
+mod tower_target;
 mod validate;
 
 use std::io as std_io;
 use std::sync::Arc;
 
-#[cfg(feature = "tower")]
-use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
@@ -99,6 +100,8 @@ use tokio::runtime::Handle;
 
 #[cfg(feature = "tower")]
 pub use self::tower_adapter::RequestBody;
+#[cfg(feature = "tower")]
+pub use self::tower_target::{OfPeers, OfRequests, TowerTarget};
 
 use self::connection::{HyperConnection, RequestHandler};
 use self::connection_state::{ConnectionState, HyperShared};
@@ -140,7 +143,7 @@ impl TokioHyper {
     }
 
     /// A server on the runtime of the caller. The runtime must have I/O enabled, else a start fails, and must outlive the
-    /// runs.
+    /// runs. If the service sleeps or has timeouts, the runtime must have timers too: `Builder::enable_all` enables both.
     ///
     /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread of that
     /// runtime only if other threads are left to run the tasks.
@@ -199,7 +202,10 @@ impl TokioHyper {
 
     /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of the other
     /// servers. Bodies stream in both directions. Upgrades are refused. The answer timeout applies until the answer's head.
-    /// The client's address is a `SocketAddr` among the extensions of the request.
+    ///
+    /// The client's address is a `SocketAddr` among the extensions of the request. A make-service that is called with that
+    /// address is served too: with `router.into_make_service_with_connect_info::<SocketAddr>()`, axum's handlers get it as
+    /// `ConnectInfo<SocketAddr>`.
     ///
     /// # Errors
     ///
@@ -218,24 +224,16 @@ impl TokioHyper {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "tower")]
-    pub fn serve_tower<S, B>(&self, on: impl IntoListenOn, service: S) -> std_io::Result<Running>
+    pub fn serve_tower<S, Kind>(&self, on: impl IntoListenOn, service: S) -> std_io::Result<Running>
     where
-        S: tower_service::Service<http::Request<RequestBody>, Response = http::Response<B>>
-            + Clone
-            + Send
-            + Sync
-            + Unpin
-            + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        S: TowerTarget<Kind>,
     {
         #[cfg(feature = "http2")]
         if self.http2 {
             return Err(ConfigError::new("http2", "on", "off for serve_tower").into());
         }
         self.serve_with(on.into_listen_on()?, Arc::new(UnusedService), move |connection| {
-            tower_adapter::TowerAdapter::new(Arc::clone(connection), service.clone())
+            tower_adapter::TowerAdapter::new(Arc::clone(connection), service.for_connection(connection.peer))
         })
     }
 

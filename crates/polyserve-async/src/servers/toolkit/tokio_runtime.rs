@@ -60,7 +60,7 @@ pub(crate) fn given_or_owned(
         return Ok((None, given.clone()));
     }
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(config.workers_or(1)).thread_name(name).enable_io();
+    builder.worker_threads(config.workers_or(1)).thread_name(name).enable_all();
     let (owned, handle) = OwnedRuntime::build(&mut builder)?;
     Ok((Some(owned), handle))
 }
