@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use polyserve_core::RepoError;
+pub(crate) use polyserve_core::log::{in_one_line, with_causes};
 
 /// The source of an error.
 pub(crate) type Source = Box<dyn Error + Send + Sync>;
@@ -33,22 +34,15 @@ impl fmt::Display for ConnectError {
 
 impl Error for ConnectError {}
 
-/// Returns the text of an error and of its causes, each once: `error connecting to server: Connection refused`.
-///
-/// Some client libraries say only `db error`, and the reason is in the source. Others repeat the text of the source.
-pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
-    with_causes(error.to_string(), error.source())
-}
+/// The texts that stand before what was sent or stored: in Redis' answer to an unknown command, in the client's text of an
+/// answer of an unexpected type, and in PostgreSQL's messages on values.
+const BEFORE_DATA: [&str; 3] = [", with args beginning with", " (response was", ": \""];
 
-/// Adds the texts of a cause and of its causes, unless they are there already.
-pub(crate) fn with_causes(mut text: String, mut source: Option<&(dyn Error + 'static)>) -> String {
-    while let Some(error) = source {
-        let cause = error.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-        source = error.source();
+/// Returns the text of an error and of its causes, without the entity's data. The log has it.
+pub(crate) fn without_data(error: &(dyn Error + 'static)) -> String {
+    let mut text = in_one_line(error);
+    if let Some(end) = BEFORE_DATA.iter().filter_map(|before| text.find(before)).min() {
+        text.truncate(end);
     }
     text
 }
@@ -74,7 +68,7 @@ impl EngineFailure {
 
     /// The error of the repo's operation. `engine` is the engine's name.
     pub(crate) fn into_repo_error(self, engine: &'static str) -> RepoError {
-        let error = |what, source: Source| format!("{engine} {what}: {}", in_one_line(&*source)).into();
+        let error = |what, source: Source| format!("{engine} {what}: {}", without_data(&*source)).into();
         match self {
             Self::NotDone(source) => RepoError::Unavailable(error("did not do it", source)),
             Self::Unknown(source) => RepoError::Unavailable(error("may have done it or not", source)),
@@ -134,6 +128,30 @@ mod tests {
             assert_eq!(printed(&connect), format!("cannot connect: {expected}"));
             let repo = EngineFailure::NotDone(source()).into_repo_error("etcd");
             assert_eq!(printed(&repo), format!("the repo is unavailable: etcd did not do it: {expected}"));
+        }
+    }
+    /// Regression test: the log had the entity that a request sent, or that the engine stored.
+    #[test]
+    fn a_text_has_no_data() {
+        for (text, expected) in [
+            (
+                "An error was signalled by the server - unknown command 'EVAL', with args beginning with: '1' 'secret'",
+                "An error was signalled by the server - unknown command 'EVAL'",
+            ),
+            (
+                r#"Incompatible type - "Response type not string" (response was bulk-string('secret'))"#,
+                r#"Incompatible type - "Response type not string""#,
+            ),
+            (
+                r#"db error: ERROR: invalid input syntax for type integer: "secret""#,
+                "db error: ERROR: invalid input syntax for type integer",
+            ),
+            (
+                r#"db error: ERROR: relation "polyserve" does not exist"#,
+                r#"db error: ERROR: relation "polyserve" does not exist"#,
+            ),
+        ] {
+            assert_eq!(without_data(&*Source::from(text)), expected);
         }
     }
 }

@@ -225,7 +225,7 @@ fn text(error: &Error) -> String {
     let Error::GRpcStatus(status) = error else { return in_one_line(error) };
     let message = Some(status.message()).filter(|message| !message.is_empty());
     let message = message.map_or_else(|| status.code().to_string(), str::to_owned);
-    with_causes(message, std::error::Error::source(status))
+    with_causes(&message, std::error::Error::source(status))
 }
 
 impl Engine for Members {

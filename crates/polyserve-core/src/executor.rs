@@ -212,5 +212,5 @@ pub fn isolated(act: impl FnOnce()) -> bool {
 #[cold]
 fn log_panic(text: &str) {
     // A log subscriber is foreign code, and may panic as well.
-    let _ = isolate(|| tracing::warn!(panic = text, "a job panicked"));
+    let _ = isolate(|| crate::throttled!(warn, panic = text, "a job panicked"));
 }

@@ -27,6 +27,8 @@ pub mod executor;
 pub mod http1;
 mod json;
 #[doc(hidden)]
+pub mod log;
+#[doc(hidden)]
 pub mod mailbox;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;

@@ -126,7 +126,7 @@ impl Timer {
         for wait in due.drain(..) {
             // A waker is foreign code: if it panics, the thread must live on.
             if let Err(text) = isolate(|| wait.completer.complete(()).is_ok()) {
-                let _ = isolate(|| tracing::warn!(panic = text, "a waker panicked"));
+                let _ = isolate(|| crate::throttled!(warn, panic = text, "a waker panicked"));
             }
         }
         completed

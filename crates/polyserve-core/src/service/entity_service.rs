@@ -11,7 +11,9 @@ use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::InvalidEntity;
+use crate::log::in_one_line;
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
+use crate::throttled;
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
 ///
@@ -387,7 +389,7 @@ fn absent_reply(id: &impl fmt::Display) -> Reply {
 }
 
 fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
-    tracing::warn!(error = error as &dyn Error, "an entity could not be written as JSON");
+    throttled!(warn, error = in_one_line(error), "an entity could not be written as JSON");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
 }
 
@@ -395,13 +397,13 @@ fn error_reply(error: &RepoError) -> Reply {
     match error {
         RepoError::Closed | RepoError::Overloaded | RepoError::NotDone(_) | RepoError::Unavailable(_) => {
             if error.source().is_some() {
-                tracing::warn!(error = error as &dyn Error, "the repo is unavailable");
+                throttled!(warn, error = in_one_line(error), "the repo is unavailable");
             }
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
             header(reply, "Retry-After", "1".into())
         }
         RepoError::Full(_) => {
-            tracing::warn!(error = error as &dyn Error, "the repo has no room");
+            throttled!(warn, error = in_one_line(error), "the repo has no room");
             Reply::problem(Status::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
         }
         RepoError::ReadOnly(reason) => {
@@ -411,7 +413,7 @@ fn error_reply(error: &RepoError) -> Reply {
             Reply::problem(Status::INTERNAL_SERVER_ERROR, detail)
         }
         RepoError::Other(_) => {
-            tracing::warn!(error = error as &dyn Error, "the repo failed");
+            throttled!(warn, error = in_one_line(error), "the repo failed");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
         }
     }

@@ -74,7 +74,7 @@ fn serve(completer: Completer<FileRead>, read: &impl Fn() -> io::Result<Vec<u8>>
     let result = match read() {
         Ok(content) => FileRead::Content(content),
         Err(error) => {
-            tracing::warn!(%error, "the file of the page cannot be read");
+            crate::throttled!(warn, %error, "the file of the page cannot be read");
             FileRead::Failed
         }
     };

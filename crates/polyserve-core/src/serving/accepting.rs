@@ -1,11 +1,9 @@
-//! Parts of accept loops: the pause after an error, the connections that wait when a drain begins, and a limit for log
-//! messages that repeat.
+//! Parts of accept loops: the pause after an error, and the connections that wait when a drain begins.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ServerState;
 use crate::config::ServerConfig;
@@ -77,48 +75,9 @@ impl Backlog {
     }
 }
 
-/// Limits a log message that may repeat to one a second. Cost: a clock and a swap.
-#[derive(Debug)]
-pub struct LogThrottle {
-    start: Instant,
-    /// Seconds since the start of the last message, plus one; 0 before the first.
-    last: AtomicU64,
-}
-
-impl Default for LogThrottle {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl LogThrottle {
-    /// Creates a throttle that allows the first message.
-    pub fn new() -> Self {
-        Self { start: Instant::now(), last: AtomicU64::new(0) }
-    }
-
-    /// Whether the message is to be logged now. After a call that returns true, the calls in the same second return false.
-    pub fn is_due(&self) -> bool {
-        self.is_due_after(self.start.elapsed())
-    }
-
-    fn is_due_after(&self, elapsed: Duration) -> bool {
-        let now = elapsed.as_secs() + 1;
-        self.last.swap(now, Ordering::Relaxed) != now
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Regression test: while the process had no descriptor left, each of twenty attempts a second was logged.
-    #[test]
-    fn a_message_is_logged_once_a_second() {
-        let log_throttle = LogThrottle::new();
-        let due = |millis| log_throttle.is_due_after(Duration::from_millis(millis));
-        assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
-    }
 
     /// Regression test: a drain that began while the process had no descriptor left closed the listener, which reset
     /// the waiting connections.

@@ -151,7 +151,9 @@ pub fn serve_pooled(
 fn isolate_logged<T>(work: impl FnOnce() -> T) -> Option<T> {
     let result = isolate(work);
     if let Err(text) = &result {
-        let _ = isolate(|| tracing::error!(panic = text, "a connection's thread panicked; the connection is closed"));
+        let _ = isolate(|| {
+            crate::throttled!(error, panic = text, "a connection's thread panicked; the connection is closed");
+        });
     }
     result.ok()
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 
 use super::accepting::{Backlog, BacklogNext};
-use super::{ACCEPT_BACKOFF, LingeringSet, LogThrottle, ServerState, wait};
+use super::{ACCEPT_BACKOFF, LingeringSet, ServerState, wait};
 use crate::net;
 
 /// The incoming connections of a run. Rejected connections linger here. So do closed connections that the caller adds.
@@ -24,7 +24,6 @@ pub struct Incoming {
     wake: PipeReader,
     backlog: Backlog,
     lingering: LingeringSet,
-    log_throttle: LogThrottle,
     /// Connections accepted since this thread has waited or returned [`Accepted::Other`].
     in_a_row: usize,
     /// The system has no descriptor or memory left, so nothing is accepted before this time.
@@ -52,9 +51,8 @@ impl Incoming {
     pub fn new(listener: TcpListener, server: Arc<ServerState>) -> io::Result<Self> {
         let wake = server.wake_pipe()?;
         let (backlog, lingering) = (Backlog::new(&server.config), LingeringSet::new(server.config.linger_timeout));
-        let log_throttle = LogThrottle::new();
         let listener = Some(listener);
-        Ok(Self { listener, server, wake, backlog, lingering, log_throttle, in_a_row: 0, backoff: None })
+        Ok(Self { listener, server, wake, backlog, lingering, in_a_row: 0, backoff: None })
     }
 
     /// Waits for a connection. Returns `None` once a shutdown has begun. The stream does not block.
@@ -89,7 +87,7 @@ impl Incoming {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) if net::is_connection_error(&error) => continue,
                     Err(error) => {
-                        self.warn("cannot accept", &error);
+                        crate::throttled!(warn, %error, "cannot accept");
                         self.backoff = Some(Instant::now() + ACCEPT_BACKOFF);
                     }
                 }
@@ -141,17 +139,11 @@ impl Incoming {
         let until = [deadline, self.backoff, self.lingering.deadline()].into_iter().flatten().min();
         let mut ready = Vec::new();
         if let Err(error) = wait(sockets, until, &mut ready) {
-            self.warn("cannot wait for connections", &error);
+            crate::throttled!(warn, %error, "cannot wait for connections");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
         let is_other = other.is_some() && ready.first() == Some(&true);
         is_other || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-
-    fn warn(&self, what: &str, error: &io::Error) {
-        if self.log_throttle.is_due() {
-            tracing::warn!(%error, "{what}");
-        }
     }
 }
 

@@ -36,7 +36,7 @@ mod waiting;
 
 use std::time::Duration;
 
-pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, LogThrottle, drain_backlog};
+pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
 pub use bind::{Bound, bind};
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};

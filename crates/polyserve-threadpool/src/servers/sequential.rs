@@ -44,7 +44,7 @@ use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState,
+    ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, LingeringSet, SHUTDOWN_SLACK, ServerState,
     ThreadBuffers, bind, drain_backlog, wait,
 };
 use polyserve_core::sync::lock;
@@ -106,7 +106,6 @@ impl Server for Sequential {
             server: Arc::clone(&server),
             wake,
             shared: Arc::clone(&shared),
-            log_throttle: LogThrottle::new(),
             last_crowded: Cell::new(None),
         };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
@@ -207,7 +206,6 @@ struct SequentialWorker {
     server: Arc<ServerState>,
     wake: PipeReader,
     shared: Arc<SequentialState>,
-    log_throttle: LogThrottle,
     /// The last time at which others waited for the connection in service.
     last_crowded: Cell<Option<Instant>>,
 }
@@ -232,9 +230,7 @@ impl SequentialWorker {
                 }
                 Ok(None) => (true, None),
                 Err(error) => {
-                    if self.log_throttle.is_due() {
-                        tracing::warn!(%error, "cannot accept");
-                    }
+                    polyserve_core::throttled!(warn, %error, "cannot accept");
                     (false, Some(Instant::now() + ACCEPT_BACKOFF))
                 }
             };
@@ -318,7 +314,7 @@ impl SequentialWorker {
             let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
             let sockets = [self.wake.as_fd(), self.shared.silent.as_fd()].into_iter().chain(listener);
             if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
-                tracing::warn!(%error, "cannot wait for connections");
+                polyserve_core::throttled!(warn, %error, "cannot wait for connections");
                 thread::park_timeout(ACCEPT_BACKOFF);
             }
         }

@@ -39,9 +39,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{
-    Bound, Incoming, LogThrottle, OpenConnection, OpenConnections, ServerState, bind, blocking,
-};
+use polyserve_core::serving::{Bound, Incoming, OpenConnection, OpenConnections, ServerState, bind, blocking};
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service.
@@ -115,7 +113,6 @@ struct MainThread {
     /// The threads of connections. Some may have ended.
     threads: Vec<JoinHandle<()>>,
     start_thread: StartThread,
-    log_throttle: LogThrottle,
 }
 
 /// Starts the thread of a connection, as [`start_thread`] does.
@@ -126,8 +123,7 @@ impl MainThread {
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
         let connections = Arc::new(OpenConnections::new(server.config.max_connections));
-        let log_throttle = LogThrottle::new();
-        Ok(Self { server, connections, incoming, threads: Vec::new(), start_thread, log_throttle })
+        Ok(Self { server, connections, incoming, threads: Vec::new(), start_thread })
     }
 
     fn run(mut self) -> Drain {
@@ -147,9 +143,7 @@ impl MainThread {
         match (self.start_thread)(Arc::clone(&connection), connections, server) {
             Ok(thread) => self.threads.push(thread),
             Err(error) => {
-                if self.log_throttle.is_due() {
-                    tracing::warn!(%error, "cannot start a thread");
-                }
+                polyserve_core::throttled!(warn, %error, "cannot start a thread");
                 if let Some(stream) = self.connections.leave(connection) {
                     self.incoming.reject(stream);
                 }

@@ -175,7 +175,7 @@ impl ConnectionState {
     pub(super) fn abandon<F>(&self, future: F) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
             self.server().count_panic();
-            tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
+            polyserve_core::throttled!(warn, text = text_of(panic), "a service's future panicked in its destructor");
         }
     }
 

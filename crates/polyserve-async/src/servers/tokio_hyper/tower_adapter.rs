@@ -20,6 +20,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_core::http1::decode::Framing;
+use polyserve_core::log::in_one_line;
 use polyserve_core::panics::text_of;
 use polyserve_core::{Reply, Status};
 
@@ -152,7 +153,7 @@ impl Body for StreamedBody {
             Ok(other) => other,
             Err(panic) => {
                 body.connection.server().count_panic();
-                tracing::warn!(text = text_of(panic), "an answer's body panicked");
+                polyserve_core::throttled!(warn, text = text_of(panic), "an answer's body panicked");
                 Poll::Ready(Some(Err("the answer's body panicked".into())))
             }
         }
@@ -326,7 +327,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
                 self.begin_sending(response)
             }
             Err(error) => {
-                tracing::warn!(%error, "a service failed");
+                polyserve_core::throttled!(warn, error = in_one_line(&*error), "a service failed");
                 self.server_reply(Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed."), close)
             }
         }

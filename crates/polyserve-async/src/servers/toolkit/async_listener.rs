@@ -67,9 +67,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
                 Some(Ok(stream)) if net::prepare(&stream).is_ok() => return Some(stream),
                 Some(Ok(_)) => {} // The client is gone already.
                 Some(Err(error)) => {
-                    if self.registry.log_throttle.is_due() {
-                        tracing::warn!(%error, "cannot accept");
-                    }
+                    polyserve_core::throttled!(warn, %error, "cannot accept");
                     self.back_off().await;
                 }
                 None => break,

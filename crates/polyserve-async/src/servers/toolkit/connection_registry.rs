@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{LogThrottle, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
+use polyserve_core::serving::{MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use polyserve_core::sync::lock;
 use polyserve_core::{Counters, Drain, net};
 use slab::Slab;
@@ -33,7 +33,6 @@ use super::connection_entry::{ConnectionEntry, NEVER};
 pub(crate) struct ConnectionRegistry<S: AsyncSocket> {
     pub(crate) server: ServerState,
     /// Limits the number of warnings about connections that cannot be accepted or registered.
-    pub(crate) log_throttle: LogThrottle,
     shards: Box<[Shard<S>]>,
     /// The number of connections that are served.
     open: AtomicUsize,
@@ -77,7 +76,6 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
     pub(crate) fn new(server: ServerState, loops: usize) -> Arc<Self> {
         let registry = Arc::new(Self {
             server,
-            log_throttle: LogThrottle::new(),
             shards: (0..loops.max(1)).map(|_| Mutex::new(Slab::new())).collect(),
             open: AtomicUsize::new(0),
             lingering: AtomicUsize::new(0),
@@ -140,9 +138,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
     /// a short time ago. To be called inside the runtime.
     pub(crate) fn register(&self, entry: &ConnectionEntry<S>) -> std::io::Result<()> {
         entry.register().inspect_err(|error| {
-            if self.log_throttle.is_due() {
-                tracing::warn!(%error, "a connection cannot be registered with the runtime");
-            }
+            polyserve_core::throttled!(warn, %error, "a connection cannot be registered with the runtime");
         })
     }
 

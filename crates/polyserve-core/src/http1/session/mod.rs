@@ -367,7 +367,7 @@ pub fn panicked(panic: Box<dyn Any + Send>) -> Reply {
 
 /// Logs a panic of foreign code, and drops its payload. Both may panic in turn; that ends here.
 fn log_panic(panic: Box<dyn Any + Send>, what: &str) {
-    isolated(|| tracing::warn!(text = panic_text(panic.as_ref()), "{what}"));
+    isolated(|| crate::throttled!(warn, text = panic_text(panic.as_ref()), "{what}"));
     drop_payload(panic);
 }
 

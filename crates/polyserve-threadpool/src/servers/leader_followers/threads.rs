@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use polyserve_core::net;
-use polyserve_core::serving::{ACCEPT_BACKOFF, Bound, LingeringSet, LogThrottle, ServerState, ThreadBuffers, wait};
+use polyserve_core::serving::{ACCEPT_BACKOFF, Bound, LingeringSet, ServerState, ThreadBuffers, wait};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
@@ -48,7 +48,6 @@ pub(super) struct RunState {
     wake: PipeReader,
     /// The connections that linger until their clients have read the last answer. They do not count as open.
     pub(super) lingering: Mutex<LingeringSet>,
-    log_throttle: LogThrottle,
     /// The number of connections accepted since the start.
     pub(super) accepted: AtomicU64,
     pub(super) leader: LeaderStatus,
@@ -96,7 +95,6 @@ impl RunState {
             table: Mutex::default(),
             listener: RwLock::new(Some(bound.listener)),
             lingering: Mutex::new(lingering),
-            log_throttle: LogThrottle::new(),
             accepted: AtomicU64::new(0),
             leader: LeaderStatus::new(),
             unblocked: AtomicUsize::new(0),
@@ -116,7 +114,7 @@ impl RunState {
         }
         if let Err((error, _)) = self.assign(&mut table, Assignment::Lead) {
             drop(table);
-            self.warn("cannot start a thread", &error);
+            polyserve_core::throttled!(warn, %error, "cannot start a thread");
             self.wake_supervisor(); // it accepts until there is a leader
         }
     }
@@ -125,7 +123,7 @@ impl RunState {
     pub(super) fn hand_over(self: &Arc<Self>, stream: TcpStream) {
         let failed = self.assign(&mut lock(&self.table), Assignment::Serve(stream));
         if let Err((error, assignment)) = failed {
-            self.warn("cannot start a thread", &error);
+            polyserve_core::throttled!(warn, %error, "cannot start a thread");
             self.count_closed();
             if let Some(Assignment::Serve(stream)) = assignment {
                 self.reject(stream);
@@ -190,7 +188,7 @@ impl RunState {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    self.warn("cannot accept", &error);
+                    polyserve_core::throttled!(warn, %error, "cannot accept");
                     return Err(error);
                 }
             }
@@ -258,12 +256,6 @@ impl RunState {
             supervisor.unpark();
         }
     }
-
-    fn warn(&self, what: &str, error: &io::Error) {
-        if self.log_throttle.is_due() {
-            tracing::warn!(%error, "{what}");
-        }
-    }
 }
 
 /// A thread that serves connections, one at a time. When it is dropped, also by a panic, it gives up its connection and
@@ -327,7 +319,7 @@ impl ConnectionThread {
                 Ok(None) | Err(_) if !self.leads() => return None,
                 Ok(None) => {
                     if let Err(error) = self.shared.wait_for_listener() {
-                        tracing::warn!(%error, "cannot wait for connections");
+                        polyserve_core::throttled!(warn, %error, "cannot wait for connections");
                         thread::park_timeout(ACCEPT_BACKOFF);
                     }
                 }

@@ -13,7 +13,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::net;
-use polyserve_core::serving::{ACCEPT_BACKOFF, LogThrottle};
+use polyserve_core::serving::ACCEPT_BACKOFF;
 
 /// The token under which the listener is registered.
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
@@ -27,7 +27,6 @@ pub(super) struct Acceptor {
     pending: bool,
     /// No attempt is made before this time, because the system had no descriptor or memory left.
     paused_until: Option<Instant>,
-    log_throttle: LogThrottle,
 }
 
 impl Acceptor {
@@ -38,7 +37,7 @@ impl Acceptor {
     /// Returns the error of `epoll_ctl(2)`.
     pub(super) fn new(listener: TcpListener, registry: &Registry) -> io::Result<Self> {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
-        Ok(Self { listener: Some(listener), pending: false, paused_until: None, log_throttle: LogThrottle::new() })
+        Ok(Self { listener: Some(listener), pending: false, paused_until: None })
     }
 
     /// Notes that connections may wait.
@@ -65,9 +64,7 @@ impl Acceptor {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.pending = false,
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    if self.log_throttle.is_due() {
-                        tracing::warn!(%error, "cannot accept");
-                    }
+                    polyserve_core::throttled!(warn, %error, "cannot accept");
                     self.paused_until = Some(Instant::now() + ACCEPT_BACKOFF);
                     return None;
                 }

@@ -175,7 +175,7 @@ impl PoolServerState {
         if let Err(error) = poll.poll(events, timeout)
             && error.kind() != ErrorKind::Interrupted
         {
-            tracing::error!(%error, "cannot poll");
+            polyserve_core::throttled!(error, %error, "cannot poll");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
         let mut event_time = None;
@@ -300,7 +300,7 @@ impl PoolServerState {
             })
         }));
         requeued.unwrap_or_else(|_| {
-            tracing::error!("a connection's job panicked; the connection is closed");
+            polyserve_core::throttled!(error, "a connection's job panicked; the connection is closed");
             self.slots.release(id, &mut connection);
             false
         })
