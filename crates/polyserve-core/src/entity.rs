@@ -15,6 +15,10 @@ use crate::json::{self, InvalidEntity};
 ///
 /// Its [`Display`](fmt::Display) and its [`FromStr`] must agree: the text of an id reads as an equal id.
 ///
+/// None of its operations should panic. In the stores in memory, a panic fails the operation that called it, and nothing
+/// else. There is one exception: maps of std and of `hashbrown` lose entities if [`Hash`] panics while they remove the traces
+/// of removed entries. `std_mutex`, `std_rwlock`, `two_level`, `dashmap`, `packed` and `actor` are over such maps.
+///
 /// ```
 /// use polyserve_core::EntityId;
 ///

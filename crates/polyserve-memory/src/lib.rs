@@ -3,7 +3,8 @@
 //! All repos but [`actor`] answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate
 //! nothing for a get. `actor` answers [`Answer::Later`](polyserve_core::Answer::Later) with a copy. All repos move the
 //! `String` of a put in, and drop a replaced or removed entity when no lock is held. A module that does otherwise
-//! states it: [`packed`] copies short descriptions. If a visit panics, only that call fails.
+//! states it: [`packed`] copies short descriptions. If a visit or an operation of an id panics, only that call fails
+//! ([`EntityId`](polyserve_core::EntityId) names an exception).
 //!
 //! ```
 //! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};

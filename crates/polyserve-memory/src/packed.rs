@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //!
-//! * An operation holds one shard's lock and takes no other. No panic can occur under a write lock.
+//! * An operation holds one shard's lock and takes no other. Only an id's own code can panic under a
+//!   write lock.
 //! * The table and the pages agree: each address in the table is that of a live record, and the address of each live
 //!   record is in the table.
 //! * A full page is at least half live (see `pages`). If a put or a remove leaves a page with less, the page is emptied

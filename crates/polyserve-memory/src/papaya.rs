@@ -5,9 +5,13 @@
 //! blocks no other operation, but it keeps memory. `Created` and `Replaced` are results of the one compare-and-swap
 //! that stores the entity. So of two racing first puts exactly one is `Created`.
 //!
+//! An id is hashed once, before the table is touched, and its hash is stored with it (8 bytes). So no code of an id runs
+//! during a growth: a panic there would park all later puts for ever.
+//!
 //! Cost: a get is one hash, a pin (a store and an exchange in the thread's own memory), a probe of one byte for each
 //! entry and two pointers to follow. It writes nothing that other readers read. A put is an allocation and a
-//! compare-and-swap; with a condition, it also copies the entity, once for each attempt. Growing is shared: each put during a growth moves 64 entries, and a get may look into two tables.
+//! compare-and-swap; with a condition, it also copies the entity, once for each attempt. Growing is shared: each put during
+//! a growth moves 64 entries, and a get may look into two tables.
 //! `len` adds up one counter for each core; it is exact if no other operation runs.
 //!
 //! Memory: a replaced or removed entity is *retired*. Each thread collects 32 of them, or one for each core if there are
@@ -27,8 +31,9 @@
 //! Records: `docs/results/2026-11-25`, two cores.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 
-use papaya::{Compute, HashMap, Operation};
+use papaya::{Compute, Equivalent, HashMap, Operation};
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
 };
@@ -50,7 +55,68 @@ use crate::hash::IdState;
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct Papaya<E: Identifiable = Entity> {
-    entities: HashMap<E::Id, E, IdState>,
+    entities: HashMap<HashedId<E::Id>, E, BuildHasherDefault<StoredHash>>,
+    state: IdState,
+}
+
+/// An id in the table, with its hash.
+struct HashedId<I> {
+    hash: u64,
+    id: I,
+}
+
+impl<I> Hash for HashedId<I> {
+    #[inline]
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.hash);
+    }
+}
+
+impl<I: Eq> PartialEq for HashedId<I> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.id == other.id
+    }
+}
+
+impl<I: Eq> Eq for HashedId<I> {}
+
+/// An id that is looked up, with its hash.
+struct HashedRef<'a, I> {
+    hash: u64,
+    id: &'a I,
+}
+
+impl<I> Hash for HashedRef<'_, I> {
+    #[inline]
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.hash);
+    }
+}
+
+impl<I: Eq> Equivalent<HashedId<I>> for HashedRef<'_, I> {
+    #[inline]
+    fn equivalent(&self, stored: &HashedId<I>) -> bool {
+        self.hash == stored.hash && *self.id == stored.id
+    }
+}
+
+/// The hasher of the table: it returns the hash that was written.
+#[derive(Default)]
+struct StoredHash(u64);
+
+impl Hasher for StoredHash {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    #[inline]
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("the keys of the table write a u64");
+    }
 }
 
 impl Papaya {
@@ -67,7 +133,14 @@ impl Papaya {
 
 impl<E: Identifiable> Default for Papaya<E> {
     fn default() -> Self {
-        Self { entities: HashMap::default() }
+        Self { entities: HashMap::default(), state: IdState::default() }
+    }
+}
+
+impl<E: Identifiable> Papaya<E> {
+    #[inline]
+    fn hashed<'a>(&self, id: &'a E::Id) -> HashedRef<'a, E::Id> {
+        HashedRef { hash: self.state.hash_one(id), id }
     }
 }
 
@@ -76,13 +149,14 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
     #[inline(always)]
     fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
         let entities = self.entities.pin(); // released on return, also if the visit panics
-        let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        let Some(entity) = entities.get(&self.hashed(id)) else { return Answer::Now(Ok(Lookup::Absent)) };
         visit(entity.view());
         Answer::Now(Ok(Lookup::Visited))
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        let (entities, id) = (self.entities.pin(), entity.id().clone());
+        let id = HashedId { hash: self.state.hash_one(entity.id()), id: entity.id().clone() };
+        let entities = self.entities.pin();
         // The map's collector drops the replaced entity.
         if condition.is_always() {
             let replaced = entities.insert(id, entity).is_some();
@@ -102,7 +176,7 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         let entities = self.entities.pin();
-        let removed = entities.remove_if(id, |_, stored| condition.allows(Some(stored)));
+        let removed = entities.remove_if(&self.hashed(id), |_, stored| condition.allows(Some(stored)));
         Answer::Now(Ok(match removed {
             Ok(Some(_)) => Conditional::Done(Removed::Removed),
             Ok(None) => Conditional::Done(Removed::Absent),

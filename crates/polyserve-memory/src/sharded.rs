@@ -5,8 +5,8 @@
 //! * An id is hashed once for an operation. Different bits of that hash choose the shard and the bucket.
 //! * An operation holds one lock and takes no other. An entity that is replaced or removed is moved out of the lock and
 //!   dropped afterwards.
-//! * Under a write lock only the evaluation of a condition can panic, before anything is changed. If it or a visit
-//!   panics, the shard's lock is released; these locks do not poison.
+//! * Under a write lock only the evaluation of a condition and an id's own code can panic, before anything is moved. If
+//!   they or a visit panic, the shard's lock is released; these locks do not poison.
 //!
 //! Cost: every operation is one hash, one shard's lock (two atomic instructions) and an access to one or two buckets
 //! (see `table`). An entity lies in its bucket, so a lookup has one cache miss. A map that keeps hash tags (one

@@ -1,8 +1,7 @@
 //! `std_mutex`: one [`Mutex`] around one map. The baseline of the comparisons.
 //!
-//! Invariant: the map is accessed only under the lock. Only a visit and the evaluation of a condition can panic there, and
-//! neither changes the map.
-//! So the data behind a poisoned lock is valid, and the lock is recovered.
+//! Invariant: the map is accessed only under the lock. Only a visit, the evaluation of a condition and an id's own code can
+//! panic there, and the map stays valid. So the lock is recovered if it is poisoned.
 //!
 //! Cost: every operation is one lock (two atomic instructions if it is free), one hash and one probe. Operations never
 //! overlap: a long visit, or the growth of the map at a put of a new id (O(n), amortised O(1)), blocks all others.

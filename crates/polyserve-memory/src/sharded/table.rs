@@ -223,18 +223,21 @@ impl<E: Identifiable> ShardTable<E> {
         self.buckets.len() * SLOTS
     }
 
-    /// Rebuilds the table with capacity for `entities`, which is at least the present number.
+    /// Rebuilds the table with capacity for `entities`, which is at least the present number. All ids are hashed before
+    /// the first one is moved: if that panics, nothing is lost.
     fn build(&mut self, entities: usize, hash_of: impl Fn(&E::Id) -> u64) {
         let mut buckets = 1;
         while Self::capacity(buckets) < entities {
             buckets *= 2;
         }
+        let entities = self.buckets.iter().flat_map(|bucket| &bucket.slots).flatten();
+        let mut hashes = Vec::with_capacity(self.len);
+        hashes.extend(entities.map(|entity| hash_of(entity.id())));
         let new: Box<[Bucket<E>]> = (0..buckets).map(|_| Bucket::default()).collect();
         self.len = 0;
-        for mut bucket in mem::replace(&mut self.buckets, new) {
-            for entity in bucket.slots.iter_mut().filter_map(Option::take) {
-                self.add(hash_of(entity.id()), entity);
-            }
+        let entities = mem::replace(&mut self.buckets, new).into_iter().flat_map(|bucket| bucket.slots).flatten();
+        for (hash, entity) in hashes.into_iter().zip(entities) {
+            self.add(hash, entity);
         }
     }
 }
