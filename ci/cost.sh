@@ -11,7 +11,9 @@
 # BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer (see benches/peers/rust): its default
 # BINARY is target/peers/release/NAME. FLAGs are those of `polyserve serve`, as in 'pool_server --etags on'.
 #
-# Every server runs once per round, in turn. The script prints each figure, then the medians.
+# Every server runs once per round, in turn. The script prints each figure, then the medians and the medians of the ratios to
+# the first server of the same round. Example: before and after a change, with a build of each.
+#   ci/cost.sh pipeline 7 tokio_tcp@/tmp/before/polyserve tokio_tcp
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1 rounds=3
@@ -126,8 +128,11 @@ for ((round = 1; round <= rounds; round++)); do
         server=
     done
 done
-echo "--- median, $kind"
+# figures CONTESTANT: prints its figures, one a round.
+figures() { awk -F'\t' -v c="$1" '$1 == c {print $2}' "$tmp/all"; }
+median() { sort -n | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; }
+echo "--- median, and median of the ratios to the first, $kind"
 for contestant in "$@"; do
-    awk -F'\t' -v c="$contestant" '$1 == c {print $2}' "$tmp/all" | sort -n |
-        awk -v c="$contestant" '{x[NR] = $1} END {printf "%-60s %8.2f\n", c, x[int((NR + 1) / 2)]}'
+    printf '%-60s %8.2f %6.3f\n' "$contestant" "$(figures "$contestant" | median)" \
+        "$(paste <(figures "$contestant") <(figures "$1") | awk '{print $1 / $2}' | median)"
 done
