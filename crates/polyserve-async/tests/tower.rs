@@ -263,6 +263,33 @@ fn a_body_past_the_limit_is_too_large() {
     assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
 }
 
+/// Regression test: a limit around the service cut a body off, and the answer was 400 in place of 413.
+#[test]
+fn a_limit_of_a_layer_is_too_large() {
+    let limited = |request: axum::extract::Request| async move {
+        request.map(|body| Body::new(http_body_util::Limited::new(body, 1000)))
+    };
+    let entities = AsTower::new(EntityService::new(StdMutex::new()));
+    let router = Router::new().nest_service("/entities", entities).layer(axum::middleware::map_request(limited));
+    let running = serve(router, |_| ());
+    let body = |length: usize| {
+        let fixed = r#"{"id":1,"description":"","value":2}"#.len();
+        format!(r#"{{"id":1,"description":"{}","value":2}}"#, "x".repeat(length - fixed))
+    };
+    let put = |length: usize, is_chunked: bool| {
+        let body = body(length);
+        let framing = match is_chunked {
+            true => format!("Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
+            false => format!("Content-Length: {length}\r\n\r\n{body}"),
+        };
+        format!("PUT /entities/1 HTTP/1.1\r\nHost: a\r\n{framing}")
+    };
+    for is_chunked in [false, true] {
+        client(&running).ask(put(1001, is_chunked).as_bytes(), 413);
+        client(&running).ask(put(1000, is_chunked).as_bytes(), if is_chunked { 200 } else { 201 });
+    }
+}
+
 /// Regression test: a handler echoed a chunked body, and the first chunk was past the limit. The connection was closed
 /// without a byte of an answer.
 #[test]

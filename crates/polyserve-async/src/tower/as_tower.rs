@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::iter;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -21,6 +22,7 @@ use http::header::LOCATION;
 use http::request::Parts;
 use http::{Extensions, HeaderValue};
 use http_body::{Frame, SizeHint};
+use http_body_util::LengthLimitError;
 use polyserve_core::http1::session::panicked;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
 
@@ -198,9 +200,10 @@ impl AsTower {
         let mut body = pin!(body);
         let mut bytes = Vec::new();
         while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            let Ok(frame) = frame else {
-                return Err(Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole."));
-            };
+            let frame = frame.map_err(|error| match is_past_a_limit(&*error.into()) {
+                true => too_large(),
+                false => Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole."),
+            })?;
             let Ok(mut data) = frame.into_data() else { continue };
             if bytes.len().saturating_add(data.remaining()) > self.max_body {
                 return Err(too_large());
@@ -228,6 +231,11 @@ impl AsTower {
             asked.unwrap_or_else(|panic| Answer::Now(panicked(panic)))
         })
     }
+}
+
+/// Whether a body was cut off by a limit around this service, such as `tower-http`'s or axum's.
+fn is_past_a_limit(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |&error| error.source()).any(<dyn Error>::is::<LengthLimitError>)
 }
 
 /// Awaits a deferred answer. `panicked` makes an answer of a panic.
