@@ -117,6 +117,10 @@ caught! {
     takes_any_chunk_extension: TakesAnyChunkExtension,
     takes_bare_lf_after_chunks: TakesBareLfAfterChunks,
     takes_any_target: TakesAnyTarget,
+    takes_only_uri_queries: TakesOnlyUriQueries,
+    adds_a_slash_to_urls: AddsASlashToUrls,
+    drops_conditions: DropsConditions,
+    drops_content_range: DropsContentRange,
     answers_414_to_long_methods: Answers414ToLongMethods,
     takes_any_config: TakesAnyConfig,
     accepts_one_at_a_time: AcceptsOneAtATime,
@@ -171,12 +175,13 @@ fn a_store_that_checks_then_writes_loses_increments() {
 #[test]
 fn what_is_declared_is_expected() {
     type Declare = fn(&mut Deviations);
-    let declared: [(Flaw, Declare, &str); 7] = [
+    let declared: [(Flaw, Declare, &str); 8] = [
         (Flaw::TakesBareLf, |d| d.bare_lf_ends_a_line = true, "a_bare_lf_ends_no_line"),
         (Flaw::TakesLengthWithChunked, |d| d.chunked_overrides_length = true, "length_with_chunked_is_refused"),
         (Flaw::Answers400ToAllUnsupported, |d| d.unknown_coding_is_400 = true, "chunked_is_the_only_coding"),
         (Flaw::Answers400ToAllUnsupported, |d| d.unknown_method_is_400 = true, "unknown_methods_are_not_implemented"),
         (Flaw::Answers400ToAllUnsupported, |d| d.later_version_is_400 = true, "later_versions_are_not_supported"),
+        (Flaw::AddsASlashToUrls, |d| d.urls_without_a_path_get_a_slash = true, "other_forms_of_target_are_taken"),
         (Flaw::ClosesSilentlyOnTimeouts, |d| d.timeouts_close_silently = true, "a_slow_body_times_out"),
         (Flaw::SendsEmptyErrors, |d| d.early_errors_are_empty = true, "garbage_is_refused"),
     ];

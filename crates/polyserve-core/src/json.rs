@@ -81,14 +81,52 @@ pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity>
     }
     // Without this check an array of the fields' values would be accepted.
     let is_object = body.trim_ascii_start().starts_with(b"{");
-    if is_object && let Ok(entity) = serde_json::from_str(text) {
-        return Ok(entity);
+    if is_object {
+        match serde_json::from_str(text) {
+            Ok(entity) => return Ok(entity),
+            Err(error) => {
+                if let Some(entity) = read_with_negative_zeros(text, error) {
+                    return Ok(entity);
+                }
+            }
+        }
     }
     Err(match serde_json::from_str::<IgnoredAny>(text) {
         Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", &error))),
         Ok(_) if !is_object => InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
         Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(text))),
     })
+}
+
+/// Reads an entity with `-0` for an integer, which `serde_json` takes for a float only. `error` is what reading has returned.
+///
+/// An error right after a `-0` that is no part of a longer number is due to this. The sign is then removed, and the body read again.
+/// So a `-0` for a float keeps its sign.
+#[cold]
+fn read_with_negative_zeros<E: DeserializeOwned>(text: &str, mut error: serde_json::Error) -> Option<E> {
+    let mut unsigned = text.to_owned();
+    for _ in 0..MAX_NEGATIVE_ZEROS {
+        let at = negative_zero_before(unsigned.as_bytes(), error.line(), error.column())?;
+        unsigned.replace_range(at..=at, " ");
+        match serde_json::from_str(&unsigned) {
+            Ok(entity) => return Some(entity),
+            Err(next) => error = next,
+        }
+    }
+    None
+}
+
+/// The maximum number of integers `-0` in a body. Each costs a pass over the body.
+const MAX_NEGATIVE_ZEROS: usize = 16;
+
+/// Returns the offset of a number `-0` that ends in front of this position. Lines and columns count from 1.
+fn negative_zero_before(text: &[u8], line: usize, column: usize) -> Option<usize> {
+    let before =
+        line.checked_sub(2).map_or(Some(0), |lines| memchr::memchr_iter(b'\n', text).nth(lines).map(|lf| lf + 1))?;
+    let end = before.checked_add(column)?;
+    let start = end.checked_sub(2)?;
+    let is_longer = matches!(text.get(end), Some(b'0'..=b'9' | b'.' | b'e' | b'E'));
+    (text.get(start..end)? == b"-0" && !is_longer).then_some(start)
 }
 
 /// Returns the field that is wrong, and what was expected.
@@ -220,6 +258,32 @@ mod tests {
         for body in no_entity {
             assert!(matches!(read(body.as_bytes()), Err(InvalidEntity::NotAnEntity(_))), "{body}");
         }
+    }
+
+    /// Regression test: a client that writes `-0` for the integer 0 (RFC 8259, 6) was refused.
+    #[test]
+    fn negative_zero_is_an_integer() {
+        for body in [
+            r#"{"id":-0,"description":"d","value":2}"#,
+            r#"{"description":"d","value":2,"id":-0}"#,
+            "\n{\n\"description\":\"\u{2603}\\n-0\",\n \"id\" : -0 ,\"value\":2}",
+        ] {
+            assert_eq!(read(body.as_bytes()).map(|entity| entity.id), Ok(0), "{body}");
+        }
+        let both = read(br#"{"id":-0,"description":"d","value":-0}"#).unwrap();
+        assert_eq!((both.id, both.value.to_bits()), (0, (-0.0_f64).to_bits()));
+        for id in ["-0.0", "-0e0", "-0.5", "0.0", "\"-0\"", "[-0]", "-00"] {
+            let body = format!(r#"{{"id":{id},"description":"d","value":2}}"#);
+            assert!(read(body.as_bytes()).is_err(), "{body}");
+        }
+
+        #[derive(Debug, Deserialize)]
+        struct Counts {
+            counts: Vec<u8>,
+            inner: Option<Box<Counts>>,
+        }
+        let counts = super::read::<Counts>(br#"{"counts":[-0,1,-0],"inner":{"counts":[-0],"inner":null}}"#).unwrap();
+        assert_eq!((counts.counts, counts.inner.unwrap().counts), (vec![0, 1, 0], vec![0]));
     }
 
     #[test]

@@ -19,6 +19,7 @@ fn declare_deviations(name: &str, declared: &mut Deviations) {
     if name == "tokio_hyper" {
         declared.bare_lf_ends_a_line = true;
         declared.chunked_overrides_length = true;
+        declared.urls_without_a_path_get_a_slash = true;
     }
 }
 

@@ -54,8 +54,8 @@ pub(crate) struct ServeArgs {
     /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
     #[arg(long)]
     strict_media_type: bool,
-    /// Answer with entity tags, and evaluate If-Match and If-None-Match. With `--service entity`.
-    /// [env: POLYSERVE_ETAGS] [default: off]
+    /// Answer with entity tags. Without tags, a list of tags in If-Match or If-None-Match names no entity. With
+    /// `--service entity`. [env: POLYSERVE_ETAGS] [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     etags: Option<bool>,
     /// The time that the repo takes for each answer, like a store in another process. A new entity is stored at once.

@@ -203,8 +203,7 @@ fn entities_have_tags_if_that_is_asked_for() {
         (serve_with("POLYSERVE_ETAGS", "on", "--etags off"), false),
     ] {
         assert_eq!(ask(serving.addr, &put).contains("\r\nETag: \""), has_tags);
-        let again = if has_tags { "HTTP/1.1 412 " } else { "HTTP/1.1 200 " };
-        assert!(ask(serving.addr, &create).starts_with(again));
+        assert!(ask(serving.addr, &create).starts_with("HTTP/1.1 412 "), "conditions are evaluated in any case");
     }
 }
 

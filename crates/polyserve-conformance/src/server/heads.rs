@@ -5,6 +5,7 @@ use std::sync::Arc;
 use polyserve_core::service::Echo;
 
 use super::keep_alive::echo;
+use super::status_table::entities;
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::shown;
@@ -280,7 +281,7 @@ pub fn unknown_methods_are_not_implemented(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `OPTIONS *` and absolute-form targets reach the service.
+/// `OPTIONS *` and absolute-form targets reach the service, as the client sent them.
 pub fn other_forms_of_target_are_taken(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for bytes in [
@@ -291,6 +292,17 @@ pub fn other_forms_of_target_are_taken(subject: &ServerSubject) -> Outcome {
         get("/a%20b/~!$&'()*+,;=:@?/?"),
     ] {
         live.ask(&bytes, 200);
+    }
+    // OPTIONS of a URL without a path names the server, as `*` does (RFC 9112, 3.2.4).
+    let live = entities(subject);
+    let allowed = |target: &str| live.ask(&request("OPTIONS", target, ""), 204).header("Allow").map(str::to_owned);
+    assert!(allowed("/") != allowed("*"), "the properties of the server are not those of a path");
+    let server = if subject.deviations.urls_without_a_path_get_a_slash { "/" } else { "*" };
+    for target in ["http://a", "http://a:80", "HTTP://[::1]"] {
+        assert_eq!(allowed(target), allowed(server), "{target}");
+    }
+    for target in ["http://a/", "http://a?q", "/?q"] {
+        assert_eq!(allowed(target), allowed("/"), "{target}");
     }
     Outcome::Held
 }

@@ -80,7 +80,8 @@ use crate::property::kit;
 
 pub use conditions::{
     a_later_repo_evaluates_conditions, a_malformed_condition_is_a_bad_request, a_tag_names_the_bytes_of_a_get,
-    conditions_are_evaluated, no_increment_is_lost_over, no_increment_is_lost_over_http,
+    conditions_are_evaluated, conditions_without_tags_are_evaluated, no_increment_is_lost_over,
+    no_increment_is_lost_over_http,
 };
 pub use construction::{
     a_bound_listener_is_served, a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused,
@@ -181,12 +182,12 @@ pub use status_table::{
     a_later_repo_answers_the_same, a_path_that_is_no_id_is_a_bad_request, a_refused_body_is_no_request,
     absent_entities_are_not_found, an_id_may_be_spelled_differently, deeper_paths_are_not_found, delete_removes_once,
     get_shows_the_entity, head_is_get_without_the_body, options_say_what_is_allowed, other_methods_are_not_allowed,
-    put_creates_and_replaces, put_of_another_id_is_a_bad_request, put_takes_any_content_type,
-    the_published_client_is_served, the_published_test_plan_is_served,
+    put_creates_and_replaces, put_of_a_part_is_a_bad_request, put_of_another_id_is_a_bad_request,
+    put_takes_any_content_type, the_published_client_is_served, the_published_test_plan_is_served,
 };
 pub use strict::{
-    a_long_method_is_not_implemented, a_target_holds_only_uri_bytes, chunk_extensions_follow_the_grammar,
-    the_end_of_a_chunked_body_is_strict,
+    a_long_method_is_not_implemented, a_query_holds_what_browsers_send, a_target_holds_only_uri_bytes,
+    chunk_extensions_follow_the_grammar, the_end_of_a_chunked_body_is_strict,
 };
 pub use subject::{Deviations, ServerSubject};
 pub use tcp::{
@@ -211,6 +212,7 @@ kit! {
         head_is_get_without_the_body,
         put_creates_and_replaces,
         put_of_another_id_is_a_bad_request,
+        put_of_a_part_is_a_bad_request,
         delete_removes_once,
         options_say_what_is_allowed,
         other_methods_are_not_allowed,
@@ -230,6 +232,7 @@ kit! {
         named_entities_are_linearizable,
         a_tag_names_the_bytes_of_a_get,
         conditions_are_evaluated,
+        conditions_without_tags_are_evaluated,
         a_later_repo_evaluates_conditions,
         a_malformed_condition_is_a_bad_request,
         no_increment_is_lost_over_http,
@@ -292,6 +295,7 @@ kit! {
         unknown_methods_are_not_implemented,
         other_forms_of_target_are_taken,
         a_target_holds_only_uri_bytes,
+        a_query_holds_what_browsers_send,
         a_long_method_is_not_implemented,
         a_head_past_its_limit_is_too_large,
         the_default_head_is_16_kib,

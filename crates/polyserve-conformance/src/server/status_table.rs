@@ -157,6 +157,18 @@ pub fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A PUT with a `Content-Range` is answered with 400 and stores nothing: its body is a part of an entity (RFC 9110, 14.5).
+pub fn put_of_a_part_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    for path in ["/", "/1"] {
+        let fields = format!("Content-Range: bytes 0-{}/100\r\n", ONE.len() - 1);
+        check_problem(&live.ask(&with_body("PUT", path, &fields, ONE.as_bytes()), 400));
+        check_problem(&live.ask(&with_body("PUT", path, "content-range: x\r\n", ONE.as_bytes()), 400));
+    }
+    live.ask(&get("/1"), 404);
+    Outcome::Held
+}
+
 /// DELETE is answered with 204 the first time, without a body, and 404 after it.
 pub fn delete_removes_once(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);

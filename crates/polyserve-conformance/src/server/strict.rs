@@ -6,8 +6,9 @@ use polyserve_core::service::Echo;
 
 use super::keep_alive::echo;
 use super::live::Live;
+use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
-use super::wire::{get, request};
+use super::wire::{get, put, request};
 use crate::client::shown;
 use crate::property::Outcome;
 
@@ -114,16 +115,38 @@ pub fn the_end_of_a_chunked_body_is_strict(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A target with a byte that no URI may contain is answered with 400, and the connection ends.
+/// A path with a byte that no URI may contain is answered with 400, and the connection ends. So is a query with a byte that
+/// browsers encode.
 pub fn a_target_holds_only_uri_bytes(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    for byte in ["\"", "<", ">", "\\", "^", "`", "{", "|", "}", "#", "%", "%g1", "%1", "%1g", "%%41", "%zz"] {
-        for target in [format!("/a{byte}"), format!("/{byte}/b"), format!("/a?b={byte}"), format!("http://a/{byte}")] {
+    let everywhere = ["\"", "<", ">", "#", "\u{7f}", "\u{1}"];
+    let in_path = ["\\", "^", "`", "{", "|", "}", "\u{e9}", "%", "%g1", "%1", "%1g", "%%41", "%zz"];
+    for byte in everywhere.iter().chain(&in_path) {
+        for target in [format!("/a{byte}"), format!("/{byte}/b"), format!("/{byte}?b"), format!("http://a/{byte}")] {
+            subject.refused_for_good(&live, &get(&target), &[400]);
+        }
+    }
+    for byte in everywhere {
+        for target in [format!("/a?b={byte}"), format!("/a?{byte}={{}}"), format!("http://a/?{byte}")] {
             subject.refused_for_good(&live, &get(&target), &[400]);
         }
     }
     for target in ["/%41%c3%A9", "/a?b=%20&c", "/-._~!$&'()*+,;=:@/?:@", "/a//b/./.."] {
         live.ask(&get(target), 200);
+    }
+    Outcome::Held
+}
+
+/// A query may have every byte that browsers send as it is: `{ } | ^` backslash, backtick, a `%` without digits, and text
+/// that is not ASCII. The entity service ignores it.
+pub fn a_query_holds_what_browsers_send(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    live.ask(&put("/", ONE), 201);
+    for query in ["a={b}", "|", "^", "`", "\\", "%", "%4", "%zz", "\u{e9}=\u{2603}", "?/:@[]'", "{\"a\":1}"] {
+        let query = query.replace('"', "");
+        for target in [format!("/1?{query}"), format!("http://a/1?{query}")] {
+            assert_eq!(live.ask(&get(&target), 200).text(), ONE, "{target}");
+        }
     }
     Outcome::Held
 }

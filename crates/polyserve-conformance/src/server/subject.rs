@@ -109,6 +109,8 @@ pub struct Deviations {
     pub unknown_method_is_400: bool,
     /// A later version of HTTP is answered with 400. The contract requires 505.
     pub later_version_is_400: bool,
+    /// A URL without a path gets the path `/`. Then OPTIONS does not name the server, which the contract requires.
+    pub urls_without_a_path_get_a_slash: bool,
     /// The connection is closed without an answer if a head or a body takes too long. The contract requires 408.
     pub timeouts_close_silently: bool,
     /// Errors before the service is called have no body.

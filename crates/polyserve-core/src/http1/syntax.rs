@@ -11,10 +11,24 @@ pub(super) fn is_text(byte: u8) -> bool {
 }
 
 /// Whether a request target has only bytes that a URI without a fragment may have, and each `%` two hexadecimal
-/// digits. Brackets are allowed everywhere: browsers send them unencoded in queries.
+/// digits. Brackets are allowed everywhere. The query may also have the other bytes that browsers send unencoded.
 pub(super) fn is_target(target: &[u8]) -> bool {
+    is_uri(target) || has_lenient_query(target)
+}
+
+fn is_uri(target: &[u8]) -> bool {
     target.iter().all(|&b| matches!(b, b'!' | b'$'..=b';' | b'=' | b'?'..=b'[' | b']' | b'_' | b'a'..=b'z' | b'~'))
         && is_percent_encoded(target)
+}
+
+/// Whether the path is that of a URI, and the query has no byte that browsers encode: control bytes, space, `"`, `#`, `<` and
+/// `>` (the query percent-encode set of the URL standard).
+#[cold]
+fn has_lenient_query(target: &[u8]) -> bool {
+    let Some((path, query)) = memchr::memchr(b'?', target).and_then(|at| target.split_at_checked(at)) else {
+        return false;
+    };
+    is_uri(path) && query.iter().all(|&b| b > b' ' && !matches!(b, b'"' | b'#' | b'<' | b'>' | 0x7f))
 }
 
 /// Whether two hexadecimal digits follow each `%`.
@@ -56,5 +70,15 @@ mod tests {
         }
         assert!(is_target(b"/%00%fF%25"));
         assert!(!is_target(b"/%0%00"));
+    }
+
+    #[test]
+    fn query_bytes() {
+        for byte in 0..=u8::MAX {
+            let refused = byte <= b' ' || byte == 0x7f || b"\"#<>".contains(&byte);
+            assert_eq!(is_target(&[b'/', b'?', byte]), !refused, "{}", byte.escape_ascii());
+        }
+        assert!(is_target(b"/1?a=%&b=%4&c=%zz?{|}^`\\"));
+        assert!(!is_target(b"/{?a") && !is_target(b"/%?a") && !is_target("/\u{e9}?a".as_bytes()));
     }
 }

@@ -84,8 +84,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         self
     }
 
-    /// Sets whether an answer with an entity has an [`ETag`], and whether `If-Match` and `If-None-Match` are evaluated
-    /// (RFC 9110, section 13). Off by default: both fields are then ignored.
+    /// Sets whether an answer with an entity has an [`ETag`]. Off by default: an entity then has no tag.
+    ///
+    /// `If-Match` and `If-None-Match` are always evaluated (RFC 9110, section 13). `*` is judged by whether the entity exists.
+    /// If entities have no tags, a list of tags names none: in `If-Match` it does not hold, in `If-None-Match` it does.
     ///
     /// A PUT is answered with a tag only if its body was, byte for byte, what a GET shows (RFC 9110, 9.3.4).
     ///
@@ -208,6 +210,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         let route = match (head.method, id) {
             (Method::Get | Method::Head, Some(id)) => Route::Get(id),
             (Method::Put, id) => {
+                check_is_whole(head)?;
                 check_coding(head)?;
                 if self.strict_media_type {
                     check_media_type(head)?;
@@ -218,8 +221,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             (method, Some(_)) => return Err(options(method, ALLOW_ENTITY)),
             (method, None) => return Err(options(method, ALLOW_ROOT)),
         };
-        let condition = if self.etags { preconditions::condition(head)? } else { Condition::ALWAYS };
-        Ok((route, condition))
+        Ok((route, preconditions::condition(head, self.etags)?))
     }
 
     fn nothing_here(&self) -> Reply {
@@ -271,6 +273,14 @@ fn options(method: Method, allow: &'static str) -> Reply {
         Reply::problem(Status::METHOD_NOT_ALLOWED, detail)
     };
     header(reply, "Allow", allow.into())
+}
+
+/// Refuses a body that is a part of an entity (RFC 9110, 14.5).
+fn check_is_whole(head: &Head<'_>) -> Result<(), Reply> {
+    if head.headers.get("content-range").is_none() {
+        return Ok(());
+    }
+    Err(Reply::problem(Status::BAD_REQUEST, "A PUT with a Content-Range is not supported: send the whole entity."))
 }
 
 /// Refuses a body with a content coding, because the service does not decode any (RFC 9110, 8.4).
@@ -330,17 +340,16 @@ fn get_reply<E: Identifiable>(
 /// Returns the tag of an entity that a GET is to show, if tags are on. Returns another answer as an error if the condition
 /// asks for it; the order is that of RFC 9110, 13.2.2.
 fn tag_to_show(json: &[u8], etags: bool, condition: &Condition) -> Result<Option<ETag>, Reply> {
-    if !etags {
-        return Ok(None);
-    }
-    let etag = ETag::of(json);
-    if !condition.if_match_holds(Some(etag)) {
+    let etag = etags.then(|| ETag::of(json));
+    if !condition.if_match_holds(etag) {
         return Err(precondition_failed());
     }
-    if !condition.if_none_match_holds(Some(etag)) {
-        return Err(Reply::empty(Status::NOT_MODIFIED).with_etag(etag));
+    if !condition.if_none_match_holds(etag) {
+        let mut reply = Reply::empty(Status::NOT_MODIFIED);
+        reply.etag = etag;
+        return Err(reply);
     }
-    Ok(Some(etag))
+    Ok(etag)
 }
 
 /// Returns the answer to a GET.

@@ -4,25 +4,33 @@ use super::{Head, Method, Reply, Status};
 use crate::condition::{Condition, ETag, Tags};
 
 /// Reads the condition of a request from `If-Match` and `If-None-Match`. Dates are not compared, because a service without
-/// `Last-Modified` has none.
+/// `Last-Modified` has none. If the service has no `etags`, no listed tag is that of an entity.
+///
+/// A malformed field of a GET or HEAD is ignored: the client then gets the whole entity.
 ///
 /// # Errors
 ///
-/// Returns a 400 if a field is malformed. A condition that is not understood must not be taken for one that holds.
-pub(super) fn condition(head: &Head<'_>) -> Result<Condition, Reply> {
-    if !matches!(head.method, Method::Get | Method::Head | Method::Put | Method::Delete) {
-        return Ok(Condition::ALWAYS);
-    }
-    let (mut if_match, mut if_none_match) = (None, None);
+/// Returns a 400 if a field of a write is malformed. A condition that is not understood must not be taken for one that holds.
+pub(super) fn condition(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
+    let (mut if_match, mut if_none_match) = (Ok(None), Ok(None));
     for (name, value) in head.headers.iter() {
         // The lengths decide for almost every field.
         if name.len() == IF_MATCH.len() && name.eq_ignore_ascii_case(IF_MATCH) {
-            add(&mut if_match, value, TagComparison::Strong).ok_or_else(|| malformed(IF_MATCH))?;
+            add(&mut if_match, value, TagComparison::Strong);
         } else if name.len() == IF_NONE_MATCH.len() && name.eq_ignore_ascii_case(IF_NONE_MATCH) {
-            add(&mut if_none_match, value, TagComparison::Weak).ok_or_else(|| malformed(IF_NONE_MATCH))?;
+            add(&mut if_none_match, value, TagComparison::Weak);
         }
     }
-    Ok(Condition::new(if_match, if_none_match))
+    if let (Ok(None), Ok(None)) = (&if_match, &if_none_match) {
+        return Ok(Condition::ALWAYS);
+    }
+    let is_read = matches!(head.method, Method::Get | Method::Head);
+    let read = |part: Result<Option<Tags>, Malformed>, name| match part {
+        Ok(Some(Tags::List(_))) if !etags => Ok(Some(Tags::List(Vec::new()))),
+        Err(Malformed) if is_read => Ok(None),
+        part => part.map_err(|Malformed| malformed(name)),
+    };
+    Ok(Condition::new(read(if_match, IF_MATCH)?, read(if_none_match, IF_NONE_MATCH)?))
 }
 
 const IF_MATCH: &str = "If-Match";
@@ -42,8 +50,21 @@ enum TagComparison {
     Weak,
 }
 
-/// Adds the tags of one field value, which continues the list of an earlier value. Returns `None` if it is malformed.
-fn add(tags: &mut Option<Tags>, value: &[u8], comparison: TagComparison) -> Option<()> {
+/// A field is neither `*` nor a list of entity tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Malformed;
+
+/// Adds the tags of one field value, which continues the list of an earlier value.
+fn add(tags: &mut Result<Option<Tags>, Malformed>, value: &[u8], comparison: TagComparison) {
+    if let Ok(read) = tags
+        && extend(read, value, comparison).is_none()
+    {
+        *tags = Err(Malformed);
+    }
+}
+
+/// Does the work of [`add`]. Returns `None` if `value` is malformed.
+fn extend(tags: &mut Option<Tags>, value: &[u8], comparison: TagComparison) -> Option<()> {
     let value = value.trim_ascii();
     if value == b"*" {
         // `*` stands alone.
@@ -86,11 +107,11 @@ mod tests {
     const TWO: &str = "\"00000000000000000000000000000002\"";
 
     fn read(values: &[&str], comparison: TagComparison) -> Option<Tags> {
-        let mut tags = None;
+        let mut tags = Ok(None);
         for value in values {
-            add(&mut tags, value.as_bytes(), comparison)?;
+            add(&mut tags, value.as_bytes(), comparison);
         }
-        tags
+        tags.ok()?
     }
 
     #[test]

@@ -121,8 +121,8 @@ impl fmt::Debug for Headers<'_> {
 pub struct Head<'a> {
     /// The method.
     pub method: Method,
-    /// The request target as the client sent it: `/path?query`, `http://host/path` or `*`. All its bytes may stand in a
-    /// URI, and each `%` is followed by two hexadecimal digits.
+    /// The request target as the client sent it: `/path?query`, `http://host/path` or `*`. Up to the query its bytes are those
+    /// of a URI, and each `%` is followed by two hexadecimal digits. The query may have other bytes too, as browsers send them.
     pub target: &'a str,
     /// The version.
     pub version: Version,
@@ -131,11 +131,12 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Returns the path of the target, without scheme, authority and query. It is not decoded. `*` is the whole server.
+    /// Returns the path of the target, without scheme, authority and query. It is not decoded. `*` is the whole server; OPTIONS
+    /// also names it by an URL with neither path nor query (RFC 9112, 3.2.4).
     pub fn path(&self) -> &'a str {
         let path = match self.target.as_bytes().first() {
             Some(b'/' | b'*') | None => self.target,
-            Some(_) => after_authority(self.target),
+            Some(_) => after_authority(self.target, self.method),
         };
         match memchr::memchr(b'?', path.as_bytes()) {
             Some(end) => path.get(..end).unwrap_or(path),
@@ -149,11 +150,12 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Returns the path of an absolute-form target, or `/` if it has none.
-fn after_authority(target: &str) -> &str {
+/// Returns the path of an absolute-form target. An empty one is `/`, or `*` in OPTIONS without a query.
+fn after_authority(target: &str, method: Method) -> &str {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
     match rest.find(['/', '?']) {
         Some(at) if rest.as_bytes().get(at) == Some(&b'/') => rest.get(at..).unwrap_or("/"),
+        None if method == Method::Options => "*",
         _ => "/",
     }
 }
@@ -210,6 +212,12 @@ mod tests {
             ("http://a?q=/3", "/", Some("q=/3")),
         ] {
             assert_eq!((head(target).path(), head(target).query()), (path, query), "{target}");
+        }
+        for (target, path) in
+            [("http://a", "*"), ("http://a:80", "*"), ("http://a/", "/"), ("http://a?q", "/"), ("/1", "/1")]
+        {
+            let options = Head { method: Method::Options, ..head(target) };
+            assert_eq!(options.path(), path, "OPTIONS {target}");
         }
     }
 

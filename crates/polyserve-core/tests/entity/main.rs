@@ -276,9 +276,15 @@ fn delete_removes_once() {
 fn options_and_what_is_not_allowed() {
     let env = with_one();
     let (root, entity) = ("PUT, OPTIONS", "GET, HEAD, PUT, DELETE, OPTIONS");
-    for (target, allow) in
-        [("/", root), ("/?x", root), ("http://b", root), ("/1", entity), ("/2", entity), ("*", entity)]
-    {
+    for (target, allow) in [
+        ("/", root),
+        ("/?x", root),
+        ("http://b", entity),
+        ("http://b?x", root),
+        ("/1", entity),
+        ("/2", entity),
+        ("*", entity),
+    ] {
         let response = ask(&env, &request("OPTIONS", target, "", b""));
         assert_eq!(
             (response.status, response.field("Allow"), response.body.as_str()),

@@ -60,6 +60,14 @@ fn is_literal(text: &str) -> bool {
     }
 }
 
+/// Whether a target is a URI without a fragment up to its query, and in its query has text of which browsers encode no byte.
+pub(super) fn is_target(target: &[u8]) -> bool {
+    let path = target.split(|&b| b == b'?').next().unwrap_or_default();
+    let query = &target[path.len()..];
+    is_uri(path)
+        && std::str::from_utf8(query).is_ok_and(|query| query.bytes().all(|b| b > b' ' && !b"\"#<>\x7f".contains(&b)))
+}
+
 /// Whether all bytes may stand in a URI without a fragment (RFC 3986, 2). A `%` is part of `"%" HEXDIG HEXDIG`.
 pub(super) fn is_uri(target: &[u8]) -> bool {
     let is_hex = |at: usize| target.get(at).is_some_and(u8::is_ascii_hexdigit);

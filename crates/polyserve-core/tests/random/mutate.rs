@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::reader::Rules;
 
 /// Parts of requests, and typical faults.
-const FRAGMENTS: [&[u8]; 79] = [
+const FRAGMENTS: [&[u8]; 81] = [
     b"\r\n",
     b"\r\n",
     b"\r\n\r\n",
@@ -77,6 +77,8 @@ const FRAGMENTS: [&[u8]; 79] = [
     b"=\"",
     b"\\",
     b"{",
+    b"?",
+    b"?%|",
     b"%",
     b"%41",
     b"Expect: 100-continue\r\n",

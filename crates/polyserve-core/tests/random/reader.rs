@@ -12,8 +12,8 @@
 //!    end.
 //! 4. A head that exceeds the limit is answered with 431. If the request line exceeds it, the answer is 414, or 501 if
 //!    the method alone does.
-//! 5. A target has the bytes of a URI without a fragment; brackets may stand anywhere. The codec does not interpret the
-//!    path.
+//! 5. A path has the bytes of a URI; brackets may stand anywhere. A query has any text without control bytes, space, `"`,
+//!    `#`, `<` and `>`, as the URL standard has it; the text is UTF-8. The codec does not interpret the path.
 //! 6. `Content-Length: 5, 5` on one line is answered with 400, although RFC 9110, 8.6, allows both. Leading zeros are
 //!    valid, and lengths are equal if their values are.
 //! 7. An empty element in Transfer-Encoding is answered with 400. Unknown codings before a single final chunked are
@@ -26,7 +26,7 @@
 //! 12. `PRI * HTTP/2.0` is answered with 400. Other versions of the form digit, dot, digit are answered with 505 from
 //!     1.2 up, and nothing else is.
 
-use super::grammar::{authority, is_absolute, is_space, is_tchar, is_text, is_uri, trim};
+use super::grammar::{authority, is_absolute, is_space, is_target, is_tchar, is_text, trim};
 
 /// The limits of a request's size.
 #[derive(Clone, Copy, Debug)]
@@ -170,8 +170,7 @@ fn request_line(text: &[u8], ends_in_crlf: bool) -> Result<(String, String, bool
     let parts: Vec<&[u8]> = text.split(|&b| b == b' ').collect();
     let [method, target, version] = parts[..] else { return Err(Stop::Refused(400)) };
     let is_method = !method.is_empty() && method.iter().all(|&b| is_tchar(b));
-    let is_target = !target.is_empty() && is_uri(target);
-    if !is_method || !is_target {
+    if !is_method || target.is_empty() || !is_target(target) {
         return Err(Stop::Refused(400));
     }
     let text = |part: &[u8]| String::from_utf8(part.to_vec()).unwrap();

@@ -76,7 +76,7 @@ fn request(rng: &mut ChaCha8Rng, out: &mut Vec<u8>) -> Written {
 }
 
 fn target(rng: &mut ChaCha8Rng, method: &str) -> String {
-    const PATHS: [&str; 12] = [
+    const PATHS: [&str; 14] = [
         "/",
         "/1",
         "/-7?x=y&z",
@@ -89,6 +89,8 @@ fn target(rng: &mut ChaCha8Rng, method: &str) -> String {
         "/panic",
         "/a%20b!$&'()*+,;=:@[]~",
         "/?http://a",
+        "/?{a|b}^`\\%",
+        "/1?\u{e9}=\u{2603}&%4",
     ];
     match rng.random_range(0..60) {
         0 => "/big".into(),

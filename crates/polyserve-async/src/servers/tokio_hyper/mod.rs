@@ -42,7 +42,7 @@
 //! their memory: about 10 KiB for each (`crowd-idle`).
 //!
 //! Deviations from the contract, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together with
-//! `Transfer-Encoding: chunked` is ignored.
+//! `Transfer-Encoding: chunked` is ignored; a URL without a path gets the path `/`, also in OPTIONS.
 //!
 //! Differences that the contract allows: a request that is refused before its body is complete closes the connection,
 //! while servers on the codec skip the body; a body that hyper cannot count is answered with 413 before the service

@@ -150,6 +150,14 @@ flaws! {
     TakesBareLfAfterChunks, caught by the_end_of_a_chunked_body_is_strict;
     /// Takes any visible bytes for a target.
     TakesAnyTarget, caught by a_target_holds_only_uri_bytes;
+    /// Takes only the bytes of a URI in a query.
+    TakesOnlyUriQueries, caught by a_query_holds_what_browsers_send;
+    /// Adds a slash to a URL without a path.
+    AddsASlashToUrls, caught by other_forms_of_target_are_taken;
+    /// Passes no field with a condition to the service.
+    DropsConditions, caught by conditions_without_tags_are_evaluated;
+    /// Does not pass `Content-Range` to the service.
+    DropsContentRange, caught by put_of_a_part_is_a_bad_request;
     /// Refuses an endless method as a target that is too long.
     Answers414ToLongMethods, caught by a_long_method_is_not_implemented;
     /// Takes any configuration.

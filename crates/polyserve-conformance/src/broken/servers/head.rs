@@ -112,6 +112,12 @@ pub(super) fn parse(
     if flaw == Some(Flaw::TakesOnlyJson) && !parsed.all("Content-Type").all(is_json) {
         return refuse(Status::UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.");
     }
+    let dropped: &[&str] = match flaw {
+        Some(Flaw::DropsConditions) => &["If-Match", "If-None-Match"],
+        Some(Flaw::DropsContentRange) => &["Content-Range"],
+        _ => &[],
+    };
+    parsed.fields.retain(|(name, _)| !dropped.iter().any(|dropped| dropped.eq_ignore_ascii_case(name)));
     Ok(Some(parsed))
 }
 
@@ -140,7 +146,6 @@ fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Op
             b'\r' => {}
             b'\t' if !first => {}
             0..b' ' | 0x7f => return refuse(Status::BAD_REQUEST, "A control byte stands in the head."),
-            0x80.. if first => return refuse(Status::BAD_REQUEST, "The request line is not ASCII."),
             _ => {}
         }
     }
@@ -152,11 +157,18 @@ fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Vers
     let &[method, target, version] = parts.as_slice() else {
         return refuse(Status::BAD_REQUEST, "The request line has not three parts.");
     };
-    let (method, target) = (String::from_utf8_lossy(method), String::from_utf8_lossy(target).into_owned());
+    let (method, Ok(target)) = (String::from_utf8_lossy(method), String::from_utf8(target.to_vec())) else {
+        return refuse(Status::BAD_REQUEST, "The target is no text.");
+    };
     if !is_token(method.as_bytes()) || target.is_empty() {
         return refuse(Status::BAD_REQUEST, "The method is no token, or there is no target.");
     }
-    if !is_uri(target.as_bytes()) && flaw != Some(Flaw::TakesAnyTarget) {
+    let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
+    let is_query = match flaw {
+        Some(Flaw::TakesOnlyUriQueries) => is_uri(query.as_bytes()),
+        _ => !query.contains(['"', '#', '<', '>']),
+    };
+    if (!is_uri(path.as_bytes()) || !is_query) && flaw != Some(Flaw::TakesAnyTarget) {
         return refuse(Status::BAD_REQUEST, "The target holds a byte that no URI holds.");
     }
     let version = match version {
@@ -176,6 +188,9 @@ fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Vers
         .any(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
     if !(target.starts_with('/') || absolute || (target == "*" && method == Method::Options)) {
         return refuse(Status::BAD_REQUEST, "The target has no form that this method allows.");
+    }
+    if absolute && target.matches('/').count() == 2 && flaw == Some(Flaw::AddsASlashToUrls) {
+        return Ok((method, target + "/", version));
     }
     Ok((method, target, version))
 }
