@@ -48,7 +48,8 @@ impl UnknownName {
     pub fn suggestion(&self) -> Option<&str> {
         let distance_to = |known: &&String| distance(&self.name, known);
         let nearest = self.known.iter().min_by_key(distance_to).filter(|known| distance_to(known) * 3 <= known.len());
-        let containing = || self.known.iter().find(|known| !self.name.is_empty() && known.contains(&self.name));
+        // A letter or two are in most names.
+        let containing = || self.known.iter().find(|known| self.name.len() > 2 && known.contains(&self.name));
         nearest.or_else(containing).map(String::as_str)
     }
 }

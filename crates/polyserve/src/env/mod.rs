@@ -2,7 +2,8 @@
 //!
 //! For every setting the first source with a value counts: the flag, then the `POLYSERVE_...` variable, then the published
 //! servers' variable (`TCP_ADDRESS`, `THREAD_POOL_SIZE`), then the default. Overridden values are not checked. An empty
-//! variable counts as none. An unknown `POLYSERVE_...` variable is an error.
+//! variable counts as none. An unknown `POLYSERVE_...` variable is an error, unless it has the form of a variable that
+//! Kubernetes or a container link injects for a service named `polyserve`, see [`check_variables`].
 //!
 //! A server refuses a setting that it does not have. If a flag has set it, that is an error. If a variable has set it, the
 //! setting is left out with a warning, see [`Settings::make`].
@@ -276,68 +277,121 @@ impl Sources<'_> {
     }
 }
 
-/// The project's other variables: for the command, the tests, the benches and the build.
+/// The settings that are not in [`SETTINGS`].
+const OTHER_SETTINGS: &[&str] = &[STRICT_MEDIA_TYPE, ETAGS, "POLYSERVE_LOG"];
+
+/// The project's other variables: for the tests, the benches and the build.
 const OTHER_VARIABLES: &[&str] = &[
-    LISTEN_VARIABLE,
-    STRICT_MEDIA_TYPE,
-    ETAGS,
-    "POLYSERVE_LOG",
     "POLYSERVE_BENCH",
+    "POLYSERVE_BENCH_OUT",
     "POLYSERVE_BENCH_THREADS",
     "POLYSERVE_BUILT_AS",
     "POLYSERVE_BUILT_BY",
     "POLYSERVE_BUILT_FROM",
     "POLYSERVE_CASES",
     "POLYSERVE_CONFORMANCE_CHILD",
+    "POLYSERVE_CRASHES",
     "POLYSERVE_DRAIN_ROUNDS",
     "POLYSERVE_MODELS",
     "POLYSERVE_MODEL_FAULT",
     "POLYSERVE_MODEL_LIMIT",
     "POLYSERVE_SEED",
+    "POLYSERVE_SEEDS",
     "POLYSERVE_TEST_WAITS",
 ];
 
-/// Renamed variables: the old and the new name.
-const RENAMED_VARIABLES: &[(&str, &str)] = &[("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER")];
+/// Names that a variable once had or is expected to have, and its name.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("BANNER", "SERVER_HEADER"),
+    ("ADDRESS", "LISTEN"),
+    ("HOST", "LISTEN"),
+    ("PORT", "LISTEN"),
+    ("THREADS", "WORKERS"),
+    ("POOL_SIZE", "WORKERS"),
+];
+
+/// The start of the name of every variable of this project.
+const PREFIX: &str = "POLYSERVE_";
 
 /// Checks that every `POLYSERVE_...` variable among `variables` is known: a setting's, the project's own, or one of `more`.
 /// An empty variable counts as none.
 ///
+/// Kubernetes and container links inject variables for each service, among them `POLYSERVE_PORT=tcp://10.0.0.1:80` and
+/// `POLYSERVE_SERVICE_HOST` if a service is named `polyserve`. Variables of such a form are skipped.
+///
 /// # Errors
 ///
-/// Returns [`SettingError`] with a suggestion for the first unknown variable.
+/// Returns [`SettingError`] for the first unknown variable. It lists the settings, with a suggestion if a name is near.
 ///
 /// ```
 /// use polyserve::env::check_variables;
 /// let variable = ("POLYSERVE_WORKRES".into(), "4".into());
 /// assert!(check_variables([variable], &[]).unwrap_err().to_string().contains("POLYSERVE_WORKERS"));
+/// let injected = ("POLYSERVE_SERVICE_HOST".into(), "10.0.0.1".into());
+/// assert!(check_variables([injected], &[]).is_ok());
 /// ```
 pub fn check_variables(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[&str],
 ) -> Result<(), SettingError> {
-    let known = || {
-        let others = OTHER_VARIABLES.iter().chain(more).map(ToString::to_string);
-        SETTINGS.iter().map(Setting::variable).chain(others)
+    let settings = || {
+        let others = OTHER_SETTINGS.iter().chain(more).map(ToString::to_string);
+        std::iter::once(LISTEN_VARIABLE.to_owned()).chain(SETTINGS.iter().map(Setting::variable)).chain(others)
     };
+    let is_known = |name: &str| OTHER_VARIABLES.contains(&name) || settings().any(|known| known == name);
     for (name, text) in variables {
-        let Some(name) = name.to_str().filter(|name| name.starts_with("POLYSERVE_")) else { continue };
-        if text.is_empty() || known().any(|known| known == name) {
+        // A name that is not Unicode is unknown too.
+        let name = name.to_string_lossy();
+        let Some(own) = name.strip_prefix(PREFIX) else { continue };
+        let text = text.to_string_lossy();
+        if text.is_empty() || is_known(&name) || is_injected(own, &text) {
             continue;
         }
-        let renamed = RENAMED_VARIABLES.iter().find(|(old, _)| *old == name).map(|(_, new)| (*new).to_owned());
-        let unknown = UnknownName::new("variable", name, known().collect());
-        let why = match renamed.or_else(|| unknown.suggestion().map(str::to_owned)) {
-            Some(suggestion) => format!("is unknown; did you mean {suggestion}?"),
-            None => {
-                let settings: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
-                format!("is unknown; the settings are {LISTEN_VARIABLE}, {}", settings.join(", "))
-            }
+        // The prefix says nothing about which setting was meant.
+        let names = settings().map(|known| known.strip_prefix(PREFIX).unwrap_or(&known).to_owned()).collect();
+        let unknown = UnknownName::new("variable", own, names);
+        let other = OTHER_NAMES.iter().find(|(other, _)| *other == own).map(|(_, name)| *name);
+        let suggestion = match other.or_else(|| unknown.suggestion()) {
+            Some(near) => format!("did you mean {PREFIX}{near}? The"),
+            None => String::from("the"),
         };
-        let source = Source::Variable(name.to_owned());
-        return Err(Value { source, text: text.to_string_lossy().into_owned() }.wrong(why));
+        let list: Vec<String> = settings().collect();
+        let why = format!("is unknown; {suggestion} settings are {}", list.join(", "));
+        let source = Source::Variable(name.clone().into_owned());
+        return Err(Value { source, text: text.into_owned() }.wrong(why));
     }
     Ok(())
+}
+
+/// Whether a variable has the form of one that Kubernetes or a container link injects. `name` is without [`PREFIX`].
+///
+/// Source: the Kubernetes documentation, "Discovering services", and Docker's "Legacy container links".
+fn is_injected(name: &str, value: &str) -> bool {
+    fn without<'a>(name: &'a str, endings: [&str; 3]) -> Option<&'a str> {
+        endings.into_iter().find_map(|ending| name.strip_suffix(ending))
+    }
+    let is_word =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    // The service may have a longer name, such as `polyserve-canary`. The rest of that name precedes the ending.
+    let ends = |name: &str, ending: &str| {
+        let rest = name.strip_suffix(ending);
+        rest.is_some_and(|rest| rest.is_empty() || rest.strip_suffix('_').is_some_and(is_word))
+    };
+    let is_service_port = |(at, marker): (usize, &str)| {
+        let (start, port) = name.split_at(at + marker.len());
+        ends(start, marker) && (port.is_empty() || port.strip_prefix('_').is_some_and(is_word))
+    };
+    // `PORT_80_TCP` and `PORT_80_TCP_ADDR`.
+    let is_port = || {
+        let address = without(without(name, ["_PROTO", "_PORT", "_ADDR"]).unwrap_or(name), ["_TCP", "_UDP", "_SCTP"])?;
+        let start = address.trim_end_matches(|digit: char| digit.is_ascii_digit());
+        Some(start.len() < address.len() && ends(start, "PORT_"))
+    };
+    let is_address = || ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    ends(name, "SERVICE_HOST")
+        || name.match_indices("SERVICE_PORT").any(is_service_port)
+        || is_port() == Some(true)
+        || (ends(name, "PORT") && is_address())
 }
 
 /// Applies one setting. Validates it alone, so that the error names its source.

@@ -188,6 +188,7 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
         ("POLYSERVE_HEADTIMEOUT", "POLYSERVE_HEAD_TIMEOUT"),
         ("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER"),
         ("POLYSERVE_MIN", "POLYSERVE_MINE"),
+        ("POLYSERVE_PORT", "POLYSERVE_LISTEN"),
     ] {
         let error = check(&[(variable, "5")]).unwrap_err().to_string();
         assert!(
@@ -195,6 +196,73 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
             "{error}"
         );
     }
-    let error = check(&[("POLYSERVE_ZZZZZZZZZZZZ", "5")]).unwrap_err().to_string();
-    assert!(error.contains("is unknown") && error.contains("POLYSERVE_WORKERS"), "{error}");
+    // Regression test: the prefix counted in the comparison, so that every short name was near `POLYSERVE_LOG`.
+    for far in ["POLYSERVE_ZZZZZZZZZZZZ", "POLYSERVE_FAST", "POLYSERVE_X"] {
+        let error = check(&[(far, "5")]).unwrap_err().to_string();
+        assert!(error.contains("is unknown") && !error.contains("did you mean"), "{error}");
+    }
+    let raw = OsString::from_vec(b"POLYSERVE_\xff".to_vec());
+    assert!(check_variables([(raw, "5".into())], &[]).unwrap_err().to_string().contains("is unknown"));
+}
+
+/// Regression test: the list lacked the settings of the service and of the log, and was left out with a suggestion.
+#[test]
+fn the_error_of_an_unknown_variable_lists_every_setting() {
+    for unknown in ["POLYSERVE_QUEU", "POLYSERVE_ZZZZZZZZZZZZ"] {
+        let error = check_variables([(unknown.into(), "5".into())], &["POLYSERVE_MINE"]).unwrap_err().to_string();
+        let others = [LISTEN_VARIABLE, STRICT_MEDIA_TYPE, ETAGS, "POLYSERVE_LOG", "POLYSERVE_MINE"];
+        for name in SETTINGS.iter().map(Setting::variable).chain(others.map(str::to_owned)) {
+            assert!(error.contains(&format!(" {name}")), "{name}: {error}");
+        }
+    }
+}
+
+/// Regression test: in a Kubernetes cluster with a service named `polyserve`, no program started.
+#[test]
+fn variables_that_kubernetes_injects_are_skipped() {
+    let check = |(name, value): (&str, &str)| check_variables([(name.into(), value.into())], &[]);
+    for injected in [
+        ("POLYSERVE_SERVICE_HOST", "10.0.171.239"),
+        ("POLYSERVE_SERVICE_PORT", "8001"),
+        ("POLYSERVE_SERVICE_PORT_HTTP", "8001"),
+        ("POLYSERVE_SERVICE_PORT_HTTP_ADMIN", "8001"),
+        ("POLYSERVE_PORT", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT", "udp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT", "sctp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT_8001_TCP", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT_8001_TCP_PROTO", "tcp"),
+        ("POLYSERVE_PORT_8001_TCP_PORT", "8001"),
+        ("POLYSERVE_PORT_8001_TCP_ADDR", "10.0.171.239"),
+        ("POLYSERVE_PORT_53_UDP_ADDR", "10.0.171.239"),
+        ("POLYSERVE_PORT_53_SCTP", "sctp://10.0.171.239:53"),
+        ("POLYSERVE_CANARY_SERVICE_HOST", "10.0.171.239"),
+        ("POLYSERVE_CANARY_2_SERVICE_PORT_HTTP", "8001"),
+        ("POLYSERVE_SERVICE_PORT_SERVICE_PORT_HTTP", "8001"),
+        ("POLYSERVE_CANARY_PORT", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_CANARY_PORT_8001_TCP_ADDR", "10.0.171.239"),
+    ] {
+        assert_eq!(check(injected), Ok(()), "{injected:?}");
+    }
+    for unknown in [
+        ("POLYSERVE_PORT", "8001"),
+        ("POLYSERVE_PORT", "http://10.0.171.239:8001"),
+        ("POLYSERVE_PORT", "x tcp://10.0.171.239:8001"),
+        ("POLYSERVE_SPORT", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_SERVICE", "polyserve"),
+        ("POLYSERVE_SERVICE_HOSTS", "10.0.171.239"),
+        ("POLYSERVE_SERVICE_HOST_X", "10.0.171.239"),
+        ("POLYSERVE_SERVICE_PORTS", "8001"),
+        ("POLYSERVE_SERVICE_PORT_", "8001"),
+        ("POLYSERVE_XSERVICE_PORT", "8001"),
+        ("POLYSERVE__SERVICE_HOST", "10.0.171.239"),
+        ("POLYSERVE_A-B_SERVICE_HOST", "10.0.171.239"),
+        ("POLYSERVE_PORT_TCP", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT_8001", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT_8001_HTTP", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_PORT_8001_TCP_NAME", "tcp"),
+        ("POLYSERVE_PORT_8O01_TCP", "tcp://10.0.171.239:8001"),
+        ("POLYSERVE_REPORT_8001_TCP", "tcp://10.0.171.239:8001"),
+    ] {
+        assert!(check(unknown).is_err_and(|error| error.to_string().contains("is unknown")), "{unknown:?}");
+    }
 }
