@@ -40,7 +40,7 @@ for server_name in $("$polyserve" list --json | grep -oE '"servers":\[[^]]*\]' |
     load get -n "$requests" -c 100 "$url/1"
     # It serves one connection at a time, so the hundred kept-alive connections would wait for each other.
     [ "$server_name" = sequential ] || load get-k -n "$requests" -c 100 -k "$url/1"
-    kill -INT "$server"
+    kill -TERM "$server"
     wait "$server"
     server=
 done

@@ -39,14 +39,15 @@ left() {
 interrupted() {
     echo "-- interrupted over ${1%%:*}"
     "$bin" compare --servers tokio_tcp --repos "$1" --rounds 1000 --keys 500 --connections 4 --no-latency >"$tmp/interrupted" 2>&1 &
-    local pid=$! kept
+    local pid=$! kept ended=0
     for _ in {1..100}; do # wait until something is stored
         kept=$(left "$1" | grep -c .) && break
         sleep 0.1
     done
     [ "$kept" -gt 0 ] || { echo "nothing was stored"; cat "$tmp/interrupted"; return 1; }
-    kill -INT "$pid"
-    wait "$pid" || { cat "$tmp/interrupted"; return 1; }
+    kill -TERM "$pid"
+    wait "$pid" || ended=$?
+    [ "$ended" = 143 ] || { cat "$tmp/interrupted"; return 1; } # 128 and the number of SIGTERM
     kept=$(left "$1" | grep -c .) || true
     [ "$kept" = 0 ] || { echo "$kept keys, tables or directories are left"; return 1; }
 }

@@ -6,7 +6,7 @@
 # * third-party frameworks, and every package as users get it, built alone.
 # ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [stress] [check] [package]
 set -euo pipefail
-trap 'exit 130' INT TERM # interrupted commands exit with success, so the script ends itself
+trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 

@@ -10,7 +10,7 @@ cargo build -q --release --bin polyserve
 polyserve=target/release/polyserve
 tmp=$(mktemp -d)
 server=
-stop_server() { if [ -n "$server" ]; then kill -CONT "$server" && kill -INT "$server" && wait "$server"; fi; server=; }
+stop_server() { if [ -n "$server" ]; then kill -CONT "$server" && kill -TERM "$server" && wait "$server"; fi; server=; }
 trap 'stop_server || true; rm -rf "$tmp"' EXIT
 cat >"$tmp/pipeline.lua" <<'LUA'
 init = function() local all = {} for i = 1, 16 do all[i] = wrk.format(nil, "/1") end batch = table.concat(all) end

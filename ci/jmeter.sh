@@ -51,7 +51,7 @@ for name in "$@"; do
             printf "%-32s put %d, get %d, update %d: %d errors\n", name, count["put"], count["get"], count["update"], wrong
             exit wrong > 0 || count["put"] != 4000 || count["get"] != 1000 || count["update"] != 8000
         }' "$tmp/samples"
-    kill -INT "$server"
+    kill -TERM "$server"
     wait "$server"
     server=
 done

@@ -7,7 +7,7 @@
 # * At the end, the docs show the records of that directory. The figures in prose, also in the docs of polyserve-memory,
 #   have to be compared with them by hand.
 set -uo pipefail
-trap 'exit 130' INT TERM # interrupted commands exit with success, so the script ends itself
+trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 

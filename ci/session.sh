@@ -18,13 +18,13 @@ start() {
     return 1
 }
 
-# stop: interrupts the server if it runs. The server must drain.
+# stop: ends the server if it runs. The server must drain. A background job of a script ignores SIGINT.
 stop() {
     local stopped=$pid
     [ -n "$stopped" ] || return 0
     pid=
-    kill -INT "$stopped"
-    wait "$stopped" || { echo "it fails after SIGINT" >&2; return 1; }
+    kill -TERM "$stopped"
+    wait "$stopped" || { echo "it fails after SIGTERM" >&2; return 1; }
 }
 
 # plain: removes blank lines, the date and the port, which differ between runs.

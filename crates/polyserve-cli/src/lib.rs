@@ -18,8 +18,8 @@
 //! * `report`: a page of recorded runs, and their tables and charts in Markdown.
 //!
 //! Every command prints text, and JSON with `--json`. The exit code is 0 after success, 1 after a failure, and 2 for
-//! invalid arguments. A run that a signal ends has not failed, unless a contestant gave a wrong answer. A trial passes only if
-//! it is complete.
+//! invalid arguments. A measurement that a signal has ended prints its report, and exits with 128 plus the signal's number: 130
+//! after Ctrl-C. If it had a wrong answer before, it exits with 1. `serve` drains at a signal, and exits with 0.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use commands::session::Context;
+use commands::session::{Context, signal_code};
 use commands::{
     capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
@@ -68,7 +68,7 @@ struct Cli {
 enum Command {
     /// List every server, repo, executor, service and reference, with its promises.
     List,
-    /// Run a server until SIGINT or SIGTERM, then drain it.
+    /// Run a server until SIGINT, SIGTERM or SIGHUP, then drain it.
     Serve(ServeArgs),
     /// Check, repair or back up a durable store.
     Durable(DurableArgs),
@@ -145,11 +145,13 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     };
     #[cfg(target_os = "linux")]
     let catalog = reference::with_references(catalog);
-    match run(&cli, &catalog, allocator) {
-        Ok(code) => code,
+    let result = run(&cli, &catalog, allocator);
+    let signal_code = signal_code();
+    match result {
+        Ok(code) => signal_code.filter(|_| code == ExitCode::SUCCESS).map_or(code, ExitCode::from),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
-            ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
+            ExitCode::from(signal_code.unwrap_or(if is_misuse(&error) { 2 } else { 1 }))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `polyserve-engines [ENGINE...]`: starts engines on loopback until SIGINT or SIGTERM. It prints a line for each,
+//! `polyserve-engines [ENGINE...]`: starts engines on loopback until SIGINT, SIGTERM or SIGHUP. It prints a line for each,
 //! `NAME:URL,...`, for `polyserve serve --repo`.
 //!
 //! If its input is a pipe, it also ends with the input: so a program that starts the engines cannot leave them behind.
@@ -13,7 +13,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use polyserve_engines::EngineKind;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use polyserve_sys::{SignalDisposition, signal_disposition};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
@@ -34,7 +35,9 @@ fn main() -> ExitCode {
     if kinds.is_empty() {
         kinds = EngineKind::ALL.to_vec();
     }
-    let mut signals = match Signals::new([SIGINT, SIGTERM]) {
+    // A signal that the parent ignores stays ignored, such as SIGHUP under `nohup`.
+    let is_ignored = |signal| matches!(signal_disposition(signal), Ok(SignalDisposition::Ignored));
+    let mut signals = match Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal))) {
         Ok(signals) => signals,
         Err(error) => {
             eprintln!("error: the signals cannot be taken over: {error}");
@@ -80,7 +83,7 @@ fn usage(names: &str) -> String {
          Usage: polyserve-engines [ENGINE...]\n\
          \n\
          Engines: {names}. Without a name, all are started.\n\
-         The engines end at SIGINT or SIGTERM. If standard input is a pipe, they also end when it is closed.\n\
+         The engines end at SIGINT, SIGTERM or SIGHUP. If standard input is a pipe, they also end when it is closed.\n\
          Their data is removed at the end.\n"
     )
 }

@@ -214,7 +214,7 @@ impl Experiment for Trials {
     }
 
     fn is_passed(report: &Report) -> bool {
-        report.passed
+        report.interrupted || report.passed
     }
 }
 

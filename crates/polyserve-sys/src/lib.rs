@@ -69,6 +69,39 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// What a process does when a signal arrives. See [`signal_disposition`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalDisposition {
+    /// The action of the system, which for most signals ends the process.
+    Default,
+    /// Nothing. A parent such as `nohup` or a shell that starts a background job ignores signals for its children.
+    Ignored,
+    /// A handler of this program runs.
+    Handled,
+}
+
+/// Returns what this process does when signal number `signal` arrives. Source: `sigaction(2)`.
+///
+/// # Errors
+///
+/// Returns an error if there is no such signal.
+#[cfg(unix)]
+pub fn signal_disposition(signal: i32) -> io::Result<SignalDisposition> {
+    let mut present = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: the new action is null, so that the disposition does not change. The other pointer is of memory for one action,
+    // which lives until the call returns.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), present.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has filled the memory.
+    Ok(match unsafe { present.assume_init() }.sa_sigaction {
+        libc::SIG_DFL => SignalDisposition::Default,
+        libc::SIG_IGN => SignalDisposition::Ignored,
+        _ => SignalDisposition::Handled,
+    })
+}
+
 /// Sets an integer option of a socket.
 #[cfg(target_os = "linux")]
 fn set_int(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
@@ -91,6 +124,18 @@ mod tests {
 
     const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
     const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+    #[test]
+    fn dispositions() {
+        use signal_hook::consts::{SIGPIPE, SIGUSR1, SIGUSR2};
+
+        // The runtime of Rust ignores SIGPIPE.
+        assert_eq!(signal_disposition(SIGPIPE).unwrap(), SignalDisposition::Ignored);
+        assert_eq!(signal_disposition(SIGUSR1).unwrap(), SignalDisposition::Default);
+        let _signals = signal_hook::iterator::Signals::new([SIGUSR2]).unwrap();
+        assert_eq!(signal_disposition(SIGUSR2).unwrap(), SignalDisposition::Handled);
+        assert!(signal_disposition(0).is_err());
+    }
 
     /// An address that is not mapped has no effect.
     #[test]

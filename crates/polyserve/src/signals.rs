@@ -1,7 +1,12 @@
-//! Drain on SIGINT and SIGTERM.
+//! Drain on SIGINT, SIGTERM and SIGHUP.
 //!
-//! The first signal starts the drain. The second signal exits at once with 128 plus its number, even if the drain has not
-//! ended. The signal handler never exits; it wakes a thread of this module, so the drain runs.
+//! The first signal starts the drain. A signal that arrives at least one second later exits at once with 128 plus its number,
+//! even if the drain has not ended. Signals within that second are the same signal: `timeout`, for example, signals a program
+//! and then its process group. The signal handler never exits; it wakes a thread of this module, so the drain runs.
+//!
+//! A signal that the parent has ignored stays ignored: SIGHUP under `nohup`, SIGINT in a background job of a script. Stop such
+//! a job with SIGTERM. SIGHUP is left to a program that has its own handler, for example to reload its settings. Such a
+//! handler must be there before [`Signals::register`].
 //!
 //! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect
 //! when [`Signals::drain`] is called. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
@@ -33,12 +38,14 @@ use std::fmt;
 use std::io;
 use std::process;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use polyserve_core::{Answer, Drain, IntoListenOn, Running, Server, ServerExt, Service, promise};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use polyserve_sys::{SignalDisposition, signal_disposition};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Arrivals;
 
-/// The handling of SIGINT and SIGTERM, until the process ends.
+/// The handling of SIGINT, SIGTERM and SIGHUP, until the process ends.
 ///
 /// ```
 /// use polyserve::signals::Signals;
@@ -53,21 +60,24 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers the handlers. If the value is dropped without a drain, the first signal exits the process.
+    /// Registers the handlers, except for signals that are ignored, and for SIGHUP if it has a handler. If the value is
+    /// dropped without a drain, the first signal exits the process.
     ///
     /// # Errors
     ///
     /// Returns an error if the system refuses the handlers or the thread.
     pub fn register() -> io::Result<Self> {
-        let mut arrivals = Arrivals::new([SIGINT, SIGTERM])?;
+        let mut arrivals = Arrivals::new(taken_over()?)?;
         let (completer, first) = promise(None);
         thread::Builder::new().name("polyserve-signals".into()).spawn(move || {
-            let mut completer = Some(completer);
-            for signal in arrivals.forever() {
-                let completed = completer.take().map(|completer| completer.complete(Some(signal)));
-                if completed != Some(Ok(())) {
-                    process::exit(exit_code(signal));
-                }
+            let mut arrivals = arrivals.forever();
+            let Some(signal) = arrivals.next() else { return };
+            let first = Instant::now();
+            if completer.complete(Some(signal)).is_err() {
+                process::exit(exit_code(signal));
+            }
+            if let Some(signal) = arrivals.find(|_| is_second(first, Instant::now())) {
+                process::exit(exit_code(signal));
             }
         })?;
         Ok(Self { first })
@@ -115,7 +125,7 @@ impl fmt::Debug for Signals {
 /// }
 /// ```
 pub trait ServeUntilSignal: Server {
-    /// Serves until SIGINT or SIGTERM arrives, then drains with the configured grace. The arguments are those of
+    /// Serves until SIGINT, SIGTERM or SIGHUP arrives, then drains with the configured grace. The arguments are those of
     /// [`ServerExt::serve`]. It prints nothing. Use [`Signals`] if the program prints the address that was bound.
     ///
     /// # Errors
@@ -129,7 +139,41 @@ pub trait ServeUntilSignal: Server {
 
 impl<S: Server + ?Sized> ServeUntilSignal for S {}
 
+/// The signals that this module handles.
+fn taken_over() -> io::Result<Vec<i32>> {
+    let mut signals = Vec::new();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        match signal_disposition(signal)? {
+            SignalDisposition::Ignored => {}
+            SignalDisposition::Handled if signal == SIGHUP => {}
+            SignalDisposition::Handled | SignalDisposition::Default => signals.push(signal),
+        }
+    }
+    Ok(signals)
+}
+
+/// The time after the first signal in which other signals are the same signal.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// Whether a signal at `now` is a second signal, if the first was at `first`.
+fn is_second(first: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(first) >= SAME_SIGNAL
+}
+
 /// Returns the exit code that a shell reports for a process ended by a signal.
 fn exit_code(signal: i32) -> i32 {
     128 + signal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_within_a_second_are_one() {
+        let first = Instant::now();
+        for (milliseconds, second) in [(0, false), (1, false), (999, false), (1_000, true), (60_000, true)] {
+            assert_eq!(is_second(first, first + Duration::from_millis(milliseconds)), second, "{milliseconds} ms");
+        }
+    }
 }

@@ -66,7 +66,7 @@ pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Re
         None => args.record(catalog)?,
     };
     if json { print_json(&report) } else { print_text(&report) }?;
-    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 impl CheckArgs {

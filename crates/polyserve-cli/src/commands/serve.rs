@@ -1,4 +1,4 @@
-//! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM.
+//! `polyserve serve`: one server over one repo, until SIGINT, SIGTERM or SIGHUP.
 
 use std::io;
 use std::path::PathBuf;

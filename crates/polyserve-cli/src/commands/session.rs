@@ -1,10 +1,11 @@
 //! The shared parts of all commands that measure: their context, the cores of this machine, the record, and signals.
 //!
-//! Invariant: the first SIGINT or SIGTERM ends the run with its report, the second ends the process.
+//! Invariant: the first SIGINT, SIGTERM or SIGHUP ends the run with its report, and the exit code then is 128 plus the signal's
+//! number: 130 after Ctrl-C. A second signal ends the process, see [`polyserve::signals`].
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -72,13 +73,25 @@ pub(crate) fn available_cores() -> anyhow::Result<Cores> {
     Cores::available().context("the cores of this machine are not known")
 }
 
+/// The number of the signal that has ended the measurement of this process; 0 before.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// Returns the exit code of a measurement that a signal has ended; `None` if none has.
+pub(crate) fn signal_code() -> Option<u8> {
+    match ENDED_BY.load(Ordering::SeqCst) {
+        0 => None,
+        signal => u8::try_from(128 + signal).ok(),
+    }
+}
+
 /// Returns a shutdown that the first signal begins.
 pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let stop = Shutdown::new();
     let shutdown = stop.clone();
     let wait = move || {
-        if signals.wait().is_ok() {
+        if let Ok(signal) = signals.wait() {
+            ENDED_BY.store(signal, Ordering::SeqCst);
             shutdown.begin(Instant::now());
         }
     };

@@ -107,7 +107,6 @@ fn a_signal_ends_it() {
     assert!(is_known && operations < 10_000_000, "{report}\n{}", text(&output.stderr));
     // An interrupted check has not passed, even if all its answers were right.
     assert_eq!((&report["interrupted"], &report["passed"]), (&true.into(), &false.into()), "{report}");
-    assert_eq!(output.status.code(), Some(1), "{report}");
 }
 
 /// A history without operations or without overlaps does not pass.

@@ -370,7 +370,7 @@ fn child(parent: u32) -> Option<u32> {
 fn an_interrupted_run_leaves_whole_lines_and_no_process() {
     let dir = Dir::new("interrupted");
     let output = signalled_comparison(&dir, Signal::INT, 6);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     has(&text(&output.stdout), &["ended early", "pool_server/mpsc_pool/two_level"]);
     let lines = dir.lines(RECORD);
     let last = lines.last().unwrap();

@@ -1,11 +1,14 @@
 //! `polyserve load`, on servers that `polyserve serve` runs.
 
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Dir, Serving, descriptors, ended, has, interrupted, json, parsed, polyserve, printed, text};
+use super::{Dir, Serving, descriptors, ended, has, interrupted, json, parsed, polyserve, printed, signalled, text};
 
 fn serving() -> Serving {
     Serving::start(polyserve("serve --listen 127.0.0.1:0"))
@@ -64,6 +67,53 @@ fn a_signal_ends_it_early() {
     let report = parsed(&interrupted(&line, |pid| descriptors(pid) >= 64));
     assert_eq!(report["first_failure"], Value::Null, "{report}");
     assert!(report["elapsed"].as_f64().unwrap() < 3600.0, "{report}");
+    // Any signal ends it, with its own exit code.
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let output = signalled(signal, &line, |pid| descriptors(pid) >= 64);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        assert_eq!(parsed(&output)["first_failure"], Value::Null);
+    }
+}
+
+/// A server that runs until the test process ends. It answers request number `n` of all connections with `answer(n)`, which is
+/// everything after `HTTP/1.1 `. Returns its address, and the number of requests that it has received.
+fn scripted(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (addr, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let (count, answer) = (Arc::clone(&requests), Arc::new(answer));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (count, answer) = (Arc::clone(&count), Arc::clone(&answer));
+            std::thread::spawn(move || {
+                let mut input = BufReader::new(&stream);
+                loop {
+                    let mut head = String::new();
+                    while !head.ends_with("\r\n\r\n") {
+                        if input.read_line(&mut head).is_ok_and(|read| read > 0) { continue } else { return }
+                    }
+                    let number = count.fetch_add(1, Ordering::SeqCst);
+                    if (&stream).write_all(format!("HTTP/1.1 {}", answer(number)).as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (addr, requests)
+}
+
+/// A failure counts more than the signal.
+#[test]
+fn a_signal_does_not_hide_a_failure() {
+    let (addr, requests) = scripted(|number| {
+        let status = if number < 2 { "200 OK" } else { "500 Internal Server Error" };
+        format!("{status}\r\nContent-Length: 1\r\n\r\na")
+    });
+    let line = format!("load http://{addr}/ --duration 1h --connections 1");
+    // One connection asks after it has read the answer before.
+    let output = signalled(Signal::INT, &line, |_| requests.load(Ordering::SeqCst) > 10);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    has(&text(&output.stdout), &["status 500"]);
 }
 
 /// Regression test: if a server accepted and did not answer, signals and the timeout had no effect before the load.
@@ -73,7 +123,6 @@ fn what_comes_before_the_load_ends_too() {
     let url = format!("http://{}/", silent.local_addr().unwrap());
     for line in [format!("load {url}"), format!("load {url} --keys 5")] {
         let output = interrupted(&line, is_catching);
-        assert_eq!(output.status.code(), Some(1));
         has(&text(&output.stderr), &["stopped before the load began"]);
         has(&text(&ended(1, &format!("{line} --timeout 200ms")).stderr), &["no answer within 0.2 s"]);
     }

@@ -43,9 +43,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The directory that the commands run in. Its path may have blanks, so command lines have paths relative to it.
 const HERE: &str = env!("CARGO_TARGET_TMPDIR");
 
-/// The command with the arguments in `line`, separated by blanks. It inherits no environment variable that it reads.
+/// The command with the arguments in `line`, separated by blanks. It inherits no environment variable that it reads, and no
+/// ignored signal: tests may run in the background of a script.
 fn polyserve(line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_polyserve"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,HUP", env!("CARGO_BIN_EXE_polyserve")]);
     let is_read = |name: &str| name.starts_with("POLYSERVE_") || ["TCP_ADDRESS", "THREAD_POOL_SIZE"].contains(&name);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_read)) {
         command.env_remove(name);
@@ -176,9 +178,12 @@ impl Drop for Dir {
     }
 }
 
-/// Runs the command and sends it a SIGINT as soon as `is_under_way`, which takes its process id, is true. Returns its output.
+/// Runs the command and sends it a SIGINT as soon as `is_under_way`, which takes its process id, is true. It must exit with
+/// code 130. Returns its output.
 fn interrupted(line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
-    signalled(Signal::INT, line, is_under_way)
+    let output = signalled(Signal::INT, line, is_under_way);
+    assert_eq!(output.status.code(), Some(130), "{line}: {}", text(&output.stderr));
+    output
 }
 
 /// [`interrupted`] with any signal.

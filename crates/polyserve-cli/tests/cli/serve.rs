@@ -31,7 +31,7 @@ const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 #[test]
 fn it_serves_drains_and_says_what_it_did() {
     for (server, signal) in
-        [("pool_server", Signal::INT), ("sequential", Signal::TERM), ("leader_followers", Signal::INT)]
+        [("pool_server", Signal::INT), ("sequential", Signal::TERM), ("leader_followers", Signal::HUP)]
     {
         let serving = serve(&format!("--server {server} --repo std_mutex"));
         let body = r#"{"id":1,"description":"one","value":60.750847}"#;
@@ -110,15 +110,70 @@ fn a_second_signal_exits_at_once() {
     let mut waiting = TcpStream::connect(serving.addr).unwrap();
     waiting.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     serving.signal(Signal::INT);
-    // The listener closes when the drain has begun. From then on, a signal is a second signal.
+    // A signal counts as the second from one second after the first on.
+    let deadline = Instant::now() + PATIENCE;
+    let mut serving = serving;
+    while serving.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "no signal ends it");
+        serving.signal(Signal::TERM);
+        std::thread::yield_now();
+    }
+    let (status, rest) = serving.end();
+    assert_eq!((status.code(), rest.as_str()), (Some(128 + 15), ""));
+}
+
+/// Regression test: `timeout` signals a program and then its process group, and the second signal cut a request.
+#[test]
+fn signals_at_once_are_one_signal() {
+    let serving = serve("");
+    let mut client = TcpStream::connect(serving.addr).unwrap();
+    let body = r#"{"id":1,"description":"a","value":1.0}"#;
+    let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    let (first, rest) = body.split_at(10);
+    client.write_all(format!("{head}{first}").as_bytes()).unwrap();
+    for signal in [Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP, Signal::TERM] {
+        serving.signal(signal);
+    }
+    // The listener closes when the drain has begun.
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(serving.addr).is_ok() {
         assert!(Instant::now() < deadline, "the drain does not begin");
         std::thread::yield_now();
     }
-    serving.signal(Signal::TERM);
+    client.write_all(rest.as_bytes()).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     let (status, rest) = serving.end();
-    assert_eq!((status.code(), rest.as_str()), (Some(128 + 15), ""));
+    assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
+}
+
+/// Regression test: under `nohup`, the end of the terminal ended the server; a Ctrl-C in the terminal of a script ended its
+/// background jobs.
+#[test]
+fn signals_that_the_parent_ignores_stay_ignored() {
+    let ignored = |pid: u32, field: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+        [Signal::INT, Signal::HUP, Signal::TERM].map(|signal| mask & (1 << (signal.as_raw() - 1)) != 0)
+    };
+    let command = polyserve(ANY);
+    let [_, ref program, ref args @ ..] = command.get_args().collect::<Vec<_>>()[..] else { panic!("a command") };
+    let mut ignoring = std::process::Command::new("env");
+    ignoring.arg("--ignore-signal=INT,HUP").arg(program).args(args);
+    for (command, expected) in [(ignoring, [true, true, false]), (polyserve(ANY), [false; 3])] {
+        let serving = Serving::start(command);
+        assert_eq!(ignored(serving.child.id(), "SigIgn:"), expected);
+        assert_eq!(ignored(serving.child.id(), "SigCgt:"), expected.map(|ignored| !ignored));
+        if expected[0] {
+            serving.signal(Signal::INT);
+            serving.signal(Signal::HUP);
+            assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        }
+        serving.signal(Signal::TERM);
+        assert!(serving.end().0.success());
+    }
 }
 
 /// Every source has an address of its own, so that the printed one tells which source counted.

@@ -82,7 +82,7 @@ pub struct Report {
     pub rounds: Vec<Round>,
     /// The rounds that could not be measured.
     pub failed: Vec<Failed<Key>>,
-    /// Whether all rounds were measured without an error.
+    /// Whether all rounds were measured without an error, and each has verified an answer.
     pub passed: bool,
     /// Whether a signal ended the run.
     pub interrupted: bool,
@@ -121,17 +121,32 @@ impl Report {
         };
         let rounds: Vec<Round> = own.map(round).collect();
         let failed: Vec<_> = records.failed().into_iter().filter(|failed| failed.key.tested == subject).collect();
-        Ok(Self {
+        let (interrupted, is_verified) = (records.is_interrupted(), rounds.iter().all(Round::is_verified));
+        let mut report = Self {
             requests: records.header.plan["requests"].as_u64().unwrap_or(0),
             seed: records.header.environment.seed,
-            passed: failed.is_empty() && rounds.iter().all(|round| round.outcome.error_count == 0),
-            interrupted: records.is_interrupted(),
+            passed: !interrupted && !rounds.is_empty() && is_verified,
+            interrupted,
             server: subject.server,
             repo: subject.repo,
             rounds,
             failed,
             recorded,
-        })
+        };
+        report.passed &= !report.has_error();
+        Ok(report)
+    }
+
+    /// Whether a round had an error or could not be measured.
+    pub fn has_error(&self) -> bool {
+        !self.failed.is_empty() || self.rounds.iter().any(|round| round.outcome.error_count > 0)
+    }
+}
+
+impl Round {
+    /// Whether a request had a right answer that is no refusal.
+    fn is_verified(&self) -> bool {
+        self.outcome.groups.iter().any(|group| group.samples > group.errors + group.refused)
     }
 }
 
@@ -158,10 +173,11 @@ impl fmt::Display for Report {
         for Failed { key, why, .. } in &self.failed {
             writeln!(f, "\nno figures: {key}: {why}")?;
         }
-        let end = match (self.passed, self.interrupted) {
-            (false, _) => "FAILED",
-            (true, true) => "ended early",
-            (true, false) => "passed",
+        let end = match self {
+            Self { passed: true, .. } => "passed",
+            report if report.has_error() => "FAILED",
+            Self { interrupted: true, .. } => "ended early",
+            Self { .. } => "FAILED: no answer was verified",
         };
         writeln!(f, "\n{end}")
     }

@@ -103,6 +103,16 @@ impl CheckReport {
         let passed = whole && runs.iter().all(|run| run.verdict == RecordingVerdict::Linearizable);
         Self { runs, passed, interrupted }
     }
+
+    /// Whether the command must fail: it has not passed, and the reason is not only that it was ended early.
+    pub fn is_failed(&self) -> bool {
+        let is_open = |run: &CheckRun| match run.verdict {
+            RecordingVerdict::Linearizable => true,
+            RecordingVerdict::Undecided => run.interrupted,
+            RecordingVerdict::NotLinearizable | RecordingVerdict::WrongAnswer | RecordingVerdict::Failed => false,
+        };
+        !(self.passed || self.interrupted && self.runs.iter().all(is_open))
+    }
 }
 
 impl fmt::Display for CheckReport {
@@ -139,12 +149,8 @@ impl fmt::Display for CheckReport {
         f.write_str(match self {
             Self { passed: true, .. } => "\npassed\n",
             Self { runs, .. } if runs.is_empty() => "\nUNDECIDED: nothing was recorded\n",
-            Self { interrupted: true, runs, .. }
-                if runs.iter().all(|run| run.verdict == RecordingVerdict::Linearizable) =>
-            {
-                "\nUNDECIDED: fewer operations were recorded than planned\n"
-            }
-            Self { .. } => "\nFAILED\n",
+            report if report.is_failed() => "\nFAILED\n",
+            Self { .. } => "\nUNDECIDED: fewer operations were recorded than planned\n",
         })
     }
 }

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// A process to start. It must listen on a free port that it selects, and exit with code 0 after SIGINT. It inherits
+/// A process to start. It must listen on a free port that it selects, and exit with code 0 after SIGTERM. It inherits
 /// this process's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {

@@ -145,8 +145,9 @@ impl Process {
         }
     }
 
+    /// Sends SIGTERM. SIGINT is ignored if this program was started with SIGINT ignored, as a background job of a script is.
     fn interrupt(&self) -> rustix::io::Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::INT)
+        kill_process(Pid::from_child(&self.child), Signal::TERM)
     }
 
     fn has_ended(&mut self) -> Option<ExitStatus> {
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn it_prints_its_address_and_ends_when_interrupted() {
-        // SIGINT ends the process as soon as it has printed its address.
+        // SIGTERM ends the process as soon as it has printed its address.
         let dir = TestDir::new("process-ended");
         std::fs::create_dir(&*dir).unwrap();
         let process = interruptible(&dir.join("mark"));

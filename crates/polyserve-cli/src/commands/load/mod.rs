@@ -67,7 +67,8 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     progress_line.bar.finish_and_clear();
     let summary = LoadSummary::new(args.url.to_string(), &load, &report);
     if json { print_json(&summary) } else { print_text(&summary) }?;
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_stopped_early = load.stop.is_begun() && report.failed.total() == 0;
+    Ok(if report.is_clean() || is_stopped_early { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn load(args: &LoadArgs) -> anyhow::Result<Load> {
