@@ -16,6 +16,7 @@
 //! *Wins when* no acknowledged write may be lost and reads must never be stale, across machines. *Loses when* writes are
 //! many: each costs an fsync on a majority of the members.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use etcd_client::{
@@ -27,6 +28,7 @@ use tokio::time::timeout;
 use crate::error::{ConnectError, EngineFailure, in_one_line, with_causes};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
+use crate::urls;
 
 /// A store in an etcd cluster.
 ///
@@ -92,9 +94,10 @@ impl<E: Identifiable> Etcd<E> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a URL is invalid, or if no member answers within the connect timeout.
+    /// Returns an error if a URL is invalid, or if no member answers within the connect timeout. What can never succeed, such
+    /// as a wrong password, fails at once.
     pub fn connect(urls: &str, options: EtcdOptions) -> Result<Self, ConnectError> {
-        let urls = urls.split(',').map(|url| checked(url.trim())).collect::<Result<Vec<_>, _>>()?;
+        let urls = urls::split(urls).into_iter().map(checked).collect::<Result<Vec<_>, _>>()?;
         let EtcdOptions { prefix, user, limits } = options;
         // After one member did not answer, there is time for another one.
         let patience = limits.timeout / 2;
@@ -142,14 +145,29 @@ fn checked(url: &str) -> Result<String, ConnectError> {
     if address.contains('@') {
         return invalid("has a user; set it in the options");
     }
-    match address.trim_end_matches('/').rsplit_once(':') {
-        Some((host, port))
-            if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0) =>
-        {
-            Ok(url.to_owned())
-        }
-        _ => invalid("does not end with HOST:PORT"),
+    let address = address.strip_suffix('/').unwrap_or(address);
+    let Some((host, port)) = address.rsplit_once(':') else { return invalid("does not end with HOST:PORT") };
+    let is_digit = |byte: u8| byte.is_ascii_digit();
+    if !port.bytes().all(is_digit) || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+        return invalid("does not end with HOST:PORT, a port from 1 to 65535");
     }
+    let is_ip_v6 = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if bracketed.is_some_and(is_ip_v6) {
+        return Ok(url.to_owned());
+    }
+    if is_ip_v6(host) || is_ip_v6(address) {
+        return invalid("has an IPv6 address without brackets, which stand before the port as in http://[::1]:2379");
+    }
+    if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
+        return invalid("has no valid host before its port");
+    }
+    // The last part of a name is no number: this is an address of IPv4, or none.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(is_digit) && host.parse::<Ipv4Addr>().is_err() {
+        return invalid("has an invalid IPv4 address");
+    }
+    Ok(url.to_owned())
 }
 
 crate::remote::repo!(Etcd);
@@ -306,5 +324,36 @@ mod tests {
             assert!(!error.contains("secret"), "{error}");
         }
         assert!(checked("http://127.0.0.1").expect_err("it has no port").to_string().contains("127.0.0.1\""));
+    }
+    /// Regression test: an IPv6 address without brackets was tried until the connect timeout.
+    #[test]
+    fn only_addresses_are_taken() {
+        for url in
+            ["http://[::1]:2379", "http://10.0.0.1:2379/", "http://etcd-0.etcd:2379", "http://node_1:1", "http://1a:1"]
+        {
+            assert_eq!(checked(url).unwrap(), url);
+        }
+        for (url, why) in [
+            ("http://::1:2379", "brackets"),
+            ("http://fe80::1", "brackets"),
+            ("http://[::1]", "HOST:PORT"),
+            ("http://[::g]:2379", "no valid host"),
+            ("http://[10.0.0.1]:2379", "no valid host"),
+            ("http://10.0.0.256:2379", "IPv4"),
+            ("http://10.0.0:2379", "IPv4"),
+            ("http://a b:2379", "no valid host"),
+            ("http://a/b:2379", "no valid host"),
+            ("http://a:2379//", "HOST:PORT"),
+            ("http://a:2379?b", "HOST:PORT"),
+            ("http://a:+2379", "HOST:PORT"),
+            ("http://a:0", "HOST:PORT"),
+            ("http://a:65536", "HOST:PORT"),
+            ("http://:2379", "no valid host"),
+            ("http://a:2379,b:2379", "no valid host"),
+            ("http//a:2379", "no scheme"),
+        ] {
+            let error = checked(url).expect_err(url).to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 }

@@ -51,6 +51,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis_cluster;
 mod remote;
+mod urls;
 
 pub use self::error::ConnectError;
 #[cfg(feature = "etcd")]

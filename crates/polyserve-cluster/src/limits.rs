@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use crate::error::ConnectError;
+
 /// How long a store waits for its engine, and how many operations it holds.
 ///
 /// ```
@@ -38,6 +40,16 @@ impl Default for StoreLimits {
 }
 
 impl StoreLimits {
+    /// Checks that an operation has time.
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
+        for (name, time) in [("timeout", self.timeout), ("connect_timeout", self.connect_timeout)] {
+            if time.is_zero() {
+                return Err(ConnectError::new(format!("the {name} of the store is zero; it has to be longer, as 5 s")));
+            }
+        }
+        Ok(())
+    }
+
     /// Sets the max time from the call of an operation to its answer.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
@@ -60,5 +72,19 @@ impl StoreLimits {
     #[must_use]
     pub fn max_waiting(self, max_waiting: NonZeroUsize) -> Self {
         Self { max_waiting, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_zero_is_named() {
+        let limits = StoreLimits::default();
+        assert!(limits.check().is_ok());
+        let error = |limits: StoreLimits| limits.check().expect_err("a time is zero").to_string();
+        assert!(error(limits.clone().timeout(Duration::ZERO)).contains("the timeout"));
+        assert!(error(limits.connect_timeout(Duration::ZERO)).contains("the connect_timeout"));
     }
 }

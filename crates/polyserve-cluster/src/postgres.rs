@@ -16,6 +16,8 @@
 //! *Wins when* PostgreSQL is there already, and its queries, backups and replicas are of use. *Loses when* one machine
 //! cannot take all writes.
 
+mod table;
+
 use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -52,7 +54,8 @@ pub struct Postgres<E: Identifiable = Entity> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// The table: letters, digits and `_`, after a schema and a dot if need be. It is created if it does not exist.
+    /// The table: letters, digits and `_`, after a schema and a dot if need be. It is created if it does not exist. Otherwise
+    /// it needs `id text PRIMARY KEY, value text NOT NULL`; other columns need a default or may be null.
     /// Stores with the same table share their entities. Default: `polyserve`.
     pub table: String,
     /// The number of connections. A read that is late uses another one, so there may be twice that number. Default: 4.
@@ -105,12 +108,14 @@ impl<E: Identifiable> Postgres<E> {
     /// # Errors
     ///
     /// Returns an error if the URL or the table's name is invalid, if the database does not answer within the connect
-    /// timeout, or if the table cannot be created.
+    /// timeout, if the table cannot be created, or if its columns, its key or the database's encoding are unfit. What can
+    /// never succeed, such as a wrong password, fails at once.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
         let PostgresOptions { table, connections, password, limits } = options;
         let mut config = parsed(url)?;
         if !is_table(&table) {
-            let what = format!("the table {table:?} is no name of letters, digits and `_`; an example: polyserve");
+            let what =
+                format!("the table {table:?} is no name of at most 63 letters, digits and `_`; an example: polyserve");
             return Err(ConnectError::new(what));
         }
         if let (None, Some(password)) = (config.get_password(), password) {
@@ -120,7 +125,8 @@ impl<E: Identifiable> Postgres<E> {
         config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));
         let open = move || Pool {
             config,
-            table,
+            table: quoted(&table),
+            is_checked: Cell::new(false),
             timeout,
             sessions: (0..connections.get()).map(|_| Renewed::new()).collect(),
             next: Cell::new(0),
@@ -155,6 +161,11 @@ fn parsed(url: &str) -> Result<Config, ConnectError> {
     if config.get_ssl_mode() == SslMode::Require {
         return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
     }
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(ConnectError::new(
+            "the PostgreSQL URL has no host; an example: postgres://user@127.0.0.1:5432/database",
+        ));
+    }
     let addresses = config.get_hosts().len().max(config.get_hostaddrs().len());
     if addresses > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -171,12 +182,21 @@ fn is_table(text: &str) -> bool {
     text.split('.').count() <= 2 && text.split('.').all(is_name)
 }
 
+/// A table's name in quotes, so that it may be a word of SQL. Without quotes, capitals would be small letters.
+fn quoted(table: &str) -> String {
+    let names = table.split('.').map(|name| format!("\"{}\"", name.to_ascii_lowercase()));
+    names.collect::<Vec<_>>().join(".")
+}
+
 crate::remote::repo!(Postgres);
 
 /// A fixed number of connections.
 struct Pool {
     config: Config,
+    /// In quotes.
     table: String,
+    /// Whether the table was found fit.
+    is_checked: Cell<bool>,
     timeout: Duration,
     sessions: Vec<Renewed<Rc<PreparedClient>>>,
     /// The session of the next operation.
@@ -227,6 +247,12 @@ impl Pool {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
             }
         });
+        if !self.is_checked.get() {
+            if let Some(misfit) = table::misfit(&client, &self.table).await.map_err(not_open)? {
+                return Err(EngineFailure::Rejected(misfit.into()));
+            }
+            self.is_checked.set(true);
+        }
         self.prepared(client).await.map(Rc::new).map_err(not_open)
     }
 
@@ -306,6 +332,10 @@ fn failure_of(code: &str) -> fn(Source) -> EngineFailure {
 
 /// What an error means for a session that is being opened. Nothing was written.
 fn not_open(error: Error) -> EngineFailure {
+    // The client has no code for these: settings without a host or a password, a method that it does not know.
+    if ["invalid configuration", "authentication error"].contains(&&*error.to_string()) {
+        return EngineFailure::Rejected(error.into());
+    }
     match classify(error) {
         EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
         // Another process creates the table at the same time.

@@ -25,13 +25,14 @@
 mod cluster;
 
 use polyserve_core::{Entity, Identifiable};
-use redis::IntoConnectionInfo as _;
 use redis::cluster::ClusterClientBuilder;
+use redis::{ConnectionAddr, IntoConnectionInfo as _};
 
 use self::cluster::Cluster;
 use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 use crate::remote::{Remote, unique_name};
+use crate::urls;
 
 /// A store in a Redis Cluster.
 ///
@@ -99,17 +100,18 @@ impl RedisOptions {
 
 impl<E: Identifiable> RedisCluster<E> {
     /// Connects to the cluster of the nodes at `urls`, which are separated by commas: `redis://HOST:PORT,...`. The other
-    /// nodes of the cluster are found through these.
+    /// nodes of the cluster are found through these. All URLs have the same user and password.
     ///
     /// It blocks this thread until the cluster has answered.
     ///
     /// # Errors
     ///
-    /// Returns an error if a URL is invalid, or if the cluster does not answer within the connect timeout.
+    /// Returns an error if a URL is invalid, or if the cluster does not answer within the connect timeout. What can never
+    /// succeed, such as a wrong password or a server that is no cluster, fails at once.
     pub fn connect(urls: &str, options: RedisOptions) -> Result<Self, ConnectError> {
         let RedisOptions { prefix, replicas, password, limits } = options;
         let mut nodes = Vec::new();
-        for (url, number) in urls.split(',').map(str::trim).zip(1..) {
+        for (url, number) in urls::split(urls).into_iter().zip(1..) {
             let example = "an example: redis://127.0.0.1:6379";
             if url.starts_with("rediss:") {
                 let what =
@@ -120,7 +122,15 @@ impl<E: Identifiable> RedisCluster<E> {
             // The URL may have a password, so the message does not show it.
             let invalid =
                 |error| ConnectError::caused(format!("the Redis URL number {number} is invalid; {example}"), error);
-            nodes.push(node.map_err(invalid)?);
+            let node = node.map_err(invalid)?;
+            if let ConnectionAddr::Tcp(host, _) = node.addr()
+                && host.contains([',', ' ', '%'])
+            {
+                let what =
+                    format!("the Redis URL number {number} has no valid host; each URL has its own scheme; {example}");
+                return Err(ConnectError::new(what));
+            }
+            nodes.push(node);
         }
         // The store bounds the time of each attempt itself, and decides what is sent again. So the client has no response
         // timeout: that would be two more timers for each request.

@@ -45,6 +45,9 @@ impl PostgresServer {
         }
         init.arg("--").arg(initdb).args(["--auth=trust", "--username=polyserve", "--no-sync", "--locale=C"]);
         output(init.args(["--encoding=UTF8", "-D"]).arg(&data).current_dir("/tmp"));
+        // A user other than the owner needs a password.
+        let access = "host all polyserve 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(data.join("pg_hba.conf"), access).expect("the file is there");
         let port = free_port();
         let process = run(&server, user, &folder, port);
         let mut started = Self { process, port, server, user, folder };
@@ -100,6 +103,18 @@ impl PostgresServer {
     /// Returns the URL of its database.
     pub fn url(&self) -> String {
         format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Runs statements on its database.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the output of `psql` if a statement fails.
+    pub fn run_sql(&self, sql: &str) {
+        let mut psql = Command::new(program("psql").expect("it comes with PostgreSQL"));
+        psql.args([&self.url(), "-qAt", "--set=ON_ERROR_STOP=1"]);
+        sql.split(';').for_each(|statement| _ = psql.args(["-c", statement]));
+        output(&mut psql);
     }
 
     /// Pauses the server and the processes that serve its connections, which are in groups of their own.

@@ -18,6 +18,42 @@ pub struct RedisNodes {
     folder: Folder,
 }
 
+/// A Redis server that is no cluster. It ends when this is dropped.
+#[derive(Debug)]
+pub struct LoneRedis {
+    port: u16,
+    _process: EngineProcess,
+    _folder: Folder,
+}
+
+impl LoneRedis {
+    /// Starts the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start() -> Result<Self, Missing> {
+        let server = program("redis-server")?;
+        let (folder, port) = (Folder::new("redis"), free_port());
+        let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
+        let mut process = EngineProcess::start(&server, None, &args, &folder.path().join("log"));
+        wait_for("redis-server listens", || {
+            process.assert_runs();
+            listens(port)
+        });
+        Ok(Self { port, _process: process, _folder: folder })
+    }
+
+    /// Returns its URL.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
 /// A master of a cluster.
 #[derive(Debug)]
 struct RedisMaster {

@@ -147,6 +147,28 @@ fn classify(error: RedisError) -> EngineFailure {
     }
 }
 
+/// Texts of errors that no other try mends: a password, a right, a server that is no cluster, another database.
+const NEVER_OPEN: [&str; 6] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "Password authentication failed",
+    "NOPERM",
+    "cluster support disabled",
+    "SELECT is not allowed",
+];
+
+/// What an error means for a connection that is being opened. Nothing was written.
+///
+/// The client makes one error of all nodes' errors, which has their texts and not their kinds.
+fn not_open(error: RedisError) -> EngineFailure {
+    let text = error.to_string();
+    if NEVER_OPEN.iter().any(|never| text.contains(never)) {
+        EngineFailure::Rejected(error.into())
+    } else {
+        EngineFailure::NotDone(error.into())
+    }
+}
+
 /// Reads an answer as a `T`.
 fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineFailure> {
     T::from_redis_value(answer).map_err(|error| EngineFailure::Rejected(error.into()))
@@ -162,8 +184,7 @@ impl Engine for Cluster {
         &self,
         late: Option<&Held<ClusterConnection>>,
     ) -> Result<Held<ClusterConnection>, EngineFailure> {
-        let open =
-            async |_| self.client.get_async_connection().await.map_err(|error| EngineFailure::NotDone(error.into()));
+        let open = async |_| self.client.get_async_connection().await.map_err(not_open);
         self.current.get(late, open).await
     }
 

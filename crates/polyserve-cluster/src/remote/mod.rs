@@ -59,12 +59,14 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the engine does not answer within the connect timeout, or if the thread cannot be started.
+    /// Returns an error if the engine does not answer within the connect timeout, if it rejects the read, if a limit is zero,
+    /// or if the thread cannot be started.
     pub(crate) fn connect(
         limits: StoreLimits,
         prefix: String,
         open: impl FnOnce() -> N + Send + 'static,
     ) -> Result<Self, ConnectError> {
+        limits.check()?;
         let attempts = Attempts::new(limits.connect_timeout);
         let probe = prefix.clone();
         let io = IoThread::start(N::NAME, &limits, open)?;

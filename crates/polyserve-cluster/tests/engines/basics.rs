@@ -84,11 +84,28 @@ fn a_temporary_store_leaves_nothing(kind: Kind, urls: &str) {
 
 fn a_bad_url_is_an_error(kind: Kind) {
     let urls: &[&str] = match kind {
-        Kind::Etcd => {
-            &["", "127.0.0.1:2379", "http://", "http://127.0.0.1", "https://127.0.0.1:1", "http://127.0.0.1:1,"]
+        Kind::Etcd => &[
+            "",
+            "127.0.0.1:2379",
+            "http://",
+            "http://127.0.0.1",
+            "https://127.0.0.1:1",
+            "http://127.0.0.1:1,",
+            "http://::1:2379",
+        ],
+        Kind::Redis => &[
+            "",
+            "127.0.0.1:6379",
+            "http://127.0.0.1",
+            "rediss://127.0.0.1",
+            "redis://127.0.0.1,",
+            "redis://a:1,b:2",
+            "redis://a,b",
+            "redis://::1:6379",
+        ],
+        Kind::Postgres => {
+            &["nonsense", "postgres://127.0.0.1:x", "postgres://127.0.0.1/?sslmode=require", "postgres:///a"]
         }
-        Kind::Redis => &["", "127.0.0.1:6379", "http://127.0.0.1", "rediss://127.0.0.1", "redis://127.0.0.1,"],
-        Kind::Postgres => &["nonsense", "postgres://127.0.0.1:x", "postgres://127.0.0.1/?sslmode=require"],
     };
     for url in urls {
         let error = kind.connect::<Entity>(url, "bad", StoreLimits::default()).expect_err(url).to_string();

@@ -10,6 +10,7 @@ mod http;
 mod kind;
 mod outages;
 mod partitions;
+mod starts;
 
 use std::env;
 use std::io::Write as _;
@@ -132,6 +133,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(http::tests(kind));
     tests.extend(faults::tests(kind));
     tests.extend(partitions::tests(kind));
+    tests.extend(starts::tests(kind));
     tests
 }
 

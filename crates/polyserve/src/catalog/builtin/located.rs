@@ -1,5 +1,7 @@
 //! The built-in repos that keep their entities at a location.
 
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+use std::io;
 #[cfg(any(feature = "durable", feature = "etcd", feature = "redis", feature = "postgres"))]
 use std::sync::Arc;
 
@@ -27,9 +29,10 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             &[Promise::Linearizable, Promise::AnswersLater, Promise::Durable, Promise::Shared],
             "etcd",
             polyserve::cluster::Etcd,
-            || match variable("ETCDCTL_USER").as_deref().and_then(|user| user.split_once(':')) {
-                Some((name, password)) => polyserve::cluster::EtcdOptions::default().user(name, password),
-                None => Default::default(),
+            || -> io::Result<_> {
+                let mut options = polyserve::cluster::EtcdOptions::default();
+                options.user = variable("ETCDCTL_USER")?.as_deref().map(etcd_user).transpose()?;
+                Ok(options)
             }
         ),
         #[cfg(feature = "redis")]
@@ -45,9 +48,10 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             ],
             "redis",
             polyserve::cluster::RedisCluster,
-            || match variable("REDISCLI_AUTH") {
-                Some(password) => polyserve::cluster::RedisOptions::default().password(password),
-                None => Default::default(),
+            || -> io::Result<_> {
+                let mut options = polyserve::cluster::RedisOptions::default();
+                options.password = variable("REDISCLI_AUTH")?;
+                Ok(options)
             }
         ),
         #[cfg(feature = "postgres")]
@@ -58,9 +62,10 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             &[Promise::Linearizable, Promise::AnswersLater, Promise::Durable, Promise::Shared],
             "postgres",
             polyserve::cluster::Postgres,
-            || match variable("PGPASSWORD") {
-                Some(password) => polyserve::cluster::PostgresOptions::default().password(password),
-                None => Default::default(),
+            || -> io::Result<_> {
+                let mut options = polyserve::cluster::PostgresOptions::default();
+                options.password = variable("PGPASSWORD")?;
+                Ok(options)
             }
         ),
     ]
@@ -69,12 +74,26 @@ pub(super) fn all() -> Vec<LocatedRepo> {
 /// Returns the value of an environment variable. The engines' own tools take passwords from these too, so that no command line and
 /// no record of a measurement has them.
 #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+fn variable(name: &str) -> io::Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(io::Error::other(format!("{name} is not UTF-8"))),
+    }
+}
+
+/// Returns the name and the password in the value of ETCDCTL_USER.
+#[cfg(feature = "etcd")]
+fn etcd_user(value: &str) -> io::Result<(String, String)> {
+    match value.split_once(':') {
+        Some((name, password)) if !name.is_empty() => Ok((name.to_owned(), password.to_owned())),
+        // The message does not show the value, which may be a password.
+        _ => Err(io::Error::other("ETCDCTL_USER has to be a name, a colon and a password; an example: app:secret")),
+    }
 }
 
 /// Creates the kind of a store over an engine from its type, which has constructors `connect` and `temporary`, and the function
-/// that returns its options.
+/// that returns its options or an `io::Error`.
 #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 macro_rules! engine {
     ($name:literal, $summary:literal, $location:literal, $promises:expr, $feature:literal, $repo:ident $(:: $path:ident)*, $options:expr) => {
@@ -89,13 +108,13 @@ macro_rules! engine {
                 stringify!($repo $(:: $path)*).replace(' ', "")
             );
             Entry::repo(&format!("{}:{urls}", $name), $summary, $promises, move || {
-                Ok(Arc::new(Repo::<Entity>::temporary(&empty, ($options)()).map_err(std::io::Error::other)?))
+                Ok(Arc::new(Repo::<Entity>::temporary(&empty, ($options)()?).map_err(io::Error::other)?))
             })
             .with_open(move || {
-                Ok(Arc::new(Repo::<Entity>::connect(&kept, ($options)()).map_err(std::io::Error::other)?))
+                Ok(Arc::new(Repo::<Entity>::connect(&kept, ($options)()?).map_err(io::Error::other)?))
             })
             .with_named(move || {
-                Ok(Arc::new(Repo::<NamedEntity>::temporary(&named, ($options)()).map_err(std::io::Error::other)?))
+                Ok(Arc::new(Repo::<NamedEntity>::temporary(&named, ($options)()?).map_err(io::Error::other)?))
             })
             .with_code(BuildCode::new(Some($feature), code))
         })
@@ -139,4 +158,20 @@ fn durable() -> LocatedRepo {
         }
     };
     LocatedRepo::new("durable", summary, "PATH", PROMISES, at).with_repos()
+}
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use super::etcd_user;
+
+    /// Regression test: a value without a colon was ignored, and etcd answered that the user name is empty.
+    #[test]
+    fn the_user_of_etcd_has_a_name_and_a_password() {
+        assert_eq!(etcd_user("app:a:b").unwrap(), ("app".to_owned(), "a:b".to_owned()));
+        assert_eq!(etcd_user("app:").unwrap(), ("app".to_owned(), String::new()));
+        for value in ["hunter2", ":hunter2"] {
+            let error = etcd_user(value).expect_err(value).to_string();
+            assert!(error.contains("ETCDCTL_USER") && !error.contains(value), "{error}");
+        }
+    }
 }
