@@ -10,8 +10,10 @@
 //! * The repo in memory holds synced writes only, so a reader never sees what a crash can take back.
 //! * An answer is completed after the fsync of every write that it depends on. That holds for a refusal too: it may be due to a
 //!   write of the same batch.
-//! * After the first error of a write or an fsync, nothing is written any more. It is unknown what is on the disk, and a
-//!   second fsync may succeed without having written anything.
+//! * An append that fails is cut off, and the cut is synced. Then the writes of the batch were certainly not done, and the next
+//!   batch is written as if they had not been there.
+//! * After the first error of an fsync or of a cut, nothing is written any more. It is unknown what is on the disk, and a second
+//!   fsync may succeed without having written anything.
 //! * Code of an entity's type that panics fails that operation, and no other.
 
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +23,7 @@ use std::io::{self, ErrorKind};
 use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,8 +33,9 @@ use polyserve_core::panics::drop_payload;
 use polyserve_core::{Completer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use crate::compactor::Compactor;
+use crate::disk::Disk;
 use crate::format::FrameBuffer;
-use crate::log::Log;
+use crate::log::{AppendError, Log};
 use crate::record::read_entity;
 
 /// The bytes of records from which a batch takes no further write: 8 MiB. The rest is the next batch.
@@ -42,20 +45,43 @@ const MAX_BATCH: usize = 8 << 20;
 /// long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
+/// The pause between two looks at whether the path of the store still names its directory. A store that was moved goes on for as
+/// long, and its writes go to the moved directory.
+const VERIFY_EACH: Duration = Duration::from_secs(1);
+
+/// The bytes that are tried to see whether writes succeed again.
+const TRY_BYTES: usize = 64 << 10;
+
 /// The completer of a write's answer.
 pub(crate) type WriteReply<T> = Completer<WriteResult<T>>;
 
 /// A write that waits for its fsync.
 pub(crate) enum Write<E: Identifiable> {
-    Put { entity: E, condition: Condition, record: Vec<u8>, reply: WriteReply<Put> },
-    Remove { id: E::Id, condition: Condition, record: Vec<u8>, reply: WriteReply<Removed> },
+    Put {
+        entity: E,
+        condition: Condition,
+        record: Vec<u8>,
+        reply: WriteReply<Put>,
+    },
+    Remove {
+        id: E::Id,
+        condition: Condition,
+        record: Vec<u8>,
+        reply: WriteReply<Removed>,
+    },
+    /// Asks whether a write would succeed. It changes nothing.
+    Try {
+        reply: Completer<Result<(), RepoError>>,
+    },
 }
 
 impl<E: Identifiable> Write<E> {
     /// Returns the number of bytes that the write holds in the queue.
     pub(crate) fn bytes(&self) -> u64 {
-        let (Self::Put { record, .. } | Self::Remove { record, .. }) = self;
-        record.len() as u64
+        match self {
+            Self::Put { record, .. } | Self::Remove { record, .. } => record.len() as u64,
+            Self::Try { .. } => 0,
+        }
     }
 }
 
@@ -99,6 +125,8 @@ impl<E: Identifiable> Decided<E> {
 pub(crate) struct Shared {
     /// The reason why writes have stopped.
     pub(crate) stopped: OnceLock<WritesStopped>,
+    /// Whether the last append failed and was undone. The next one may succeed.
+    pub(crate) is_rejecting: AtomicBool,
     /// The bytes of all writes in the queue.
     pub(crate) queued: AtomicU64,
     syncs: AtomicU64,
@@ -165,8 +193,29 @@ impl fmt::Display for Cause {
 
 impl Error for Cause {}
 
+/// The reason why a batch was not done, although later ones may be.
+#[derive(Clone, Debug)]
+struct NotAppended {
+    is_full: bool,
+    cause: String,
+}
+
+impl NotAppended {
+    fn new(error: &io::Error) -> Self {
+        let is_full =
+            matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
+        Self { is_full, cause: format!("the log cannot be written: {error}") }
+    }
+
+    fn to_repo_error(&self) -> RepoError {
+        let cause = self.cause.clone().into();
+        if self.is_full { RepoError::Full(cause) } else { RepoError::NotDone(cause) }
+    }
+}
+
 /// The writer of the log.
 pub(crate) struct Committer<R, E: Identifiable> {
+    disk: Arc<dyn Disk>,
     memory: Arc<R>,
     log: Log,
     compactor: Compactor,
@@ -176,12 +225,32 @@ pub(crate) struct Committer<R, E: Identifiable> {
     /// The position in `decided` of the last accepted write of an id.
     latest: HashMap<E::Id, usize>,
     answers: VecDeque<Answered>,
+    tries: Vec<Completer<Result<(), RepoError>>>,
+    /// When the place of the directory was last verified.
+    verified: Instant,
 }
 
 impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
-    pub(crate) fn new(memory: Arc<R>, log: Log, compactor: Compactor, shared: Arc<Shared>) -> Self {
-        let (decided, latest, answers) = (Vec::new(), HashMap::new(), VecDeque::new());
-        Self { memory, log, compactor, shared, frame: FrameBuffer::new(), decided, latest, answers }
+    pub(crate) fn new(
+        disk: &Arc<dyn Disk>,
+        memory: Arc<R>,
+        log: Log,
+        compactor: Compactor,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            memory,
+            log,
+            compactor,
+            shared,
+            frame: FrameBuffer::new(),
+            decided: Vec::new(),
+            latest: HashMap::new(),
+            answers: VecDeque::new(),
+            tries: Vec::new(),
+            verified: Instant::now(),
+        }
     }
 
     /// Compacts on the thread that commits.
@@ -205,17 +274,17 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         self.decide_all(batch);
         #[cfg(test)]
         if crate::mistakes::is_made(crate::mistakes::Mistake::PublishedBeforeSync) {
-            self.publish();
+            self.publish(true);
         }
-        if !self.frame.is_empty() && self.shared.stopped.get().is_none() {
-            self.store();
-        }
-        self.publish();
-        self.answer();
+        let is_due = !self.frame.is_empty() && self.shared.stopped.get().is_none();
+        let rejected = if is_due { self.store().err() } else { None };
+        self.publish(rejected.is_none());
+        self.answer(rejected.as_ref());
+        self.answer_tries();
         if self.shared.stopped.get().is_none()
-            && let Err(error) = self.compactor.step(&mut self.log)
+            && let Err(AppendError::Undone(error) | AppendError::Unknown(error)) = self.compactor.step(&mut self.log)
         {
-            self.stop(in_general(&error), format!("its next log cannot be created: {error}"));
+            self.stop(in_general(&error), format!("its log cannot be completed: {error}"));
         }
     }
 
@@ -262,6 +331,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                 }
                 self.decided.push(Decided::Remove { id, result, reply });
             }
+            Write::Try { reply } => self.tries.push(reply),
         }
     }
 
@@ -301,24 +371,80 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         }
     }
 
-    /// Writes the frame and syncs it.
-    fn store(&mut self) {
+    /// Writes the frame and syncs it. Returns an error if the frame was not written, and later ones may be. Stops all writes if it
+    /// is unknown what was written, or if the directory is not the store's any more.
+    fn store(&mut self) -> Result<(), NotAppended> {
         let start = Instant::now();
-        if let Err(error) = self.log.append(&mut self.frame) {
-            self.stop(in_general(&error), format!("its log cannot be written: {error}"));
-            return;
+        if start.duration_since(self.verified) >= VERIFY_EACH {
+            self.verified = start;
+            if let Err(reason) = self.disk.verify() {
+                self.stop("the directory of the store was moved, removed or replaced", reason);
+                return Ok(());
+            }
         }
-        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.shared.syncs.fetch_add(1, Ordering::Relaxed);
-        self.shared.writes.fetch_add(u64::from(self.frame.records()), Ordering::Relaxed);
-        self.shared.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+        let appended = self.log.append(&mut self.frame);
+        self.note_append(appended)?;
+        if self.shared.stopped.get().is_none() {
+            let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.shared.syncs.fetch_add(1, Ordering::Relaxed);
+            self.shared.writes.fetch_add(u64::from(self.frame.records()), Ordering::Relaxed);
+            self.shared.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
-    /// Applies the accepted writes to the repo in memory, unless writes have stopped.
-    fn publish(&mut self) {
+    /// Notes whether an append has succeeded.
+    fn note_append(&mut self, appended: Result<(), AppendError>) -> Result<(), NotAppended> {
+        let was_rejecting = self.shared.is_rejecting.load(Ordering::Relaxed);
+        match appended {
+            Ok(()) => {
+                if was_rejecting {
+                    self.shared.is_rejecting.store(false, Ordering::Relaxed);
+                    tracing::info!("the durable store accepts writes again");
+                }
+                Ok(())
+            }
+            Err(AppendError::Undone(error)) => {
+                if !was_rejecting {
+                    self.shared.is_rejecting.store(true, Ordering::Relaxed);
+                    tracing::warn!(%error, "the durable store rejects writes until its log can be written");
+                }
+                Err(NotAppended::new(&error))
+            }
+            Err(AppendError::Unknown(error)) => {
+                self.stop(in_general(&error), format!("its log cannot be written: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers those that ask whether a write would succeed.
+    fn answer_tries(&mut self) {
+        if self.tries.is_empty() {
+            return;
+        }
+        let is_rejecting = self.shared.is_rejecting.load(Ordering::Relaxed);
+        let mut rejected = None;
+        if is_rejecting && self.shared.stopped.get().is_none() {
+            let tried = self.log.try_room(TRY_BYTES);
+            rejected = self.note_append(tried).err();
+        }
+        for reply in self.tries.drain(..) {
+            let result = match (self.shared.stopped.get(), &rejected) {
+                (Some(stopped), _) => Err(stopped.to_repo_error()),
+                (None, Some(rejected)) => Err(rejected.to_repo_error()),
+                (None, None) => Ok(()),
+            };
+            // A waker may panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(reply.complete(result)))).map_err(drop_payload);
+        }
+    }
+
+    /// Applies the accepted writes to the repo in memory, if they are stored.
+    fn publish(&mut self, is_stored: bool) {
         let mut decided = mem::take(&mut self.decided);
         for write in decided.drain(..) {
-            let apply = write.is_change() && self.shared.stopped.get().is_none();
+            let apply = is_stored && write.is_change() && self.shared.stopped.get().is_none();
             let mut applied = if apply { Err(RepoError::Other("it panicked".into())) } else { Ok(()) };
             // The results leave the closure before it drops the id: if that panics, the value of a closure is leaked.
             let _ = catch_unwind(AssertUnwindSafe(|| match write {
@@ -354,16 +480,20 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         })
     }
 
-    /// Completes the answers of the batch.
-    fn answer(&mut self) {
+    /// Completes the answers of the batch. After a failure, that holds for a refusal too: it may be due to a write of the batch.
+    fn answer(&mut self, rejected: Option<&NotAppended>) {
         let stopped = self.shared.stopped.get();
+        let failure = || match stopped {
+            Some(stopped) => Some(stopped.to_repo_error()),
+            None => rejected.map(NotAppended::to_repo_error),
+        };
         while !self.answers.is_empty() {
             // One `catch_unwind` for many answers: a waker may panic, and its answer has then left the list.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 while let Some(answered) = self.answers.pop_front() {
                     match answered {
-                        Answered::Put(reply, result) => complete(reply, result, stopped),
-                        Answered::Remove(reply, result) => complete(reply, result, stopped),
+                        Answered::Put(reply, result) => complete(reply, result, failure()),
+                        Answered::Remove(reply, result) => complete(reply, result, failure()),
                     }
                 }
             }))
@@ -406,9 +536,9 @@ fn retry_while_overloaded(
 }
 
 /// Completes an answer. An abandoned one is dropped.
-fn complete<T>(reply: WriteReply<T>, result: WriteResult<T>, stopped: Option<&WritesStopped>) {
-    let result = match stopped {
-        Some(stopped) => result.and_then(|_| Err(stopped.to_repo_error())),
+fn complete<T>(reply: WriteReply<T>, result: WriteResult<T>, failure: Option<RepoError>) {
+    let result = match failure {
+        Some(failure) => result.and(Err(failure)),
         None => result,
     };
     let _ = reply.complete(result);

@@ -2,17 +2,22 @@
 //!
 //! A compaction begins when the files since the newest snapshot have as many bytes as the snapshot, and at least a given
 //! number. One runs at a time. So the directory has at most about four times the bytes of the stored entities, or that number.
+//!
+//! It begins earlier if the room on the disk gets short: a snapshot is written next to the files that it replaces, so a compaction
+//! must begin while it still fits.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::compaction::{Compacted, compact};
+use crate::compaction::{Compacted, compact, with_reserve};
 use crate::disk::Disk;
-use crate::log::Log;
+use crate::log::{AppendError, Log};
 use crate::recovery::{Files, Recovered};
+
+/// The max growth of the log between two looks at the room on the disk.
+const MAX_LOOK_EACH: u64 = 4 << 20;
 
 /// The files before the present log, and the thread that compacts them.
 pub(crate) struct Compactor {
@@ -21,8 +26,12 @@ pub(crate) struct Compactor {
     min_bytes: u64,
     files: Files,
     snapshot_bytes: u64,
-    /// The bytes of the complete logs that no compaction has tried yet.
-    sealed_bytes: u64,
+    /// The bytes of the complete logs.
+    complete_bytes: u64,
+    /// The bytes of all logs when a compaction was last tried.
+    tried_bytes: u64,
+    /// The bytes of all logs when the room on the disk was last looked at.
+    looked_bytes: u64,
     running: Option<Compaction>,
     /// Whether a compaction runs on the caller's thread, so that a test is deterministic.
     is_inline: bool,
@@ -32,6 +41,8 @@ struct Compaction {
     thread: JoinHandle<Compacted>,
     cancelled: Arc<AtomicBool>,
     next: u64,
+    /// The bytes of the logs that it compacts.
+    bytes: u64,
 }
 
 impl Compactor {
@@ -41,7 +52,9 @@ impl Compactor {
             min_bytes,
             files: recovered.files.clone(),
             snapshot_bytes: recovered.snapshot_bytes,
-            sealed_bytes: recovered.sealed_bytes,
+            complete_bytes: recovered.complete_bytes,
+            tried_bytes: 0,
+            looked_bytes: 0,
             running: None,
             is_inline: false,
         }
@@ -58,35 +71,58 @@ impl Compactor {
     ///
     /// # Errors
     ///
-    /// Returns an error if the next log cannot be created. An error of the compaction itself is logged. The files
+    /// Returns an error if the log must not be used any more. An error of the compaction itself is logged. The files
     /// that are needed are still there: the next compaction reads them again, and removes those that are not needed.
-    pub(crate) fn step(&mut self, log: &mut Log) -> io::Result<()> {
+    pub(crate) fn step(&mut self, log: &mut Log) -> Result<(), AppendError> {
         if self.running.as_ref().is_some_and(|running| running.thread.is_finished()) {
             self.end();
         }
-        let is_due = self.sealed_bytes + log.len() >= self.min_bytes.max(self.snapshot_bytes);
-        if self.running.is_none() && is_due {
+        if self.running.is_none() && self.is_due(log) {
             self.begin(log)?;
         }
         Ok(())
     }
 
-    fn begin(&mut self, log: &mut Log) -> io::Result<()> {
-        let complete = self.files.clone();
-        log.rotate()?;
+    fn is_due(&mut self, log: &Log) -> bool {
+        let bytes = self.complete_bytes + log.len();
+        let untried = bytes - self.tried_bytes;
+        if untried >= self.min_bytes.max(self.snapshot_bytes) {
+            return true;
+        }
+        let look_each = MAX_LOOK_EACH.min(self.min_bytes / 16).max(1);
+        if bytes < self.looked_bytes + look_each {
+            return false;
+        }
+        self.looked_bytes = bytes;
+        // A compaction of few bytes costs more than it frees.
+        let is_worth = untried >= look_each.max(self.snapshot_bytes / 8);
+        is_worth && self.disk.room().is_ok_and(|room| room < with_reserve(self.snapshot_bytes + bytes) + look_each)
+    }
+
+    fn begin(&mut self, log: &mut Log) -> Result<(), AppendError> {
+        let (complete, bytes) = (self.files.clone(), self.complete_bytes + log.len());
+        self.tried_bytes = bytes;
+        match log.rotate() {
+            Ok(()) => {}
+            Err(AppendError::Undone(error)) => {
+                tracing::warn!(%error, "the next log cannot be created, so a compaction is put off");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
         let next = log.number();
         self.files.logs.push(next);
-        self.sealed_bytes = 0;
+        self.complete_bytes = bytes;
         let (disk, cancelled) = (Arc::clone(&self.disk), Arc::new(AtomicBool::new(false)));
         if self.is_inline {
             let compacted = compact(&disk, &complete, next, &cancelled);
-            self.note(next, compacted);
+            self.note(next, bytes, compacted);
             return Ok(());
         }
         let flag = Arc::clone(&cancelled);
         let builder = thread::Builder::new().name("log-compaction".to_owned());
         match builder.spawn(move || compact(&disk, &complete, next, &flag)) {
-            Ok(thread) => self.running = Some(Compaction { thread, cancelled, next }),
+            Ok(thread) => self.running = Some(Compaction { thread, cancelled, next, bytes }),
             Err(error) => tracing::warn!(%error, "the thread of a compaction cannot be started"),
         }
         Ok(())
@@ -94,19 +130,21 @@ impl Compactor {
 
     /// Joins the thread of the compaction.
     fn end(&mut self) {
-        let Some(Compaction { thread, next, .. }) = self.running.take() else { return };
+        let Some(Compaction { thread, next, bytes, .. }) = self.running.take() else { return };
         match thread.join() {
-            Ok(compacted) => self.note(next, compacted),
+            Ok(compacted) => self.note(next, bytes, compacted),
             Err(_) => tracing::warn!("a compaction panicked"),
         }
     }
 
-    /// Makes the list of files that of the disk.
-    fn note(&mut self, next: u64, compacted: Compacted) {
+    /// Makes the list of files that of the disk. `compacted_bytes` are those of the logs.
+    fn note(&mut self, next: u64, compacted_bytes: u64, compacted: Compacted) {
         if let Some(bytes) = compacted.bytes {
             self.snapshot_bytes = bytes;
             self.files.snapshot = Some(next);
             self.files.logs.retain(|number| *number >= next);
+            self.complete_bytes -= compacted_bytes;
+            (self.tried_bytes, self.looked_bytes) = (self.complete_bytes, self.complete_bytes);
         }
         self.files.obsolete = compacted.obsolete;
         if let Some(error) = compacted.error {

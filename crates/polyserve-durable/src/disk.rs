@@ -11,13 +11,17 @@
 //! This module is unstable: its items may change in any release.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FlockOperation, fadvise, flock};
+use rustix::fs::{
+    Advice, AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, Stat, fadvise, flock, fstat, fstatvfs, linkat, openat,
+    renameat, stat, statat, unlinkat,
+};
+use rustix::io::Errno;
 
 use crate::error::OpenError;
 
@@ -43,6 +47,16 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 
     /// Makes all creations, renamings, links and removals durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Returns the number of bytes that files may still take.
+    fn room(&self) -> io::Result<u64>;
+
+    /// Checks that the next start of the store opens this directory, and that no other process may lock it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if it is known that one of both is wrong.
+    fn verify(&self) -> Result<(), String>;
 }
 
 /// An open file.
@@ -69,16 +83,31 @@ pub trait DiskFile: fmt::Debug + Send {
 }
 
 /// A directory of the file system that one process uses at a time.
+///
+/// All files are opened by the handle of the directory, so neither a `chdir` nor a new name of the directory changes which files
+/// they are. Two locks exclude other processes: that of the handle, which goes with the directory, and that of a lock file, for
+/// file systems that cannot lock a directory (NFS).
 #[derive(Debug)]
 pub struct Directory {
+    /// The absolute path that the directory was opened by.
     path: PathBuf,
     /// The directory itself: an fsync makes names durable.
     handle: File,
-    lock: Option<File>,
+    /// Whether the handle is locked.
+    is_locked: bool,
+    lock_file: Option<File>,
+    /// Whether files are opened for reading alone.
+    is_read_only: bool,
 }
 
 /// The name of the lock file.
 pub(crate) const LOCK: &str = "lock";
+
+/// A file is for its owner alone: it holds the entities of clients.
+const FILE_MODE: u32 = 0o600;
+
+/// A directory is for its owner alone.
+const DIRECTORY_MODE: u32 = 0o700;
 
 impl Directory {
     /// Opens a directory, and creates it if it does not exist. Locks it against other processes.
@@ -87,25 +116,51 @@ impl Directory {
     ///
     /// Returns [`OpenError::InUse`] if another store, in this process or another, has the directory open.
     pub fn lock(path: &Path) -> Result<Arc<Self>, OpenError> {
+        let created = create_directory(path, &mut sync_directory);
+        created.map_err(|source| OpenError::io("create the directory", path, source))?;
+        let mut directory = Self::unlocked(path)?;
         let failed = |action| move |source| OpenError::io(action, path, source);
-        create_directory(path, &mut sync_directory).map_err(failed("create the directory"))?;
-        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path.join(LOCK));
-        let lock = open.map_err(failed("open the lock file of"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let holder = io::read_to_string(&lock).unwrap_or_default();
-                return Err(OpenError::InUse { path: path.to_owned(), process: holder.trim().parse().ok() });
+        let exclusive = FlockOperation::NonBlockingLockExclusive;
+        directory.lock_handle(exclusive)?;
+        let lock = loop {
+            let file =
+                directory.open_at(LOCK, OFlags::CREATE | OFlags::RDWR).map_err(failed("open the lock file of"))?;
+            match flock(&file, exclusive) {
+                Ok(()) if directory.is_named(LOCK, &file) => break file,
+                Ok(()) => {} // it was removed before it was locked
+                Err(Errno::WOULDBLOCK) => return Err(directory.in_use()),
+                Err(error) => return Err(failed("lock")(error.into())),
             }
-            Err(error) => return Err(failed("lock")(error.into())),
-        }
+        };
         // The number is only for the error message of the next process, so a failure is none. Another text in a file of that
         // name is not the store's, and stays.
         if io::read_to_string(&lock).is_ok_and(|text| text.trim().is_empty() || text.trim().parse::<u32>().is_ok()) {
             let number = format!("{}\n", std::process::id());
             let _ = lock.set_len(0).and_then(|()| FileExt::write_all_at(&lock, number.as_bytes(), 0));
         }
-        Self::at(path, Some(lock)).map(Arc::new).map_err(failed("open"))
+        directory.lock_file = Some(lock);
+        directory.is_read_only = false;
+        Ok(Arc::new(directory))
+    }
+
+    /// Opens a directory to read its files. Nothing is written, also no lock file. No store can open the directory meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`OpenError::InUse`] if a store has the directory open.
+    pub(crate) fn lock_to_read(path: &Path) -> Result<Self, OpenError> {
+        let mut directory = Self::unlocked(path)?;
+        let shared = FlockOperation::NonBlockingLockShared;
+        directory.lock_handle(shared)?;
+        match directory.open_at(LOCK, OFlags::RDONLY) {
+            Ok(file) if flock(&file, shared) == Err(Errno::WOULDBLOCK) => Err(directory.in_use()),
+            Ok(file) => {
+                directory.lock_file = Some(file);
+                Ok(directory)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(directory),
+            Err(source) => Err(OpenError::io("open the lock file of", path, source)),
+        }
     }
 
     /// Creates a directory and locks it.
@@ -115,27 +170,74 @@ impl Directory {
     /// Returns an error if the directory exists.
     pub(crate) fn create(path: &Path) -> Result<Arc<Self>, OpenError> {
         let parent = parent_of(path).map_or(Ok(()), |parent| create_directory(parent, &mut sync_directory));
-        parent.and_then(|()| fs::create_dir(path)).map_err(|source| OpenError::io("create", path, source))?;
+        parent.and_then(|()| make_directory(path)).map_err(|source| OpenError::io("create", path, source))?;
         Self::lock(path)
     }
 
-    /// Opens a directory without its lock, to read files that another process may be writing.
+    /// Opens a directory without its locks, to read files that another process may be writing.
     pub(crate) fn unlocked(path: &Path) -> Result<Self, OpenError> {
-        Self::at(path, None).map_err(|source| OpenError::io("open", path, source))
+        let open = || {
+            let path = std::path::absolute(path)?;
+            let handle = openat(CWD, &path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            Ok(Self { path, handle: handle.into(), is_locked: false, lock_file: None, is_read_only: true })
+        };
+        open().map_err(|source| OpenError::io("open", path, source))
     }
 
-    fn at(path: &Path, lock: Option<File>) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), handle: File::open(path)?, lock })
+    /// Locks the handle, if the file system can.
+    fn lock_handle(&mut self, operation: FlockOperation) -> Result<(), OpenError> {
+        match flock(&self.handle, operation) {
+            Err(Errno::WOULDBLOCK) => Err(self.in_use()),
+            // The lock file alone has to do.
+            locked => {
+                self.is_locked = locked.is_ok();
+                Ok(())
+            }
+        }
+    }
+
+    /// The error if another process has locked the directory. The lock file names that process.
+    fn in_use(&self) -> OpenError {
+        let holder = self.open_at(LOCK, OFlags::RDONLY).and_then(io::read_to_string).unwrap_or_default();
+        OpenError::InUse { path: self.path.clone(), process: holder.trim().parse().ok() }
+    }
+
+    fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let opened = openat(&self.handle, name, flags | OFlags::CLOEXEC, Mode::from_raw_mode(FILE_MODE));
+        Ok(opened.map(File::from)?)
+    }
+
+    /// Whether the open file has this name.
+    fn is_named(&self, name: &str, file: &File) -> bool {
+        let found = statat(&self.handle, name, AtFlags::empty());
+        found.is_ok_and(|found| fstat(file).is_ok_and(|file| is_same(&found, &file)))
+    }
+
+    /// Whether the directory is this one, or lies in it.
+    pub(crate) fn contains(&self, path: &Path) -> io::Result<bool> {
+        let own = fstat(&self.handle)?;
+        let path = path.canonicalize()?;
+        Ok(path.ancestors().any(|above| stat(above).is_ok_and(|found| is_same(&found, &own))))
     }
 }
 
+/// Whether both are of one file.
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
 impl Drop for Directory {
-    /// Releases the lock. Closing the file is not enough: a process that is being started has a copy for a moment.
+    /// Releases the locks. Closing the files is not enough: a process that is being started has copies for a moment.
     fn drop(&mut self) {
-        if let Some(lock) = &self.lock {
-            let _ = flock(lock, FlockOperation::Unlock);
+        for locked in [self.lock_file.as_ref(), Some(&self.handle)].into_iter().flatten() {
+            let _ = flock(locked, FlockOperation::Unlock);
         }
     }
+}
+
+/// Creates a directory that only its owner may use.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
 /// Creates a directory and the directories above it that do not exist. `sync` makes the names in a directory durable: it is
@@ -152,7 +254,7 @@ fn create_directory(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) 
     }
     let parent = parent_of(path).ok_or(ErrorKind::NotFound)?;
     create_directory(parent, sync)?;
-    match fs::create_dir(path) {
+    match make_directory(path) {
         // Another thread or process has created it, or the path ends with `..`.
         Err(_) if path.is_dir() => {}
         created => created?,
@@ -174,38 +276,62 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 impl Disk for Directory {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in Dir::read_from(&self.handle)? {
             // The store gives no name that is not UTF-8.
-            names.extend(entry?.file_name().into_string().ok());
+            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
         }
+        names.retain(|name| name != "." && name != "..");
         Ok(names)
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let read_only = self.lock.is_none();
-        let file = OpenOptions::new().read(true).write(!read_only).open(self.path.join(name))?;
-        Ok(Box::new(file))
+        let flags = if self.is_read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        Ok(Box::new(self.open_at(name, flags)?))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let path = self.path.join(name);
-        Ok(Box::new(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?))
+        Ok(Box::new(self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        Ok(renameat(&self.handle, from, &self.handle, to)?)
     }
 
     fn link(&self, name: &str, second: &str) -> io::Result<()> {
-        fs::hard_link(self.path.join(name), self.path.join(second))
+        Ok(linkat(&self.handle, name, &self.handle, second, AtFlags::empty())?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        Ok(unlinkat(&self.handle, name, AtFlags::empty())?)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.handle.sync_all()
+    }
+
+    fn room(&self) -> io::Result<u64> {
+        let found = fstatvfs(&self.handle)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        let path = self.path.display();
+        let own = fstat(&self.handle).map_err(|error| format!("the directory {path} cannot be looked at: {error}"))?;
+        match stat(&self.path) {
+            Ok(found) if is_same(&found, &own) => {}
+            Ok(_) => return Err(format!("the path {path} names another directory")),
+            Err(error @ (Errno::NOENT | Errno::NOTDIR)) => {
+                return Err(format!("the directory {path} was moved or removed: {error}"));
+            }
+            // Nothing is known, for example because a directory above must not be searched any more.
+            Err(_) => {}
+        }
+        match &self.lock_file {
+            Some(file) if !self.is_locked && !self.is_named(LOCK, file) => {
+                Err(format!("the lock file in {path} was removed or replaced"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -243,13 +369,15 @@ impl DiskFile for File {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// A name is durable after a sync of the directory that has it.
     #[test]
     fn each_new_directory_is_synced_into_its_parent() {
         let root = std::env::temp_dir().canonicalize().unwrap().join(format!("polyserve-disk-{}", std::process::id()));
-        fs::create_dir(&root).unwrap();
+        make_directory(&root).unwrap();
         let create = |path: &Path| {
             let mut synced = Vec::new();
             let mut sync = |path: &Path| {
@@ -270,10 +398,11 @@ mod tests {
 
     /// A process that is being started has copies of all open files until it runs its own program.
     #[test]
-    fn a_copy_of_the_lock_file_does_not_hold_the_lock() {
+    fn copies_of_the_locked_files_do_not_hold_the_locks() {
         let root = std::env::temp_dir().join(format!("polyserve-disk-lock-{}", std::process::id()));
         let directory = Directory::lock(&root).unwrap();
-        let inherited = directory.lock.as_ref().unwrap().try_clone().unwrap();
+        let inherited =
+            [directory.lock_file.as_ref().unwrap(), &directory.handle].map(|file| file.try_clone().unwrap());
         assert!(matches!(Directory::lock(&root), Err(OpenError::InUse { .. })));
         drop(directory);
         Directory::lock(&root).unwrap();

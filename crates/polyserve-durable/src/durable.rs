@@ -242,7 +242,7 @@ pub(crate) fn load<R: EntityRepo<E>, E: Identifiable>(
     let compactor = Compactor::new(disk, options.compact_from, &recovered);
     let recovery = Recovery { records, entities, torn: recovered.torn, elapsed: start.elapsed() };
     let (memory, shared) = (Arc::new(memory), Arc::new(Shared::default()));
-    let committer = Committer::new(Arc::clone(&memory), recovered.log, compactor, Arc::clone(&shared));
+    let committer = Committer::new(disk, Arc::clone(&memory), recovered.log, compactor, Arc::clone(&shared));
     Ok((committer, memory, shared, recovery))
 }
 
@@ -270,6 +270,22 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.memory.len()
+    }
+
+    /// The answer costs no system call, unless the last write found no room: then the thread of the log tries to write.
+    fn status(&self) -> Answer<Result<(), RepoError>> {
+        if let Some(stopped) = self.shared.stopped.get() {
+            return Answer::Now(Err(stopped.to_repo_error()));
+        }
+        if !self.shared.is_rejecting.load(Ordering::Relaxed) {
+            return Answer::Now(Ok(()));
+        }
+        let (reply, answer) = promise(Err(RepoError::Closed));
+        match self.mailbox.send(Write::Try { reply }) {
+            Err(Refused::Full(_)) => Answer::later(ready(Err(RepoError::Overloaded))),
+            // A drop of the write answers `Closed`.
+            Ok(()) | Err(Refused::Closed(_)) => answer,
+        }
     }
 }
 

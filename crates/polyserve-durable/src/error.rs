@@ -90,7 +90,11 @@ impl fmt::Display for OpenError {
                 write!(f, "damaged: {damage}; `polyserve durable repair DIRECTORY` keeps what is whole")
             }
             Self::Version { file, version } => {
-                write!(f, "{file} has format version {version}; this program reads version {}", crate::format::VERSION)
+                write!(
+                    f,
+                    "{file} has format version {version}; this program reads versions 1 to {}",
+                    crate::format::VERSION
+                )
             }
             Self::NotAnEntity { damage, id } => {
                 write!(f, "the record of id {id:?} is no entity of this store: {damage}")

@@ -14,7 +14,7 @@
 //! | 4 | the marker |
 //! | 4 | the length of the records in bytes |
 //! | 8 | the number of the frame: 1 is the first of the file |
-//! | 4 | the number of records; 0 marks the end of a snapshot |
+//! | 4 | the number of records; 0 marks the end of a complete file |
 //! | 4 | CRC-32 of the salt, the 20 bytes above, and the records |
 //! | | the records |
 //!
@@ -27,13 +27,22 @@
 //!
 //! A log has one frame for each fsync, so a crash tears at most its last frame. Because of the salt, the bytes of a
 //! client never read as a frame.
+//!
+//! The end of a log states that the log with the next number follows, so a log that is missing is noticed. Version 1 has no ends of
+//! logs. It is read too; a missing last log is not noticed there. Files are written as version 2.
 
 use std::ops::Range;
 
 use crc32fast::Hasher;
 
 /// The version of the format.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
+
+/// The version of complete logs without an end.
+const WITHOUT_ENDS: u16 = 1;
+
+/// The versions that are read.
+const VERSIONS: [u16; 2] = [VERSION, WITHOUT_ENDS];
 
 const MAGIC: [u8; 8] = *b"polysrv\x1a";
 pub(crate) const MARKER: [u8; 4] = [0xF1, 0x9A, 0xC3, 0x5E];
@@ -76,7 +85,8 @@ impl Kind {
             "snapshot" => Self::Snapshot,
             _ => return None,
         };
-        let number = (number.len() == 16).then(|| u64::from_str_radix(number, 16).ok())??;
+        // No file has the last number: the next one would have none.
+        let number = (number.len() == 16).then(|| u64::from_str_radix(number, 16).ok())?.filter(|n| *n < u64::MAX)?;
         (kind.file_name(number) == name).then_some((kind, number))
     }
 }
@@ -87,6 +97,7 @@ pub(crate) struct FileHeader {
     pub(crate) kind: Kind,
     pub(crate) number: u64,
     pub(crate) salt: u32,
+    pub(crate) version: u16,
 }
 
 /// The reason why the first bytes of a file are no header.
@@ -98,10 +109,20 @@ pub(crate) enum NoFileHeader {
 }
 
 impl FileHeader {
+    /// Creates the header of a new file.
+    pub(crate) fn new(kind: Kind, number: u64, salt: u32) -> Self {
+        Self { kind, number, salt, version: VERSION }
+    }
+
+    /// Whether the file ends with a frame without records if it is complete.
+    pub(crate) fn has_end(&self) -> bool {
+        self.kind == Kind::Snapshot || self.version != WITHOUT_ENDS
+    }
+
     pub(crate) fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
         bytes[10..12].copy_from_slice(&if self.kind == Kind::Log { 1_u16 } else { 2 }.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.salt.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
@@ -118,27 +139,29 @@ impl FileHeader {
         if crc32fast::hash(&bytes[..24]) != word(&bytes[24..]) {
             return Err(NoFileHeader::Damaged("the checksum of the header is wrong"));
         }
-        match u16::from_le_bytes([bytes[8], bytes[9]]) {
-            VERSION => {}
-            version => return Err(NoFileHeader::Version(version)),
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if !VERSIONS.contains(&version) {
+            return Err(NoFileHeader::Version(version));
         }
         let kind = match u16::from_le_bytes([bytes[10], bytes[11]]) {
             1 => Kind::Log,
             2 => Kind::Snapshot,
             _ => return Err(NoFileHeader::Damaged("the header names no kind of file")),
         };
-        Ok(Self { kind, salt: word(&bytes[12..]), number: long(&bytes[16..]) })
+        Ok(Self { kind, salt: word(&bytes[12..]), number: long(&bytes[16..]), version })
     }
 
-    /// Restores a damaged header. The name of the file has the kind and the number, so only the salt may be lost. A salt that
-    /// fits the checksum and differs in at most one byte from the stored salt is right. Else the stored one is taken.
+    /// Restores a damaged header. The name of the file has the kind and the number, so only the version and the salt may be lost.
+    /// A version and a salt that fit the checksum are right, if the salt differs in at most one byte from the stored one. Else the
+    /// stored salt is taken.
     pub(crate) fn restore(kind: Kind, number: u64, damaged: &[u8; HEADER]) -> Self {
         let stored = word(&damaged[12..]);
-        let header_with = |salt| Self { kind, number, salt };
         let bytes = (0..4).flat_map(|byte| (0..=0xFF).map(move |value| (8 * byte, value)));
-        let mut salts = bytes.map(|(shift, value)| (stored & !(0xFF << shift)) | (value << shift));
-        let salt = salts.find(|salt| header_with(*salt).encode()[24..] == damaged[24..]);
-        header_with(salt.unwrap_or(stored))
+        let salts = bytes.map(|(shift, value)| (stored & !(0xFF << shift)) | (value << shift));
+        let mut headers =
+            salts.flat_map(|salt| VERSIONS.map(|version| Self { version, ..Self::new(kind, number, salt) }));
+        let fitting = headers.find(|header| header.encode()[24..] == damaged[24..]);
+        fitting.unwrap_or(Self::new(kind, number, stored))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The log that is being written: one frame for each fsync.
 //!
-//! Invariant: every frame of a log is synced before the next one is written, and before the next log is created. So a crash
-//! tears at most the last frame of the last log.
+//! Invariant: every frame of a log is synced before the next one is written. The end of a log is synced before the next log has a
+//! frame. So a crash tears at most the frame behind which no other was written.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -19,6 +19,15 @@ fn salt() -> u32 {
     (RandomState::new().build_hasher().finish() >> 32) as u32
 }
 
+/// The error of an append.
+#[derive(Debug)]
+pub(crate) enum AppendError {
+    /// Nothing was appended, and the log is as it was before.
+    Undone(io::Error),
+    /// It is unknown what is on the disk. The log must not be used any more.
+    Unknown(io::Error),
+}
+
 /// An open log.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -33,7 +42,7 @@ pub(crate) struct Log {
 impl Log {
     /// Creates the log with this number. Its name and its header are durable before this returns.
     pub(crate) fn create(disk: &Arc<dyn Disk>, number: u64) -> io::Result<Self> {
-        let header = FileHeader { kind: Kind::Log, number, salt: salt() };
+        let header = FileHeader::new(Kind::Log, number, salt());
         let mut file = disk.create(&Kind::Log.file_name(number))?;
         file.write_all_at(&header.encode(), 0)?;
         unless!(NoHeaderSync, file.sync()?);
@@ -66,21 +75,70 @@ impl Log {
         self.end
     }
 
-    /// Writes a frame and syncs it. After an error, the log must not be used any more: it is unknown what is on the disk.
-    pub(crate) fn append(&mut self, frame: &mut FrameBuffer) -> io::Result<()> {
-        let bytes = frame.seal(self.header.salt, self.next_frame);
-        self.file.write_all_at(bytes, self.end)?;
-        unless!(NoFrameSync, self.file.sync()?);
-        self.end += bytes.len() as u64;
+    /// Writes a frame and syncs it.
+    pub(crate) fn append(&mut self, frame: &mut FrameBuffer) -> Result<(), AppendError> {
+        let written = self.write(frame)?;
+        unless!(NoFrameSync, self.file.sync().map_err(AppendError::Unknown)?);
+        self.end += written;
         self.next_frame += 1;
         Ok(())
     }
 
-    /// Begins the next log. The old one is complete.
-    pub(crate) fn rotate(&mut self) -> io::Result<()> {
-        let disk = Arc::clone(&self.disk);
-        *self = Self::create(&disk, self.number() + 1)?;
+    /// Writes a frame behind the last one. If that fails, it is cut off. Returns its length.
+    fn write(&mut self, frame: &mut FrameBuffer) -> Result<u64, AppendError> {
+        let bytes = frame.seal(self.header.salt, self.next_frame);
+        match self.file.write_all_at(bytes, self.end) {
+            Ok(()) => Ok(bytes.len() as u64),
+            Err(error) => match self.cut() {
+                Ok(()) => Err(AppendError::Undone(error)),
+                Err(cut) => {
+                    let reason = format!("{error}; what it has written cannot be cut off: {cut}");
+                    Err(AppendError::Unknown(io::Error::new(error.kind(), reason)))
+                }
+            },
+        }
+    }
+
+    /// Cuts off what stands behind the last frame. The cut is durable before this returns: a frame that was written whole before
+    /// its error would be read after a crash.
+    fn cut(&mut self) -> io::Result<()> {
+        unless!(NoCut, self.file.set_len(self.end)?);
+        unless!(NoCutSync, self.file.sync()?);
         Ok(())
+    }
+
+    /// Tries whether the disk takes this number of bytes more. The log is as it was before.
+    pub(crate) fn try_room(&mut self, bytes: usize) -> Result<(), AppendError> {
+        let written = self.file.write_all_at(&vec![0; bytes], self.end);
+        self.cut().map_err(AppendError::Unknown)?;
+        written.map_err(AppendError::Undone)
+    }
+
+    /// Begins the next log. The old one is complete.
+    ///
+    /// The next log is durable before the old one gets its end, and has no frame before the end is durable. So a log with an end
+    /// has a successor, and a log without one has none with a frame.
+    pub(crate) fn rotate(&mut self) -> Result<(), AppendError> {
+        let disk = Arc::clone(&self.disk);
+        let number = self.number() + 1;
+        let next = Self::create(&disk, number).map_err(AppendError::Undone).and_then(|next| {
+            self.write(&mut FrameBuffer::new())?;
+            Ok(next)
+        });
+        match next {
+            Ok(next) => {
+                unless!(NoEndSync, self.file.sync().map_err(AppendError::Unknown)?);
+                *self = next;
+                Ok(())
+            }
+            Err(error) => {
+                // A start removes it too: it has no frame. If the old log may have its end, it must stay.
+                if matches!(error, AppendError::Undone(_)) {
+                    let _ = disk.remove(&Kind::Log.file_name(number));
+                }
+                Err(error)
+            }
+        }
     }
 }
 
@@ -92,20 +150,25 @@ pub(crate) struct SnapshotWriter {
     header: FileHeader,
     frame: FrameBuffer,
     end: u64,
+    /// The bytes that are synced.
+    synced: u64,
     next_frame: u64,
 }
 
 /// The bytes of records from which a frame of a snapshot is written.
-const SNAPSHOT_FRAME: usize = 1 << 20;
+pub(crate) const SNAPSHOT_FRAME: usize = 1 << 20;
+
+/// The bytes of a snapshot from which they are synced.
+const SYNC_EACH: u64 = 16 << 20;
 
 impl SnapshotWriter {
     /// Creates the snapshot with this number.
     pub(crate) fn create(disk: &Arc<dyn Disk>, number: u64) -> io::Result<Self> {
-        let header = FileHeader { kind: Kind::Snapshot, number, salt: salt() };
+        let header = FileHeader::new(Kind::Snapshot, number, salt());
         let mut file = disk.create(&(Kind::Snapshot.file_name(number) + INCOMPLETE))?;
         file.write_all_at(&header.encode(), 0)?;
         let frame = FrameBuffer::new();
-        Ok(Self { disk: Arc::clone(disk), file, header, frame, end: HEADER as u64, next_frame: 1 })
+        Ok(Self { disk: Arc::clone(disk), file, header, frame, end: HEADER as u64, synced: 0, next_frame: 1 })
     }
 
     /// Adds a record.
@@ -120,6 +183,11 @@ impl SnapshotWriter {
         self.end += bytes.len() as u64;
         self.next_frame += 1;
         self.frame.clear();
+        // Few bytes are left for the last sync, which cannot be cancelled, and the fsyncs of the log do not wait for many.
+        if self.end - self.synced >= SYNC_EACH {
+            self.file.sync()?;
+            self.synced = self.end;
+        }
         Ok(())
     }
 

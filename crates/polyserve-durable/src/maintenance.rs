@@ -14,7 +14,7 @@ use crate::disk::{Directory, Disk, DiskFile, LOCK, sync_directory};
 use crate::error::{Damage, OpenError};
 use crate::format::Kind;
 use crate::log::Log;
-use crate::recovery::{Files, Tolerance, TornTail, no_records, read_file};
+use crate::recovery::{Extent, Files, Following, StoreFile, Tolerance, TornTail, no_records, open_files, read_files};
 
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +54,9 @@ pub struct StoreReport {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(directory: impl AsRef<Path>) -> Result<StoreReport, OpenError> {
-    let disk = lock_store(directory.as_ref())?;
-    check_on(&*disk)
+    let directory = directory.as_ref();
+    find_store(directory)?;
+    check_on(&Directory::lock_to_read(directory)?)
 }
 
 /// Returns the directory if it is one: a typing error must not create an empty store.
@@ -67,14 +68,14 @@ fn existing(directory: &Path) -> Result<&Path, OpenError> {
     }
 }
 
-/// Locks the directory of a store. A directory without one stays as it is.
-fn lock_store(directory: &Path) -> Result<Arc<Directory>, OpenError> {
+/// Returns an error if the directory has no store. A directory without one stays as it is.
+fn find_store(directory: &Path) -> Result<(), OpenError> {
     let found = Directory::unlocked(existing(directory)?)?.list();
     let names = found.map_err(|source| OpenError::io("list", directory, source))?;
     if names.iter().all(|name| Kind::parse(name).is_none()) {
         return Err(no_store(directory));
     }
-    Directory::lock(directory)
+    Ok(())
 }
 
 fn no_store(directory: &Path) -> OpenError {
@@ -82,37 +83,30 @@ fn no_store(directory: &Path) -> OpenError {
     OpenError::io("find a store in", directory, reason)
 }
 
-fn check_on(disk: &dyn Disk) -> Result<StoreReport, OpenError> {
+pub(crate) fn check_on(disk: &dyn Disk) -> Result<StoreReport, OpenError> {
     let mut report = StoreReport::default();
     let mut tolerance = Tolerance::Collect(&mut report.damage);
     let files = Files::list(disk, &mut tolerance)?;
-    for (name, kind, number) in files.in_order() {
-        let file = open(disk, &name)?;
-        let is_last = kind == Kind::Log && Some(&number) == files.logs.last();
-        let mut damaged = Vec::new();
-        let extent = read_file(&*file, (&name, kind, number), is_last, &mut tolerance, |frame| {
-            match frame.for_each(|_, _, _| Ok::<(), ()>(())) {
-                Ok(()) => report.records += u64::from(frame.records),
-                Err(_) => damaged.push(no_records(&name, frame.offset)),
-            }
-            Ok(())
-        })?;
-        for error in damaged {
-            if let OpenError::Damaged(damage) = error {
-                tolerance.accept(damage)?;
-            }
+    let opened = open_files(disk, &files)?;
+    let mut no_record_frames = Vec::new();
+    let extents = read_files(&opened, Following::Nothing, &mut tolerance, |file, frame| {
+        match frame.for_each(|_, _, _| Ok::<(), ()>(())) {
+            Ok(()) => report.records += u64::from(frame.records),
+            Err(_) => no_record_frames.push(no_records(&file.name, frame.offset)),
         }
-        report.files += 1;
-        if let Some(extent) = extent {
-            report.bytes += extent.end;
-            report.torn = extent.torn.or(report.torn);
+        Ok(())
+    })?;
+    for error in no_record_frames {
+        if let OpenError::Damaged(damage) = error {
+            tolerance.accept(damage)?;
         }
     }
+    report.files = opened.len() as u64;
+    for extent in extents.into_iter().flatten() {
+        report.bytes += extent.end;
+        report.torn = extent.torn.or(report.torn);
+    }
     Ok(report)
-}
-
-fn open(disk: &dyn Disk, name: &str) -> Result<Box<dyn DiskFile>, OpenError> {
-    disk.open(name).map_err(|source| OpenError::io("open", Path::new(name), source))
 }
 
 /// What [`repair`] did.
@@ -139,7 +133,8 @@ pub struct RepairReport {
 /// Returns an error if the directory has no store, if the store is in use, or if a file cannot be read or written.
 pub fn repair(directory: impl AsRef<Path>) -> Result<RepairReport, OpenError> {
     let directory = directory.as_ref();
-    let disk: Arc<dyn Disk> = lock_store(directory)?;
+    find_store(directory)?;
+    let disk: Arc<dyn Disk> = Directory::lock(directory)?;
     let (damage, renamed) = repair_on(&disk)?;
     let named = |name: &String| directory.join(name);
     Ok(RepairReport { damage, renamed: renamed.iter().map(named).collect() })
@@ -154,6 +149,11 @@ pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String
     let files = Files::list(&**disk, &mut Tolerance::Collect(&mut damage))?;
     let last = files.snapshot.into_iter().chain(files.logs.iter().copied()).max().unwrap_or(0);
     let next = last + 1;
+    if Kind::parse(&Kind::Log.file_name(next)).is_none() {
+        let reason = "its number is too large for a log behind it; remove the file if it is not of this store";
+        let reason = io::Error::new(io::ErrorKind::InvalidData, reason);
+        return Err(OpenError::io("repair the store with", Path::new(&Kind::Log.file_name(last)), reason));
+    }
     let failed = |action, name: &str| {
         let name = name.to_owned();
         move |source| OpenError::io(action, Path::new(&name), source)
@@ -170,7 +170,7 @@ pub(crate) fn repair_on(disk: &Arc<dyn Disk>) -> Result<(Vec<Damage>, Vec<String
     // A snapshot needs the log of its number.
     drop(Log::create(disk, next).map_err(failed("create", &Kind::Log.file_name(next)))?);
     let not_cancelled = AtomicBool::new(false);
-    merge(disk, &files, next, &not_cancelled, &mut Tolerance::Collect(&mut damage))?;
+    merge(disk, &files, Following::Nothing, next, &not_cancelled, &mut Tolerance::Collect(&mut damage))?;
     for (name, _, _) in files.in_order() {
         disk.remove(&name).map_err(failed("remove", &name))?;
     }
@@ -204,34 +204,72 @@ const MAX_TRIES: u32 = 100;
 ///
 /// # Errors
 ///
-/// Returns an error if `to` exists, if a file is damaged, or if one cannot be read or written. Then there is no `to`.
+/// Returns an error if `to` exists or lies in the store, if a file is damaged, or if one cannot be read or written. Then there is
+/// no `to`.
 ///
 /// The copy is written to a new directory: the name of `to`, with `.incomplete` behind it. A backup that fails
-/// removes the directory. A backup that is killed leaves it, and the next one returns an error that names it.
+/// removes the directory, and those above it that it has created. A backup that is killed leaves them, and the next one returns an
+/// error that names the directory.
 pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<BackupReport, OpenError> {
-    let (directory, to) = (existing(directory.as_ref())?, to.as_ref());
+    let directory = existing(directory.as_ref())?;
     let source = Directory::unlocked(directory)?;
     let opened = open_all(&source, directory)?;
-    if fs::symlink_metadata(to).is_ok() {
-        return Err(OpenError::io("create", to, io::ErrorKind::AlreadyExists.into()));
-    }
-    let mut incomplete = to.as_os_str().to_owned();
-    incomplete.push(".incomplete");
-    let incomplete = PathBuf::from(incomplete);
-    let target = Directory::create(&incomplete)?;
-    let copied = copy_all(&opened, &*target).and_then(|report| {
-        target.sync().map_err(|source| OpenError::io("sync", &incomplete, source))?;
-        let moved = fs::rename(&incomplete, to).and_then(|()| sync_parent(to));
-        moved.map(|()| report).map_err(|source| OpenError::io("create", to, source))
+    let extents = read_files(&opened, Following::NewLog, &mut Tolerance::None, |_, _| Ok(()))?;
+    let CopyPath { to, incomplete, above } = CopyPath::new(&source, to.as_ref())?;
+    let copied = Directory::create(&incomplete).and_then(|target| {
+        let copied = copy_all(&opened, extents, &(Arc::clone(&target) as _)).and_then(|report| {
+            target.sync().map_err(|source| OpenError::io("sync", &incomplete, source))?;
+            let moved = fs::rename(&incomplete, &to).and_then(|()| sync_parent(&to));
+            moved.map(|()| report).map_err(|source| OpenError::io("create", &to, source))
+        });
+        if copied.is_err() {
+            // The names are those that this call has written; with a file of another name, the directory stays.
+            for name in opened.iter().map(|file| file.name.as_str()).chain([LOCK]) {
+                let _ = target.remove(name);
+            }
+            let _ = fs::remove_dir(&incomplete);
+        }
+        copied
     });
     if copied.is_err() {
-        // The names are those that this call has written; with a file of another name, the directory stays.
-        for name in opened.iter().map(|(name, ..)| name.as_str()).chain([LOCK]) {
-            let _ = target.remove(name);
+        for created in incomplete.ancestors().skip(1).take_while(|created| *created != above) {
+            let _ = fs::remove_dir(created);
         }
-        let _ = fs::remove_dir(&incomplete);
     }
     copied
+}
+
+/// The paths of a backup.
+struct CopyPath {
+    /// The absolute path of the copy.
+    to: PathBuf,
+    /// The path until it is complete.
+    incomplete: PathBuf,
+    /// The nearest directory above it that exists.
+    above: PathBuf,
+}
+
+impl CopyPath {
+    fn new(source: &Directory, to: &Path) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::io("create", to, source);
+        let absolute = std::path::absolute(to).map_err(failed)?;
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        };
+        let mut incomplete = name.to_owned();
+        incomplete.push(".incomplete");
+        // Without a slash at the end.
+        let (path, incomplete) = (parent.join(name), parent.join(incomplete));
+        if fs::symlink_metadata(&path).is_ok() {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        let above = parent.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/")).to_owned();
+        if source.contains(&above).map_err(failed)? {
+            let reason = "it lies in the store that is copied";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        Ok(Self { to: path, incomplete, above })
+    }
 }
 
 /// Makes the name of a directory durable.
@@ -239,38 +277,37 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
     directory.canonicalize()?.parent().map_or(Ok(()), sync_directory)
 }
 
-/// Copies the valid frames of all files.
-fn copy_all(opened: &[OpenedFile], target: &dyn Disk) -> Result<BackupReport, OpenError> {
+/// Copies the valid frames of the files that have an extent.
+fn copy_all(
+    opened: &[StoreFile],
+    extents: Vec<Option<Extent>>,
+    target: &Arc<dyn Disk>,
+) -> Result<BackupReport, OpenError> {
     let mut report = BackupReport::default();
-    for (position, (name, kind, number, file)) in opened.iter().enumerate() {
-        let is_last = position + 1 == opened.len();
-        let extent = read_file(&**file, (name, *kind, *number), is_last, &mut Tolerance::None, |_| Ok(()))?;
-        // A log that is being created has no frame, and a store without it is complete.
-        let Some(extent) = extent else { continue };
-        let failed = |source| OpenError::io("copy", Path::new(name), source);
-        let mut copy = target.create(name).map_err(failed)?;
-        copy_bytes(&**file, &mut *copy, extent.end).and_then(|()| copy.sync()).map_err(failed)?;
+    let last = extents.len() - 1;
+    for (position, (store_file, extent)) in opened.iter().zip(extents).enumerate() {
+        let failed = store_file.failed("copy");
         report.files += 1;
-        report.bytes += extent.end;
+        let Some(extent) = extent else {
+            // The first log of a store, which is being created: a store without it is none.
+            report.bytes += Log::create(target, store_file.number).map_err(failed)?.len();
+            continue;
+        };
+        // The last log may have got its end since the list was made. The copy has no log behind it.
+        let end = if position == last { extent.records_end } else { extent.end };
+        let mut copy = target.create(&store_file.name).map_err(&failed)?;
+        copy_bytes(&*store_file.file, &mut *copy, end).and_then(|()| copy.sync()).map_err(failed)?;
+        report.bytes += end;
     }
     Ok(report)
 }
 
-type OpenedFile = (String, Kind, u64, Box<dyn DiskFile>);
-
 /// Opens all files of a store that may be in use. A file that is open stays readable after a compaction has removed it.
-fn open_all(disk: &dyn Disk, directory: &Path) -> Result<Vec<OpenedFile>, OpenError> {
+fn open_all(disk: &dyn Disk, directory: &Path) -> Result<Vec<StoreFile>, OpenError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let opened = Files::of(disk).and_then(|files| {
-            let open = |(name, kind, number): (String, Kind, u64)| {
-                let file = open(disk, &name)?;
-                Ok((name, kind, number, file))
-            };
-            files.in_order().map(open).collect::<Result<Vec<_>, OpenError>>()
-        });
-        match opened {
+        match Files::of(disk).and_then(|files| open_files(disk, &files)) {
             Ok(opened) if opened.is_empty() => {
                 return Err(no_store(directory));
             }

@@ -37,6 +37,12 @@ mod planted {
         NoHeaderSync,
         /// The name of a new log is not synced.
         NoLogNameSync,
+        /// What a failed append has written is not cut off.
+        NoCut,
+        /// The cut of a failed append is not synced.
+        NoCutSync,
+        /// The end of a log is not synced before the next log has a frame.
+        NoEndSync,
         /// A snapshot is not synced before it gets its name.
         NoSnapshotSync,
         /// The name of a snapshot is not synced before the old files are removed.
@@ -44,9 +50,10 @@ mod planted {
     }
 
     impl Mistake {
-        /// Each fsync that may be left out. That of a cut is not here: the next frame's fsync covers the cut, and a torn frame
-        /// stays invalid until then.
-        pub(crate) const MISSING_SYNCS: [Self; 7] = [
+        /// Each fsync that may be left out. Those of cuts are not here: that at open needs none, because the next frame's fsync covers
+        /// it, and a torn frame stays invalid until then; that of a failed append shows only if an append fails.
+        pub(crate) const MISSING_SYNCS: [Self; 8] = [
+            Self::NoEndSync,
             Self::NoLogSyncAtOpen,
             Self::NoNameSyncAtOpen,
             Self::NoFrameSync,

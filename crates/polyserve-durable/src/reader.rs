@@ -77,7 +77,7 @@ impl<'f> Reader<'f> {
     fn new(file: &'f dyn DiskFile) -> io::Result<Self> {
         Ok(Self {
             file,
-            header: FileHeader { kind: Kind::Log, number: 0, salt: 0 },
+            header: FileHeader::new(Kind::Log, 0, 0),
             len: file.len()?,
             offset: HEADER as u64,
             number: 1,

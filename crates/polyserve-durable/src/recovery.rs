@@ -3,8 +3,12 @@
 //! The state is the newest snapshot, then the logs from its number on. The last log may end with a torn frame: the crash came
 //! before its fsync, so none of its writes was answered, and it is dropped. An invalid frame with a valid one behind it, or in a
 //! file that was complete, is damage: the store refuses to open.
+//!
+//! A log with an end has a successor: if there is none, it was lost. A log without an end is the one to go on with. The next log
+//! may be there already, without a frame, because a crash or a full disk has interrupted the change to it. It is removed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,10 +57,14 @@ impl Files {
         obsolete.extend(snapshots.into_iter().map(|number| Kind::Snapshot.file_name(number)));
         let kept = logs.split_off(&first);
         obsolete.extend(logs.into_iter().map(|number| Kind::Log.file_name(number)));
-        let is_new = snapshot.is_none() && kept.is_empty();
-        let end = kept.last().map_or(if is_new { first } else { first + 1 }, |last| last + 1);
-        for number in (first..end).filter(|number| !kept.contains(number)) {
-            tolerance.accept(Damage::new(&Kind::Log.file_name(number), 0, "the file is missing"))?;
+        // A snapshot needs the log of its number.
+        let expected_end = snapshot.map(|number| number + 1);
+        let mut next = first;
+        for number in kept.iter().copied().chain(expected_end.filter(|_| kept.is_empty())) {
+            if number > next {
+                tolerance.accept(missing(next, number - 1))?;
+            }
+            next = number + 1;
         }
         Ok(Self { snapshot, logs: kept.into_iter().collect(), obsolete })
     }
@@ -67,6 +75,16 @@ impl Files {
         let logs = self.logs.iter().map(|number| (Kind::Log, *number));
         snapshot.into_iter().chain(logs).map(|(kind, number)| (kind.file_name(number), kind, number))
     }
+}
+
+/// Returns the damage if the logs from `first` to `last` are missing. It is one, whatever their number: a file of another
+/// program may have any name.
+fn missing(first: u64, last: u64) -> Damage {
+    let reason = match last - first {
+        0 => "the file is missing".to_owned(),
+        more => format!("the file is missing, and the {more} files up to {}", Kind::Log.file_name(last)),
+    };
+    Damage::new(&Kind::Log.file_name(first), 0, reason)
 }
 
 /// Whether the name is that of an incomplete snapshot. Other files are not the store's, whatever their names end with.
@@ -108,35 +126,126 @@ impl Tolerance<'_> {
     }
 }
 
+/// A file of a store that is open.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) number: u64,
+    pub(crate) file: Box<dyn DiskFile>,
+}
+
+impl StoreFile {
+    /// Returns the error of a call on the file.
+    pub(crate) fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> OpenError {
+        move |source| OpenError::io(action, Path::new(&self.name), source)
+    }
+
+    /// Whether the file is too short for a frame.
+    fn has_no_frame(&self) -> Result<bool, OpenError> {
+        Ok(self.file.len().map_err(self.failed("look at"))? <= HEADER as u64)
+    }
+}
+
+/// Opens the files of a store, in order.
+pub(crate) fn open_files(disk: &dyn Disk, files: &Files) -> Result<Vec<StoreFile>, OpenError> {
+    let open = |(name, kind, number): (String, Kind, u64)| match disk.open(&name) {
+        Ok(file) => Ok(StoreFile { name, kind, number, file }),
+        Err(source) => Err(OpenError::io("open", Path::new(&name), source)),
+    };
+    files.in_order().map(open).collect()
+}
+
+/// What follows the last file of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Following {
+    /// Nothing: the list is the whole store.
+    Nothing,
+    /// Another log, which is not in the list. All files of the list are complete.
+    Log,
+    /// Perhaps a log that was begun after the list was made: the store is in use.
+    NewLog,
+}
+
 /// How far a file was read.
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) header: FileHeader,
+    /// The offset behind the last frame, but for the end.
+    pub(crate) records_end: u64,
     /// The offset behind the last frame.
     pub(crate) end: u64,
     pub(crate) next_frame: u64,
     pub(crate) torn: Option<TornTail>,
 }
 
+impl Extent {
+    /// Whether the file has its end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.records_end < self.end
+    }
+}
+
+/// Whether a crash may have torn the file at `position`: it is the last one, or the next one has no frame.
+fn may_be_torn(files: &[StoreFile], position: usize, following: Following) -> Result<bool, OpenError> {
+    Ok(match &files[position + 1..] {
+        _ if files[position].kind == Kind::Snapshot || following == Following::Log => false,
+        [] => true,
+        [next] => next.has_no_frame()?,
+        _ => false,
+    })
+}
+
+/// Reads the files of a store, in order. Calls `on_frame` with each frame.
+///
+/// Returns how far each was read: `None` for a file without a frame that can be read. The files behind the log to go on with are
+/// not read, and have no entry.
+pub(crate) fn read_files(
+    files: &[StoreFile],
+    following: Following,
+    tolerance: &mut Tolerance<'_>,
+    mut on_frame: impl FnMut(&StoreFile, Frame<'_>) -> Result<(), OpenError>,
+) -> Result<Vec<Option<Extent>>, OpenError> {
+    let mut extents = Vec::new();
+    for (position, store_file) in files.iter().enumerate() {
+        let may_be_torn = may_be_torn(files, position, following)?;
+        let is_only = files.len() == 1;
+        let extent = read_file(store_file, (may_be_torn, is_only), tolerance, |frame| on_frame(store_file, frame))?;
+        let is_complete = extent.as_ref().map(Extent::is_complete);
+        extents.push(extent);
+        let is_last = position + 1 == files.len();
+        match is_complete {
+            Some(true) if is_last && store_file.kind == Kind::Log && following == Following::Nothing => {
+                tolerance.accept(missing(store_file.number + 1, store_file.number + 1))?;
+            }
+            Some(false) if may_be_torn => break,
+            _ => {}
+        }
+    }
+    Ok(extents)
+}
+
 /// Reads all frames of a file.
 ///
-/// `is_last` is whether the file is the last log, which may be torn. Returns `None` if no frame can be read, because the
-/// last log was never completely created, or because a tolerated damage has taken the salt. Behind another tolerated damage in
-/// the header, the frames are read.
-pub(crate) fn read_file(
-    file: &dyn DiskFile,
-    (name, kind, number): (&str, Kind, u64),
-    is_last: bool,
+/// Returns `None` if no frame can be read, because the log was never completely created, or because a tolerated damage has taken
+/// the salt. Only the first log of a store may be incompletely created: a later one is durable before the store relies on it. Behind
+/// another tolerated damage in the header, the frames are read.
+fn read_file(
+    StoreFile { name, kind, number, file }: &StoreFile,
+    (may_be_torn, is_only): (bool, bool),
     tolerance: &mut Tolerance<'_>,
     mut on_frame: impl FnMut(Frame<'_>) -> Result<(), OpenError>,
 ) -> Result<Option<Extent>, OpenError> {
+    let (file, kind, number) = (&**file, *kind, *number);
     let failed = |source| OpenError::io("read", Path::new(name), source);
     let damage = |offset, reason: &str| Damage::new(name, offset, reason);
     let mut is_header_damaged = false;
     let mut reader = match Reader::open(file).map_err(failed)? {
         Ok(reader) => reader,
         // The header is synced before the first frame is written.
-        Err(NoFileHeader::Damaged(_)) if is_last && file.len().map_err(failed)? <= HEADER as u64 => return Ok(None),
+        Err(NoFileHeader::Damaged(_)) if may_be_torn && is_only && file.len().map_err(failed)? <= HEADER as u64 => {
+            return Ok(None);
+        }
         Err(NoFileHeader::Version(version)) => {
             return Err(OpenError::Version { file: name.to_owned(), version });
         }
@@ -158,15 +267,15 @@ pub(crate) fn read_file(
         let reason = format!("the salt in the header is damaged, so no frame can be checked; {bytes} bytes are lost");
         return tolerance.accept(damage(0, &reason)).map(|()| None);
     }
-    let (mut is_complete, mut torn) = (false, None);
+    let (mut end_at, mut torn) = (None, None);
     loop {
         let reason = match reader.next().map_err(failed)? {
-            Next::Frame(frame) if is_complete => {
-                tolerance.accept(damage(frame.offset, "there is a frame behind the end of the snapshot"))?;
+            Next::Frame(frame) if end_at.is_some() => {
+                tolerance.accept(damage(frame.offset, "there is a frame behind the end of the file"))?;
                 break;
             }
             Next::Frame(frame) => {
-                is_complete = kind == Kind::Snapshot && frame.records == 0;
+                end_at = (frame.records == 0).then_some(frame.offset);
                 on_frame(frame)?;
                 continue;
             }
@@ -181,7 +290,7 @@ pub(crate) fn read_file(
             tolerance.accept(damage(offset, &format!("{reason}; {bytes} bytes and {frames} frames are lost")))?;
             continue;
         }
-        if is_last {
+        if may_be_torn {
             torn = Some(TornTail { file: name.to_owned(), offset, bytes: reader.len() - offset });
         } else {
             let bytes = reader.len() - offset;
@@ -189,10 +298,12 @@ pub(crate) fn read_file(
         }
         break;
     }
-    if kind == Kind::Snapshot && !is_complete {
-        tolerance.accept(damage(reader.offset(), "the snapshot has no end"))?;
+    let end = reader.offset();
+    if end_at.is_none() && header.has_end() && !may_be_torn {
+        tolerance.accept(damage(end, "the file has no end"))?;
     }
-    Ok(Some(Extent { header, end: reader.offset(), next_frame: reader.next_number(), torn }))
+    let records_end = end_at.unwrap_or(end);
+    Ok(Some(Extent { header, records_end, end, next_frame: reader.next_number(), torn }))
 }
 
 /// A directory that was read.
@@ -204,7 +315,7 @@ pub(crate) struct Recovered {
     /// The bytes of the snapshot.
     pub(crate) snapshot_bytes: u64,
     /// The bytes of all logs but the last.
-    pub(crate) sealed_bytes: u64,
+    pub(crate) complete_bytes: u64,
     pub(crate) torn: Option<TornTail>,
 }
 
@@ -214,53 +325,48 @@ pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     mut on_frame: impl FnMut(&str, Frame<'_>) -> Result<(), OpenError>,
 ) -> Result<Recovered, OpenError> {
-    let files = Files::of(&**disk)?;
-    let (mut snapshot_bytes, mut sealed_bytes, mut torn, mut log) = (0, 0, None, None);
-    for (name, kind, number) in files.in_order() {
-        let failed = |action| {
-            let name = name.clone();
-            move |source| OpenError::io(action, Path::new(&name), source)
-        };
-        let mut file = disk.open(&name).map_err(failed("open"))?;
-        let is_last = kind == Kind::Log && Some(&number) == files.logs.last();
-        if is_last {
+    let mut files = Files::of(&**disk)?;
+    let mut opened = open_files(&**disk, &files)?;
+    for position in 0..opened.len() {
+        if may_be_torn(&opened, position, Following::Nothing)? {
             // The last process may have failed or been killed before its fsync. What is read must be on the disk.
-            unless!(NoLogSyncAtOpen, file.sync().map_err(failed("sync"))?);
-            file.drop_cache().map_err(failed("drop the cache of"))?;
-        }
-        let Some(extent) =
-            read_file(&*file, (&name, kind, number), is_last, &mut Tolerance::None, |frame| on_frame(&name, frame))?
-        else {
-            break;
-        };
-        if is_last {
-            let end = (extent.end, extent.next_frame);
-            let reopened = Log::reopen(disk, file, extent.header, end);
-            log = Some(reopened.map_err(failed("go on with"))?);
-            torn = extent.torn;
-        } else if kind == Kind::Snapshot {
-            snapshot_bytes = extent.end;
-        } else {
-            sealed_bytes += extent.end;
+            let last = &mut opened[position];
+            unless!(NoLogSyncAtOpen, last.file.sync().map_err(last.failed("sync"))?);
+            last.file.drop_cache().map_err(last.failed("drop the cache of"))?;
         }
     }
-    let log = match log {
-        Some(log) => log,
-        // A new directory, or a crash at the creation of its last log.
-        None => {
+    let mut extents =
+        read_files(&opened, Following::Nothing, &mut Tolerance::None, |file, frame| on_frame(&file.name, frame))?;
+    let unused = opened.split_off(extents.len());
+    files.logs.truncate(files.logs.len() - unused.len());
+    files.obsolete.extend(unused.into_iter().map(|file| file.name));
+    let last = opened.pop().zip(extents.pop());
+    let bytes = |kind| {
+        let read = opened.iter().zip(&extents).filter(|(file, _)| file.kind == kind);
+        read.filter_map(|(_, extent)| extent.as_ref()).map(|extent| extent.end).sum()
+    };
+    let (snapshot_bytes, complete_bytes) = (bytes(Kind::Snapshot), bytes(Kind::Log));
+    let (log, torn) = match last {
+        Some((StoreFile { name, file, .. }, Some(extent))) => {
+            let log = Log::reopen(disk, file, extent.header, (extent.end, extent.next_frame));
+            (log.map_err(|source| OpenError::io("go on with", Path::new(&name), source))?, extent.torn)
+        }
+        // A new directory, or a crash at the creation of its first log.
+        _ => {
             let number = files.logs.last().copied().unwrap_or(1);
             let created = Log::create(disk, number);
-            created.map_err(|source| OpenError::io("create", Path::new(&Kind::Log.file_name(number)), source))?
+            let log =
+                created.map_err(|source| OpenError::io("create", Path::new(&Kind::Log.file_name(number)), source));
+            (log?, None)
         }
     };
-    let mut files = files;
     if files.logs.is_empty() {
         files.logs.push(log.number());
     }
     for name in files.obsolete.drain(..) {
         disk.remove(&name).map_err(|source| OpenError::io("remove", Path::new(&name), source))?;
     }
-    Ok(Recovered { log, files, snapshot_bytes, sealed_bytes, torn })
+    Ok(Recovered { log, files, snapshot_bytes, complete_bytes, torn })
 }
 
 /// Returns the error of a frame with a right checksum that has no records.

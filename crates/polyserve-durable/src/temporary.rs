@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::disk::Directory;
+use crate::disk::{Directory, make_directory};
 use crate::error::OpenError;
 
 /// Creates a directory for a temporary store of this process, and removes those that killed processes have left.
@@ -20,7 +20,7 @@ pub(crate) fn create(parent: &Path) -> Result<PathBuf, OpenError> {
     loop {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = parent.join(format!("temporary-{}-{number}", process::id()));
-        match fs::create_dir(&directory) {
+        match make_directory(&directory) {
             Ok(()) => return Ok(directory),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(source) => return Err(OpenError::io("create the directory", &directory, source)),

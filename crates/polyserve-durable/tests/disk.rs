@@ -50,6 +50,10 @@ struct FaultState {
     error: Option<ErrorKind>,
     /// The time that a sync of a file takes.
     delay: Duration,
+    /// The error of a write to a file, which has written its first bytes.
+    write_error: Option<ErrorKind>,
+    /// The error of a sync of a file.
+    sync_error: Option<ErrorKind>,
 }
 
 impl ControlledDisk {
@@ -69,6 +73,13 @@ impl ControlledDisk {
             let options = DurableOptions::default().queue(limits.operations.get() / 2);
             Ok(Arc::new(Durable::open_on(&disk, Sharded::new(), &options)?))
         })
+    }
+
+    /// Opens the store `store`.
+    fn open(&self) -> Durable<Sharded> {
+        let directory = Directory::lock(&self.dir.join("store")).unwrap();
+        let faulty: Arc<dyn Disk> = Arc::new(FaultyDisk { directory, faults: Arc::clone(&self.faults) });
+        Durable::open_on(&faulty, Sharded::new(), &DurableOptions::default()).unwrap()
     }
 
     fn change(&self, change: impl FnOnce(&mut FaultState)) {
@@ -118,9 +129,7 @@ fn the_reason_why_writes_stopped_is_for_clients() {
         [(ErrorKind::StorageFull, "no space is left on the disk"), (ErrorKind::Other, "a write to the disk failed")]
     {
         let disk = ControlledDisk::new();
-        let directory = Directory::lock(&disk.dir.join("store")).unwrap();
-        let faulty: Arc<dyn Disk> = Arc::new(FaultyDisk { directory, faults: Arc::clone(&disk.faults) });
-        let store = Durable::open_on(&faulty, Sharded::new(), &DurableOptions::default()).unwrap();
+        let store = disk.open();
         assert_eq!(store.put(Entity::new(1, "text", 0.5)).wait().unwrap(), Put::Created);
         disk.change(|state| state.error = Some(kind));
         for _ in 0..2 {
@@ -135,6 +144,55 @@ fn the_reason_why_writes_stopped_is_for_clients() {
             // The disk is whole again, and the store still takes no writes.
             disk.change(|state| state.error = None);
         }
+    }
+}
+
+/// Regression test: after a write to a full disk had failed once, each later write failed too, also when the disk had room.
+#[test]
+fn a_write_without_room_is_rejected_and_later_ones_succeed() {
+    let disk = ControlledDisk::new();
+    let store = disk.open();
+    let put = |id| store.put(Entity::new(id, "text", 0.5)).wait();
+    assert_eq!(put(1).unwrap(), Put::Created);
+    assert!(store.status().wait().is_ok());
+    for (kind, is_full) in [
+        (ErrorKind::StorageFull, true),
+        (ErrorKind::QuotaExceeded, true),
+        (ErrorKind::FileTooLarge, true),
+        (ErrorKind::Other, false),
+    ] {
+        disk.change(|state| state.write_error = Some(kind));
+        for id in [1, 2, 3] {
+            match put(id) {
+                Err(RepoError::Full(_)) if is_full => {}
+                Err(RepoError::NotDone(_)) if !is_full => {}
+                other => panic!("{kind}: {other:?}"),
+            }
+            let status = store.status().wait();
+            assert!(matches!(status, Err(RepoError::Full(_) | RepoError::NotDone(_))), "{kind}: {status:?}");
+        }
+        assert_eq!(store.len().wait().unwrap(), 1, "reads go on, and show no rejected write");
+        disk.change(|state| state.write_error = None);
+        assert!(store.status().wait().is_ok(), "{kind}: there is room again, without a write");
+        assert_eq!(put(1).unwrap(), Put::Replaced, "{kind}");
+    }
+    drop(store);
+    assert_eq!(disk.open().recovery().entities, 1);
+}
+
+/// A failed fsync, also that of a cut, stops all writes, and the status is that of a write.
+#[test]
+fn a_failed_fsync_stops_all_writes() {
+    for write_error in [None, Some(ErrorKind::StorageFull)] {
+        let disk = ControlledDisk::new();
+        let store = disk.open();
+        let put = |id| store.put(Entity::new(id, "text", 0.5)).wait();
+        assert_eq!(put(1).unwrap(), Put::Created);
+        disk.change(|state| (state.write_error, state.sync_error) = (write_error, Some(ErrorKind::StorageFull)));
+        assert!(matches!(put(2), Err(RepoError::ReadOnly(_))));
+        disk.change(|state| (state.write_error, state.sync_error) = (None, None));
+        assert!(matches!(store.status().wait(), Err(RepoError::ReadOnly(_))));
+        assert!(matches!(put(2), Err(RepoError::ReadOnly(_))));
     }
 }
 
@@ -193,6 +251,15 @@ impl Disk for FaultyDisk {
         self.faults.pass()?;
         self.directory.sync()
     }
+
+    fn room(&self) -> io::Result<u64> {
+        self.faults.pass()?;
+        self.directory.room()
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        self.directory.verify()
+    }
 }
 
 impl DiskFile for FaultyFile {
@@ -208,7 +275,11 @@ impl DiskFile for FaultyFile {
 
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.faults.pass()?;
-        self.file.write_all_at(bytes, offset)
+        let Some(kind) = self.faults.state.lock().unwrap().write_error else {
+            return self.file.write_all_at(bytes, offset);
+        };
+        self.file.write_all_at(&bytes[..bytes.len() / 2], offset)?;
+        Err(kind.into())
     }
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {
@@ -218,7 +289,8 @@ impl DiskFile for FaultyFile {
 
     fn sync(&mut self) -> io::Result<()> {
         thread::sleep(self.faults.pass()?);
-        self.file.sync()
+        let failure = self.faults.state.lock().unwrap().sync_error;
+        failure.map_or_else(|| self.file.sync(), |kind| Err(kind.into()))
     }
 
     fn drop_cache(&mut self) -> io::Result<()> {

@@ -71,7 +71,116 @@ fn a_failed_backup_leaves_nothing() {
     fs::write(&log, bytes).unwrap();
     let copy = dir.join("copies").join("first");
     assert!(maintenance::backup(&source, &copy).unwrap_err().to_string().contains("damaged"));
-    assert_eq!(fs::read_dir(dir.join("copies")).unwrap().count(), 0);
+    assert!(!dir.join("copies").exists());
+}
+
+/// Regression test: a slash at the end of the name made the backup fail, with an empty directory of that name left.
+#[test]
+fn the_name_of_a_backup_may_end_with_a_slash() {
+    let dir = TestDir::new("backup-slash");
+    put(&open(&dir.join("store")), 1);
+    for name in ["copy/", "copies/copy//", "copies/./other/."] {
+        let copy = dir.join(name);
+        assert_eq!(maintenance::backup(dir.join("store"), &copy).unwrap().files, 1, "{name}");
+        assert!(open(&copy).fetch(&1).unwrap().is_some(), "{name}");
+        let error = maintenance::backup(dir.join("store"), &copy).unwrap_err();
+        assert!(error.to_string().starts_with("cannot create "), "{error}");
+    }
+    fs::create_dir(dir.join("empty")).unwrap();
+    for existing in ["empty", "empty/", "empty/..", ".", "/"] {
+        assert!(maintenance::backup(dir.join("store"), dir.join(existing)).is_err(), "{existing}");
+    }
+    assert_eq!(fs::read_dir(dir.join("empty")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&*dir).unwrap().count(), 4, "store, copy, copies, empty");
+}
+
+/// Regression test: a backup was written into the store that it copies.
+#[test]
+fn a_backup_into_the_store_is_refused() {
+    let dir = TestDir::new("backup-nested");
+    let store = dir.join("store");
+    put(&open(&store), 1);
+    fs::create_dir(store.join("below")).unwrap();
+    std::os::unix::fs::symlink(store.join("below"), dir.join("link")).unwrap();
+    let targets = ["store/copy", "store/below/copy", "store/new/copy/", "store/below/../copy", "link/copy", "link/a/b"];
+    for target in targets {
+        let error = maintenance::backup(&store, dir.join(target)).unwrap_err();
+        let reason = std::error::Error::source(&error).unwrap().to_string();
+        assert!(reason.contains("it lies in the store that is copied"), "{target}: {reason}");
+    }
+    let mut names: Vec<_> = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["below", "lock", "log-0000000000000001"]);
+    assert_eq!(fs::read_dir(store.join("below")).unwrap().count(), 0);
+}
+
+/// Regression test: the backup of a store with a log that was being created copied no file and reported success.
+#[test]
+fn the_backup_of_an_empty_store_is_a_store() {
+    let dir = TestDir::new("backup-empty");
+    for (name, content) in [("created", None), ("empty", Some(&b""[..])), ("cut", Some(b"polysrv"))] {
+        let (store, copy) = (dir.join(name), dir.join(format!("{name}-copy")));
+        drop(open(&store));
+        if let Some(content) = content {
+            fs::write(store.join("log-0000000000000001"), content).unwrap();
+        }
+        let report = maintenance::backup(&store, &copy).unwrap();
+        let checked = maintenance::check(&copy).unwrap();
+        assert_eq!((report.files, report.bytes), (1, 28), "{name}");
+        assert_eq!((checked.files, checked.bytes), (1, 28), "{name}");
+        assert_eq!(open(&copy).recovery().entities, 0);
+    }
+}
+
+/// Regression test: a check made a lock file, or wrote into it, so it failed on a read-only mount.
+#[test]
+fn a_check_writes_nothing() {
+    let dir = TestDir::new("check-reads");
+    put(&open(&dir), 1);
+    for has_lock in [true, false] {
+        if !has_lock {
+            fs::remove_file(dir.join("lock")).unwrap();
+        }
+        let contents = || {
+            let names = fs::read_dir(&*dir).unwrap().map(|entry| entry.unwrap().path());
+            let mut files: Vec<_> = names.map(|path| (fs::read(&path).unwrap(), path)).collect();
+            files.sort();
+            files
+        };
+        if has_lock {
+            fs::write(dir.join("lock"), "1\n").unwrap();
+        }
+        let before = contents();
+        assert_eq!(maintenance::check(&*dir).unwrap().records, 1);
+        assert_eq!(contents(), before);
+    }
+}
+
+/// Regression test: a check noted each missing number before a file with a large one, until its memory was full.
+#[test]
+fn a_file_with_a_large_number_is_one_damage() {
+    for name in ["log-7fffffffffffffff", "log-fffffffffffffffe", "snapshot-7fffffffffffffff"] {
+        let dir = TestDir::new(&format!("stray-{name}"));
+        put(&open(&dir), 1);
+        fs::write(dir.join(name), "text of others").unwrap();
+        let report = maintenance::check(&*dir).unwrap();
+        assert!((1..=4).contains(&report.damage.len()), "{:?}", report.damage);
+        assert!(Durable::open(&*dir, Sharded::new()).is_err(), "{name}");
+        if name.starts_with("log") {
+            let missing = format!("up to log-{:016x}", u64::from_str_radix(&name[4..], 16).unwrap() - 1);
+            assert!(report.damage[0].reason.ends_with(&missing), "{:?}", report.damage);
+            match maintenance::repair(&*dir) {
+                Ok(_) => assert!(open(&dir).fetch(&1).unwrap().is_some(), "{name}"),
+                Err(error) => assert!(name.ends_with('e') && error.to_string().contains(name), "{error}"),
+            }
+            assert!(dir.join("log-0000000000000001").exists() != dir.join("damaged-log-0000000000000001").exists());
+        }
+    }
+    // The last number is no name of a store, because no log could follow.
+    let dir = TestDir::new("stray-last");
+    put(&open(&dir), 1);
+    fs::write(dir.join("log-ffffffffffffffff"), "text of others").unwrap();
+    assert!(maintenance::check(&*dir).unwrap().damage.is_empty());
 }
 
 /// A typing error is no store without damage.

@@ -13,7 +13,7 @@ use crate::error::Damage;
 use crate::format::{FRAME_HEADER, Kind};
 use crate::maintenance::repair_on;
 use crate::record::apply;
-use crate::recovery::{Files, Tolerance, read_file};
+use crate::recovery::{Files, Following, Tolerance, open_files, read_files};
 
 /// A store of a snapshot and a log, its files, and its states after each frame of the last log.
 fn damaged_store() -> (SimulatedDisk, Vec<String>, Vec<Stored>) {
@@ -39,18 +39,15 @@ fn damaged_store() -> (SimulatedDisk, Vec<String>, Vec<Stored>) {
 /// Returns what the frames of all files store. The frame of `name` with the byte at `lost` does not count.
 fn replay(disk: &SimulatedDisk, name: &str, lost: usize) -> Stored {
     let memory = StdMutex::new();
-    for (file, kind, number) in Files::of(disk).unwrap().in_order() {
-        let content = disk.open(&file).unwrap();
-        let mut none = Tolerance::None;
-        let read = read_file(&*content, (&file, kind, number), false, &mut none, |frame| {
-            let start = frame.offset as usize;
-            if file == name && (start..start + FRAME_HEADER + frame.payload.len()).contains(&lost) {
-                return Ok(());
-            }
-            frame.for_each(|record, offset, _| apply(&memory, &file, record, offset)).map_err(Option::unwrap)
-        });
-        read.unwrap();
-    }
+    let files = open_files(disk, &Files::of(disk).unwrap()).unwrap();
+    let read = read_files(&files, Following::Nothing, &mut Tolerance::None, |file, frame| {
+        let start = frame.offset as usize;
+        if file.name == name && (start..start + FRAME_HEADER + frame.payload.len()).contains(&lost) {
+            return Ok(());
+        }
+        frame.for_each(|record, offset, _| apply(&memory, &file.name, record, offset)).map_err(Option::unwrap)
+    });
+    read.unwrap();
     stored(&memory)
 }
 
@@ -122,12 +119,14 @@ fn another_version_is_refused_and_left() {
     for name in &names {
         let newer = disk.after_kill(Faults::default());
         let mut header = disk.bytes(name)[..24].to_vec();
-        header[8] = 2;
+        header[8] = 3;
         let mut file = newer.open(name).unwrap();
         file.write_all_at(&header, 0).unwrap();
         file.write_all_at(&crc32fast::hash(&header).to_le_bytes(), 24).unwrap();
         let before = newer.list().unwrap();
-        assert!(open(&newer).is_err_and(|why| why.contains("has format version 2")));
+        assert!(
+            open(&newer).is_err_and(|why| why.contains("has format version 3; this program reads versions 1 to 2"))
+        );
         assert!(repair_on(&(Arc::new(newer.clone()) as _)).is_err());
         assert_eq!(newer.list().unwrap(), before);
     }

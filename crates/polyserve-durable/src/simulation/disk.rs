@@ -1,6 +1,6 @@
 //! A disk in memory that loses power: what was not synced is lost, torn, reordered or rotten afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,12 @@ pub(super) struct Faults {
     pub(super) power_fails_at: Option<u64>,
     /// The number of the call that fails once.
     pub(super) fails_at: Option<u64>,
+    /// Which of the calls after it fail too: bit 0 is the next one.
+    pub(super) fails_then: u64,
+    /// The part of its bytes that a failed write writes, in halves: 0 to 2.
+    pub(super) written_halves: usize,
+    /// The number of bytes that all files may have. Further writes fail, after the part that fits.
+    pub(super) capacity: Option<usize>,
     /// The number of the call that returns a wrong bit once, if it reads.
     pub(super) misreads_at: Option<u64>,
     /// A sync of a file does nothing.
@@ -85,6 +91,16 @@ impl SimulatedDisk {
         lock(&self.0).fails_next_sync = true;
     }
 
+    /// Sets the number of bytes that all files may have.
+    pub(super) fn set_capacity(&self, capacity: Option<usize>) {
+        lock(&self.0).faults.capacity = capacity;
+    }
+
+    /// Returns the number of bytes of all files.
+    pub(super) fn used(&self) -> usize {
+        lock(&self.0).used()
+    }
+
     /// Calls `observer` before each further call to the disk.
     pub(super) fn observe(&self, observer: impl FnMut() + Send + 'static) {
         lock(&self.0).observer = Some(Box::new(observer));
@@ -148,8 +164,12 @@ impl SimulatedDisk {
             return Err(io::Error::other("the power is off"));
         }
         state.calls += 1;
-        let fails_now = |at| at == Some(state.calls);
-        let (loses_power, fails) = (fails_now(state.faults.power_fails_at), fails_now(state.faults.fails_at));
+        let loses_power = state.faults.power_fails_at == Some(state.calls);
+        let fails = state.faults.fails_at.is_some_and(|at| match state.calls.checked_sub(at) {
+            None => false,
+            Some(0) => true,
+            Some(later) => later <= 64 && state.faults.fails_then >> (later - 1) & 1 == 1,
+        });
         let result = run(&mut state, fails);
         if loses_power {
             state.has_power = false;
@@ -217,6 +237,16 @@ impl State {
             apply(change.clone(), &mut self.live);
             self.unsynced.push(change);
         }
+    }
+
+    /// Returns the number of bytes of all files that have a name.
+    fn used(&self) -> usize {
+        self.live.values().collect::<BTreeSet<_>>().into_iter().map(|content| self.contents[*content].live.len()).sum()
+    }
+
+    /// Returns the number of bytes that files may still take.
+    fn room(&self) -> usize {
+        self.faults.capacity.map_or(usize::MAX, |capacity| capacity.saturating_sub(self.used()))
     }
 
     fn find(&self, name: &str) -> io::Result<usize> {
@@ -300,6 +330,15 @@ impl Disk for SimulatedDisk {
             Ok(())
         })
     }
+
+    /// Is no call: it changes nothing, and a failure is as if nothing had been asked.
+    fn room(&self) -> io::Result<u64> {
+        Ok(lock(&self.0).room() as u64)
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 impl fmt::Debug for SimulatedFile {
@@ -337,16 +376,19 @@ impl DiskFile for SimulatedFile {
     }
 
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.call(|content, fails, _| {
-            // A full disk takes a part.
-            let bytes = if fails { &bytes[..bytes.len() / 2] } else { bytes };
+        self.0.call(|state, fails| {
+            let (room, halves) = (state.room(), state.faults.written_halves);
+            let content = &mut state.contents[self.1];
             let offset = offset as usize;
-            if content.live.len() < offset + bytes.len() {
-                content.live.resize(offset + bytes.len(), 0);
+            // A full disk takes a part.
+            let fits = content.live.len().saturating_add(room).saturating_sub(offset).min(bytes.len());
+            let written = &bytes[..if fails { fits.min(bytes.len() * halves / 2) } else { fits }];
+            if content.live.len() < offset + written.len() {
+                content.live.resize(offset + written.len(), 0);
             }
-            content.live[offset..offset + bytes.len()].copy_from_slice(bytes);
-            content.unsynced.push(ContentChange::Write(offset, bytes.to_vec()));
-            Ok(())
+            content.live[offset..offset + written.len()].copy_from_slice(written);
+            content.unsynced.push(ContentChange::Write(offset, written.to_vec()));
+            if written.len() < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
     }
 

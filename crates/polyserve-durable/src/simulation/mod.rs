@@ -6,6 +6,7 @@
 
 mod damage;
 mod disk;
+mod logs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -63,6 +64,27 @@ impl Expected {
 }
 
 type Answers = Vec<Answer<Result<(), RepoError>>>;
+
+/// What the answers state about a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BatchEnd {
+    Done,
+    NotDone,
+    Unknown,
+}
+
+/// Returns what all answers state.
+fn outcome(answers: Answers) -> BatchEnd {
+    let answers = answers.into_iter().map(Answer::wait);
+    let outcomes = answers.map(|answer| match answer {
+        Ok(()) => BatchEnd::Done,
+        Err(RepoError::Full(_) | RepoError::NotDone(_)) => BatchEnd::NotDone,
+        Err(_) => BatchEnd::Unknown,
+    });
+    let outcomes: Vec<_> = outcomes.collect();
+    assert!(outcomes.windows(2).all(|pair| pair[0] == pair[1]), "{outcomes:?}");
+    outcomes[0]
+}
 
 /// Draws a batch of writes. Applies them to `state` as they must take effect.
 fn batch(random: &mut ChaCha8Rng, state: &mut Stored) -> (VecDeque<Write<Entity>>, Answers) {
@@ -135,13 +157,12 @@ fn run_life(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) ->
         let (mut writes, answers) = batch(&mut random, &mut state);
         lock(expected).states.push(state);
         committer.commit(&mut writes);
-        let answered = answers.into_iter().map(Answer::wait).filter(Result::is_ok).count();
-        if answered > 0 {
-            let mut expected = lock(expected);
-            expected.floor = expected.states.len() - 1;
-        } else {
+        let mut expected = lock(expected);
+        match outcome(answers) {
+            BatchEnd::Done => expected.floor = expected.states.len() - 1,
+            BatchEnd::NotDone => drop(expected.states.pop()),
             // The batch may be on the disk or not. No later batch can be.
-            break;
+            BatchEnd::Unknown => break,
         }
     }
     lock(expected).note_seen(&stored(&memory));
@@ -191,17 +212,102 @@ fn a_power_failure_at_any_call_takes_back_nothing() {
     assert_eq!(violation(seeds(), Faults::default()), None);
 }
 
-/// One call fails, with a part of a write done; then the process is killed, or the power fails.
+/// The faults of a call that fails, with no part of a write done, a half, or all, and with calls after it that fail too: what a
+/// failed append has written cannot be cut off, or the cut cannot be synced.
+fn failures(call: u64) -> impl Iterator<Item = Faults> {
+    let variants = (0..3).flat_map(|halves| (0..3).map(move |then| (halves, then)));
+    variants.map(move |(written_halves, fails_then)| Faults {
+        fails_at: Some(call),
+        fails_then,
+        written_halves,
+        ..Faults::default()
+    })
+}
+
+/// A call fails; then the process is killed, or the power fails. A write that was answered as not done is not there.
 #[test]
 fn a_failed_call_takes_back_nothing() {
-    for seed in 0..seeds() {
+    for seed in 0..seeds().div_ceil(10) {
         let calls = run(seed, &[Faults::default()], Faults::default()).unwrap();
         for call in 1..=calls {
-            let with_failure = Faults { fails_at: Some(call), ..Faults::default() };
-            let ended = run(seed, &[with_failure, Faults::default()], Faults::default());
-            assert!(ended.is_ok(), "seed {seed}, call {call} fails: {ended:?}");
+            for faults in failures(call) {
+                let ended = run(seed, &[faults, Faults::default()], Faults::default());
+                assert!(ended.is_ok(), "seed {seed}, {faults:?}: {ended:?}");
+            }
         }
     }
+}
+
+/// Returns the first violation if a call fails, and the power fails or the process is killed at one of the next calls.
+fn violation_after_failure(seeds: u64) -> Option<String> {
+    for seed in 0..seeds {
+        let calls = run(seed, &[Faults::default()], Faults::default()).unwrap_or(300);
+        for (call, later) in (1..=calls).flat_map(|call| (1..=6).map(move |later| (call, later))) {
+            for faults in failures(call) {
+                let faults = Faults { power_fails_at: Some(call + later), ..faults };
+                if let Err(why) = run(seed, &[faults, Faults::default()], Faults::default()) {
+                    return Some(format!("seed {seed}, {faults:?}: {why}"));
+                }
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn a_crash_after_a_failed_call_takes_back_nothing() {
+    assert_eq!(violation_after_failure(seeds().div_ceil(30)), None);
+}
+
+/// What a failed append has written stays, or comes back after a power failure.
+#[test]
+fn a_cut_that_is_left_out_or_not_synced_is_caught() {
+    for mistake in [Mistake::NoCut, Mistake::NoCutSync] {
+        let is_caught = making(mistake, || {
+            std::panic::catch_unwind(|| violation_after_failure(seeds())).map_or(true, |found| found.is_some())
+        });
+        assert!(is_caught, "{mistake:?}");
+    }
+}
+
+/// A disk of any size gets full, at any moment of a compaction too. Writes are rejected as not done, and nothing else fails. When
+/// there is room, the store goes on without a restart. With enough room, compactions keep a place for all writes.
+#[test]
+fn a_full_disk_rejects_writes_and_stops_nothing() {
+    let mut least = 0;
+    for capacity in (100..3_000).step_by(7) {
+        let disk = SimulatedDisk::new(Faults { capacity: Some(capacity), ..Faults::default() });
+        let Ok((mut committer, memory)) = open(&disk) else { continue };
+        let mut random = ChaCha8Rng::seed_from_u64(capacity as u64);
+        let (mut state, mut rejected) = (Stored::new(), 0);
+        let mut write = |state: &mut Stored| {
+            let mut next = state.clone();
+            let (mut writes, answers) = batch(&mut random, &mut next);
+            committer.commit(&mut writes);
+            let outcome = outcome(answers);
+            if outcome == BatchEnd::Done {
+                *state = next;
+            }
+            outcome
+        };
+        for _ in 0..100 {
+            match write(&mut state) {
+                BatchEnd::Done => {}
+                BatchEnd::NotDone => rejected += 1,
+                BatchEnd::Unknown => panic!("capacity {capacity}: writes have stopped"),
+            }
+            assert_eq!(stored(&memory), state, "capacity {capacity}");
+            assert!(disk.used() <= capacity);
+        }
+        least = if rejected == 0 { least.min(capacity) } else { usize::MAX };
+        let restarted = disk.after_power_failure(1, Faults::default());
+        assert_eq!(open(&restarted).map(|(_, memory)| stored(&memory)), Ok(state.clone()), "capacity {capacity}");
+        disk.set_capacity(None);
+        assert_eq!(write(&mut state), BatchEnd::Done, "capacity {capacity}");
+        assert_eq!(stored(&memory), state);
+    }
+    // Six entities have about 500 bytes, and compactions are due from 700.
+    assert!(least < 2_000, "with {least} bytes, no write is rejected");
 }
 
 /// After a failed call to the log, every later write fails, and reads go on.
@@ -263,7 +369,10 @@ fn a_power_failure_after_an_open_takes_back_nothing() {
 fn an_fsync_that_is_left_out_is_caught() {
     for mistake in Mistake::MISSING_SYNCS {
         let is_caught = making(mistake, || {
-            let caught = || violation_at_open(seeds()).or_else(|| violation(seeds(), Faults::default()));
+            let caught = || {
+                let caught = violation_at_open(seeds()).or_else(|| violation(seeds(), Faults::default()));
+                caught.or_else(|| violation_after_failure(seeds()))
+            };
             std::panic::catch_unwind(caught).map_or(true, |found| found.is_some())
         });
         assert!(is_caught, "{mistake:?}");

@@ -1,0 +1,154 @@
+//! One directory has one writer, whatever happens to its names.
+
+mod common;
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use polyserve_core::repo::EntityRepoExt;
+use polyserve_core::{Entity, EntityRepo, RepoError};
+use polyserve_durable::{Durable, DurableOptions, OpenError};
+use polyserve_memory::Sharded;
+
+use common::TestDir;
+
+fn open(directory: &Path) -> Result<Durable<Sharded>, OpenError> {
+    Durable::open(directory, Sharded::new())
+}
+
+fn put(store: &Durable<Sharded>, id: i64) -> Result<(), RepoError> {
+    store.put(Entity::new(id, "text", 0.5)).wait().map(drop)
+}
+
+/// Regression test: a second process could open a store after its lock file was removed, and both wrote the same files.
+#[test]
+fn a_removed_lock_file_lets_no_second_store_in() {
+    let dir = TestDir::new("lock-removed");
+    let store = open(&dir).unwrap();
+    put(&store, 1).unwrap();
+    for replaced in [false, true] {
+        let _ = fs::remove_file(dir.join("lock"));
+        if replaced {
+            fs::write(dir.join("lock"), "").unwrap();
+        }
+        assert!(matches!(open(&dir), Err(OpenError::InUse { .. })), "replaced: {replaced}");
+    }
+    put(&store, 2).unwrap();
+    drop(store);
+    assert_eq!(open(&dir).unwrap().recovery().entities, 2);
+}
+
+/// Writes until the store stops writing. Returns the number of answered writes.
+fn write_until_stopped(store: &Durable<Sharded>) -> i64 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for id in 0.. {
+        match put(store, id) {
+            Ok(()) => assert!(Instant::now() < deadline, "the store does not stop"),
+            Err(RepoError::ReadOnly(reason)) => {
+                assert!(reason.to_string().contains("moved, removed or replaced"), "{reason}");
+                return id;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("the range has no end")
+}
+
+/// Regression test: a store that was moved wrote its next logs to the directory that had got its path, which another process used.
+#[test]
+fn a_store_that_was_moved_writes_nothing_at_its_old_path_and_stops() {
+    let dir = TestDir::new("moved");
+    let (path, moved) = (dir.join("store"), dir.join("elsewhere"));
+    let options = DurableOptions::default().compact_from(4 << 10);
+    for has_successor in [false, true] {
+        let store = Durable::open_with(&path, Sharded::new(), &options).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        let successor = has_successor.then(|| open(&path).unwrap());
+        assert!(matches!(open(&moved), Err(OpenError::InUse { .. })));
+        let answered = write_until_stopped(&store);
+        assert!(matches!(store.status().wait(), Err(RepoError::ReadOnly(_))));
+        assert!(store.fetch(&0).unwrap().is_some() || answered == 0, "reads go on");
+        drop(store);
+        if let Some(successor) = successor {
+            put(&successor, 1).unwrap();
+            drop(successor);
+            assert_eq!(open(&path).unwrap().recovery().entities, 1);
+            fs::remove_dir_all(&path).unwrap();
+        }
+        assert_eq!(open(&moved).unwrap().recovery().entities as i64, answered);
+        fs::remove_dir_all(&moved).unwrap();
+    }
+}
+
+/// A link that names another directory now would lead the next start there.
+#[test]
+fn a_store_behind_a_link_that_was_changed_stops() {
+    let dir = TestDir::new("link");
+    let link = dir.join("link");
+    for name in ["one", "two"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(dir.join("one"), &link).unwrap();
+    let store = open(&link).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(dir.join("two"), &link).unwrap();
+    let answered = write_until_stopped(&store);
+    drop(store);
+    assert_eq!(open(&dir.join("one")).unwrap().recovery().entities as i64, answered);
+}
+
+const DIRECTORY: &str = "POLYSERVE_CHDIR_DIRECTORY";
+const WRITES: i64 = 300;
+
+/// Opens a store by a relative path, changes the current directory, and writes through several logs.
+#[test]
+fn child() {
+    let Some(directory) = env::var_os(DIRECTORY) else { return };
+    env::set_current_dir(&directory).unwrap();
+    let options = DurableOptions::default().compact_from(1 << 10);
+    let store = Durable::open_with("store", Sharded::new(), &options).unwrap();
+    env::set_current_dir("other").unwrap();
+    (0..WRITES).for_each(|id| put(&store, id).unwrap());
+}
+
+/// Regression test: after a `chdir`, the next logs of a store with a relative path were written below the new directory. The next
+/// start did not find them, and reported no error.
+#[test]
+fn a_relative_path_does_not_follow_a_change_of_the_current_directory() {
+    let dir = TestDir::new("chdir");
+    fs::create_dir(dir.join("other")).unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    let child = command.args(["--exact", "child"]).env(DIRECTORY, &*dir).stdout(Stdio::null());
+    assert!(child.status().unwrap().success());
+    assert_eq!(open(&dir.join("store")).unwrap().recovery().entities as i64, WRITES);
+    assert_eq!(fs::read_dir(dir.join("other")).unwrap().count(), 0);
+}
+
+/// Regression test: the entities of clients were readable for all users.
+#[test]
+fn files_and_directories_are_for_their_owner_alone() {
+    let dir = TestDir::new("modes");
+    let path = dir.join("above").join("store");
+    let options = DurableOptions::default().compact_from(1 << 10);
+    let store = Durable::open_with(&path, Sharded::new(), &options).unwrap();
+    (0..100).for_each(|id| put(&store, id).unwrap());
+    polyserve_durable::maintenance::backup(&path, dir.join("copy")).unwrap();
+    let temporary = Durable::temporary(dir.join("scratch"), Sharded::<Entity>::new()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mut files = 0;
+    let mut directories = vec![dir.join("above"), path, dir.join("copy")];
+    directories.extend(fs::read_dir(dir.join("scratch")).unwrap().map(|entry| entry.unwrap().path()));
+    for directory in directories {
+        assert_eq!(mode(&directory), 0o700, "{}", directory.display());
+        for file in fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+            files += 1;
+        }
+    }
+    assert!(files >= 6, "{files}");
+    drop((store, temporary));
+}
