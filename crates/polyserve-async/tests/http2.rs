@@ -84,6 +84,27 @@ fn entities_are_put_and_got() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
 }
 
+/// The hook sees the answers of all streams.
+#[test]
+fn the_hook_sees_streams() {
+    let (reports, seen) = std::sync::mpsc::channel();
+    let running = serve(Arc::new(EntityService::new(StdMutex::new())), |config| {
+        *config = config.clone().on_answer(move |report| reports.send(*report).expect("the test receives it"));
+    });
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(running.local_addr()).await;
+        for (method, path) in [(Method::GET, "/1"), (Method::TRACE, "/1"), (Method::DELETE, "/1")] {
+            let response = sender.send_request(request(method, path, String::new())).await.expect("an answer");
+            let status = response.status().as_u16();
+            let length = text(response).await.len() as u64;
+            let report = seen.recv_timeout(PATIENCE).expect("it is reported");
+            assert_eq!((report.status.code(), report.bytes), (status, length));
+            assert!(report.peer.is_some() && report.elapsed.is_some());
+        }
+    });
+    assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once each");
+}
+
 /// A service with answers that wait until the test releases them. It panics at `/panic`.
 struct HeldReplies {
     waiting: Mutex<Vec<Completer<Reply>>>,

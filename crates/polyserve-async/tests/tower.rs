@@ -339,6 +339,37 @@ fn a_streamed_answer_outlives_the_shutdown() {
     assert_eq!(end.expect("it ends well"), Drain::new(1, 0, 0));
 }
 
+/// The hook sees a streamed answer when it ends, with all its bytes, and one that is cut with those that were made.
+#[test]
+fn the_hook_sees_streamed_answers() {
+    for end in ["", "panic"] {
+        let (reports, seen) = std::sync::mpsc::channel();
+        let (router, sender) = by_hand();
+        let running = serve(router, |config| {
+            *config = config.clone().on_answer(move |report| reports.send(*report).expect("the test receives it"));
+        });
+        let mut raw = Raw::new(running.local_addr());
+        raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+        for piece in ["first", "second"] {
+            sender.send(piece).expect("it is wanted");
+            raw.until(piece);
+        }
+        assert!(seen.try_recv().is_err(), "the answer goes on");
+        if end.is_empty() {
+            drop(sender);
+            raw.until("0\r\n\r\n");
+        } else {
+            sender.send(end).expect("it is wanted");
+            let _ = raw.stream.read_to_end(&mut raw.received);
+        }
+        let report = seen.recv_timeout(PATIENCE).expect("it is reported");
+        assert_eq!((report.status.code(), report.bytes), (200, raw.received.len() as u64));
+        assert_eq!(report.peer, raw.stream.local_addr().ok());
+        drop(raw);
+        assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once");
+    }
+}
+
 /// A streaming answer that does not end is cut at the deadline. The client can detect that.
 #[test]
 fn a_streamed_answer_without_end_is_cut() {

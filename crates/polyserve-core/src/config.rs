@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
+use crate::answer_hook::{AnswerHook, AnswerReport};
 use crate::text::truncate;
 
 /// The limits of a server. All servers take the same type. A server's constructor refuses a setting that it cannot honour.
@@ -62,6 +63,8 @@ pub struct ServerConfig {
     pub drain_grace: Duration,
     /// The value of the `Server` header. Default none.
     pub server_header: Option<String>,
+    /// A hook that sees every answer, also those that the server gives itself. Default none.
+    pub on_answer: Option<AnswerHook>,
 }
 
 impl Default for ServerConfig {
@@ -84,6 +87,7 @@ impl Default for ServerConfig {
             defer_accept: false,
             drain_grace: Duration::from_secs(10),
             server_header: None,
+            on_answer: None,
         }
     }
 }
@@ -146,6 +150,28 @@ impl ServerConfig {
     #[must_use]
     pub fn server_header(mut self, server_header: impl Into<String>) -> Self {
         self.server_header = Some(server_header.into());
+        self
+    }
+
+    /// Sets [`on_answer`](field@Self::on_answer): `hook` is called for every answer. [`AnswerHook`] says when.
+    ///
+    /// ```
+    /// use polyserve_core::ServerConfig;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// let refused = Arc::new(AtomicU64::new(0));
+    /// let count = Arc::clone(&refused);
+    /// let config = ServerConfig::default().on_answer(move |answer| {
+    ///     if answer.status.code() >= 400 {
+    ///         count.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// });
+    /// # let _ = config;
+    /// ```
+    #[must_use]
+    pub fn on_answer(mut self, hook: impl Fn(&AnswerReport) + Send + Sync + 'static) -> Self {
+        self.on_answer = Some(AnswerHook::new(hook));
         self
     }
 

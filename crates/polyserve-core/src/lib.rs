@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod answer_hook;
 pub mod condition;
 pub mod config;
 pub mod entity;
@@ -46,6 +47,7 @@ mod text;
 pub mod timer;
 
 pub use answer::{Answer, BoxFuture, Completer, promise};
+pub use answer_hook::{AnswerHook, AnswerReport};
 pub use condition::{Condition, Conditional, ETag};
 pub use config::{ConfigError, ServerConfig};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
@@ -53,6 +55,6 @@ pub use executor::{Executor, Job, Rejected, RejectedReason};
 pub use json::InvalidEntity;
 pub use net::{IntoListenOn, ListenOn};
 pub use repo::{EntityRepo, Lookup, Put, Removed, RepoError};
-pub use server::{Connections, Counters, Drain, Running, Server, ServerExt};
+pub use server::{Connections, CounterSource, Counters, Drain, Running, Server, ServerExt};
 pub use service::{Head, Headers, Method, Reply, Request, Service, Status, Version};
 pub use shutdown::Shutdown;

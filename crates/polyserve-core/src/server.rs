@@ -176,6 +176,40 @@ impl fmt::Display for Counters {
     }
 }
 
+/// A handle to the counters of a server, also of one that has ended. A clone shares them.
+///
+/// After the end it has the counters of the end, and keeps nothing else of the server.
+#[derive(Clone)]
+pub struct CounterSource(Arc<Mutex<CounterState>>);
+
+enum CounterState {
+    Running(Box<dyn Fn() -> Counters + Send + Sync>),
+    Ended(Counters),
+}
+
+impl CounterSource {
+    /// Returns the counters of this moment, as [`Running::counters`] does.
+    pub fn get(&self) -> Counters {
+        match &*lock(&self.0) {
+            CounterState::Running(counters) => counters(),
+            CounterState::Ended(counters) => *counters,
+        }
+    }
+
+    /// Keeps the counters of this moment, and drops what the server shares with them.
+    fn end(&self) {
+        let ended = CounterState::Ended(self.get());
+        let running = std::mem::replace(&mut *lock(&self.0), ended);
+        drop(running); // it may hold the service, whose drop may take long
+    }
+}
+
+impl fmt::Debug for CounterSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CounterSource").field(&self.get()).finish()
+    }
+}
+
 /// A server that was started. Dropping it is a shutdown without grace.
 ///
 /// ```
@@ -191,7 +225,7 @@ pub struct Running {
     local_addr: SocketAddr,
     grace: Duration,
     shutdown: Shutdown,
-    counters: Box<dyn Fn() -> Counters + Send + Sync>,
+    counters: CounterSource,
     thread: Option<JoinHandle<()>>,
     /// In a mutex, so that threads may share a running server. Taken once.
     ended: Mutex<Option<Answer<Result<Drain, String>>>>,
@@ -233,11 +267,14 @@ impl Running {
         main: impl FnOnce() -> Drain + Send + 'static,
     ) -> io::Result<Self> {
         let (completer, ended) = promise(Err(String::from("the server's main thread went away")));
+        let counters = CounterSource(Arc::new(Mutex::new(CounterState::Running(Box::new(counters)))));
+        let at_the_end = counters.clone();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            let _ = completer.complete(isolate(main));
+            let drained = isolate(main);
+            let _ = isolate(|| at_the_end.end());
+            let _ = completer.complete(drained);
         })?;
-        let (counters, ended) = (Box::new(counters), Mutex::new(Some(ended)));
-        Ok(Self { local_addr, grace, shutdown, counters, thread: Some(thread), ended })
+        Ok(Self { local_addr, grace, shutdown, counters, thread: Some(thread), ended: Mutex::new(Some(ended)) })
     }
 
     /// Returns the bound address, with the real port if port 0 was requested.
@@ -250,9 +287,25 @@ impl Running {
     ///
     /// # Cost
     ///
-    /// A few loads. Some servers also take the lock under which they count open connections.
+    /// A lock and a few loads. Some servers also take the lock under which they count open connections.
     pub fn counters(&self) -> Counters {
-        (self.counters)()
+        self.counters.get()
+    }
+
+    /// Returns a handle to the counters, which lives on after [`shutdown`](Self::shutdown).
+    ///
+    /// ```
+    /// use polyserve_core::Running;
+    ///
+    /// fn stop(running: Running) -> std::io::Result<()> {
+    ///     let counters = running.counter_source();
+    ///     let drain = running.shutdown()?;
+    ///     assert_eq!(counters.get().answered, drain.answered);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn counter_source(&self) -> CounterSource {
+        self.counters.clone()
     }
 
     /// Drains with the configured grace, and waits for the end.
@@ -371,6 +424,26 @@ mod tests {
         assert_eq!(address_in_server(Arc::clone(&concrete)), Arc::as_ptr(&concrete).cast());
         assert_eq!(address_in_server(Arc::clone(&shared)), Arc::as_ptr(&shared).cast());
         assert_eq!(address_in_server(Arc::clone(&boxed)), Arc::as_ptr(&boxed).cast());
+    }
+
+    /// The handle to the counters keeps neither the service nor anything else that the server had.
+    #[test]
+    fn the_counters_outlive_the_server_and_nothing_else() {
+        let shutdown = Shutdown::new();
+        let (begun, owned) = (shutdown.begun(), Arc::new(()));
+        let (shared, kept) = (Arc::downgrade(&owned), Arc::clone(&owned));
+        let counters = move || Counters { answered: Arc::strong_count(&owned) as u64, ..Counters::default() };
+        let main = move || {
+            Answer::later(begun).wait();
+            drop(kept);
+            Drain::new(1, 0, 0)
+        };
+        let (addr, grace) = (([127, 0, 0, 1], 1).into(), Duration::ZERO);
+        let running = Running::start("counted", addr, grace, shutdown, counters, main).unwrap();
+        let source = running.counter_source();
+        assert_eq!((source.get().answered, running.counters().answered), (2, 2));
+        assert_eq!(running.shutdown().unwrap(), Drain::new(1, 0, 0));
+        assert_eq!((source.get().answered, source.clone().get().answered, shared.strong_count()), (1, 1, 0));
     }
 
     #[test]

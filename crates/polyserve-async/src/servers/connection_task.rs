@@ -386,7 +386,7 @@ fn try_once(attempt: impl FnOnce() -> io::Result<Transfer>) -> Poll<io::Result<u
 fn send_rejection(server: &ServerState, socket: BorrowedFd<'_>) -> io::Result<()> {
     with_buffers(|buffers| {
         buffers.refresh(server);
-        let mut session = Session::new();
+        let mut session = server.rejecting(socket);
         let _ = session.reject(&server.env, &mut buffers.scratch);
         let sent = net::send(socket, buffers.scratch.out(), true);
         session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);

@@ -224,6 +224,7 @@ impl Client {
             self.fill(deadline).map_err(|ending| self.ended(ending))?;
         }
         response.body = self.unread[head..end].to_vec();
+        response.length = end;
         self.unread.drain(..end);
         Ok(response)
     }

@@ -22,6 +22,8 @@ pub struct Response {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
+    /// The number of bytes of the head and the body, as they were received.
+    pub length: usize,
 }
 
 impl Response {
@@ -79,7 +81,7 @@ impl Response {
             }
             headers.push((name.to_owned(), value.to_owned()));
         }
-        Ok(Self { minor, status, reason: reason.to_owned(), headers, body: Vec::new() })
+        Ok(Self { minor, status, reason: reason.to_owned(), headers, body: Vec::new(), length: 0 })
     }
 
     /// Checks the fields that every answer must have. Returns the length of the body.

@@ -1,14 +1,18 @@
 //! What a server shows of its connections: the client's address to the service, and counters to its owner.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use polyserve_core::{Answer, Connections, Counters, Reply, Request, Service};
+use polyserve_core::{
+    Answer, AnswerHook, AnswerReport, Connections, Counters, Reply, Request, ServerConfig, Service, Status,
+};
 
 use super::limits::BODY_AWAITED;
 use super::live::Live;
 use super::services::PanickingService;
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
+use crate::client::Client;
 use crate::property::Outcome;
 
 /// Answers with the address of the request's peer.
@@ -63,6 +67,120 @@ pub fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
     let drain = live.shutdown();
     assert_eq!(drain.answered, 5 + rejected, "the result of the drain has the same answers");
     Outcome::Held
+}
+
+/// The hook sees each answer on the wire once, with its status, its bytes and the address of the client: answers of the
+/// service, and those that the server gives itself. Requests that begin have a time. A hook that panics changes nothing.
+pub fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
+    const LIMIT: usize = 1000;
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let (sender, reports) = mpsc::channel();
+    let hook = AnswerHook::new(move |report| {
+        let _ = sender.send(*report);
+        assert_ne!(report.status, Status::INTERNAL_SERVER_ERROR, "as the test asked");
+    });
+    let config = |config: &mut ServerConfig| {
+        config.on_answer = Some(hook.clone());
+        config.max_body = LIMIT;
+        (config.head_timeout, config.body_timeout, config.answer_timeout) = (TIMEOUT, TIMEOUT, TIMEOUT);
+    };
+    let batches = batches_of_all_kinds(LIMIT);
+    // They end with a timeout if the client goes on waiting.
+    let unfinished = [request("POST", "/", "Content-Length: 5\r\n"), b"GET / HT".to_vec()];
+    let mut answers = Vec::new();
+    let live = subject.live(PanickingService::shared(), config);
+    for (batch, ends) in batches
+        .iter()
+        .chain(&unfinished)
+        .map(|batch| (batch, true))
+        .chain(unfinished.iter().map(|batch| (batch, false)))
+    {
+        let mut client = live.client();
+        client.send(batch).expect("the server takes the request");
+        if ends {
+            let _ = client.half_close();
+        }
+        answers.extend(read_all(&mut client, batch.starts_with(b"HEAD ")));
+    }
+    let mut client = live.client();
+    client.ask(&request("POST", "/", BODY_AWAITED), 100);
+    client.send(b"hello").expect("the server takes the body");
+    let _ = client.half_close();
+    answers.extend(read_all(&mut client, false));
+    drop(client);
+    let full = subject.live(PanickingService::shared(), |full| {
+        config(full);
+        full.max_connections = 1;
+        full.body_timeout = 10 * subject.patience;
+    });
+    let mut busy = full.client();
+    busy.ask(&request("POST", "/", BODY_AWAITED), 100);
+    if subject.shape() != Connections::One {
+        for _ in 0..3 {
+            let mut refused = full.client();
+            let _ = refused.send(&get("/")); // an error: the server has rejected this client already
+            answers.extend(read_all(&mut refused, false));
+        }
+    }
+    busy.send(b"hello").expect("the server takes the body");
+    let _ = busy.half_close();
+    answers.extend(read_all(&mut busy, false));
+    drop(busy);
+    let mut reported: Vec<AnswerReport> = Vec::new();
+    while reported.len() < answers.len()
+        && let Ok(report) = reports.recv_timeout(subject.patience)
+    {
+        reported.push(report);
+    }
+    let _ = live.shutdown();
+    let _ = full.shutdown();
+    reported.extend(reports.try_iter());
+    let untimed = |report: &&AnswerReport| report.elapsed.is_none() && report.status != Status::SERVICE_UNAVAILABLE;
+    assert_eq!(reported.iter().find(untimed), None, "an answer to a request has no time");
+    let mut seen: Vec<_> = reported
+        .iter()
+        .map(|report| (report.status.code(), report.bytes, report.peer.map(|peer| peer.to_string())))
+        .collect();
+    seen.sort();
+    answers.sort();
+    assert_eq!(seen, answers, "left: what the hook saw; right: what clients received");
+    Outcome::Held
+}
+
+/// Requests that are answered by the service or refused by the server, each batch for a connection. `limit` is that of a body.
+fn batches_of_all_kinds(limit: usize) -> Vec<Vec<u8>> {
+    let large = vec![b'x'; limit];
+    let too_large = format!("{:x}\r\n{}\r\n0\r\n\r\n", limit + 1, "x".repeat(limit + 1));
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    vec![
+        [get("/"), get("/call"), with_body("POST", "/", "", &large), get("/later"), get("/")].concat(),
+        with_body("HEAD", "/", "", b"hello"),
+        request("HEAD", "/call", "Connection: close\r\n"),
+        [get("/"), b"GET / HTTP/1.1\r\n\r\n".to_vec()].concat(),
+        b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        b"GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_vec(),
+        request("GET", "/", &format!("X: {}\r\n", "x".repeat(20_000))),
+        request("POST", "/", &format!("Content-Length: {}\r\n", limit + 1)),
+        [request("POST", "/", chunked), too_large.into_bytes()].concat(),
+        [request("POST", "/", chunked), b"x\r\n".to_vec()].concat(),
+        [request("POST", "/", chunked), b"5\r\nhello\r\n0\r\n\r\n".to_vec()].concat(),
+        request("POST", "/", "Expect: more\r\nContent-Length: 5\r\n"),
+        get("/given-up"),
+    ]
+}
+
+/// Reads all answers of a connection: the status, the bytes, and the address of the client.
+#[track_caller]
+fn read_all(client: &mut Client, to_head: bool) -> Vec<(u16, u64, Option<String>)> {
+    let address = client.local_addr().ok().map(|address| address.to_string());
+    let mut answers = Vec::new();
+    loop {
+        match if to_head { client.receive_head() } else { client.receive() } {
+            Ok(response) => answers.push((response.status, response.length as u64, address.clone())),
+            Err(failure) if failure.is_clean() => return answers,
+            Err(failure) => panic!("{failure}"),
+        }
+    }
 }
 
 /// Waits until the counters are these: open, answered, rejected, panics. A server may need a moment to count.

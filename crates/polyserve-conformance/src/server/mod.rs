@@ -87,7 +87,7 @@ pub use construction::{
     a_bound_listener_is_served, a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused,
     a_wrong_limit_is_refused_by_name, it_serves_when_serve_returns,
 };
-pub use counters::{a_request_has_its_clients_address, the_counters_are_live};
+pub use counters::{a_request_has_its_clients_address, the_counters_are_live, the_hook_sees_every_answer};
 pub use drain::{
     a_large_answer_outlives_the_shutdown, a_refused_body_does_not_hold_the_drain,
     a_request_in_mid_body_outlives_the_shutdown, a_request_in_the_queue_is_served_by_the_drain,
@@ -359,6 +359,7 @@ kit! {
         a_shutdown_under_load_loses_nothing,
         every_answer_is_counted,
         the_counters_are_live,
+        the_hook_sees_every_answer,
         a_request_has_its_clients_address,
         a_shutdown_closes_idle_connections,
         a_request_in_the_queue_is_served_by_the_drain,

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::date::Date;
 use super::decode::Limits;
+use crate::answer_hook::AnswerHook;
 use crate::config::ServerConfig;
 use crate::service::Service;
 
@@ -17,6 +18,8 @@ pub struct Env {
     pub limits: Limits,
     pub(super) server_header: Option<Box<str>>,
     pub(super) requests_per_connection: u64,
+    /// Sees every answer.
+    pub on_answer: Option<AnswerHook>,
 }
 
 impl Env {
@@ -27,6 +30,7 @@ impl Env {
             limits: Limits::from(config),
             server_header: config.server_header.as_deref().map(Box::from),
             requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
+            on_answer: config.on_answer.clone(),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::PollFlags;
 
 use super::{ServerState, wait};
-use crate::http1::{Scratch, Session};
+use crate::http1::Scratch;
 
 /// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it the oldest
 /// lingering connection is closed.
@@ -69,7 +69,7 @@ impl LingeringSet {
 
     /// Answers 503 on a new connection, and lets it linger. Counts the answer.
     pub fn reject(&mut self, stream: TcpStream, server: &ServerState) {
-        let mut session = Session::new();
+        let mut session = server.rejecting(&stream);
         self.scratch.refresh(SystemTime::now(), true);
         let _ = session.reject(&server.env, &mut self.scratch);
         let written = stream.set_nonblocking(true).and_then(|()| (&stream).write(self.scratch.out()));

@@ -3,6 +3,7 @@
 //! Cost: an addition for each batch of answers. [`ServerState::is_over`] is one load until a shutdown has begun.
 
 use std::cell::RefCell;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::answer::park_until;
 use crate::config::ServerConfig;
 use crate::http1::{Env, Phase, Session};
+use crate::net;
 use crate::server::{Counters, Drain};
 use crate::service::Service;
 use crate::shutdown::{Shutdown, ThreadRegistration};
@@ -57,6 +59,12 @@ impl ServerState {
         if panics > 0 {
             self.panics.fetch_add(u64::from(panics), Ordering::Relaxed);
         }
+    }
+
+    /// Creates the session of a connection that is to be rejected. It has the address of the client only if a hook wants
+    /// it.
+    pub fn rejecting(&self, socket: impl AsFd) -> Session {
+        Session::from_peer(self.env.on_answer.as_ref().and_then(|_| net::peer(socket)))
     }
 
     /// Counts a panic of the service. [`count`](Self::count) counts those that a session has caught.

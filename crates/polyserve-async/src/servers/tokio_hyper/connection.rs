@@ -239,7 +239,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         let mut state = self.state.state();
         let linger = match result {
             _ if state.withheld_head().is_some() => {
-                error_response::withheld_head(&mut state, &self.state.shared);
+                error_response::withheld_head(&mut state, &self.state);
                 true
             }
             Ok(()) => !state.input_ended && (state.must_linger || !unused.is_empty()),
@@ -251,12 +251,12 @@ impl<S: RequestHandler> HyperConnection<S> {
                 return;
             }
             Err(error) if error.is_parse() => {
-                error_response::replace(&mut state, &self.state.shared, &unused);
+                error_response::replace(&mut state, &self.state, &unused);
                 true
             }
             #[cfg(feature = "tower")]
             Err(_) if state.body_refusal.is_some() && !state.partly_sent => {
-                error_response::replace_begun(&mut state, &self.state.shared);
+                error_response::replace_begun(&mut state, &self.state);
                 true
             }
             Err(error) => {
@@ -364,7 +364,7 @@ impl<S: RequestHandler> HyperConnection<S> {
                 if state.scanner.position().is_between_requests {
                     return StepResult::End; // only empty lines
                 }
-                error_response::late_head(&mut state, &self.state.shared);
+                error_response::late_head(&mut state, &self.state);
                 drop(state);
                 self.hyper = None;
                 self.close = Some(Close::Linger);
@@ -420,6 +420,7 @@ impl<S: RequestHandler> Future for HyperConnection<S> {
 
 impl<S: RequestHandler> Drop for HyperConnection<S> {
     fn drop(&mut self) {
+        self.state.state().report_answer(&self.state); // an answer that was cut
         if self.lingering.is_none() {
             self.http2 = None;
             if self.close.is_none() || self.unsent.is_some() {

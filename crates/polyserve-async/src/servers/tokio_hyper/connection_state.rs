@@ -13,16 +13,18 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use hyper::server::conn::http1;
 use polyserve_core::http1::decode::Refusal;
+use polyserve_core::http1::encode::CONTINUE;
 use polyserve_core::http1::session::panicked;
 use polyserve_core::panics::text_of;
 use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
-use polyserve_core::{BoxFuture, Reply};
+use polyserve_core::{AnswerReport, BoxFuture, Reply, Status};
 
 use super::output::{self, HyperBuffers, Output};
 use super::request_scanner::{Position, RequestScanner};
@@ -107,9 +109,53 @@ pub(super) struct RequestState {
     pub(super) partly_sent: bool,
     /// The client left during the present request. The answer is not sent.
     pub(super) client_left: bool,
+    /// The present answer, if a hook sees the answers.
+    pub(super) report: PendingReport,
     /// Why the body of the present request was refused, while the service read it.
     #[cfg(feature = "tower")]
     pub(super) body_refusal: Option<Refusal>,
+}
+
+/// What is known of the present answer, for a hook that sees the answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PendingReport {
+    /// The time of the last read. `None` without a hook.
+    last_read: Option<Instant>,
+    /// The time at which the first byte of the request was read.
+    pub(super) begun: Option<Instant>,
+    /// The status, once hyper has the head of the answer.
+    status: Option<Status>,
+    /// The number of bytes that hyper has written since the answer before.
+    bytes: usize,
+}
+
+impl PendingReport {
+    /// Notes that bytes were read. They belong to the next request, unless a request is in progress.
+    fn received(&mut self, server: &ServerState) {
+        if server.env.on_answer.is_some() {
+            self.last_read = Some(Instant::now());
+            self.begun = self.begun.or(self.last_read);
+        }
+    }
+
+    /// Notes that hyper begins with a request, of which the bytes may have been read together with the request before.
+    pub(super) fn begin(&mut self) {
+        self.begun = self.begun.or(self.last_read);
+    }
+
+    /// Adds bytes that hyper has written. An interim answer is no part of the answer.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        if self.last_read.is_none() {
+            return;
+        }
+        let is_interim = self.bytes == 0 && bytes.starts_with(CONTINUE);
+        self.bytes += bytes.len() - if is_interim { CONTINUE.len() } else { 0 };
+    }
+
+    /// Returns the report, and begins a new one.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self { last_read: self.last_read, ..Self::default() })
+    }
 }
 
 /// The events of one poll of hyper.
@@ -145,6 +191,7 @@ impl ConnectionState {
             body_is_open: false,
             partly_sent: false,
             client_left: false,
+            report: PendingReport::default(),
             #[cfg(feature = "tower")]
             body_refusal: None,
         };
@@ -179,6 +226,20 @@ impl ConnectionState {
         }
     }
 
+    /// Notes that hyper gets the head of an answer with this status.
+    pub(super) fn begin_sending(&self, status: StatusCode) {
+        let mut state = self.state();
+        state.stage = Stage::Sending;
+        state.report.status = Status::new(status.as_u16());
+    }
+
+    /// Reports an answer that was made, if a hook sees the answers.
+    pub(super) fn report_answer(&self, status: Status, bytes: usize, begun: Option<Instant>) {
+        if let Some(hook) = &self.server().env.on_answer {
+            hook.call(&AnswerReport::new(status, bytes, begun, self.peer));
+        }
+    }
+
     /// Counts an answer that hyper has completely.
     pub(super) fn end_answer(&self) {
         self.state().unmarked_ends += 1;
@@ -209,6 +270,7 @@ impl RequestState {
         if self.stage == Stage::Idle {
             self.stage = Stage::Head;
         }
+        self.report.received(server);
         input.get(..valid).unwrap_or_default()
     }
 
@@ -270,18 +332,33 @@ impl RequestState {
     ///
     /// Over HTTP/2 an answer may be complete on another thread before its frame is written. An end in an empty output
     /// would be lost, so it is marked at the next flush.
-    pub(super) fn mark_ends(&mut self) {
+    pub(super) fn mark_ends(&mut self, connection: &ConnectionState) {
         if self.unmarked_ends > 0 && !self.buffers().output.is_empty() {
             let unmarked_ends = std::mem::take(&mut self.unmarked_ends);
             self.partly_sent = false;
             if self.client_left && unmarked_ends == 1 {
                 self.buffers().output.discard_incomplete();
+                self.report.take();
             } else {
                 self.buffers().output.mark_ends(unmarked_ends);
+                self.report_answer(connection);
             }
             if self.stage == Stage::Sending {
                 self.stage = Stage::Done;
             }
+        }
+    }
+
+    /// Whether hyper has the whole present answer, and has not flushed it.
+    pub(super) fn has_unmarked_end(&self) -> bool {
+        self.unmarked_ends > 0
+    }
+
+    /// Reports the present answer, of which bytes were made.
+    pub(super) fn report_answer(&mut self, connection: &ConnectionState) {
+        if let PendingReport { status: Some(status), bytes: 1.., .. } = self.report {
+            let PendingReport { bytes, begun, .. } = self.report.take();
+            connection.report_answer(status, bytes, begun);
         }
     }
 

@@ -236,6 +236,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let open = OpenStream::new(&self.streams);
+        let begun = Instant::now();
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
             let head_only = request.method() == Method::HEAD;
@@ -245,6 +246,10 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
                 response.headers_mut().insert(CONTENT_LENGTH, length.into());
             }
             finish(&connection.shared, response.headers_mut(), false);
+            if let Some(status) = Status::new(response.status().as_u16()) {
+                let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
+                connection.report_answer(status, length.unwrap_or(0), Some(begun));
+            }
             Ok(response.map(|body| CountedBody::new(body, open)))
         })
     }

@@ -112,7 +112,9 @@ impl Write for HyperIo {
         let state = &mut *state;
         let is_full =
             |state: &mut super::connection_state::RequestState| state.buffers().output.bytes.len() >= OUTPUT_BOUND;
-        if is_full(state) {
+        // An answer that hyper has completely is taken whole, so that its end is marked before the next answer begins. Its rest
+        // is at most what hyper buffers.
+        if is_full(state) && !state.has_unmarked_end() {
             state.partly_sent |= state.buffers().output.is_partial();
             state.buffers().output.try_send(&self.connection.entry, self.connection.server(), false);
             if is_full(state) {
@@ -122,11 +124,12 @@ impl Write for HyperIo {
         }
         let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
         state.buffers().output.bytes.extend_from_slice(taken);
+        state.report.add(taken);
         Poll::Ready(Ok(taken.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.state().mark_ends();
+        self.connection.state().mark_ends(&self.connection);
         Poll::Ready(Ok(()))
     }
 

@@ -122,8 +122,8 @@ impl ServiceFuture {
     /// Makes the response.
     fn respond(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
         let close = self.close || self.connection.is_last();
-        self.connection.state().stage = Stage::Sending;
         let (answer, body) = response::head(&self.connection.shared, reply, close, headers);
+        self.connection.begin_sending(answer.status);
         let body = match body {
             Body::InPlace => FullBody::Buffer(in_place),
             body => {

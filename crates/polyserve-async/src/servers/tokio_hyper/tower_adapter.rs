@@ -299,7 +299,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
     where
         T: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        self.connection.state().stage = Stage::Sending;
+        self.connection.begin_sending(response.status());
         let connection = Arc::clone(&self.connection);
         response.map(|body| {
             let body = StreamedBody {

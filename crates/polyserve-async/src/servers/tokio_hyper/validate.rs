@@ -41,6 +41,7 @@ pub(super) fn validate_head(
     let parsed = decode::validate_head(0, request, headers);
     let mut state = connection.state();
     state.requests += 1;
+    state.report.begin();
     state.timed_out = false;
     state.missing_bytes = 0;
     state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };

@@ -31,6 +31,7 @@ pub(super) fn serve_connection(server: &RunContext, tracked: &TrackedConnection)
 /// Refuses a connection that exceeds the limit.
 pub(super) fn reject(server: &RunContext, tracked: &TrackedConnection) {
     let mut connection = Connection::new(server, tracked);
+    connection.output.refuses = true;
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
     if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
         return;
@@ -132,6 +133,7 @@ impl Connection<'_> {
                 }
             }
             self.set(TrackedState::Busy);
+            self.output.begun = self.output.begun.or_else(|| Some(Instant::now()));
             if self.has(Flaw::BlocksOthersDuringARequest) && self.exclusive.is_none() {
                 self.exclusive = Some(lock(&self.server.one_at_a_time));
             }
@@ -299,6 +301,7 @@ impl Connection<'_> {
         if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesSilentlyOnTimeouts) {
             return Ended::Gone;
         }
+        self.output.refuses = true;
         let empty = self.has(Flaw::SendsEmptyErrors);
         let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
         let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);

@@ -182,6 +182,12 @@ flaws! {
     CountsNoOpenConnections, caught by the_counters_are_live;
     /// Does not count panics.
     CountsNoPanics, caught by the_counters_are_live;
+    /// Reports no answer that the server gives in place of the service.
+    ReportsNoRefusals, caught by the_hook_sees_every_answer;
+    /// Reports the length of the body as that of the answer.
+    ReportsBytesOfTheBody, caught by the_hook_sees_every_answer;
+    /// Reports an error twice.
+    ReportsErrorsTwice, caught by the_hook_sees_every_answer;
 }
 
 impl Flaw {

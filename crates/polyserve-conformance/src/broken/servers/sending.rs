@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use polyserve_core::Reply;
 use polyserve_core::service::Status;
+use polyserve_core::{AnswerReport, Reply};
 
 use super::Flaw;
 use super::run_context::{RunContext, TICK, is_tick};
@@ -25,11 +25,15 @@ pub(super) struct AnswerBuffer<'a> {
     server: &'a RunContext,
     stream: &'a TcpStream,
     held: Vec<Held>,
+    /// When the first byte of the present request was read.
+    pub(super) begun: Option<Instant>,
+    /// The server answers in place of the service.
+    pub(super) refuses: bool,
 }
 
 impl<'a> AnswerBuffer<'a> {
     pub(super) fn new(server: &'a RunContext, stream: &'a TcpStream) -> Self {
-        Self { server, stream, held: Vec::new() }
+        Self { server, stream, held: Vec::new(), begun: None, refuses: false }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -45,6 +49,7 @@ impl<'a> AnswerBuffer<'a> {
     /// whether the connection is still open.
     pub(super) fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
         let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
+        self.report(reply.status(), &bytes);
         if self.has(Flaw::SendsPartOfAPanickedAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
             bytes.splice(..0, in_place.iter().copied());
         }
@@ -59,6 +64,21 @@ impl<'a> AnswerBuffer<'a> {
             return self.flush();
         }
         if is_full && !self.has(Flaw::BuffersWithoutLimit) { self.flush() } else { true }
+    }
+
+    /// Reports an answer to the hook.
+    fn report(&mut self, status: Status, bytes: &[u8]) {
+        let begun = self.begun.take();
+        let Some(hook) = &self.server.config.on_answer else { return };
+        let peer = self.stream.peer_addr().ok();
+        let body = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |at| bytes.len() - at - 4);
+        let length = if self.has(Flaw::ReportsBytesOfTheBody) { body } else { bytes.len() };
+        if !(self.refuses && self.has(Flaw::ReportsNoRefusals)) {
+            hook.call(&AnswerReport::new(status, length, begun, peer));
+        }
+        if self.has(Flaw::ReportsErrorsTwice) && status.code() >= 400 {
+            hook.call(&AnswerReport::new(status, length, begun, peer));
+        }
     }
 
     /// Sends the answers that are held back, and counts those that the kernel took. Returns whether it took all.

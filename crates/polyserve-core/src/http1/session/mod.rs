@@ -35,7 +35,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use buffered_input::BufferedInput;
 use pending_body::PendingBody;
@@ -122,7 +122,16 @@ pub struct Session {
     /// The connection was rejected, and that was not taken yet.
     rejected: bool,
     peer: Option<SocketAddr>,
+    /// `None` unless a hook sees the answers.
+    times: Option<Box<ReadTimes>>,
     unsent: Option<Box<Unsent>>,
+}
+
+/// When the bytes of requests were read.
+struct ReadTimes {
+    last_read: Instant,
+    /// The time at which the first byte of the present request was read.
+    begun: Option<Instant>,
 }
 
 enum SessionState {
@@ -181,6 +190,7 @@ impl Session {
             panics: 0,
             rejected: false,
             peer,
+            times: None,
             unsent: None,
         }
     }
@@ -226,6 +236,13 @@ impl Session {
 
     /// Processes bytes that the client sent.
     pub fn receive(&mut self, bytes: &[u8], env: &Env, scratch: &mut Scratch) -> Want {
+        if env.on_answer.is_some() {
+            let last_read = Instant::now();
+            match &mut self.times {
+                Some(times) => times.last_read = last_read,
+                none => *none = Some(Box::new(ReadTimes { last_read, begun: None })),
+            }
+        }
         if self.buffered.is_empty() {
             let used = self.run(bytes, env, scratch);
             self.keep(bytes.get(used..).unwrap_or_default());

@@ -70,6 +70,9 @@ impl Session {
                         self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
                         return used;
                     }
+                    if let Some(times) = &mut self.times {
+                        times.begun.get_or_insert(times.last_read);
+                    }
                     let count = self.read_head(rest, env, scratch);
                     used = used.saturating_add(count);
                     if matches!(self.want, Want::Read(Phase::Head)) {

@@ -9,6 +9,7 @@ use super::{
     AnswerContext, Env, Following, Phase, Scratch, Session, SessionState, Want, answer_context, log_panic, panicked,
 };
 use crate::answer::Answer;
+use crate::answer_hook::AnswerReport;
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
@@ -90,8 +91,14 @@ impl Session {
             date: scratch.date.as_str(),
             server_header: env.server_header.as_deref(),
         };
+        let start = scratch.out.len();
         encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &head);
         scratch.ends.push(scratch.out.len());
+        if let Some(hook) = &env.on_answer {
+            let length = scratch.out.len().saturating_sub(start);
+            let begun = self.times.as_mut().and_then(|times| times.begun.take());
+            hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
+        }
         !close
     }
 

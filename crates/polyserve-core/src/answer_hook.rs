@@ -1,0 +1,103 @@
+//! A hook that sees every answer of a server: [`AnswerHook`] and [`AnswerReport`].
+//!
+//! Cost: without a hook, one check for each answer. With a hook, a clock read for each read of a socket and for each
+//! answer, and a virtual call.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::panics::isolate;
+use crate::service::Status;
+
+/// One answer of a server, as an [`AnswerHook`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AnswerReport {
+    /// The status.
+    pub status: Status,
+    /// The number of bytes of the head and the body. Over HTTP/2, the bytes of the body.
+    pub bytes: u64,
+    /// The time since the server read the first byte of the request. `None` if it has read none, as with the 503 of a full
+    /// server.
+    pub elapsed: Option<Duration>,
+    /// The address of the connection's other end, if it is known.
+    pub peer: Option<SocketAddr>,
+}
+
+impl AnswerReport {
+    /// Creates the report of an answer that is made now, for the author of a server. `begun` is the time at which the first
+    /// byte of the request was read.
+    pub fn new(status: Status, bytes: usize, begun: Option<Instant>, peer: Option<SocketAddr>) -> Self {
+        Self { status, bytes: bytes as u64, elapsed: begun.map(|begun| begun.elapsed()), peer }
+    }
+}
+
+/// A function that sees every answer of a server, once: those of the service, and those that the server gives itself, such
+/// as 400, 408, 413, and 503 at a limit. An interim answer (100) is none. [`ServerConfig::on_answer`] installs a hook.
+///
+/// It is called when the answer is made, before the client has it; `tokio_hyper` calls it when the answer's last byte is
+/// made. The thread that serves the connection calls it, so it must be short and must not block. If it panics, the panic
+/// is logged, and nothing else happens.
+///
+/// [`ServerConfig::on_answer`]: crate::ServerConfig::on_answer
+#[derive(Clone)]
+pub struct AnswerHook(Arc<dyn Fn(&AnswerReport) + Send + Sync>);
+
+impl AnswerHook {
+    /// Creates a hook.
+    pub fn new(hook: impl Fn(&AnswerReport) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hook))
+    }
+
+    /// Calls the hook. For the author of a server.
+    pub fn call(&self, report: &AnswerReport) {
+        if let Err(text) = isolate(|| (self.0)(report)) {
+            let _ = isolate(|| crate::throttled!(warn, text, "a hook of answers panicked"));
+        }
+    }
+}
+
+impl fmt::Debug for AnswerHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnswerHook")
+    }
+}
+
+/// Two hooks are equal if one is a clone of the other.
+impl PartialEq for AnswerHook {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for AnswerHook {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A payload that panics when it is dropped.
+    struct Payload;
+
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("as the test asked");
+        }
+    }
+
+    #[test]
+    fn a_panic_stays_in_the_hook() {
+        let report = AnswerReport::new(Status::OK, 7, None, None);
+        AnswerHook::new(|_| panic!("as the test asked")).call(&report);
+        AnswerHook::new(|_| std::panic::panic_any(Payload)).call(&report);
+    }
+
+    #[test]
+    fn a_hook_equals_its_clones() {
+        let hook = AnswerHook::new(|_| ());
+        assert_eq!(hook, hook.clone());
+        assert_ne!(hook, AnswerHook::new(|_| ()));
+    }
+}
