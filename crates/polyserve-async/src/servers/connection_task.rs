@@ -19,6 +19,9 @@
 //! task first reads the bytes that are in the socket. After the process was stopped, the runtime may not have reported
 //! them.
 //!
+//! Fairness: a poll is a turn of the session. A task that has more to do yields, so that the runtime looks at its sockets
+//! before the task goes on.
+//!
 //! Cost: a read and a write for each batch of requests; a clock read for each wait.
 
 use std::future::Future;
@@ -69,13 +72,16 @@ enum WaitKind {
 }
 
 /// The maximum number of steps in one poll of the task, so that other tasks get their turn. A step is one call of
-/// [`ConnectionTask::serve`] or [`ConnectionTask::linger`].
+/// [`ConnectionTask::serve`] or [`ConnectionTask::linger`]. It bounds the bytes of bodies; the session's turn bounds the
+/// requests.
 const MAX_STEPS: usize = 8;
 
 /// The result of a step.
 pub(super) enum StepResult {
     /// Another step can follow now.
     Continue,
+    /// Another step can follow after the other tasks.
+    Yield,
     /// The task waits.
     Wait,
     /// The connection is to be closed.
@@ -141,6 +147,10 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             self.entry.set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
+        buffers.begin_turn();
+        if self.want == Want::Yield {
+            self.want = Want::Write; // this is the next turn
+        }
         for _ in 0..MAX_STEPS {
             let step = match self.mode {
                 Mode::Serving => self.serve(cx, buffers),
@@ -148,6 +158,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             };
             match step {
                 StepResult::Continue => {}
+                StepResult::Yield => break,
                 StepResult::Wait => {
                     self.entry.set_busy(self.session.is_busy());
                     return Poll::Pending;
@@ -155,7 +166,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 StepResult::End => return Poll::Ready(()),
             }
         }
-        cx.waker().wake_by_ref();
+        S::yield_turn(cx);
         Poll::Pending
     }
 
@@ -176,7 +187,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         match self.want {
             Want::Read(phase) => return self.read(phase, cx, buffers),
             Want::Close { linger } => return self.close(linger),
-            Want::Write => {}
+            Want::Write | Want::Yield => {}
             Want::Answer => {
                 self.entry.set_calling(true);
                 let polled = self.session.poll_answer(cx);
@@ -193,8 +204,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         self.entry.set_calling(true);
         self.want = self.session.resume(&self.registry.server.env, &mut buffers.scratch);
         self.entry.set_calling(false);
-        self.send(buffers);
-        StepResult::Continue
+        self.send(buffers)
     }
 
     /// Reads from the socket. Passes the bytes to the session, which calls the service.
@@ -234,8 +244,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 self.entry.set_calling(true);
                 self.want = buffers.receive(count, &mut self.session, &self.registry.server, false);
                 self.entry.set_calling(false);
-                self.send(buffers);
-                StepResult::Continue
+                self.send(buffers)
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => StepResult::Continue,
             Err(_) => self.abandon(),
@@ -250,10 +259,11 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 
     /// Sends the session's output. The session keeps the bytes that the kernel does not take.
-    fn send(&mut self, buffers: &mut ThreadBuffers) {
+    fn send(&mut self, buffers: &mut ThreadBuffers) -> StepResult {
+        let step = if self.want == Want::Yield { StepResult::Yield } else { StepResult::Continue };
         let out = buffers.scratch.out();
         if out.is_empty() {
-            return;
+            return step;
         }
         let last = matches!(self.want, Want::Close { .. });
         // Earlier output that is unsent goes first.
@@ -264,6 +274,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         };
         // An error is ignored here: sending the rest returns an error too.
         self.session.written(sent.unwrap_or(0), &mut buffers.scratch);
+        step
     }
 
     /// Sends the bytes that the kernel did not take before. Returns false if the client is gone or reads too slowly.
@@ -320,8 +331,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         self.waiting = WaitKind::None;
         buffers.refresh(&self.registry.server);
         self.want = self.session.time_out(&self.registry.server.env, &mut buffers.scratch);
-        self.send(buffers);
-        StepResult::Continue
+        self.send(buffers)
     }
 
     fn close(&mut self, linger: bool) -> StepResult {

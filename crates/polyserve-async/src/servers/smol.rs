@@ -37,7 +37,7 @@ use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup};
+use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup, block_on};
 
 /// A server that runs each connection as a task of an async-executor.
 ///
@@ -71,7 +71,8 @@ impl Smol {
     }
 
     /// A server on the executor of the caller. The caller runs the executor for as long as the runs last: no connection is
-    /// served while the executor is not run.
+    /// served while the executor is not run. A connection that yields after its turn goes on before the sockets are polled
+    /// if the executor has no other task; only the server's own threads poll them first.
     ///
     /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread that runs the
     /// executor only if other threads run it too.
@@ -117,7 +118,7 @@ impl Server for Smol {
         for _ in 0..workers {
             let executor = Arc::clone(&executor);
             // The executor catches the panic of a task.
-            threads.spawn(move |end_signal| async_io::block_on(executor.run(end_signal.into_future())))?;
+            threads.spawn(move |end_signal| block_on(executor.run(end_signal.into_future())))?;
         }
         let listener = AsyncListener::new(&registry, listener)?;
         executor.spawn(accept_loop(listener, Arc::clone(&registry), Arc::downgrade(&executor))).detach();

@@ -39,7 +39,7 @@
 //!   `linearizable`.
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
-//! * Many connections: `limits`, `shape`, `fairness`, `queued`.
+//! * Many connections: `limits`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `repos`, which answer now and later.
@@ -74,6 +74,7 @@ mod strict;
 mod subject;
 mod tcp;
 mod timeouts;
+mod turns;
 mod wire;
 
 use crate::property::kit;
@@ -200,6 +201,7 @@ pub use timeouts::{
     a_slow_answer_is_no_slow_client, a_slow_answer_times_out, a_slow_body_times_out, a_slow_head_times_out,
     an_idle_connection_is_closed_silently,
 };
+pub use turns::pipelining_clients_do_not_starve_others;
 
 kit! {
     $ server::server_conformance for ServerSubject,
@@ -346,6 +348,7 @@ kit! {
         busy_connections_leave_room_for_others,
         a_pipelining_client_leaves_room_at_a_full_queue,
         pipelined_deferred_answers_leave_room,
+        pipelining_clients_do_not_starve_others,
         a_client_with_half_a_head_leaves_room,
         a_dripping_head_leaves_room,
         an_answer_says_close_if_others_wait,

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::date::Date;
 use super::decode::Limits;
+use super::turn::Turn;
 use crate::answer_hook::AnswerHook;
 use crate::config::ServerConfig;
 use crate::service::Service;
@@ -54,6 +55,8 @@ pub struct Scratch {
     pub(super) date: Date,
     pub(super) closing: bool,
     pub(super) others_wait: bool,
+    /// `None` if the work of one connection is not limited.
+    turn: Option<Turn>,
 }
 
 impl Scratch {
@@ -66,6 +69,7 @@ impl Scratch {
             date: Date::new(SystemTime::now()),
             closing: false,
             others_wait: false,
+            turn: None,
         }
     }
 
@@ -80,6 +84,39 @@ impl Scratch {
         self.date.refresh(now);
         self.closing = closing;
         self.others_wait = false;
+        if let Some(turn) = &mut self.turn {
+            turn.note_time(now);
+        }
+    }
+
+    /// Begins a turn of a connection. After [`MAX_TURN_REQUESTS`](super::turn::MAX_TURN_REQUESTS) requests, or if `clock`
+    /// shows that the turn has taken [`MAX_TURN_TIME`](super::turn::MAX_TURN_TIME), the session's next step is
+    /// [`Want::Yield`](super::Want::Yield) before a further request. The turn starts with the next
+    /// [`refresh`](Self::refresh).
+    ///
+    /// # Cost
+    ///
+    /// `clock` is called for every fourth request that follows another one in the same turn.
+    #[inline]
+    pub fn begin_turn(&mut self, clock: fn() -> SystemTime) {
+        self.turn = Some(Turn::new(clock));
+    }
+
+    /// Ends the turn. Without a turn, the work of one connection is not limited.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// Whether the session yields before a further request.
+    pub fn turn_is_over(&mut self) -> bool {
+        self.turn.as_mut().is_some_and(Turn::is_over)
+    }
+
+    pub(super) fn count_request(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.count_request();
+        }
     }
 
     /// Sets whether other connections wait for this thread. To be called after [`refresh`](Self::refresh), which resets

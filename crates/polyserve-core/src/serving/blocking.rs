@@ -181,7 +181,7 @@ impl<T: Transport> Drive<'_, T> {
             server.count(&mut self.session);
             want = match want {
                 Want::Close { linger } => return linger,
-                Want::Write => self.resume(),
+                Want::Write | Want::Yield => self.resume(),
                 Want::Read(phase) => {
                     if self.session.stage() != stage {
                         stage = self.session.stage();

@@ -40,6 +40,7 @@ pub fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
     // The thread-local is gone while the thread's other locals are being destroyed.
     let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut buffers);
+    buffers.scratch.end_turn();
     buffers.shrink();
     let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
     result
@@ -59,6 +60,13 @@ impl ThreadBuffers {
     /// Fresh buffers: 4 KiB to read into.
     pub fn new() -> Self {
         Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new() }
+    }
+
+    /// Begins a connection's turn: the session yields after a bounded number of requests, and a bounded time. See
+    /// [`Scratch::begin_turn`]. In [`with_buffers`], the turn ends with the call.
+    #[inline]
+    pub fn begin_turn(&mut self) {
+        self.scratch.begin_turn(SystemTime::now);
     }
 
     /// Sets the time for the `Date` header. Answers carry `Connection: close` while the server is draining. To be

@@ -91,7 +91,7 @@ impl<'e> Wire<'e> {
             assert_eq!(self.session.want(), self.want);
             self.want = match self.want {
                 Want::Read(_) | Want::Close { .. } => return self.want,
-                Want::Write => self.session.resume(self.env, &mut self.scratch),
+                Want::Write | Want::Yield => self.session.resume(self.env, &mut self.scratch),
                 Want::Answer => match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(()) => {
                         polls = 0;

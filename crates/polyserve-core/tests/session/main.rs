@@ -13,5 +13,6 @@ mod pipelining;
 mod refusals;
 mod splits;
 mod support;
+mod turns;
 #[path = "../common/wire.rs"]
 mod wire;

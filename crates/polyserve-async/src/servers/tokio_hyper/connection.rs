@@ -31,8 +31,9 @@ use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;
 use super::io::{HyperIo, LowWaterMark};
 use super::output::Output;
+use super::turn::{PollWaker, TurnGate};
 use crate::servers::connection_task::{ConnectionTask, StepResult};
-use crate::servers::toolkit::{ConnectionEntry, TokioSocket};
+use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, TokioSocket};
 
 /// A `hyper::service::Service` that answers the requests of one connection.
 pub(crate) trait RequestHandler:
@@ -69,7 +70,9 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     state: Arc<ConnectionState>,
     service: S,
     /// `None` while the connection is parked, and after its end.
-    hyper: Option<http1::Connection<HyperIo, S>>,
+    hyper: Option<http1::Connection<HyperIo, TurnGate<S>>>,
+    /// The waker of hyper's polls. `None` before the first one.
+    poll_waker: Option<Arc<PollWaker>>,
     unsent: Option<Box<Output>>,
     /// hyper is done, and the connection is to be closed.
     close: Option<Close>,
@@ -110,9 +113,8 @@ const PARKED_AFTER: Duration = Duration::from_secs(1);
 /// The timeout of a wait without a limit.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. In each of them hyper
-/// serves up to 16 requests. With 8 polls, a debug build polled no other socket for seconds while a few clients pipelined
-/// without pause.
+/// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. It bounds the bytes of
+/// bodies; the turn bounds the requests.
 const MAX_STEPS: usize = 2;
 
 impl<S: RequestHandler> HyperConnection<S> {
@@ -122,6 +124,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             state,
             service,
             hyper: None,
+            poll_waker: None,
             unsent: None,
             close: None,
             lingering: None,
@@ -154,17 +157,17 @@ impl<S: RequestHandler> HyperConnection<S> {
         for _ in 0..MAX_STEPS {
             match self.step(cx) {
                 StepResult::Continue => {}
+                StepResult::Yield => break,
                 StepResult::Wait => return Poll::Pending,
                 StepResult::End => return Poll::Ready(()),
             }
             if self.lingering.is_some() || self.http2.is_some() {
                 self.low_water.lower(&self.state);
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                break;
             }
         }
         self.send(false);
-        cx.waker().wake_by_ref();
+        TokioSocket::yield_turn(cx);
         Poll::Pending
     }
 
@@ -184,26 +187,35 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         let hyper = self.hyper.get_or_insert_with(|| {
             let io = HyperIo::new(Arc::clone(&self.state), Bytes::new());
-            self.state.shared.builder.serve_connection(io, self.service.clone())
+            let gate = TurnGate { connection: Arc::clone(&self.state), handler: self.service.clone() };
+            self.state.shared.builder.serve_connection(io, gate)
         });
-        match hyper.poll_without_shutdown(cx) {
-            Poll::Ready(result) => {
+        let poll_waker = match &self.poll_waker {
+            Some(poll_waker) if poll_waker.will_wake(cx.waker()) => poll_waker,
+            _ => self.poll_waker.insert(PollWaker::new(cx.waker().clone())),
+        };
+        match poll_waker.poll(|cx| hyper.poll_without_shutdown(cx)) {
+            (Poll::Ready(result), _) => {
                 self.finish(result);
                 StepResult::Continue
             }
-            Poll::Pending => self.after_poll(),
+            (Poll::Pending, is_woken) => self.after_poll(is_woken),
         }
     }
 
-    /// Sends the bytes that hyper wrote. Then waits for the event that hyper waits for.
-    fn after_poll(&mut self) -> StepResult {
+    /// Sends the bytes that hyper wrote. Then waits for the event that hyper waits for. `is_woken`: hyper is to be polled
+    /// again.
+    fn after_poll(&mut self, is_woken: bool) -> StepResult {
         let mut state = self.state.state();
         let events = state.take_events();
+        if events.turn_is_over {
+            return StepResult::Yield;
+        }
         if events.poll_again || (!events.input_drained && !events.output_full && state.is_reading()) {
             return StepResult::Continue; // the output is sent together with that of the next poll
         }
         let unsent = state.send(&self.state, false);
-        if events.output_full || unsent.is_some() {
+        if events.output_full || unsent.is_some() || is_woken {
             drop(state);
             self.unsent = unsent;
             return StepResult::Continue;

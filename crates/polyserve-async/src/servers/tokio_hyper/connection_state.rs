@@ -169,6 +169,8 @@ pub(super) struct PollEvents {
     pub(super) output_full: bool,
     /// A request was answered before its body was complete. hyper must be polled again to notice that.
     pub(super) poll_again: bool,
+    /// A request waits for the next turn.
+    pub(super) turn_is_over: bool,
 }
 
 impl ConnectionState {
@@ -248,7 +250,7 @@ impl ConnectionState {
     /// Lends the thread's buffers to the connection during `serve`. A connection that is served inside that call, on the same
     /// thread, allocates its own buffers.
     pub(super) fn with_buffers<T>(&self, serve: impl FnOnce() -> T) -> T {
-        self.state().buffers = output::take_buffers();
+        self.state().buffers = output::take_buffers().map(HyperBuffers::in_new_turn);
         let served = serve();
         let buffers = self.state().buffers.take();
         output::keep_buffers(buffers);
@@ -272,6 +274,17 @@ impl RequestState {
         }
         self.report.received(server);
         input.get(..valid).unwrap_or_default()
+    }
+
+    /// Counts a request in this turn. Returns false if the turn is over.
+    pub(super) fn take_place_in_turn(&mut self) -> bool {
+        let turn = &mut self.buffers().turn;
+        let is_over = turn.is_over();
+        if !is_over {
+            turn.count_request();
+        }
+        self.events.turn_is_over |= is_over;
+        !is_over
     }
 
     /// Notes that the request is answered before its body is complete.

@@ -37,6 +37,7 @@ use super::connection_state::{ConnectionState, Http2, Stage};
 use super::io::HyperIo;
 use super::output::Output;
 use super::response::finish;
+use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
 /// The maximum number of concurrent requests of a connection.
@@ -171,7 +172,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
             };
             return self.wait_for(waiting);
         }
-        cx.waker().wake_by_ref();
+        TokioSocket::yield_turn(cx);
         Poll::Pending
     }
 

@@ -68,6 +68,7 @@
 //! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the checks for both.
 //! * `tower_target`: a service or a make-service becomes the service of a connection.
 //! * `response`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
+//! * `turn`: the limit on the requests that one poll serves.
 //! * `http2`: a connection over HTTP/2.
 
 mod connection;
@@ -84,6 +85,7 @@ mod service_adapter;
 mod tower_adapter;
 #[cfg(feature = "tower")]
 mod tower_target;
+mod turn;
 mod validate;
 
 use std::io as std_io;

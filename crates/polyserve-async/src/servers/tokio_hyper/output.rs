@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use polyserve_core::http1::date::Date;
+use polyserve_core::http1::turn::Turn;
 use polyserve_core::net;
 use polyserve_core::serving::ServerState;
 
@@ -125,13 +126,26 @@ impl Output {
 pub(super) struct HyperBuffers {
     pub(super) input: Box<[u8]>,
     pub(super) output: Output,
+    /// The turn of the connection that has the buffers.
+    pub(super) turn: Turn,
     date: Date,
 }
 
 impl HyperBuffers {
     pub(super) fn new() -> Self {
         let date = Date::new(SystemTime::now());
-        Self { input: vec![0; INPUT_LENGTH].into_boxed_slice(), output: Output::default(), date }
+        Self {
+            input: vec![0; INPUT_LENGTH].into_boxed_slice(),
+            output: Output::default(),
+            turn: Turn::new(SystemTime::now),
+            date,
+        }
+    }
+
+    /// Begins a turn.
+    pub(super) fn in_new_turn(mut self: Box<Self>) -> Box<Self> {
+        self.turn = Turn::new(SystemTime::now);
+        self
     }
 
     /// The output, and the present date.

@@ -18,11 +18,11 @@ mod thread_group;
 mod tokio_runtime;
 
 pub(crate) use async_listener::AsyncListener;
-#[cfg(feature = "smol")]
-pub(crate) use async_socket::SmolSocket;
 #[cfg(feature = "tokio")]
 pub(crate) use async_socket::TokioSocket;
 pub(crate) use async_socket::{AsyncSocket, Direction, Transfer};
+#[cfg(feature = "smol")]
+pub(crate) use async_socket::{SmolSocket, block_on};
 pub(crate) use connection_entry::ConnectionEntry;
 pub(crate) use connection_registry::{AdmitResult, ConnectionRegistry};
 pub(crate) use thread_group::ThreadGroup;

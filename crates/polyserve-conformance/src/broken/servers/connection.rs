@@ -102,6 +102,11 @@ impl Connection<'_> {
         self.server.has(flaw)
     }
 
+    /// Whether no other connection is served while this one has a request.
+    fn blocks_others(&self) -> bool {
+        self.has(Flaw::BlocksOthersDuringARequest) || self.has(Flaw::ServesWholePipelines)
+    }
+
     fn set(&self, state: TrackedState) {
         *lock(&self.tracked.state) = state;
     }
@@ -112,7 +117,7 @@ impl Connection<'_> {
         }
         loop {
             if self.input.is_empty() {
-                if self.has(Flaw::BlocksOthersDuringARequest) {
+                if self.blocks_others() {
                     self.exclusive = None;
                 }
                 if !self.output.flush() {
@@ -134,7 +139,7 @@ impl Connection<'_> {
             }
             self.set(TrackedState::Busy);
             self.output.begun = self.output.begun.or_else(|| Some(Instant::now()));
-            if self.has(Flaw::BlocksOthersDuringARequest) && self.exclusive.is_none() {
+            if self.blocks_others() && self.exclusive.is_none() {
                 self.exclusive = Some(lock(&self.server.one_at_a_time));
             }
             match self.serve_request() {

@@ -132,6 +132,8 @@ flaws! {
     ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue;
     /// Serves no other connection while one connection has a request in progress.
     BlocksOthersDuringARequest, caught by pipelined_deferred_answers_leave_room;
+    /// Serves no other connection while one connection has requests that have arrived.
+    ServesWholePipelines, caught by pipelining_clients_do_not_starve_others;
     /// Serves one connection after the other, and starts its timeouts again with every byte.
     ServesOneAndResetsTimeoutOnEachByte, caught by a_dripping_head_leaves_room;
     /// Checks a timeout before it reads what has arrived.
@@ -194,6 +196,11 @@ impl Flaw {
     /// Whether a server with this flaw serves one connection at a time.
     pub(super) fn serves_one(self) -> bool {
         matches!(self, Self::ResetsEvictedConnections | Self::EvictsWithoutConnectionClose)
+    }
+
+    /// Whether a server with this flaw serves all its connections with one worker.
+    pub(super) fn has_one_worker(self) -> bool {
+        self == Self::ServesWholePipelines
     }
 
     /// Servers with this flaw.

@@ -55,9 +55,12 @@ impl PlainServer {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn flawed(config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
+    pub fn flawed(mut config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
         if flaw == Flaw::TakesAnyConfig {
             return Ok(Self { config, flaw: Some(flaw) });
+        }
+        if flaw.has_one_worker() {
+            config.workers = None;
         }
         let mut server = Self { flaw: Some(flaw), ..Self::new(config)? };
         if flaw.serves_one() {
@@ -69,7 +72,11 @@ impl PlainServer {
 
 impl Server for PlainServer {
     fn connections(&self) -> Connections {
-        if self.flaw.is_some_and(Flaw::serves_one) { Connections::One } else { Connections::OnePerThread }
+        match self.flaw {
+            Some(flaw) if flaw.serves_one() => Connections::One,
+            Some(flaw) if flaw.has_one_worker() => Connections::Multiplexed,
+            _ => Connections::OnePerThread,
+        }
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {

@@ -98,6 +98,9 @@ pub enum Want {
     Answer,
     /// Write the output, then call [`Session::resume`].
     Write,
+    /// The connection's [turn](Scratch::begin_turn) is over, and more requests have arrived. Write the output, serve the
+    /// other connections that are ready, and then call [`Session::resume`] in a new turn.
+    Yield,
     /// Close the connection.
     Close {
         /// Whether the client may still be sending. If so, close the writing side first, and read and discard for a

@@ -73,6 +73,10 @@ impl Session {
                     if let Some(times) = &mut self.times {
                         times.begun.get_or_insert(times.last_read);
                     }
+                    if scratch.turn_is_over() {
+                        self.want = Want::Yield;
+                        return used;
+                    }
                     let count = self.read_head(rest, env, scratch);
                     used = used.saturating_add(count);
                     if matches!(self.want, Want::Read(Phase::Head)) {

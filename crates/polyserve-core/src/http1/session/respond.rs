@@ -99,6 +99,7 @@ impl Session {
             let begun = self.times.as_mut().and_then(|times| times.begun.take());
             hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
         }
+        scratch.count_request();
         !close
     }
 

@@ -1,8 +1,8 @@
 //! A connection and its turns. A turn reads, calls the service and writes.
 //!
 //! A turn ends if the connection has to wait, or after a bounded amount of work: after [`MAX_FULL_READS`] reads that filled
-//! the buffer, and, while other connections wait, after [`MAX_REQUESTS`] requests or before a second deferred answer. The
-//! number of requests is checked only before a read and after a write. So a turn may exceed it by the requests of one read.
+//! the buffer, at the end of the session's [turn](polyserve_core::http1::turn), and, while other connections wait, before a
+//! second deferred answer.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
@@ -19,9 +19,6 @@ use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome};
 use rustix::io::Errno;
 
 use super::timing::millis;
-
-/// While other connections wait, a turn ends after this number of requests. All requests of one read are served in one turn.
-const MAX_REQUESTS: u64 = 16;
 
 /// A turn ends after this number of reads that filled the buffer.
 pub(super) const MAX_FULL_READS: usize = 2;
@@ -105,7 +102,11 @@ impl Connection {
         let server = context.server();
         let (first_request, _) = self.session.stage();
         self.first_request = first_request;
-        let mut want = self.session.want();
+        buffers.begin_turn();
+        let mut want = match self.session.want() {
+            Want::Yield => Want::Write, // this is the next turn
+            want => want,
+        };
         let (mut full_reads, mut is_empty, mut deferred_answers) = (0, false, 0);
         loop {
             match self.flush(matches!(want, Want::Close { .. }), buffers) {
@@ -116,11 +117,10 @@ impl Connection {
                     return CUT;
                 }
             }
-            let reached_limit = self.session.stage().0.saturating_sub(first_request) >= MAX_REQUESTS;
             let session = &mut self.session;
             match want {
                 Want::Close { linger } => return TurnResult::Close { linger },
-                Want::Write if reached_limit && context.others_wait() => return TurnResult::Yield,
+                Want::Yield => return TurnResult::Yield,
                 Want::Write => {}
                 Want::Answer => {
                     if deferred_answers > 0 && context.others_wait() {
@@ -147,7 +147,7 @@ impl Connection {
                     if is_empty && !draining && !ended.load(Ordering::Relaxed) {
                         return TurnResult::Park;
                     }
-                    if full_reads == MAX_FULL_READS || (reached_limit && context.others_wait()) {
+                    if full_reads == MAX_FULL_READS || buffers.scratch.turn_is_over() {
                         return TurnResult::Yield;
                     }
                     match (&*self.stream).read(&mut buffers.input) {

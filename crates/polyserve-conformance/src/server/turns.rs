@@ -1,0 +1,141 @@
+//! Turns: how many requests of other connections a server answers before mine.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Connections, Reply, Request, Service, Status};
+
+use super::live::{Live, StopOnDrop, eventually};
+use super::services::let_pass;
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::Client;
+use crate::property::Outcome;
+
+/// Max answers to each other connection between the arrival of a request and its answer: the turn that is under way, and one
+/// that began before the server looked at its sockets.
+const MAX_ANSWERS: u64 = 32;
+
+/// Clients that pipeline without a pause.
+const FLOODS: usize = 3;
+
+/// The requests of a client with little to ask, on its one connection and on new ones.
+const ASKED: usize = 5;
+
+/// Max requests of an attempt that may be late.
+const MAX_LATE: usize = 2;
+
+/// Max attempts.
+const ATTEMPTS: usize = 5;
+
+/// The calls of each connection.
+type Calls = HashMap<SocketAddr, u64>;
+
+/// Counts its calls by connection. Each call takes some time, as that for a large entity does.
+struct CountedCalls {
+    calls: Mutex<Calls>,
+    /// The calls at the time of the last call of `/mine`.
+    at_mine: Mutex<Calls>,
+}
+
+/// The time of a call. A turn of such requests ends with its time, not with its requests.
+const CALL_TIME: Duration = Duration::from_micros(150);
+
+impl Service for CountedCalls {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.path() == "/mine" {
+            lock(&self.at_mine).clone_from(&lock(&self.calls));
+        } else if let Some(peer) = request.peer {
+            *lock(&self.calls).entry(peer).or_default() += 1;
+            if request.head.path() == "/slow" {
+                let start = Instant::now();
+                while start.elapsed() < CALL_TIME {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        Answer::Now(Reply::empty(Status::OK))
+    }
+}
+
+/// Sends HEAD requests to `path` without a pause, and discards the answers, until `done` or until the server closes.
+fn flood(addr: SocketAddr, path: &str, done: &AtomicBool) {
+    let Ok(stream) = TcpStream::connect(addr) else { return };
+    let batch = request("HEAD", path, "").repeat(1000);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut answers = [0; 64 * 1024];
+            while (&stream).read(&mut answers).is_ok_and(|count| count > 0) {}
+        });
+        scope.spawn(|| while !done.load(Ordering::SeqCst) && (&stream).write_all(&batch).is_ok() {});
+        while !done.load(Ordering::SeqCst) {
+            let_pass(Duration::from_millis(5));
+        }
+        let _ = stream.shutdown(Shutdown::Both); // ends both threads
+    });
+}
+
+/// Sends a request, and returns the largest number of answers to another connection until it was served.
+#[track_caller]
+fn answers_before_mine(service: &CountedCalls, client: &mut Client) -> u64 {
+    client.send(&get("/mine")).expect("the server takes the request");
+    let before = lock(&service.calls).clone();
+    client.expect(200);
+    let others = |(peer, at_mine): (&SocketAddr, &u64)| at_mine.saturating_sub(before.get(peer).copied().unwrap_or(0));
+    lock(&service.at_mine).iter().map(others).max().unwrap_or(0)
+}
+
+/// Returns the answers to another connection before each of some requests, on a kept connection and on new ones.
+#[track_caller]
+fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) -> Vec<u64> {
+    let (addr, done) = (live.addr, AtomicBool::new(false));
+    lock(&service.calls).clear();
+    let mut kept = live.client();
+    kept.ask(&get("/mine"), 200);
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&done);
+        for _ in 0..FLOODS {
+            scope.spawn(|| flood(addr, path, &done));
+        }
+        let under_way = || lock(&service.calls).values().filter(|calls| **calls > MAX_ANSWERS).count() >= FLOODS;
+        assert!(eventually(patience, under_way), "the pipelining clients are not served");
+        let on_new = (0..ASKED).map(|_| answers_before_mine(service, &mut live.client()));
+        on_new.chain((0..ASKED).map(|_| answers_before_mine(service, &mut kept))).collect()
+    })
+}
+
+/// On a multiplexed server, clients that pipeline without a pause get at most 32 answers each before another client gets
+/// its answer. Other shapes are not counted: the system divides the cores among their threads.
+///
+/// The system may delay a packet, or stop the thread that has the request, while other threads go on. So of ten requests
+/// two may be late, and a busy machine gets five attempts. A server that does not look at its sockets between turns is late
+/// with most requests, by hundreds of answers.
+pub fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outcome {
+    if subject.shape() != Connections::Multiplexed {
+        return Outcome::Held;
+    }
+    for path in ["/slow", "/quick"] {
+        for workers in [Some(1), None] {
+            let service = Arc::new(CountedCalls { calls: Mutex::default(), at_mine: Mutex::default() });
+            let live = subject.live(service.clone(), |config| config.workers = workers);
+            let mut attempts = Vec::new();
+            let is_late = |answers: &&u64| **answers > MAX_ANSWERS;
+            let holds = |answers: &Vec<u64>| answers.iter().filter(is_late).count() <= MAX_LATE;
+            while !attempts.last().is_some_and(holds) {
+                assert!(
+                    attempts.len() < ATTEMPTS,
+                    "{path}, {workers:?} workers: answers to another connection before mine: {attempts:?}, each at \
+                     most {MAX_ANSWERS}"
+                );
+                attempts.push(measure(&live, &service, path, subject.patience));
+            }
+        }
+    }
+    Outcome::Held
+}
