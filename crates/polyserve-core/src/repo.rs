@@ -155,7 +155,8 @@ pub enum Removed {
     Absent,
 }
 
-/// The reason why a repo could not answer.
+/// The reason why a repo could not answer. Over HTTP, clients see its text, without the sources: it tells a write that was not done
+/// from one that may have been done.
 ///
 /// ```
 /// use polyserve_core::RepoError;
@@ -190,11 +191,11 @@ pub enum RepoError {
 impl fmt::Display for RepoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("the repo is closed"),
-            Self::Overloaded => f.write_str("the repo is overloaded"),
+            Self::Closed => f.write_str("the repo is closed, and a write may have been done"),
+            Self::Overloaded => f.write_str("the repo is overloaded, and the operation was not done"),
             Self::NotDone(_) => f.write_str("the repo is unavailable, and the operation was not done"),
             Self::Full(_) => f.write_str("the repo has no room for the write, which was not done"),
-            Self::Unavailable(_) => f.write_str("the repo is unavailable"),
+            Self::Unavailable(_) => f.write_str("the repo is unavailable, and a write may have been done"),
             Self::ReadOnly(_) => f.write_str("the repo takes no more writes"),
             Self::Other(_) => f.write_str("the repo failed"),
         }

@@ -77,6 +77,7 @@ impl EntityRepo for LaterRepo {
 pub(crate) enum FailingRepo {
     Closed,
     Overloaded,
+    NotDone,
     Unavailable,
     ReadOnly,
     Failing,
@@ -103,6 +104,7 @@ impl FailingRepo {
         Answer::Now(Err(match self {
             Self::Closed => RepoError::Closed,
             Self::Overloaded => RepoError::Overloaded,
+            Self::NotDone => RepoError::NotDone("a secret of the engine".into()),
             Self::Unavailable => RepoError::Unavailable("a secret of the engine".into()),
             Self::ReadOnly => RepoError::ReadOnly(Box::new(DiskIsFull(io::Error::other("a secret of the disk")))),
             Self::Failing => RepoError::Other("a secret of the store".into()),

@@ -58,7 +58,10 @@ fn a_repo_that_never_answers_ends_its_recording() {
     // More operations than a client runs between two rendezvous.
     let recording = recorded(&RecordingControl::default(), 2, || Answer::Now(Err(RepoError::Overloaded)));
     let wrong = recording.wrong[0].to_string();
-    assert!(wrong.contains("1000 answers were lost one after the other; the last: the repo is overloaded"), "{wrong}");
+    assert!(
+        wrong.contains("1000 answers were lost one after the other; the last: the repo is overloaded, and"),
+        "{wrong}"
+    );
 }
 
 #[test]
