@@ -58,6 +58,11 @@ caught! {
     connects_at_once: ConnectsAtOnce, LONG;
     reports_another_error: ReportsAnotherError, LONG;
     forgets_at_the_end: ForgetsAtTheEnd, LONG;
+    ignores_refusals: IgnoresRefusals, LONG;
+    refuses_for_good: RefusesForGood, LONG;
+    always_healthy: AlwaysHealthy, LONG;
+    uses_dead_connections: UsesDeadConnections, LONG;
+    acknowledges_on_dead_connections: AcknowledgesOnDeadConnections, LONG;
     connects_to_nothing: ConnectsToNothing, LONG;
     connects_for_ever: ConnectsForEver, SHORT;
     names_no_engine: NamesNoEngine, LONG;

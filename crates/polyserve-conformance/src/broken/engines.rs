@@ -51,6 +51,16 @@ flaws! {
     ReportsAnotherError, caught by a_stopped_engine_comes_back;
     /// Its engine forgets what it has stored, and that is not declared.
     ForgetsAtTheEnd, caught by a_stopped_engine_comes_back;
+    /// Ignores that the engine refuses a write.
+    IgnoresRefusals, caught by a_refused_write_is_not_acknowledged;
+    /// Takes a write that the engine refuses for now for one that it can never do.
+    RefusesForGood, caught by a_refused_write_is_not_acknowledged;
+    /// Reports a healthy status, whatever the engine does.
+    AlwaysHealthy, caught by a_refused_write_is_not_acknowledged;
+    /// Sends a write over a connection that has ended.
+    UsesDeadConnections, caught by a_connection_that_ended_loses_no_write;
+    /// Acknowledges a write that it sent over a connection that has ended.
+    AcknowledgesOnDeadConnections, caught by a_connection_that_ended_loses_no_write;
     /// Connects to an address without an engine.
     ConnectsToNothing, caught by an_absent_engine_is_an_error;
     /// Waits for an absent engine without a limit.
@@ -78,6 +88,9 @@ struct EngineState {
 struct EngineCondition {
     is_paused: bool,
     is_stopped: bool,
+    refuses_writes: bool,
+    /// The number of times that it has ended all connections.
+    ended_connections: usize,
     /// Whether a store could not connect.
     was_refused: bool,
     delay: Duration,
@@ -155,6 +168,20 @@ impl EngineControl for PlainEngine {
             }
         });
     }
+
+    fn refuse_writes(&mut self) -> Result<(), String> {
+        self.0.change(|condition| condition.refuses_writes = true);
+        Ok(())
+    }
+
+    fn accept_writes(&mut self) {
+        self.0.change(|condition| condition.refuses_writes = false);
+    }
+
+    fn end_connections(&mut self) -> Result<(), String> {
+        self.0.change(|condition| condition.ended_connections += 1);
+        Ok(())
+    }
 }
 
 /// The error of a [`PlainStore`].
@@ -178,6 +205,16 @@ pub struct PlainStore {
     /// The number of operations that it holds.
     held: Arc<AtomicUsize>,
     is_closed: Arc<AtomicBool>,
+    /// The number of times that the engine had ended all connections when the store noticed it last.
+    seen_ended: Arc<AtomicUsize>,
+}
+
+/// What an operation does with the engine.
+#[derive(Clone, Copy, PartialEq)]
+enum Effect {
+    Reads,
+    Removes,
+    Stores,
 }
 
 impl PlainStore {
@@ -194,6 +231,7 @@ impl PlainStore {
             limits: limits.clone(),
             held: Arc::default(),
             is_closed: Arc::default(),
+            seen_ended: Arc::default(),
         };
         let wait = match engine.flaw {
             Some(EngineFlaw::ConnectsAtOnce) => Duration::ZERO,
@@ -218,6 +256,7 @@ impl PlainStore {
     /// Runs an operation on a thread of its own, if there is room.
     fn ask<T: Send + 'static>(
         &self,
+        effect: Effect,
         operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
         let flaw = self.engine.flaw;
@@ -242,8 +281,12 @@ impl PlainStore {
             };
         let (engine, name_space) = (Arc::clone(&self.engine), self.name_space.clone());
         let (held, is_closed) = (Arc::clone(&self.held), Arc::clone(&self.is_closed));
+        let seen_ended = Arc::clone(&self.seen_ended);
         let run = move || {
-            let result = engine.run(&name_space, deadline, &is_closed, operation);
+            let result = match engine.refusal(effect, &seen_ended) {
+                Some(refusal) => Err(refusal),
+                None => engine.run(&name_space, deadline, &is_closed, operation),
+            };
             held.fetch_sub(1, SeqCst);
             if rejects { Err(RepoError::Overloaded) } else { result }
         };
@@ -274,6 +317,27 @@ impl EngineState {
         let waited = self.changed.wait_timeout_while(condition, left, |condition| !predicate(condition));
         let (condition, _) = waited.unwrap_or_else(PoisonError::into_inner);
         predicate(&condition).then_some(condition)
+    }
+
+    /// Returns why an operation is not sent, or is refused.
+    fn refusal(&self, effect: Effect, seen_ended: &AtomicUsize) -> Option<RepoError> {
+        let condition = lock(&self.condition);
+        let (refuses, ended) = (condition.refuses_writes, condition.ended_connections);
+        drop(condition);
+        let uses_dead =
+            matches!(self.flaw, Some(EngineFlaw::UsesDeadConnections | EngineFlaw::AcknowledgesOnDeadConnections));
+        if uses_dead && effect == Effect::Stores && seen_ended.swap(ended, SeqCst) != ended {
+            return Some(RepoError::Unavailable(Box::new(PlainError("the connection has ended"))));
+        }
+        if !refuses || effect != Effect::Stores {
+            return None;
+        }
+        let why = Box::new(PlainError("the plain engine is full"));
+        Some(if self.flaw == Some(EngineFlaw::RefusesForGood) {
+            RepoError::Other(why)
+        } else {
+            RepoError::NotDone(why)
+        })
     }
 
     /// Runs an operation by its deadline.
@@ -314,24 +378,36 @@ impl EngineState {
 
 impl EntityRepo for PlainStore {
     fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+        self.ask(Effect::Reads, move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
     }
 
     fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
         let condition = condition.clone();
-        let put = self.ask(move |map| put_if(map, entity, &condition));
-        match self.engine.flaw {
-            Some(EngineFlaw::AcknowledgesAnyWrite) => put.map(|put| put.or(Ok(Conditional::Done(Put::Created)))),
-            _ => put,
-        }
+        let put = self.ask(Effect::Stores, move |map| put_if(map, entity, &condition));
+        let flaw = self.engine.flaw;
+        put.map(move |put| match (put, flaw) {
+            (Err(_), Some(EngineFlaw::AcknowledgesAnyWrite)) => Ok(Conditional::Done(Put::Created)),
+            (Err(RepoError::NotDone(_)), Some(EngineFlaw::IgnoresRefusals))
+            | (Err(RepoError::Unavailable(_)), Some(EngineFlaw::AcknowledgesOnDeadConnections)) => {
+                Ok(Conditional::Done(Put::Replaced))
+            }
+            (put, _) => put,
+        })
     }
 
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         let condition = condition.clone();
-        self.ask(move |map| remove_if(map, &id, &condition))
+        self.ask(Effect::Removes, move |map| remove_if(map, &id, &condition))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
-        self.ask(|map| map.len() as u64)
+        self.ask(Effect::Reads, |map| map.len() as u64)
+    }
+
+    fn status(&self) -> Answer<Result<(), RepoError>> {
+        match self.engine.flaw {
+            Some(EngineFlaw::AlwaysHealthy) => Answer::Now(Ok(())),
+            _ => self.ask(Effect::Stores, |_| ()),
+        }
     }
 }

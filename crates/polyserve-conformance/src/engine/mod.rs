@@ -1,4 +1,5 @@
-//! The kit for stores over an engine: overload, and an engine that is slow, paused, stopped or absent.
+//! The kit for stores over an engine: overload, and an engine that is slow, paused, stopped or absent, that refuses writes, or
+//! that ends its connections.
 //!
 //! It is for a store that depends on something outside of its process, such as a database over a network. A disk is an
 //! engine too. Such a store also passes the kit of [`repo`](crate::repo), which tests what it does while its engine serves.
@@ -86,6 +87,8 @@ kit!($ engine::engine_conformance for EngineSubject, from "[`EngineSubject`](cra
     a_slow_engine_is_waited_for,
     a_paused_engine_is_unavailable,
     a_stopped_engine_comes_back,
+    a_refused_write_is_not_acknowledged,
+    a_connection_that_ended_loses_no_write,
     an_absent_engine_is_an_error,
 });
 
@@ -138,6 +141,33 @@ pub trait EngineControl: Send + 'static {
 
     /// Starts the engine again after [`stop`](Self::stop), at the same address, and waits until it serves.
     fn restart(&mut self);
+
+    /// Makes the engine refuse to store entities for now, until [`accept_writes`](Self::accept_writes). It answers reads, and
+    /// may remove entities. Full memory and a full disk are examples.
+    ///
+    /// Returns why this engine cannot be made to, if so. The property is then not run. That is the default.
+    ///
+    /// # Errors
+    ///
+    /// See above.
+    fn refuse_writes(&mut self) -> Result<(), String> {
+        Err("this engine cannot be made to refuse writes".into())
+    }
+
+    /// Ends what [`refuse_writes`](Self::refuse_writes) began.
+    fn accept_writes(&mut self) {}
+
+    /// Ends all connections of stores. The engine then accepts new ones. Returns when the stores have closed their sides, and
+    /// the engine serves.
+    ///
+    /// Returns why this engine cannot be made to, if so. The property is then not run. That is the default.
+    ///
+    /// # Errors
+    ///
+    /// See above.
+    fn end_connections(&mut self) -> Result<(), String> {
+        Err("this engine cannot be made to end its connections".into())
+    }
 }
 
 /// A constructor of engines under test, and what their stores declare.
@@ -203,14 +233,24 @@ impl EngineSubject {
 
     /// Starts an engine and runs `property` on it, on a thread that is left behind if it hangs.
     fn run(&self, property: impl FnOnce(&mut dyn EngineControl, Declarations) + Send + 'static) -> Outcome {
+        self.run_if(|engine, declared| {
+            property(engine, declared);
+            Ok(())
+        })
+    }
+
+    /// Does the same for a property that returns why it does not apply to the engine, if so.
+    fn run_if(
+        &self,
+        property: impl FnOnce(&mut dyn EngineControl, Declarations) -> Result<(), String> + Send + 'static,
+    ) -> Outcome {
         let mut engine = match (self.start)() {
             Ok(engine) => engine,
             Err(missing) => return Outcome::NotRun(missing),
         };
         let declared = self.declared;
         within(declared.patience.saturating_mul(6), move || {
-            property(&mut *engine, declared);
-            Outcome::Held
+            property(&mut *engine, declared).map_or_else(Outcome::NotRun, |()| Outcome::Held)
         })
     }
 }

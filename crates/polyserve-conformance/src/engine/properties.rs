@@ -105,7 +105,7 @@ pub fn a_slow_engine_is_waited_for(subject: &EngineSubject) -> Outcome {
     })
 }
 
-/// While an engine answers nothing, operations end with `Unavailable` by their timeout, and connecting ends with an error.
+/// While an engine answers nothing, operations end with `Unavailable` or `NotDone` by their timeout, and connecting ends with an error.
 /// Once the engine goes on, the store serves again.
 ///
 /// A store that reads from memory goes on to read, and its writes wait for the engine.
@@ -141,8 +141,8 @@ pub fn a_paused_engine_is_unavailable(subject: &EngineSubject) -> Outcome {
     })
 }
 
-/// After an engine has ended, operations end with `Unavailable` by their timeout, and connecting waits for the engine. Once the
-/// engine is back, the store serves again.
+/// After an engine has ended, operations end with `Unavailable` or `NotDone` by their timeout, `status` is an error, and
+/// connecting waits for the engine. Once the engine is back, the store serves again.
 ///
 /// A store that reads from memory goes on to read, and its writes fail with a clear error until it is connected again.
 pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
@@ -154,6 +154,9 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
         for _ in 0..3 {
             for (what, answer) in store.call_all(&Entity::new(2, "lost", 2.0)) {
                 store.expect_failure(what, answer);
+            }
+            if !declared.reads_from_memory {
+                store.expect_failure("a status", store.repo.status());
             }
             if declared.reads_from_memory {
                 assert_eq!(store.get(1).unwrap(), Some(before.clone()));
@@ -179,8 +182,77 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
         }
         for store in &stores {
             store.eventually("a put after the engine came back", || store.put(&new));
+            store.eventually("a status after the engine came back", || store.status());
             assert_eq!(store.get(3).unwrap().as_ref(), Some(&new));
         }
+    })
+}
+
+/// While an engine refuses to store entities, yet answers reads, each write that would store one ends with `NotDone` or `Full`, is
+/// not done, and is not acknowledged. `status` is an error too. Once the engine accepts writes again, so does the store.
+pub fn a_refused_write_is_not_acknowledged(subject: &EngineSubject) -> Outcome {
+    subject.run_if(|engine, declared| {
+        let store = ConnectedStore::connect(engine, declared, "refused", SHORT_TIMEOUT);
+        let (before, after) = (Entity::new(1, "before", 1.0), Entity::new(1, "after", 2.0));
+        assert_eq!(store.put(&before).unwrap(), Put::Created);
+        store.status().expect("the engine takes writes");
+        engine.refuse_writes()?;
+        let (present, absent) = (Condition::present(), Condition::absent());
+        for (what, answer) in [
+            ("a put of an entity that is stored", unit(store.repo.put(after.clone()))),
+            ("a put of a new entity", unit(store.repo.put(Entity { id: 2, ..after.clone() }))),
+            ("a conditional put of an entity that is stored", unit(store.repo.put_if(after.clone(), &present))),
+            ("a conditional put of a new entity", unit(store.repo.put_if(Entity { id: 2, ..after.clone() }, &absent))),
+            ("a status", store.repo.status()),
+        ] {
+            match store.settle(what, answer) {
+                Err(RepoError::NotDone(_) | RepoError::Full(_)) => {}
+                Err(error) => panic!("the engine refuses writes for now, and {what} failed with {error:?}"),
+                Ok(()) => panic!("the engine refuses writes, and {what} succeeded"),
+            }
+            assert_eq!(store.get(1).unwrap(), Some(before.clone()), "after {what}");
+            assert_eq!(store.get(2).unwrap(), None, "after {what}");
+        }
+        // The engine may remove entities. The answer has to be true.
+        let removed = store.settle("a remove", store.repo.remove(&1));
+        let stored = store.get(1).unwrap();
+        match &removed {
+            Ok(removed) => assert_eq!((*removed, stored), (Removed::Removed, None)),
+            Err(RepoError::NotDone(_) | RepoError::Full(_)) => assert_eq!(stored, Some(before)),
+            Err(error) => panic!("the engine refuses writes for now, and a remove failed with {error:?}"),
+        }
+        engine.accept_writes();
+        store.eventually("a put after the engine accepts writes", || store.put(&after));
+        store.eventually("a status after the engine accepts writes", || store.status());
+        assert_eq!(store.get(1).unwrap(), Some(after));
+        Ok(())
+    })
+}
+
+/// After an engine has ended the connections of a store that was idle, the store uses none of them: each write is done, and none
+/// fails.
+pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcome {
+    subject.run_if(|engine, declared| {
+        let store = ConnectedStore::connect(engine, declared, "ended", LONG_TIMEOUT);
+        for round in 0..3 {
+            // A store with several connections opens them here.
+            for id in 1..10 {
+                store.put(&Entity::new(id, "before", f64::from(round))).unwrap();
+            }
+            engine.end_connections()?;
+            let put = |id| (id, store.repo.put(Entity::new(id, "after", f64::from(round))));
+            for (id, answer) in (1..10).map(put).collect::<Vec<_>>() {
+                let put = store.settle("a put", answer);
+                assert!(
+                    matches!(put, Ok(Put::Replaced)),
+                    "put {id} after all connections ended in round {round}: {put:?}"
+                );
+            }
+            for id in 1..10 {
+                assert_eq!(store.get(id).unwrap(), Some(Entity::new(id, "after", f64::from(round))));
+            }
+        }
+        Ok(())
     })
 }
 
@@ -242,6 +314,10 @@ impl ConnectedStore {
         self.settle("a put", self.repo.put(entity.clone()))
     }
 
+    fn status(&self) -> Result<(), RepoError> {
+        self.settle("a status", self.repo.status())
+    }
+
     fn get(&self, id: i64) -> Result<Option<Entity>, RepoError> {
         let mut seen = None;
         let answer = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
@@ -277,7 +353,7 @@ impl ConnectedStore {
     /// that reads from memory is that of its disk.
     fn expect_failure(&self, what: &str, answer: Answer<Result<(), RepoError>>) {
         match self.settle(what, answer) {
-            Err(RepoError::Unavailable(_)) => {}
+            Err(RepoError::Unavailable(_) | RepoError::NotDone(_)) => {}
             Err(RepoError::ReadOnly(_) | RepoError::Other(_)) if self.declared.reads_from_memory => {}
             Err(error) => panic!("the engine does not answer, and {what} failed with {error:?}"),
             Ok(()) => panic!("the engine does not answer, and {what} succeeded"),
