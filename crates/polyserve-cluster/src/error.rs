@@ -70,7 +70,7 @@ impl EngineFailure {
     pub(crate) fn into_repo_error(self, engine: &'static str) -> RepoError {
         let error = |what, source: Source| format!("{engine} {what}: {}", without_data(&*source)).into();
         match self {
-            Self::NotDone(source) => RepoError::Unavailable(error("did not do it", source)),
+            Self::NotDone(source) => RepoError::NotDone(error("did not do it", source)),
             Self::Unknown(source) => RepoError::Unavailable(error("may have done it or not", source)),
             Self::Rejected(source) => RepoError::Other(error("rejected it", source)),
         }
@@ -127,7 +127,8 @@ mod tests {
             let connect = ConnectError::caused("cannot connect", source());
             assert_eq!(printed(&connect), format!("cannot connect: {expected}"));
             let repo = EngineFailure::NotDone(source()).into_repo_error("etcd");
-            assert_eq!(printed(&repo), format!("the repo is unavailable: etcd did not do it: {expected}"));
+            let start = "the repo is unavailable, and the operation was not done: etcd did not do it";
+            assert_eq!(printed(&repo), format!("{start}: {expected}"));
         }
     }
     /// Regression test: the log had the entity that a request sent, or that the engine stored.

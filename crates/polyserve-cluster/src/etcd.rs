@@ -16,6 +16,7 @@
 //! *Wins when* no acknowledged write may be lost and reads must never be stale, across machines. *Loses when* writes are
 //! many: each costs an fsync on a majority of the members.
 
+use std::error::Error as StdError;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use etcd_client::{
 };
 use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::time::timeout;
+use tonic::{Code, ConnectError as TonicConnectError, Status};
 
 use crate::error::{ConnectError, EngineFailure, in_one_line, with_causes};
 use crate::limits::StoreLimits;
@@ -202,10 +204,13 @@ impl Members {
         }
     }
 
-    /// The failure of a request. A member that fails is left.
+    /// The failure of a request. A member that fails is left, and so is a token that the member does not know any more: a new
+    /// connection gets a new one. A member that is full or busy is like the others.
     fn failed(&self, connection: &Held<KvClient>, error: Error) -> EngineFailure {
+        let is_refused =
+            matches!(&error, Error::GRpcStatus(status) if [NO_SPACE, TOO_MANY_REQUESTS].contains(&status.message()));
         let failure = classify(error);
-        if !matches!(failure, EngineFailure::Rejected(_)) {
+        if !is_refused && !matches!(failure, EngineFailure::Rejected(_)) {
             self.current.suspect(connection);
         }
         failure
@@ -226,16 +231,40 @@ impl Members {
     }
 }
 
+/// Messages of etcd, which has one code of gRPC for several errors.
+const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
+const NO_LEADER: &str = "etcdserver: no leader";
+const OLD_TOKEN: &str = "etcdserver: revision of auth store is old";
+
 /// What an error means for the request. The numbers are the codes of gRPC.
 fn classify(error: Error) -> EngineFailure {
     let text = text(&error).into();
     let Error::GRpcStatus(status) = error else { return EngineFailure::Unknown(text) };
     match (i32::from(status.code()), status.message()) {
-        (_, "etcdserver: no leader" | "etcdserver: too many requests") => EngineFailure::NotDone(text),
+        _ if was_not_sent(&status) => EngineFailure::NotDone(text),
+        (_, NO_LEADER | TOO_MANY_REQUESTS | NO_SPACE | OLD_TOKEN) => EngineFailure::NotDone(text),
+        // Unauthenticated: the token is invalid.
+        (16, _) => EngineFailure::NotDone(text),
         // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
         (1 | 2 | 4 | 10 | 13 | 14, _) => EngineFailure::Unknown(text),
         _ => EngineFailure::Rejected(text),
     }
+}
+
+/// Whether the client library has not sent the request: it could not connect, or the connection ended while the request was in
+/// its queue. Only a status that the library has made has a source.
+fn was_not_sent(status: &Status) -> bool {
+    let mut source = StdError::source(status);
+    let is_of_library = source.is_some();
+    while let Some(error) = source {
+        if error.is::<TonicConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    // The text of a request that hyper has returned, because it was not sent.
+    is_of_library && status.code() == Code::Cancelled && status.message() == "operation was canceled"
 }
 
 /// The text of an error. A status of gRPC shows its fields as Rust code, so its message is taken.
@@ -243,7 +272,7 @@ fn text(error: &Error) -> String {
     let Error::GRpcStatus(status) = error else { return in_one_line(error) };
     let message = Some(status.message()).filter(|message| !message.is_empty());
     let message = message.map_or_else(|| status.code().to_string(), str::to_owned);
-    with_causes(&message, std::error::Error::source(status))
+    with_causes(&message, StdError::source(status))
 }
 
 impl Engine for Members {
@@ -299,6 +328,11 @@ impl Engine for Members {
         seen: &Stored<i64>,
     ) -> Result<bool, EngineFailure> {
         self.transact(connection, key, seen.version, TxnOp::delete(key, None)).await
+    }
+
+    /// A transaction with a condition that never holds. A member that would refuse its put refuses the transaction.
+    async fn try_write(&self, connection: &Held<KvClient>, prefix: &str) -> Result<(), EngineFailure> {
+        self.transact(connection, prefix, -1, TxnOp::put(prefix, "", None)).await.map(drop)
     }
 
     async fn len(&self, connection: &Held<KvClient>, prefix: &str) -> Result<u64, EngineFailure> {

@@ -17,6 +17,10 @@
 //!
 //! * An operation is answered within [`StoreLimits::timeout`]. If the engine has not answered by then, the answer is
 //!   [`RepoError::Unavailable`](polyserve_core::RepoError::Unavailable), over HTTP 503.
+//! * What the engine refuses for now, such as a write without room, and what was not sent, was certainly not done:
+//!   [`RepoError::NotDone`](polyserve_core::RepoError::NotDone), over HTTP 503. A missing permission and an unfit schema are
+//!   [`RepoError::Other`](polyserve_core::RepoError::Other), over HTTP 500.
+//! * [`EntityRepo::status`](polyserve_core::EntityRepo::status) asks for a write that changes nothing, for a fifth of the timeout.
 //! * A read is repeated until its deadline. After a third of the timeout without an answer, it is also sent over
 //!   another connection, and the first answer counts. A slow engine gets each read at most three times at once. A write
 //!   is repeated only if the engine has certainly not done it. So after `Unavailable`, a write may have been done, and

@@ -10,6 +10,9 @@
 //! * There is a small fixed number of connections, and a spare for each after a read over it was late. Operations take
 //!   them in turn, and are pipelined: an operation does not wait for the answer to the one before. Each write is a
 //!   transaction. Writes of different connections share an fsync of the server.
+//! * The statements of a connection are prepared. A connection through a pooler, such as PgBouncer, uses unnamed statements:
+//!   one that pools transactions passes each to any of its servers, and these know the names of other clients' statements.
+//!   Such a connection has no `statement_timeout`. Set one for the user if statements may wait for locks.
 //! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
 //!   about 2,700 bytes.
 //!
@@ -18,17 +21,21 @@
 
 mod table;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::io;
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_lite::StreamExt as _;
 use polyserve_core::{Entity, Identifiable, Put, Removed};
+use tokio::io::{AsyncReadExt as _, duplex};
 use tokio::task::spawn_local;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config, Error, NoTls, Row, SimpleQueryMessage, Statement};
 
 use crate::error::{ConnectError, EngineFailure, Source};
 use crate::limits::StoreLimits;
@@ -124,6 +131,7 @@ impl<E: Identifiable> Postgres<E> {
         let timeout = limits.timeout;
         config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));
         let open = move || Pool {
+            queries: Rc::new(queries(&quoted(&table))),
             config,
             table: quoted(&table),
             is_checked: Cell::new(false),
@@ -197,49 +205,134 @@ struct Pool {
     table: String,
     /// Whether the table was found fit.
     is_checked: Cell<bool>,
+    queries: Rc<[String; QUERIES]>,
     timeout: Duration,
-    sessions: Vec<Renewed<Rc<PreparedClient>>>,
+    sessions: Vec<Renewed<Rc<PoolSession>>>,
     /// The session of the next operation.
     next: Cell<usize>,
 }
 
-/// A connection with its statements.
-struct PreparedClient {
+/// A statement of a store.
+#[derive(Clone, Copy)]
+enum Query {
+    Get,
+    Put,
+    Remove,
+    Create,
+    PutOver,
+    RemoveSeen,
+    TryWrite,
+    Len,
+}
+
+/// The number of statements.
+const QUERIES: usize = Query::Len as usize + 1;
+
+/// The texts of the statements, in the order of [`Query`]. All parameters are texts.
+fn queries(table: &str) -> [String; QUERIES] {
+    let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
+    [
+        format!("SELECT value FROM {table} WHERE id = $1"),
+        // A row that was replaced has the replacing transaction in `xmax`.
+        format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}"),
+        format!("DELETE FROM {table} WHERE id = $1"),
+        format!("INSERT INTO {table} (id, value) VALUES ($1, $2) ON CONFLICT DO NOTHING"),
+        format!("UPDATE {table} SET value = $3 WHERE id = $1 AND value = $2"),
+        format!("DELETE FROM {table} WHERE id = $1 AND value = $2"),
+        format!("INSERT INTO {table} (id, value) SELECT '', '' WHERE false"),
+        format!("SELECT count(*) FROM {table}"),
+    ]
+}
+
+/// The number of parameters of each statement.
+const PARAMETERS: [usize; QUERIES] = [1, 2, 1, 2, 3, 2, 0, 0];
+
+/// A connection. Its statements are prepared while it serves, unless a pooler stands between: see the module's documentation.
+struct PoolSession {
     client: Client,
-    statements: Statements,
+    /// The prepared statements, in the order of [`Query`]. Empty if a pooler stands between, and until they are prepared.
+    prepared: OnceCell<Vec<Statement>>,
+    is_direct: bool,
 }
 
-struct Statements {
-    get: Statement,
-    put: Statement,
-    remove: Statement,
-    create: Statement,
-    put_over: Statement,
-    remove_seen: Statement,
-    len: Statement,
+/// What a statement has done.
+#[derive(Default)]
+struct Ran {
+    first_row: Option<Row>,
+    /// The number of rows that it has changed or returned. `None` before the server has completed it.
+    rows: Option<u64>,
 }
 
-impl Statements {
-    /// Prepares all statements in one round trip.
-    async fn prepare(client: &Client, table: &str) -> Result<Self, Error> {
-        let prepare = async |sql: String| client.prepare(&sql).await;
-        let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
-        let (get, put, remove, create, put_over, remove_seen, len) = tokio::try_join!(
-            prepare(format!("SELECT value FROM {table} WHERE id = $1")),
-            // A row that was replaced has the replacing transaction in `xmax`.
-            prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}")),
-            prepare(format!("DELETE FROM {table} WHERE id = $1")),
-            prepare(format!("INSERT INTO {table} (id, value) VALUES ($1, $2) ON CONFLICT DO NOTHING")),
-            prepare(format!("UPDATE {table} SET value = $3 WHERE id = $1 AND value = $2")),
-            prepare(format!("DELETE FROM {table} WHERE id = $1 AND value = $2")),
-            prepare(format!("SELECT count(*) FROM {table}")),
-        )?;
-        Ok(Self { get, put, remove, create, put_over, remove_seen, len })
+impl Ran {
+    fn has_changed(&self) -> Result<bool, EngineFailure> {
+        let rows = self.rows.ok_or_else(|| EngineFailure::Unknown("the number of changed rows is missing".into()))?;
+        Ok(rows > 0)
     }
 }
 
+impl PoolSession {
+    /// Runs a statement. If that fails, `ran` has what was known before.
+    async fn run(&self, query: Query, text: &str, values: &[&str], ran: &mut Ran) -> Result<(), Error> {
+        let prepared = self.prepared.get().and_then(|prepared| prepared.get(query as usize));
+        let rows = match prepared {
+            Some(statement) => self.client.query_raw(statement, values).await?,
+            None => self.client.query_typed_raw(text, values.iter().map(|value| (*value, Type::TEXT))).await?,
+        };
+        let mut rows = pin!(rows);
+        loop {
+            let row = rows.try_next().await;
+            ran.rows = rows.rows_affected();
+            match row? {
+                Some(row) => _ = ran.first_row.get_or_insert(row),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Prepares all statements in one round trip.
+    async fn prepare(&self, queries: &[String; QUERIES], timeout: Duration) -> Result<(), Error> {
+        // A statement that waits for a lock must not hold its connection longer than anything waits for it.
+        let set = format!("SET statement_timeout = {}", timeout.as_millis().max(1));
+        let prepare = async |query: Query| {
+            let query = query as usize;
+            self.client.prepare_typed(&queries[query], &[const { Type::TEXT }; 3][..PARAMETERS[query]]).await
+        };
+        let (set, get, put, remove, create, put_over, remove_seen, try_write, len) = tokio::join!(
+            self.client.batch_execute(&set),
+            prepare(Query::Get),
+            prepare(Query::Put),
+            prepare(Query::Remove),
+            prepare(Query::Create),
+            prepare(Query::PutOver),
+            prepare(Query::RemoveSeen),
+            prepare(Query::TryWrite),
+            prepare(Query::Len),
+        );
+        set?;
+        let _ = self.prepared.set(vec![get?, put?, remove?, create?, put_over?, remove_seen?, try_write?, len?]);
+        Ok(())
+    }
+}
+
+/// Whether the client is connected to the server itself, and not to a pooler, which gives its clients other process ids than those
+/// of its servers.
+async fn is_direct(client: &Client) -> Result<bool, Error> {
+    let messages = client.simple_query("SELECT pg_backend_pid()").await?;
+    let backend: Option<i32> = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    });
+    // The client shows the process id that it was given in a request to cancel only: length, code, process id, key.
+    let (mut ours, theirs) = duplex(64);
+    client.cancel_token().cancel_query_raw(theirs, NoTls).await?;
+    let mut request = [0; 12];
+    let is_read = ours.read_exact(&mut request).await.is_ok();
+    let [.., a, b, c, d] = request;
+    Ok(is_read && backend == Some(i32::from_be_bytes([a, b, c, d])))
+}
+
 impl Pool {
-    async fn open(&self) -> Result<Rc<PreparedClient>, EngineFailure> {
+    async fn open(&self) -> Result<Rc<PoolSession>, EngineFailure> {
         let (client, connection) = self.config.connect(NoTls).await.map_err(not_open)?;
         // Reads and writes the socket, until the client is dropped or the connection fails.
         spawn_local(async move {
@@ -247,83 +340,128 @@ impl Pool {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
             }
         });
+        self.start_session(client).await
+    }
+
+    /// Returns an error if the table is unfit. Asks once.
+    async fn check_table(&self, client: &Client) -> Result<(), EngineFailure> {
         if !self.is_checked.get() {
-            if let Some(misfit) = table::misfit(&client, &self.table).await.map_err(not_open)? {
+            if let Some(misfit) = table::misfit(client, &self.table).await.map_err(not_open)? {
                 return Err(EngineFailure::Rejected(misfit.into()));
             }
             self.is_checked.set(true);
         }
-        self.prepared(client).await.map(Rc::new).map_err(not_open)
+        Ok(())
     }
 
     /// Makes a session ready in one round trip if the table exists.
-    async fn prepared(&self, client: Client) -> Result<PreparedClient, Error> {
-        // A statement that waits for a lock must not hold its connection longer than anything waits for it.
-        let set = format!("SET statement_timeout = {}", self.timeout.as_millis().max(1));
-        let (set, prepared) = tokio::join!(client.batch_execute(&set), Statements::prepare(&client, &self.table));
-        set?;
-        let statements = match prepared {
+    async fn start_session(&self, client: Client) -> Result<Rc<PoolSession>, EngineFailure> {
+        let mut session = PoolSession { client, prepared: OnceCell::new(), is_direct: false };
+        let query = Query::Get;
+        let mut ran = Ran::default();
+        let (is_fit, is_direct, found) = tokio::join!(
+            self.check_table(&session.client),
+            is_direct(&session.client),
+            session.run(query, &self.queries[query as usize], &[""], &mut ran)
+        );
+        is_fit?;
+        session.is_direct = is_direct.map_err(not_open)?;
+        match found {
             Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
                 let columns = r#"(id text COLLATE "C" PRIMARY KEY, value text NOT NULL)"#;
-                client.batch_execute(&format!("CREATE TABLE IF NOT EXISTS {} {columns}", self.table)).await?;
-                Statements::prepare(&client, &self.table).await?
+                let create = format!("CREATE TABLE IF NOT EXISTS {} {columns}", self.table);
+                session.client.batch_execute(&create).await.map_err(not_open)?;
             }
-            prepared => prepared?,
-        };
-        Ok(PreparedClient { client, statements })
+            found => found.map_err(not_open)?,
+        }
+        let session = Rc::new(session);
+        if session.is_direct {
+            let (session, queries, timeout) = (Rc::clone(&session), Rc::clone(&self.queries), self.timeout);
+            spawn_local(async move {
+                // Without prepared statements, a session serves more slowly.
+                if let Err(error) = session.prepare(&queries, timeout).await {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "statements cannot be prepared");
+                }
+            });
+        }
+        Ok(session)
     }
 
-    /// The failure of a statement. A session that is closed, fails, or is on a standby, is left.
-    fn failed(&self, connection: &PoolTurn, error: Error) -> EngineFailure {
-        let failure = classify(error);
-        if connection.held.connection.client.is_closed() || !matches!(failure, EngineFailure::Rejected(_)) {
-            self.suspect(connection);
+    /// Runs a statement. All its parameters are texts.
+    async fn run(&self, turn: &PoolTurn, query: Query, values: &[&str]) -> Result<Ran, EngineFailure> {
+        let session = &turn.held.connection;
+        // The client takes the request at once, or not at all.
+        if session.client.is_closed() {
+            self.suspect(turn);
+            return Err(EngineFailure::NotDone("the connection had ended".into()));
+        }
+        let mut ran = Ran::default();
+        match session.run(query, &self.queries[query as usize], values, &mut ran).await {
+            Ok(()) => Ok(ran),
+            Err(error) => Err(self.failed(turn, error, ran.rows.is_some())),
+        }
+    }
+
+    /// The failure of a statement. A session that has ended or is ending, has forgotten a statement, or is on a standby, is left.
+    fn failed(&self, turn: &PoolTurn, error: Error, is_complete: bool) -> EngineFailure {
+        let session = &turn.held.connection;
+        let is_ending = error.as_db_error().and_then(DbError::parsed_severity);
+        let is_ending = matches!(is_ending, Some(Severity::Fatal | Severity::Panic));
+        let is_useless = is_forgotten(&error) || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+        let failure = classify(error, is_complete || !session.is_direct);
+        if is_ending || is_useless || session.client.is_closed() || matches!(failure, EngineFailure::Unknown(_)) {
+            self.suspect(turn);
         }
         failure
     }
+}
 
-    async fn execute(
-        &self,
-        turn: &PoolTurn,
-        statement: &Statement,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<u64, EngineFailure> {
-        turn.session().client.execute(statement, values).await.map_err(|error| self.failed(turn, error))
-    }
-
-    async fn rows(
-        &self,
-        turn: &PoolTurn,
-        statement: &Statement,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Option<Row>, EngineFailure> {
-        turn.session().client.query_opt(statement, values).await.map_err(|error| self.failed(turn, error))
+/// Whether a session has lost a prepared statement, or the statement's result has changed its type.
+fn is_forgotten(error: &Error) -> bool {
+    match error.code() {
+        Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT) => true,
+        Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
+            error.as_db_error().and_then(DbError::routine) == Some("RevalidateCachedQuery")
+        }
+        _ => false,
     }
 }
 
-/// What an error means for the statement.
-fn classify(error: Error) -> EngineFailure {
+/// What an error means for the statement. If `is_complete`, the server may have committed it before it sent the error.
+fn classify(error: Error, is_complete: bool) -> EngineFailure {
+    if is_forgotten(&error) {
+        return EngineFailure::NotDone(error.into());
+    }
     match error.code().map(SqlState::code) {
-        Some(code) => failure_of(code)(error.into()),
+        Some(code) => failure_of(code, is_complete)(error.into()),
+        None if is_of_values(&error) => EngineFailure::Rejected(error.into()),
         // The connection ended: a commit may have come before.
         None => EngineFailure::Unknown(error.into()),
     }
 }
 
+/// Whether a value could not be encoded, and was not sent, or cannot be decoded.
+fn is_of_values(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(|source| match source.downcast_ref::<io::Error>() {
+        Some(error) => error.kind() == io::ErrorKind::InvalidInput,
+        None => true,
+    })
+}
+
 /// What an SQLSTATE means for the statement.
-fn failure_of(code: &str) -> fn(Source) -> EngineFailure {
+fn failure_of(code: &str, is_complete: bool) -> fn(Source) -> EngineFailure {
     match SqlState::from_code(code) {
+        // The server ends: a commit may have come before.
+        SqlState::CRASH_SHUTDOWN | SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => EngineFailure::Unknown,
+        SqlState::ADMIN_SHUTDOWN if is_complete => EngineFailure::Unknown,
         // It was undone: the server was not ready, is a standby, or stopped the statement.
         SqlState::T_R_SERIALIZATION_FAILURE
         | SqlState::T_R_DEADLOCK_DETECTED
-        | SqlState::QUERY_CANCELED
-        | SqlState::READ_ONLY_SQL_TRANSACTION
-        | SqlState::CANNOT_CONNECT_NOW
-        | SqlState::TOO_MANY_CONNECTIONS => EngineFailure::NotDone,
-        // The server ends: a commit may have come before.
-        SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {
-            EngineFailure::Unknown
-        }
+        | SqlState::LOCK_NOT_AVAILABLE
+        | SqlState::READ_ONLY_SQL_TRANSACTION => EngineFailure::NotDone,
+        // Class 53: no room, no memory, too many connections. Class 57: an operator stopped it, or the server starts or ends.
+        _ if code.starts_with("53") || code.starts_with("57") => EngineFailure::NotDone,
         // Class 08: a connection failed, perhaps one between a pooler and the server.
         _ if code.starts_with("08") => EngineFailure::Unknown,
         _ => EngineFailure::Rejected,
@@ -336,7 +474,7 @@ fn not_open(error: Error) -> EngineFailure {
     if ["invalid configuration", "authentication error"].contains(&&*error.to_string()) {
         return EngineFailure::Rejected(error.into());
     }
-    match classify(error) {
+    match classify(error, false) {
         EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
         // Another process creates the table at the same time.
         EngineFailure::Rejected(source) if is_race(&source) => EngineFailure::NotDone(source),
@@ -352,13 +490,7 @@ fn is_race(source: &Source) -> bool {
 /// A session for one operation.
 struct PoolTurn {
     index: usize,
-    held: Held<Rc<PreparedClient>>,
-}
-
-impl PoolTurn {
-    fn session(&self) -> &PreparedClient {
-        &self.held.connection
-    }
+    held: Held<Rc<PoolSession>>,
 }
 
 /// An id as a text without NUL.
@@ -391,22 +523,24 @@ impl Engine for Pool {
     }
 
     async fn get(&self, turn: &PoolTurn, id: &str) -> Result<Option<Stored<()>>, EngineFailure> {
-        let row = self.rows(turn, &turn.session().statements.get, &[&escaped(id)]).await?;
-        let value = row.map(|row| row.try_get::<_, String>(0)).transpose().map_err(|error| self.failed(turn, error))?;
+        let found = self.run(turn, Query::Get, &[&escaped(id)]).await?;
+        let value = found.first_row.map(|row| row.try_get::<_, String>(0)).transpose();
+        let value = value.map_err(|error| EngineFailure::Rejected(error.into()))?;
         Ok(value.map(|value| Stored { value: value.into_bytes(), version: () }))
     }
 
     async fn put(&self, turn: &PoolTurn, id: &str, value: &[u8]) -> Result<Put, EngineFailure> {
-        let row = self.rows(turn, &turn.session().statements.put, &[&escaped(id), &text(value)?]).await?;
-        let row =
-            row.ok_or_else(|| EngineFailure::Rejected("a rule or trigger of the table dropped the row".into()))?;
-        let created = row.try_get(0).map_err(|error| self.failed(turn, error))?;
+        let put = self.run(turn, Query::Put, &[&escaped(id), text(value)?]).await?;
+        let row = put
+            .first_row
+            .ok_or_else(|| EngineFailure::Rejected("a rule or trigger of the table dropped the row".into()))?;
+        let created = row.try_get(0).map_err(|error| EngineFailure::Unknown(error.into()))?;
         Ok(if created { Put::Created } else { Put::Replaced })
     }
 
     async fn remove(&self, turn: &PoolTurn, id: &str) -> Result<Removed, EngineFailure> {
-        let removed = self.execute(turn, &turn.session().statements.remove, &[&escaped(id)]).await?;
-        Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
+        let removed = self.run(turn, Query::Remove, &[&escaped(id)]).await?;
+        Ok(if removed.has_changed()? { Removed::Removed } else { Removed::Absent })
     }
 
     async fn put_over(
@@ -416,29 +550,37 @@ impl Engine for Pool {
         seen: Option<&Stored<()>>,
         value: &[u8],
     ) -> Result<bool, EngineFailure> {
-        let (id, value, session) = (escaped(id), text(value)?, turn.session());
-        let changed = match seen {
-            None => self.execute(turn, &session.statements.create, &[&id, &value]).await?,
-            Some(seen) => self.execute(turn, &session.statements.put_over, &[&id, &text(&seen.value)?, &value]).await?,
+        let (id, value) = (escaped(id), text(value)?);
+        let put = match seen {
+            None => self.run(turn, Query::Create, &[&id, value]).await?,
+            Some(seen) => self.run(turn, Query::PutOver, &[&id, text(&seen.value)?, value]).await?,
         };
-        Ok(changed > 0)
+        put.has_changed()
     }
 
     async fn remove_seen(&self, turn: &PoolTurn, id: &str, seen: &Stored<()>) -> Result<bool, EngineFailure> {
-        let values: [&(dyn ToSql + Sync); 2] = [&escaped(id), &text(&seen.value)?];
-        Ok(self.execute(turn, &turn.session().statements.remove_seen, &values).await? > 0)
+        self.run(turn, Query::RemoveSeen, &[&escaped(id), text(&seen.value)?]).await?.has_changed()
+    }
+
+    async fn try_write(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
+        self.run(turn, Query::TryWrite, &[]).await.map(drop)
     }
 
     async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {
-        let row = self.rows(turn, &turn.session().statements.len, &[]).await?;
-        let count: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| self.failed(turn, error))?;
+        let counted = self.run(turn, Query::Len, &[]).await?;
+        let count: Option<i64> = counted
+            .first_row
+            .map(|row| row.try_get(0))
+            .transpose()
+            .map_err(|error| EngineFailure::Rejected(error.into()))?;
         Ok(count.unwrap_or(0).unsigned_abs())
     }
 
     /// Drops the table.
     async fn clear(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
-        let dropped = turn.session().client.batch_execute(&format!("DROP TABLE IF EXISTS {}", self.table)).await;
-        dropped.map_err(|error| self.failed(turn, error))
+        let client = &turn.held.connection.client;
+        let dropped = client.batch_execute(&format!("DROP TABLE IF EXISTS {}", self.table)).await;
+        dropped.map_err(|error| self.failed(turn, error, true))
     }
 }
 
@@ -458,16 +600,25 @@ mod tests {
 
     #[test]
     fn a_lost_connection_leaves_a_statement_unknown() {
-        let failure = |code: &str| failure_of(code)("test".into());
-        // Class 08, also codes that this client does not know; completion unknown; the server ends.
-        for code in ["08000", "08003", "08006", "08007", "08P01", "08X99", "40003", "57P01", "57P02"] {
-            assert!(matches!(failure(code), EngineFailure::Unknown(_)), "{code}");
+        let failure = |code: &str, is_complete| failure_of(code, is_complete)("test".into());
+        // Class 08, also codes that this client does not know; completion unknown; the server crashes.
+        for code in ["08000", "08003", "08006", "08007", "08P01", "08X99", "40003", "57P02"] {
+            assert!(matches!(failure(code, false), EngineFailure::Unknown(_)), "{code}");
         }
-        for code in ["40001", "40P01", "57014", "25006", "57P03", "53300"] {
-            assert!(matches!(failure(code), EngineFailure::NotDone(_)), "{code}");
+        for code in
+            ["40001", "40P01", "55P03", "57014", "57P03", "57P05", "25006", "53000", "53100", "53200", "53300", "53X99"]
+        {
+            assert!(matches!(failure(code, true), EngineFailure::NotDone(_)), "{code}");
         }
-        for code in ["23505", "42P01", "54000", "40002"] {
-            assert!(matches!(failure(code), EngineFailure::Rejected(_)), "{code}");
+        for code in ["23505", "42P01", "42501", "54000", "40002", "0A000", "22021"] {
+            assert!(matches!(failure(code, true), EngineFailure::Rejected(_)), "{code}");
         }
+    }
+
+    /// A server that is shut down ends a statement before its commit, if it has not sent that it is complete.
+    #[test]
+    fn a_shutdown_after_a_statement_is_complete_leaves_it_unknown() {
+        assert!(matches!(failure_of("57P01", false)("test".into()), EngineFailure::NotDone(_)));
+        assert!(matches!(failure_of("57P01", true)("test".into()), EngineFailure::Unknown(_)));
     }
 }

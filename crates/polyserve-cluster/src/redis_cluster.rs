@@ -23,10 +23,12 @@
 //! write matters.
 
 mod cluster;
+mod link;
+mod reply;
 
 use polyserve_core::{Entity, Identifiable};
 use redis::cluster::ClusterClientBuilder;
-use redis::{ConnectionAddr, IntoConnectionInfo as _};
+use redis::{ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion};
 
 use self::cluster::Cluster;
 use crate::error::ConnectError;
@@ -142,6 +144,8 @@ impl<E: Identifiable> RedisCluster<E> {
         }
         let client = client
             .retries(0)
+            // A connection that ends gives notice only over RESP3.
+            .use_protocol(ProtocolVersion::RESP3)
             .connection_timeout(patience / 2)
             .build()
             .map_err(|error| ConnectError::caused("the Redis URLs do not describe a cluster", error))?;

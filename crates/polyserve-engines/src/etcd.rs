@@ -1,9 +1,11 @@
 //! An etcd cluster of three members.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::process::{EngineProcess, Folder, Missing, free_port, output, program, wait_for};
+use crate::process::{EngineProcess, Folder, Missing, free_port, output, program, wait_for, wait_until_closed};
 
 /// Three members of etcd. They end when this is dropped.
 #[derive(Debug)]
@@ -13,6 +15,7 @@ pub struct EtcdCluster {
     etcdctl: PathBuf,
     initial: String,
     folder: Folder,
+    uses_jwt: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,18 @@ impl EtcdCluster {
         let members: Vec<EtcdMember> = users.into_iter().map(make).collect();
         let named = |(number, member): (usize, &EtcdMember)| format!("m{number}=http://127.0.0.1:{}", member.peer);
         let initial = members.iter().enumerate().map(named).collect::<Vec<_>>().join(",");
-        Ok(Self { members, etcd, etcdctl, initial, folder: Folder::new("etcd") })
+        Ok(Self { members, etcd, etcdctl, initial, folder: Folder::new("etcd"), uses_jwt: false })
+    }
+
+    /// Makes the members authenticate by JSON Web Tokens. A token is invalid once users or roles change.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the key cannot be written.
+    pub fn use_jwt(&mut self) {
+        std::fs::write(self.folder.path().join("key"), "a key of at least thirty-two bytes")
+            .expect("a file can be written");
+        self.uses_jwt = true;
     }
 
     /// Starts all members and waits until they have a leader.
@@ -86,7 +100,9 @@ impl EtcdCluster {
             (format!("http://127.0.0.1:{}", member.client), format!("http://127.0.0.1:{}", member.peer));
         let name = format!("m{number}");
         let data = folder.join("data");
-        let args: Vec<&str> = vec![
+        let key = self.folder.path().join("key").display().to_string();
+        let token = format!("jwt,pub-key={key},priv-key={key},sign-method=HS256,ttl=1h");
+        let mut args: Vec<&str> = vec![
             "--name",
             &name,
             "--data-dir",
@@ -106,6 +122,9 @@ impl EtcdCluster {
             "--log-level",
             "warn",
         ];
+        if self.uses_jwt {
+            args.extend(["--auth-token", &token]);
+        }
         let log = self.folder.path().join(format!("m{number}.log"));
         member.process = Some(EngineProcess::start(&self.etcd, member.user.as_deref(), &args, &log));
     }
@@ -164,6 +183,39 @@ impl EtcdCluster {
     pub fn control(&self, args: &[&str]) {
         let mut command = Command::new(&self.etcdctl);
         output(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls()]).args(args));
+    }
+
+    /// Raises the alarm of a full database, or ends it. While it is on, etcd stores nothing.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a member does not answer.
+    pub fn refuse_writes(&self, refuse: bool) {
+        if !refuse {
+            return self.control(&["alarm", "disarm"]);
+        }
+        let body = r#"{"action":"ACTIVATE","memberID":1,"alarm":"NOSPACE"}"#;
+        let mut stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.members[0].client)).expect("the member accepts connections");
+        let head = format!(
+            "POST /v3/maintenance/alarm HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + body).as_bytes()).expect("the member reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the member answers");
+        assert!(answer.contains("200 OK") && answer.contains("NOSPACE"), "{answer}");
+    }
+
+    /// Ends the connections of all clients: kills all members and starts them again. Waits until the clients have noticed it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a member or a client does not.
+    pub fn end_connections(&mut self) {
+        self.processes().for_each(EngineProcess::kill);
+        wait_until_closed(&self.members.iter().map(|member| member.client).collect::<Vec<_>>());
+        self.run();
     }
 
     /// Returns whether a member leads, by its own account.

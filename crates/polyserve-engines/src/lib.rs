@@ -132,4 +132,30 @@ impl RunningEngine {
             Self::Postgres(postgres) => postgres.restart(),
         }
     }
+
+    /// Makes the engine refuse to store anything, or store again. It answers reads. PostgreSQL ends its clients' connections too.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not answer.
+    pub fn refuse_writes(&mut self, refuse: bool) {
+        match self {
+            Self::Etcd(etcd) => etcd.refuse_writes(refuse),
+            Self::Redis(redis) => redis.refuse_writes(refuse),
+            Self::Postgres(postgres) => postgres.refuse_writes(refuse),
+        }
+    }
+
+    /// Ends the connections of all clients, and waits until the clients have noticed it, and the engine serves.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine or a client does not.
+    pub fn end_connections(&mut self) {
+        match self {
+            Self::Etcd(etcd) => etcd.end_connections(),
+            Self::Redis(redis) => redis.end_connections(),
+            Self::Postgres(postgres) => postgres.end_connections(),
+        }
+    }
 }

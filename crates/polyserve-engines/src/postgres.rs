@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::process::{EngineProcess, Folder, Missing, free_port, output, program, wait_for};
+use crate::process::{
+    EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for, wait_until_closed,
+};
 
 /// A PostgreSQL server. It ends when this is dropped.
 #[derive(Debug)]
@@ -94,6 +96,38 @@ impl PostgresServer {
         });
     }
 
+    /// Starts a PgBouncer in front of the server. It pools sessions, transactions or statements, over at most this number of
+    /// connections to the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if PgBouncer is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start.
+    pub fn start_pooler(&self, pool_mode: &str, connections: usize) -> Result<Pooler, Missing> {
+        let pgbouncer = program("pgbouncer")?;
+        let (folder, port) = (Folder::new("pgbouncer"), free_port());
+        let file = |name: &str| folder.path().join(name).to_str().expect("the path is UTF-8").to_owned();
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = {pool_mode}\n\
+             default_pool_size = {connections}\n",
+            self.port,
+            file("users")
+        );
+        std::fs::write(file("users"), "\"polyserve\" \"\"\n").expect("a file can be written");
+        std::fs::write(file("settings"), settings).expect("a file can be written");
+        let log = folder.path().join("log");
+        let mut process = EngineProcess::start(&pgbouncer, self.user, &[file("settings")], &log);
+        wait_for("PgBouncer listens", || {
+            process.assert_runs();
+            listens(port)
+        });
+        Ok(Pooler { port, process, _folder: folder })
+    }
+
     /// Returns the ids of the server and its children.
     pub fn process_ids(&self) -> Vec<u32> {
         let children = self.children();
@@ -105,16 +139,35 @@ impl PostgresServer {
         format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Runs statements on its database.
+    /// Runs statements, in one session. Returns the rows.
     ///
     /// # Panics
     ///
-    /// Panics with the output of `psql` if a statement fails.
-    pub fn run_sql(&self, sql: &str) {
-        let mut psql = Command::new(program("psql").expect("it comes with PostgreSQL"));
-        psql.args([&self.url(), "-qAt", "--set=ON_ERROR_STOP=1"]);
-        sql.split(';').for_each(|statement| _ = psql.args(["-c", statement]));
-        output(&mut psql);
+    /// Panics if a statement fails.
+    pub fn run_sql(&self, sql: &str) -> String {
+        run_sql(&self.url(), Some("-c default_transaction_read_only=off"), sql)
+    }
+
+    /// Makes the transactions of clients read only, or lets them write again. Ends the connections of clients.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not.
+    pub fn refuse_writes(&self, refuse: bool) {
+        let value = if refuse { "on" } else { "off" };
+        self.run_sql(&format!("ALTER DATABASE postgres SET default_transaction_read_only = {value}"));
+        self.end_connections();
+    }
+
+    /// Ends the connections of all clients, and waits until they have noticed it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server or a client does not.
+    pub fn end_connections(&self) {
+        let clients = "pid <> pg_backend_pid() AND backend_type = 'client backend'";
+        self.run_sql(&format!("SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE {clients}"));
+        wait_until_closed(&[self.port]);
     }
 
     /// Pauses the server and the processes that serve its connections, which are in groups of their own.
@@ -147,6 +200,37 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.signal("KILL");
     }
+}
+
+/// A PgBouncer in front of a server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Pooler {
+    port: u16,
+    process: EngineProcess,
+    _folder: Folder,
+}
+
+impl Pooler {
+    /// Returns the URL of the server's database through the pooler.
+    pub fn url(&self) -> String {
+        format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Returns its process.
+    pub fn process(&mut self) -> &mut EngineProcess {
+        &mut self.process
+    }
+}
+
+/// Runs statements, in one session with some options of the server. Returns the rows.
+///
+/// # Panics
+///
+/// Panics if a statement fails.
+pub fn run_sql(url: &str, options: Option<&str>, sql: &str) -> String {
+    let mut psql = Command::new(program("psql").expect("it comes with PostgreSQL"));
+    psql.args([url, "-AtXqc", sql]);
+    output(psql.envs(options.map(|options| ("PGOPTIONS", options))))
 }
 
 fn run(server: &std::path::Path, user: Option<&'static str>, folder: &Folder, port: u16) -> EngineProcess {

@@ -202,6 +202,25 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits until no connection from here to a port of the loopback address is closed by the other side only: each program has
+/// noticed that its connection has ended.
+///
+/// # Panics
+///
+/// Panics if a connection stays so for longer than [`PATIENCE`].
+pub fn wait_until_closed(ports: &[u16]) {
+    let ends: Vec<String> = ports.iter().map(|port| format!(":{port:04X}")).collect();
+    // The fields are a number, the local address, the other address, and the state. `08` is `CLOSE_WAIT`.
+    let is_half_closed = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+        matches!(fields[..], [_, _, other, "08"] if ends.iter().any(|end| other.ends_with(end.as_str())))
+    };
+    wait_for("programs close connections that have ended", || {
+        let table = fs::read_to_string("/proc/net/tcp").expect("the table of connections can be read");
+        (!table.lines().any(is_half_closed)).then_some(())
+    });
+}
+
 /// Returns whether something listens at a port of the loopback address.
 pub fn listens(port: u16) -> Option<()> {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(drop)

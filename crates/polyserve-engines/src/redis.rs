@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for};
+use crate::process::{
+    EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for, wait_until_closed,
+};
 
 /// Three masters and three replicas of Redis. They end when this is dropped, and keep nothing on disk.
 #[derive(Debug)]
@@ -205,6 +207,60 @@ impl RedisNodes {
         }
     }
 
+    /// Sets a parameter of all nodes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer, or rejects it.
+    pub fn configure(&self, parameter: &str, value: &str) {
+        for (port, _) in &self.nodes {
+            let answer = ask(*port, &format!("CONFIG SET {parameter} {value}"));
+            assert_eq!(answer.as_deref().map(str::trim), Some("OK"), "CONFIG SET {parameter} {value}");
+        }
+    }
+
+    /// Makes the masters refuse all writes, or accept them again: each write needs more replicas than there are.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn refuse_writes(&self, refuse: bool) {
+        self.configure("min-replicas-to-write", if refuse { "9" } else { "0" });
+    }
+
+    /// Ends the connections of all clients, and waits until they have noticed it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node or a client does not.
+    pub fn end_connections(&self) {
+        for (port, _) in &self.nodes {
+            ask(*port, "CLIENT KILL TYPE normal").expect("a node answers");
+        }
+        wait_until_closed(&self.nodes.iter().map(|(port, _)| *port).collect::<Vec<_>>());
+    }
+
+    /// Sends a command to all nodes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer, or rejects it.
+    pub fn ask_all(&self, command: &str) {
+        for (port, _) in &self.nodes {
+            assert!(ask(*port, command).is_some(), "a node rejects {command:?}");
+        }
+    }
+
+    /// Sends a command to the nodes in turn until one takes it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if none does.
+    pub fn ask_any(&self, command: &str) {
+        let taken = self.nodes.iter().find_map(|(port, _)| ask(*port, command));
+        assert!(taken.is_some(), "all nodes reject {command:?}");
+    }
+
     /// Returns the number of times that masters have read from their connections.
     ///
     /// # Panics
@@ -236,12 +292,8 @@ impl RedisNodes {
     ///
     /// Panics if a node does not answer.
     pub fn require_password(&self, password: &str) {
-        for setting in ["masterauth", "requirepass"] {
-            for (port, _) in &self.nodes {
-                let answer = ask(*port, &format!("CONFIG SET {setting} {password}"));
-                assert!(answer.is_some(), "a node does not answer");
-            }
-        }
+        self.configure("masterauth", password);
+        self.configure("requirepass", password);
     }
 
     /// Returns the ports of a node: for clients, and of the cluster bus.

@@ -7,8 +7,10 @@ use polyserve_core::{Put, Removed};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 
+use super::link::Link;
+use super::reply::{ReplyForm, Scanned, classify, read};
 use crate::error::{EngineFailure, Source};
 use crate::remote::{Engine, Held, Renewed, Stored};
 
@@ -18,13 +20,20 @@ const PUT_OVER: &str =
 /// Removes the key, if its value is the argument.
 const REMOVE_SEEN: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 
+/// Hash tags of keys in slots that are far apart: each is in another sixteenth of the slots.
+const SPREAD_TAGS: [&str; 16] =
+    ["18", "249", "83", "223", "105", "2", "95", "235", "265", "34", "218", "155", "273", "129", "219", "48"];
+
+/// The connections to the nodes, by the layout of the cluster.
+type Nodes = ClusterConnection<Link>;
+
 /// The connections to the nodes of a cluster.
 pub(super) struct Cluster {
     client: ClusterClient,
     replicas: u32,
     /// The max wait for replicas.
     patience: Duration,
-    current: Renewed<ClusterConnection>,
+    current: Renewed<Nodes>,
 }
 
 impl Cluster {
@@ -34,9 +43,9 @@ impl Cluster {
     }
 
     /// Sends a command to the master of `key`.
-    async fn ask<T: FromRedisValue>(
+    async fn ask<T: ReplyForm>(
         &self,
-        connection: &Held<ClusterConnection>,
+        connection: &Held<Nodes>,
         key: &str,
         command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
@@ -47,7 +56,8 @@ impl Cluster {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
                 let asking = [cmd("ASKING"), command()];
                 let node = asked_node(&error).ok_or_else(|| classify(error))?;
-                succeeded(Box::pin(pipelined(nodes, &asking, node)).await?.pop())?
+                let answer = Box::pin(pipelined(nodes, &asking, node)).await?.pop();
+                answer.ok_or_else(missing)?
             }
             answer => answer.map_err(classify)?,
         };
@@ -55,9 +65,9 @@ impl Cluster {
     }
 
     /// Sends a write to the master of `key`. If replicas have to have it, waits for them.
-    async fn write<T: FromRedisValue>(
+    async fn write<T: ReplyForm>(
         &self,
-        connection: &Held<ClusterConnection>,
+        connection: &Held<Nodes>,
         key: &str,
         command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
@@ -75,11 +85,12 @@ impl Cluster {
                 // A node forgets `ASKING` after one command: the one that follows.
                 Some(node) => {
                     let [command, wait] = commands;
-                    let mut answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await?;
+                    let answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await;
+                    let mut answers = answers.map_err(of_write_or_wait)?;
                     succeeded(Some(answers.remove(0)))?;
                     answers
                 }
-                None => return Err(EngineFailure::NotDone(source)),
+                None => return Err(of_write_or_wait(EngineFailure::NotDone(source))),
             },
             answers => answers?,
         };
@@ -90,20 +101,30 @@ impl Cluster {
 /// Reads the answers to a write and to the `WAIT` after it.
 ///
 /// A node that executed the write may reject its `WAIT`, for instance a master that is demoted. Such a write may be done.
-fn replicated<T: FromRedisValue>(answers: Vec<Value>, replicas: u32) -> Result<T, EngineFailure> {
+fn replicated<T: ReplyForm>(answers: Vec<Value>, replicas: u32) -> Result<T, EngineFailure> {
     let mut answers = answers.into_iter();
     let written = succeeded(answers.next())?;
-    let acknowledged: u32 = succeeded(answers.next()).and_then(read).map_err(EngineFailure::into_unknown)?;
-    if acknowledged < replicas {
+    let acknowledged: u64 = succeeded(answers.next()).and_then(read).map_err(EngineFailure::into_unknown)?;
+    if acknowledged < u64::from(replicas) {
         let source = format!("{acknowledged} replicas have the write; {replicas} have to");
         return Err(EngineFailure::Unknown(source.into()));
     }
     read(written).map_err(EngineFailure::into_unknown)
 }
 
+/// The failure of a write that is sent with a `WAIT`. The library returns one error for both. A node that was demoted after the
+/// write refuses the `WAIT` if it has no data.
+fn of_write_or_wait(failure: EngineFailure) -> EngineFailure {
+    let EngineFailure::NotDone(source) = &failure else { return failure };
+    match source.downcast_ref().map(RedisError::kind) {
+        Some(ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown)) => failure.into_unknown(),
+        _ => failure,
+    }
+}
+
 /// Sends commands to one node, in one piece. Returns their answers, each of which may be an error.
 async fn pipelined(
-    mut nodes: ClusterConnection,
+    mut nodes: Nodes,
     commands: &[Cmd],
     node: SingleNodeRoutingInfo,
 ) -> Result<Vec<Value>, EngineFailure> {
@@ -114,8 +135,11 @@ async fn pipelined(
 
 /// Returns an answer that is no error.
 fn succeeded(answer: Option<Value>) -> Result<Value, EngineFailure> {
-    let answer = answer.ok_or_else(|| EngineFailure::Unknown("an answer is missing".into()))?;
-    answer.extract_error().map_err(classify)
+    answer.ok_or_else(missing)?.extract_error().map_err(classify)
+}
+
+fn missing() -> EngineFailure {
+    EngineFailure::Unknown("an answer is missing".into())
 }
 
 /// The node that an `ASK` names.
@@ -125,26 +149,6 @@ fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
     }
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
     Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
-}
-
-/// What an error means for the request.
-fn classify(error: RedisError) -> EngineFailure {
-    use ServerErrorKind as Server;
-    match error.kind() {
-        ErrorKind::Server(
-            Server::Moved
-            | Server::Ask
-            | Server::TryAgain
-            | Server::ClusterDown
-            | Server::MasterDown
-            | Server::BusyLoading
-            | Server::ReadOnly,
-        )
-        | ErrorKind::ClusterConnectionNotFound => EngineFailure::NotDone(error.into()),
-        ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),
-        ErrorKind::Io | ErrorKind::Parse => EngineFailure::Unknown(error.into()),
-        _ => EngineFailure::Rejected(error.into()),
-    }
 }
 
 /// Texts of errors that no other try mends: a password, a right, a server that is no cluster, another database.
@@ -169,61 +173,53 @@ fn not_open(error: RedisError) -> EngineFailure {
     }
 }
 
-/// Reads an answer as a `T`.
-fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineFailure> {
-    T::from_redis_value(answer).map_err(|error| EngineFailure::Rejected(error.into()))
-}
-
 impl Engine for Cluster {
     const NAME: &'static str = "redis_cluster";
-    type Connection = Held<ClusterConnection>;
+    type Connection = Held<Nodes>;
     /// The bytes of a value tell it from another one.
     type Version = ();
 
-    async fn connection(
-        &self,
-        late: Option<&Held<ClusterConnection>>,
-    ) -> Result<Held<ClusterConnection>, EngineFailure> {
-        let open = async |_| self.client.get_async_connection().await.map_err(not_open);
+    async fn connection(&self, late: Option<&Held<Nodes>>) -> Result<Held<Nodes>, EngineFailure> {
+        let open = async |_| self.client.get_async_generic_connection::<Link>().await.map_err(not_open);
         self.current.get(late, open).await
     }
 
-    fn suspect(&self, connection: &Held<ClusterConnection>) {
+    fn suspect(&self, connection: &Held<Nodes>) {
         self.current.suspect(connection);
     }
 
     /// A master that is cut off from the cluster refuses all requests, and tells nothing of its successor. A new connection
     /// asks some node for the layout.
-    fn refused(&self, connection: &Held<ClusterConnection>, why: &Source) {
+    fn refused(&self, connection: &Held<Nodes>, why: &Source) {
         let kind = why.downcast_ref().map(RedisError::kind);
         if kind == Some(ErrorKind::Server(ServerErrorKind::ClusterDown)) {
             self.current.refused(connection);
         }
     }
 
-    async fn get(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {
+    async fn get(&self, connection: &Held<Nodes>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {
         let value: Option<Vec<u8>> = self.ask(connection, key, || Cmd::get(key)).await?;
         Ok(value.map(|value| Stored { value, version: () }))
     }
 
-    async fn put(&self, connection: &Held<ClusterConnection>, key: &str, value: &[u8]) -> Result<Put, EngineFailure> {
+    async fn put(&self, connection: &Held<Nodes>, key: &str, value: &[u8]) -> Result<Put, EngineFailure> {
         let set = || {
             let mut set = Cmd::set(key, value);
             set.arg("GET");
             set
         };
-        let replaced: Value = self.write(connection, key, set).await?;
-        Ok(if replaced == Value::Nil { Put::Created } else { Put::Replaced })
+        let replaced: Option<Vec<u8>> = self.write(connection, key, set).await?;
+        Ok(if replaced.is_some() { Put::Replaced } else { Put::Created })
     }
 
-    async fn remove(&self, connection: &Held<ClusterConnection>, key: &str) -> Result<Removed, EngineFailure> {
+    async fn remove(&self, connection: &Held<Nodes>, key: &str) -> Result<Removed, EngineFailure> {
         let removed: u64 = self.write(connection, key, || Cmd::del(key)).await?;
         Ok(if removed > 0 { Removed::Removed } else { Removed::Absent })
     }
 
     async fn put_over(
         &self,
-        connection: &Held<ClusterConnection>,
+        connection: &Held<Nodes>,
         key: &str,
         seen: Option<&Stored<()>>,
         value: &[u8],
@@ -239,12 +235,7 @@ impl Engine for Cluster {
         self.write(connection, key, script).await
     }
 
-    async fn remove_seen(
-        &self,
-        connection: &Held<ClusterConnection>,
-        key: &str,
-        seen: &Stored<()>,
-    ) -> Result<bool, EngineFailure> {
+    async fn remove_seen(&self, connection: &Held<Nodes>, key: &str, seen: &Stored<()>) -> Result<bool, EngineFailure> {
         let script = || {
             let mut script = cmd("EVAL");
             script.arg(REMOVE_SEEN).arg(1).arg(key).arg(&seen.value);
@@ -253,8 +244,26 @@ impl Engine for Cluster {
         self.write(connection, key, script).await
     }
 
+    /// Asks all masters, as far as [`SPREAD_TAGS`] finds them. `SETRANGE` with an empty text changes nothing.
+    async fn try_write(&self, connection: &Held<Nodes>, prefix: &str) -> Result<(), EngineFailure> {
+        for tag in SPREAD_TAGS {
+            let key = format!("{prefix}{{{tag}}}");
+            let set_nothing = || {
+                let mut set = cmd("SETRANGE");
+                set.arg(&key).arg(0).arg("");
+                set
+            };
+            match self.ask::<u64>(connection, &key, set_nothing).await {
+                // A user may have no permission for this command, and have it for those of writes.
+                Err(EngineFailure::Rejected(_)) | Ok(_) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
     /// Counts keys in a set: `SCAN` may show a key more than once.
-    async fn len(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<u64, EngineFailure> {
+    async fn len(&self, connection: &Held<Nodes>, prefix: &str) -> Result<u64, EngineFailure> {
         let mut distinct = HashSet::new();
         for (_, keys) in keys(connection, prefix).await? {
             distinct.extend(keys.into_iter().map(Vec::into_boxed_slice));
@@ -263,12 +272,12 @@ impl Engine for Cluster {
     }
 
     /// Removes keys in batches. A slot that moves fails it, and the next attempt scans again.
-    async fn clear(&self, connection: &Held<ClusterConnection>, prefix: &str) -> Result<(), EngineFailure> {
+    async fn clear(&self, connection: &Held<Nodes>, prefix: &str) -> Result<(), EngineFailure> {
         for (master, keys) in keys(connection, prefix).await? {
             for batch in keys.chunks(SCAN_COUNT) {
                 let unlink: Vec<Cmd> = batch.iter().map(Cmd::unlink).collect();
                 let answers = pipelined(connection.connection.clone(), &unlink, master.clone()).await?;
-                answers.into_iter().try_for_each(|answer| succeeded(Some(answer)).map(drop))?;
+                answers.into_iter().try_for_each(|answer| read::<u64>(answer).map(drop))?;
             }
         }
         Ok(())
@@ -280,7 +289,7 @@ const SCAN_COUNT: usize = 1_000;
 
 /// Returns the keys of each master that begin with `prefix`. It visits all keys of the database. A key may be there twice.
 async fn keys(
-    connection: &Held<ClusterConnection>,
+    connection: &Held<Nodes>,
     prefix: &str,
 ) -> Result<Vec<(SingleNodeRoutingInfo, Vec<Vec<u8>>)>, EngineFailure> {
     let mut nodes = connection.connection.clone();
@@ -309,9 +318,6 @@ async fn keys(
     Ok(masters)
 }
 
-/// The answer to `SCAN`: the next cursor, and keys.
-type Scanned = (u64, Vec<Vec<u8>>);
-
 /// A text as a pattern that matches only the text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
@@ -326,6 +332,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use redis::cluster_routing::Slot;
     use redis::parse_redis_value;
 
     use super::*;
@@ -334,22 +341,24 @@ mod tests {
         parse_redis_value(text.as_bytes()).expect("the text is RESP")
     }
 
-    fn failure(text: &str) -> EngineFailure {
-        classify(value(text).extract_error().expect_err("the text is an error"))
+    #[test]
+    fn the_tags_are_in_all_parts_of_the_slots() {
+        for (part, tag) in (0..16).zip(SPREAD_TAGS) {
+            let slot = Slot::for_key(format!("polyserve:{{{tag}}}"));
+            assert!((0..1_024).any(|offset| Slot::new(part * 1_024 + offset) == Some(slot)), "{tag}");
+        }
     }
 
+    /// Regression test: the error of the `WAIT` was taken for that of the write before it.
     #[test]
-    fn a_node_that_refuses_has_not_done_it() {
-        for text in [
-            "-MOVED 7 127.0.0.1:1\r\n",
-            "-ASK 7 127.0.0.1:1\r\n",
-            "-TRYAGAIN\r\n",
-            "-CLUSTERDOWN x\r\n",
-            "-READONLY x\r\n",
-        ] {
+    fn an_error_that_may_be_of_a_wait_leaves_the_write_unknown() {
+        let failure = |text| of_write_or_wait(classify(value(text).extract_error().expect_err("it is an error")));
+        for text in ["-MASTERDOWN x\r\n", "-LOADING x\r\n"] {
+            assert!(matches!(failure(text), EngineFailure::Unknown(_)), "{text}");
+        }
+        for text in ["-READONLY x\r\n", "-MOVED 7 127.0.0.1:1\r\n", "-CLUSTERDOWN x\r\n"] {
             assert!(matches!(failure(text), EngineFailure::NotDone(_)), "{text}");
         }
-        assert!(matches!(failure("-WRONGTYPE x\r\n"), EngineFailure::Rejected(_)));
     }
 
     /// The node executed the write, so nothing that `WAIT` answers makes it undone.
@@ -363,10 +372,10 @@ mod tests {
             ":0\r\n",
         ] {
             let answers = vec![value("$-1\r\n"), value(wait)];
-            let failure = replicated::<Value>(answers, 1).expect_err(wait);
+            let failure = replicated::<Option<Vec<u8>>>(answers, 1).expect_err(wait);
             assert!(matches!(failure, EngineFailure::Unknown(_)), "{wait}: {failure:?}");
         }
-        let failure = replicated::<Value>(vec![value("$-1\r\n")], 1).expect_err("`WAIT` was not answered");
+        let failure = replicated::<Option<Vec<u8>>>(vec![value("$-1\r\n")], 1).expect_err("`WAIT` was not answered");
         assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
     }
 

@@ -28,6 +28,10 @@ const MAX_PAUSE: Duration = Duration::from_millis(320);
 /// The max number of attempts of one read that are in flight. Each has this part of the timeout before the next starts.
 const READ_ATTEMPTS: u32 = 3;
 
+/// A write is not repeated in the last part of its time: an attempt that the deadline ends may have been done, and the one before
+/// was certainly not.
+const LAST_PART: u32 = 4;
+
 /// The attempts of one operation.
 pub(crate) struct Attempts {
     deadline: Instant,
@@ -80,7 +84,9 @@ impl Attempts {
                 Err(failure) => Err(failure),
             };
             match answer {
-                Err(failure) if may_repeat(&failure) => self.pause(&mut pause, failure).await?,
+                Err(failure) if may_repeat(&failure) => {
+                    self.pause(&mut pause, self.timeout / LAST_PART, failure).await?;
+                }
                 answer => return answer,
             }
         }
@@ -103,7 +109,7 @@ impl Attempts {
             match answer {
                 Ok(done) => return Ok(done),
                 Err(failure @ EngineFailure::Rejected(_)) => return Err(failure),
-                Err(failure) => self.pause(&mut pause, failure).await?,
+                Err(failure) => self.pause(&mut pause, Duration::ZERO, failure).await?,
             }
         }
     }
@@ -207,10 +213,10 @@ impl Attempts {
         }
     }
 
-    /// Pauses after a failure. Returns the failure if there is no time for another attempt.
-    async fn pause(&self, pause: &mut Duration, failure: EngineFailure) -> Result<(), EngineFailure> {
+    /// Pauses after a failure. Returns the failure if another attempt would have no more than the time `least`.
+    async fn pause(&self, pause: &mut Duration, least: Duration, failure: EngineFailure) -> Result<(), EngineFailure> {
         let next = Instant::now() + *pause;
-        if next >= self.deadline {
+        if next + least >= self.deadline {
             return Err(failure);
         }
         sleep_until(next).await;
@@ -348,6 +354,10 @@ mod tests {
             unreachable!()
         }
 
+        async fn try_write(&self, _: &Held<usize>, _: &str) -> Result<(), EngineFailure> {
+            unreachable!()
+        }
+
         async fn len(&self, _: &Held<usize>, _: &str) -> Result<u64, EngineFailure> {
             unreachable!()
         }
@@ -410,6 +420,20 @@ mod tests {
         let failure = dead.write().await.expect_err("nothing answers");
         assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
         assert_eq!((engine.sent.get(), dead.sent.get()), (1, 1));
+    }
+
+    /// Regression test: the deadline ended the last attempt of a write that was refused again and again, and it was reported as
+    /// one that may have been done.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_refused_is_certainly_not_done() {
+        let engine = SlowEngine::new(|_| Duration::from_secs(1));
+        let refused = async |connection: &Held<usize>| {
+            engine.request(connection).await?;
+            Err::<(), _>(EngineFailure::NotDone("it is full".into()))
+        };
+        let failure = attempts(TIMEOUT).write(&engine, refused).await.expect_err("it is refused");
+        assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
+        assert!(engine.sent.get() > 2, "it is sent {} times", engine.sent.get());
     }
 
     #[tokio::test(start_paused = true)]

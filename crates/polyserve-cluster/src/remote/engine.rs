@@ -66,6 +66,9 @@ pub(crate) trait Engine: 'static {
         seen: &Stored<Self::Version>,
     ) -> Result<bool, EngineFailure>;
 
+    /// Asks for a write that changes nothing. The failure is the one that a write would get. `key` is the prefix.
+    async fn try_write(&self, connection: &Self::Connection, key: &str) -> Result<(), EngineFailure>;
+
     /// Returns the number of keys that begin with `prefix`.
     async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, EngineFailure>;
 

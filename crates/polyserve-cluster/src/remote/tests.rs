@@ -46,6 +46,10 @@ impl Engine for StubbornEngine {
         unreachable!()
     }
 
+    async fn try_write(&self, (): &(), _: &str) -> Result<(), EngineFailure> {
+        unreachable!()
+    }
+
     async fn len(&self, (): &(), _: &str) -> Result<u64, EngineFailure> {
         self.0.notified().await;
         Ok(3)

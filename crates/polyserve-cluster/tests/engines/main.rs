@@ -10,6 +10,7 @@ mod http;
 mod kind;
 mod outages;
 mod partitions;
+mod refusals;
 mod starts;
 
 use std::env;
@@ -133,6 +134,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(http::tests(kind));
     tests.extend(faults::tests(kind));
     tests.extend(partitions::tests(kind));
+    tests.extend(refusals::tests(kind));
     tests.extend(starts::tests(kind));
     tests
 }

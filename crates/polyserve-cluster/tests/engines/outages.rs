@@ -84,6 +84,20 @@ impl EngineControl for ControlledEngine {
     fn restart(&mut self) {
         self.engine.restart();
     }
+
+    fn refuse_writes(&mut self) -> Result<(), String> {
+        self.engine.refuse_writes(true);
+        Ok(())
+    }
+
+    fn accept_writes(&mut self) {
+        self.engine.refuse_writes(false);
+    }
+
+    fn end_connections(&mut self) -> Result<(), String> {
+        self.engine.end_connections();
+        Ok(())
+    }
 }
 
 /// Half of the operations may be in flight, and half may wait.

@@ -168,7 +168,7 @@ fn a_table_that_can_serve_is_used() -> Result<(), Missing> {
         r#"CREATE TABLE "user" (id text PRIMARY KEY, value text NOT NULL)"#,
         "CREATE SCHEMA app; CREATE TABLE app.entities (id text PRIMARY KEY, value text NOT NULL)",
     ];
-    tables.iter().for_each(|sql| server.run_sql(sql));
+    tables.iter().for_each(|sql| _ = server.run_sql(sql));
     // The last two are made by the store.
     for table in ["good_0", "good_1", "good_2", "User", "app.entities", "Order", "app.select"] {
         let connect = || Kind::Postgres.connect::<Entity>(&server.url(), table, StoreLimits::default());

@@ -211,7 +211,7 @@ pub struct PlainStore {
 
 /// What an operation does with the engine.
 #[derive(Clone, Copy, PartialEq)]
-enum Effect {
+enum EngineAccess {
     Reads,
     Removes,
     Stores,
@@ -256,7 +256,7 @@ impl PlainStore {
     /// Runs an operation on a thread of its own, if there is room.
     fn ask<T: Send + 'static>(
         &self,
-        effect: Effect,
+        access: EngineAccess,
         operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
         let flaw = self.engine.flaw;
@@ -283,7 +283,7 @@ impl PlainStore {
         let (held, is_closed) = (Arc::clone(&self.held), Arc::clone(&self.is_closed));
         let seen_ended = Arc::clone(&self.seen_ended);
         let run = move || {
-            let result = match engine.refusal(effect, &seen_ended) {
+            let result = match engine.refusal(access, &seen_ended) {
                 Some(refusal) => Err(refusal),
                 None => engine.run(&name_space, deadline, &is_closed, operation),
             };
@@ -320,16 +320,16 @@ impl EngineState {
     }
 
     /// Returns why an operation is not sent, or is refused.
-    fn refusal(&self, effect: Effect, seen_ended: &AtomicUsize) -> Option<RepoError> {
+    fn refusal(&self, access: EngineAccess, seen_ended: &AtomicUsize) -> Option<RepoError> {
         let condition = lock(&self.condition);
         let (refuses, ended) = (condition.refuses_writes, condition.ended_connections);
         drop(condition);
         let uses_dead =
             matches!(self.flaw, Some(EngineFlaw::UsesDeadConnections | EngineFlaw::AcknowledgesOnDeadConnections));
-        if uses_dead && effect == Effect::Stores && seen_ended.swap(ended, SeqCst) != ended {
+        if uses_dead && access == EngineAccess::Stores && seen_ended.swap(ended, SeqCst) != ended {
             return Some(RepoError::Unavailable(Box::new(PlainError("the connection has ended"))));
         }
-        if !refuses || effect != Effect::Stores {
+        if !refuses || access != EngineAccess::Stores {
             return None;
         }
         let why = Box::new(PlainError("the plain engine is full"));
@@ -378,12 +378,12 @@ impl EngineState {
 
 impl EntityRepo for PlainStore {
     fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.ask(Effect::Reads, move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+        self.ask(EngineAccess::Reads, move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
     }
 
     fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
         let condition = condition.clone();
-        let put = self.ask(Effect::Stores, move |map| put_if(map, entity, &condition));
+        let put = self.ask(EngineAccess::Stores, move |map| put_if(map, entity, &condition));
         let flaw = self.engine.flaw;
         put.map(move |put| match (put, flaw) {
             (Err(_), Some(EngineFlaw::AcknowledgesAnyWrite)) => Ok(Conditional::Done(Put::Created)),
@@ -397,17 +397,17 @@ impl EntityRepo for PlainStore {
 
     fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
         let condition = condition.clone();
-        self.ask(Effect::Removes, move |map| remove_if(map, &id, &condition))
+        self.ask(EngineAccess::Removes, move |map| remove_if(map, &id, &condition))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
-        self.ask(Effect::Reads, |map| map.len() as u64)
+        self.ask(EngineAccess::Reads, |map| map.len() as u64)
     }
 
     fn status(&self) -> Answer<Result<(), RepoError>> {
         match self.engine.flaw {
             Some(EngineFlaw::AlwaysHealthy) => Answer::Now(Ok(())),
-            _ => self.ask(Effect::Stores, |_| ()),
+            _ => self.ask(EngineAccess::Stores, |_| ()),
         }
     }
 }

@@ -1,0 +1,166 @@
+//! What a reply of a node means. The client library returns an error reply as a *value*, so a reply is success only if it has
+//! exactly the form that its command has then: see [`read`].
+
+use redis::{ErrorKind, FromRedisValue as _, RedisError, Value};
+
+use crate::error::EngineFailure;
+
+/// The form of a reply to a command that was done.
+pub(super) trait ReplyForm: Sized {
+    /// Returns `None` if the reply has another form.
+    fn of(value: Value) -> Option<Self>;
+}
+
+/// A value, or that there is none.
+impl ReplyForm for Option<Vec<u8>> {
+    fn of(value: Value) -> Option<Self> {
+        match value {
+            Value::Nil => Some(None),
+            Value::BulkString(bytes) => Some(Some(bytes)),
+            _ => None,
+        }
+    }
+}
+
+/// A count.
+impl ReplyForm for u64 {
+    fn of(value: Value) -> Option<Self> {
+        match value {
+            Value::Int(count) => count.try_into().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether it was done.
+impl ReplyForm for bool {
+    fn of(value: Value) -> Option<Self> {
+        match value {
+            Value::Int(0) => Some(false),
+            Value::Int(1) => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// The reply to `SCAN`: the next cursor, and keys.
+pub(super) type Scanned = (u64, Vec<Vec<u8>>);
+
+impl ReplyForm for Scanned {
+    fn of(value: Value) -> Option<Self> {
+        Self::from_redis_value(value).ok()
+    }
+}
+
+/// The replies of several nodes to `SCAN`, each with the node's address.
+impl ReplyForm for Vec<(String, Scanned)> {
+    fn of(value: Value) -> Option<Self> {
+        Self::from_redis_value(value).ok()
+    }
+}
+
+/// Reads a reply. All replies to the store's commands go through this function.
+///
+/// An error reply is a failure, also within another reply. So is a reply of an unexpected form: the command may have been done.
+pub(super) fn read<T: ReplyForm>(value: Value) -> Result<T, EngineFailure> {
+    let value = value.extract_error().map_err(classify)?;
+    T::of(value).ok_or_else(|| EngineFailure::Unknown("the reply has an unexpected form".into()))
+}
+
+/// The codes of the errors of a node that has not executed a command, and may execute it later or knows another node.
+const NOT_DONE: [&str; 11] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+];
+
+/// What an error means for the request.
+pub(super) fn classify(error: RedisError) -> EngineFailure {
+    match error.kind() {
+        ErrorKind::ClusterConnectionNotFound => EngineFailure::NotDone(error.into()),
+        ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),
+        ErrorKind::Io | ErrorKind::Parse => EngineFailure::Unknown(error.into()),
+        _ if code(&error).is_some_and(|code| NOT_DONE.contains(&code)) => EngineFailure::NotDone(error.into()),
+        _ => EngineFailure::Rejected(error.into()),
+    }
+}
+
+/// The code of an error reply. The scripts of this store write at most once, and last: if that fails, they have done nothing.
+/// Before Redis 7, the code of such an error is in its text: `ERR Error running script ...: -OOM command not allowed ...`.
+fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    let of_script = error.detail().filter(|text| code == "ERR" && text.starts_with("Error running script"));
+    match of_script.and_then(|text| text.rsplit_once(": -")) {
+        Some((_, cause)) => cause.split(' ').next(),
+        None => Some(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        parse_redis_value(text.as_bytes()).expect("the text is RESP")
+    }
+
+    fn failure(text: &str) -> EngineFailure {
+        read::<Option<Vec<u8>>>(value(text)).expect_err("the text is no value")
+    }
+
+    #[test]
+    fn a_node_that_refuses_has_not_done_it() {
+        for text in [
+            "-MOVED 7 127.0.0.1:1\r\n",
+            "-ASK 7 127.0.0.1:1\r\n",
+            "-TRYAGAIN\r\n",
+            "-CLUSTERDOWN x\r\n",
+            "-MASTERDOWN x\r\n",
+            "-READONLY x\r\n",
+            "-LOADING x\r\n",
+            "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+            "-BUSY Redis is busy running a script.\r\n",
+            "-MISCONF Redis is configured to save RDB snapshots\r\n",
+            "-NOREPLICAS Not enough good replicas to write.\r\n",
+            "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command not allowed\r\n",
+            "*1\r\n-OOM command not allowed\r\n",
+        ] {
+            assert!(matches!(failure(text), EngineFailure::NotDone(_)), "{text}: {:?}", failure(text));
+        }
+        for text in [
+            "-WRONGTYPE x\r\n",
+            "-NOPERM x\r\n",
+            "-NOAUTH x\r\n",
+            "-NOSCRIPT x\r\n",
+            "-ERR unknown command\r\n",
+            "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -WRONGTYPE x\r\n",
+        ] {
+            assert!(matches!(failure(text), EngineFailure::Rejected(_)), "{text}: {:?}", failure(text));
+        }
+    }
+
+    /// Regression test: an error reply to a put was taken for the value that the put has replaced. Nothing but a value is one.
+    #[test]
+    fn a_reply_has_the_form_that_its_command_has() {
+        let forms =
+            ["$2\r\n{}\r\n", "_\r\n", ":0\r\n", ":1\r\n", ":2\r\n", ":-1\r\n", "+OK\r\n", "*0\r\n", "%0\r\n", "#t\r\n"];
+        let accepted = |is_read: fn(Value) -> bool| {
+            let accepted = forms.iter().copied().filter(|form| is_read(value(form)));
+            accepted.collect::<Vec<_>>()
+        };
+        assert_eq!(accepted(|form| read::<Option<Vec<u8>>>(form).is_ok()), forms[..2]);
+        assert_eq!(accepted(|form| read::<u64>(form).is_ok()), forms[2..5]);
+        assert_eq!(accepted(|form| read::<bool>(form).is_ok()), forms[2..4]);
+        assert!(matches!(failure("+OK\r\n"), EngineFailure::Unknown(_)));
+    }
+}

@@ -1,0 +1,295 @@
+//! What an engine refuses, has forgotten, or gets through a pooler: no store takes it for success, and each failure says whether
+//! the write may have been done.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_cluster::StoreLimits;
+use polyserve_core::repo::EntityRepoExt as _;
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Put, Removed, RepoError};
+use polyserve_engines::etcd::EtcdCluster;
+use polyserve_engines::postgres::{PostgresServer, run_sql};
+use polyserve_engines::process::wait_until_closed;
+use polyserve_engines::redis::RedisNodes;
+use polyserve_engines::{Missing, PATIENCE};
+
+use crate::Test;
+use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    match kind {
+        Kind::Etcd => vec![
+            Test::own(kind, "a_token_of_an_old_revision_is_renewed", a_token_of_an_old_revision_is_renewed),
+            Test::own(kind, "a_killed_member_in_use_fails_no_write", a_killed_member_in_use_fails_no_write),
+        ],
+        Kind::Redis => vec![
+            Test::own(kind, "a_full_master_stores_nothing", || a_full_master_stores_nothing(0)),
+            Test::own(kind, "a_full_master_stores_nothing_on_replicas", || a_full_master_stores_nothing(1)),
+            Test::own(kind, "a_missing_permission_is_no_success", a_missing_permission_is_no_success),
+            Test::own(kind, "a_key_of_another_type_is_no_success", a_key_of_another_type_is_no_success),
+        ],
+        Kind::Postgres => vec![
+            Test::own(
+                kind,
+                "an_error_of_the_server_is_judged_by_its_code",
+                an_error_of_the_server_is_judged_by_its_code,
+            ),
+            Test::own(kind, "a_changed_table_fails_nothing_that_fits", a_changed_table_fails_nothing_that_fits),
+            Test::own(kind, "a_pooler_of_transactions_is_used", || a_pooler_is_used("transaction")),
+            Test::own(kind, "a_pooler_of_sessions_is_used", || a_pooler_is_used("session")),
+        ],
+    }
+}
+
+/// Short, because what is refused is repeated for three quarters of it.
+fn short_limits() -> StoreLimits {
+    StoreLimits::default().timeout(Duration::from_secs(1))
+}
+
+/// So long that no operation fails because the machine is busy.
+fn long_limits() -> StoreLimits {
+    StoreLimits::default().timeout(Duration::from_secs(30)).connect_timeout(PATIENCE)
+}
+
+/// Waits for an answer, at most the tests' patience.
+fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+    answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
+}
+
+fn first() -> Entity {
+    Entity::new(1, "first", 0.5)
+}
+
+/// Asserts that a result is a failure of one kind.
+#[track_caller]
+fn assert_failed<T: std::fmt::Debug>(result: Result<T, RepoError>, is_expected: fn(&RepoError) -> bool) {
+    match result {
+        Err(error) if is_expected(&error) => {}
+        result => panic!("{result:?}"),
+    }
+}
+
+fn is_not_done(error: &RepoError) -> bool {
+    matches!(error, RepoError::NotDone(_))
+}
+
+fn is_for_good(error: &RepoError) -> bool {
+    matches!(error, RepoError::Other(_))
+}
+
+fn is_unknown(error: &RepoError) -> bool {
+    matches!(error, RepoError::Unavailable(_))
+}
+
+/// Regression test: a put that Redis refused, because its memory is full, was acknowledged.
+fn a_full_master_stores_nothing(replicas: u32) -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let store = connect_redis(&redis.urls(), "full:", replicas, None, short_limits()).expect("it connects");
+    settled(store.put(first())).expect("there is room");
+    settled(store.status()).expect("there is room");
+    redis.configure("maxmemory", "1");
+    for id in 1..20 {
+        assert_failed(settled(store.put(Entity::new(id, "lost", 1.0))), is_not_done);
+    }
+    assert_failed(settled(store.put_if(Entity::new(1, "lost", 1.0), &Condition::present())), is_not_done);
+    assert_failed(settled(store.put_if(Entity::new(2, "lost", 1.0), &Condition::absent())), is_not_done);
+    assert_failed(settled(store.status()), is_not_done);
+    assert_eq!(store.fetch(&1).expect("it is read"), Some(first()));
+    assert_eq!(settled(store.len()).expect("they are counted"), 1);
+    // Redis removes also if it is full.
+    assert_eq!(settled(store.remove(&1)).expect("it is removed"), Removed::Removed);
+    redis.configure("maxmemory", "0");
+    assert_eq!(settled(store.put(first())).expect("there is room"), Put::Created);
+    settled(store.status()).expect("there is room");
+    Ok(())
+}
+
+/// Regression test: a missing permission was a success for a put, and "incompatible type" for a get.
+fn a_missing_permission_is_no_success() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let writer = connect_redis(&redis.urls(), "acl:", 0, None, short_limits()).expect("it connects");
+    settled(writer.put(first())).expect("it is stored");
+    let connect = |user: &str, rights: &str| {
+        redis.ask_all(&format!("ACL SETUSER {user} on nopass ~* {rights}"));
+        let urls = redis.urls().replace("redis://", &format!("redis://{user}:any@"));
+        connect_redis(&urls, "acl:", 0, None, short_limits()).expect("it connects")
+    };
+    let reader = connect("reader", "+@read +@connection +cluster");
+    let failures = [
+        settled(reader.put(Entity::new(1, "lost", 1.0))).map(drop),
+        settled(reader.put(Entity::new(2, "lost", 1.0))).map(drop),
+        settled(reader.put_if(Entity::new(1, "lost", 1.0), &Condition::present())).map(drop),
+        settled(reader.put_if(Entity::new(2, "lost", 1.0), &Condition::absent())).map(drop),
+        settled(reader.remove(&1)).map(drop),
+        settled(reader.remove_if(&1, &Condition::present())).map(drop),
+    ];
+    failures.into_iter().for_each(|failure| assert_failed(failure, is_for_good));
+    assert_eq!(reader.fetch(&1).expect("it is read"), Some(first()));
+    redis.ask_all("ACL SETUSER reader -get -scan");
+    assert_failed(reader.fetch(&1), is_for_good);
+    assert_failed(settled(reader.len()), is_for_good);
+    assert_eq!(settled(writer.len()).expect("they are counted"), 1);
+    Ok(())
+}
+
+/// Another program has put a list under the key of an entity.
+fn a_key_of_another_type_is_no_success() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let store = connect_redis(&redis.urls(), "{list}:", 0, None, short_limits()).expect("it connects");
+    redis.ask_any("RPUSH {list}:1 x");
+    assert_failed(store.fetch(&1), is_for_good);
+    assert_failed(settled(store.put(first())), is_for_good);
+    assert_failed(settled(store.put_if(first(), &Condition::present())), is_for_good);
+    assert_eq!(settled(store.put(Entity::new(2, "second", 1.0))).expect("it is stored"), Put::Created);
+    Ok(())
+}
+
+/// A trigger of the table fails with the code.
+fn an_error_of_the_server_is_judged_by_its_code() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "codes", short_limits()).expect("it connects");
+    settled(store.put(first())).expect("it is stored");
+    for (code, is_expected) in [
+        ("53100", is_not_done as fn(&RepoError) -> bool),
+        ("53200", is_not_done),
+        ("55P03", is_not_done),
+        ("57014", is_not_done),
+        ("40001", is_not_done),
+        ("40P01", is_not_done),
+        ("08006", is_unknown),
+        ("42501", is_for_good),
+        ("23514", is_for_good),
+    ] {
+        postgres.run_sql(&format!(
+            "CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'it fails' USING ERRCODE = '{code}'; END $$; \
+             CREATE OR REPLACE TRIGGER fail BEFORE INSERT OR UPDATE OR DELETE ON codes FOR EACH ROW EXECUTE FUNCTION fail()"
+        ));
+        println!("{code}");
+        assert_failed(settled(store.put(Entity::new(1, "lost", 1.0))), is_expected);
+        assert_failed(settled(store.put_if(Entity::new(2, "lost", 1.0), &Condition::absent())), is_expected);
+        assert_failed(settled(store.remove(&1)), is_expected);
+        assert_eq!(store.fetch(&1).expect("it is read"), Some(first()));
+    }
+    Ok(())
+}
+
+/// Regression test: after the type of a column changed, each get was a 500 for the life of the store.
+fn a_changed_table_fails_nothing_that_fits() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "changed", long_limits()).expect("it connects");
+    let check = |round: u32| {
+        // All sessions have used their statements before, and use them now.
+        for id in 0..16 {
+            let entity = Entity::new(id, "changed", f64::from(round));
+            settled(store.put(entity.clone())).expect("it is stored");
+            assert_eq!(store.fetch(&id).expect("it is read"), Some(entity.clone()));
+            let put = settled(store.put_if(entity, &Condition::present())).expect("it is stored");
+            assert_eq!(put, Conditional::Done(Put::Replaced));
+        }
+    };
+    check(0);
+    for (round, change) in [
+        (1, "ALTER TABLE changed ALTER COLUMN value TYPE varchar"),
+        (2, "ALTER TABLE changed ALTER COLUMN value TYPE text, ADD COLUMN more integer"),
+        (3, "ALTER TABLE changed RENAME TO old; CREATE TABLE changed (id text PRIMARY KEY, value text NOT NULL)"),
+    ] {
+        postgres.run_sql(change);
+        check(round);
+    }
+    // No text can be stored in such a column: nothing is done, and no other try would help.
+    postgres.run_sql("ALTER TABLE changed ALTER COLUMN value TYPE jsonb USING value::jsonb");
+    for _ in 0..8 {
+        assert_failed(settled(store.put(first())), is_for_good);
+        assert_failed(store.fetch(&1), is_for_good);
+    }
+    Ok(())
+}
+
+/// Stores behind PgBouncer, which has a connection to the server for fewer clients than there are. Another program uses the names
+/// of prepared statements that the stores' client library takes, and forgets all statements.
+fn a_pooler_is_used(pool_mode: &str) -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    // A session keeps its connection for ever.
+    let pooler = postgres.start_pooler(pool_mode, if pool_mode == "session" { 32 } else { 2 })?;
+    let connect = || Kind::Postgres.connect::<Entity>(&pooler.url(), "pooled", long_limits()).expect("it connects");
+    let stores: Vec<_> = (0..3).map(|_| connect()).collect();
+    let disturb = || {
+        for round in 0..20 {
+            let name = round % 4;
+            let sql = format!("DEALLOCATE ALL; PREPARE s{name} AS DELETE FROM pooled WHERE id = $1");
+            run_sql(&pooler.url(), None, &sql);
+        }
+    };
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let store = &stores[client % stores.len()];
+            scope.spawn(move || use_all(store.as_ref(), client as i64 * 1_000));
+        }
+        scope.spawn(disturb);
+    });
+    // Each client has left 50 entities.
+    assert_eq!(settled(stores[0].len()).expect("they are counted"), 8 * 50);
+    settled(stores[0].status()).expect("it takes writes");
+    Ok(())
+}
+
+/// Uses each operation, from one client.
+fn use_all(store: &dyn EntityRepo, first_id: i64) {
+    for id in first_id..first_id + 100 {
+        let (before, after) = (Entity::new(id, "before", 1.0), Entity::new(id, "after", 2.0));
+        assert_eq!(settled(store.put(before.clone())).expect("it is stored"), Put::Created);
+        assert_eq!(store.fetch(&id).expect("it is read"), Some(before));
+        let put = settled(store.put_if(after.clone(), &Condition::present())).expect("it is stored");
+        assert_eq!(put, Conditional::Done(Put::Replaced));
+        assert_eq!(store.fetch(&id).expect("it is read"), Some(after));
+        if id % 2 == 0 {
+            let removed = settled(store.remove_if(&id, &Condition::present())).expect("it is removed");
+            assert_eq!(removed, Conditional::Done(Removed::Removed));
+        }
+    }
+}
+
+/// Regression test: with JSON Web Tokens, each operation was a 500 after a user was added.
+fn a_token_of_an_old_revision_is_renewed() -> Result<(), Missing> {
+    let mut etcd = EtcdCluster::prepared([None, None, None])?;
+    etcd.use_jwt();
+    etcd.run();
+    let control = |line: &str| etcd.control(&line.split(' ').collect::<Vec<_>>());
+    control("user add root:admin");
+    control("user grant-role root root");
+    control("auth enable");
+    let store = connect_etcd(&etcd.urls(), Some(("root", "admin")), long_limits()).expect("it connects");
+    settled(store.put(first())).expect("it is stored");
+    for round in 0..3 {
+        control(&format!("--user root:admin user add user{round}:secret"));
+        let second = Entity::new(2, "second", f64::from(round));
+        let put = settled(store.put(second.clone())).expect("it is stored");
+        assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
+        assert_eq!(store.fetch(&2).expect("it is read"), Some(second));
+        settled(store.status()).expect("it takes writes");
+    }
+    Ok(())
+}
+
+/// Regression test: a write to a member that was killed was reported as one that may have been done, although the member refused
+/// the connection.
+fn a_killed_member_in_use_fails_no_write() -> Result<(), Missing> {
+    let mut etcd = EtcdCluster::start()?;
+    // The first member is used. It does not lead, so the others serve on.
+    let leader = etcd.leader();
+    let mut urls: Vec<String> = etcd.urls().split(',').map(str::to_owned).collect();
+    let used = (leader + 1) % urls.len();
+    urls.rotate_left(used);
+    let store = connect_etcd(&urls.join(","), None, long_limits()).expect("it connects");
+    for id in 0..8 {
+        settled(store.put(Entity::new(id, "before", 0.5))).expect("it is stored");
+    }
+    etcd.member(used).kill();
+    wait_until_closed(&[etcd.ports()[used].0]);
+    for id in 0..8 {
+        let put = settled(store.put(Entity::new(id, "after", 0.5))).expect("another member serves");
+        assert_eq!(put, Put::Replaced);
+    }
+    Ok(())
+}
