@@ -3,8 +3,10 @@
 # * the long form of every seeded test, and 50 rounds of the drain test;
 # * the stress scenario and a checked history with a million requests, for each server and repo;
 # * the models with a deeper search, and with mistakes that they must catch;
+# * conditional increments while engines fail over and restart;
 # * third-party frameworks, and every package as users get it, built alone.
-# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [stress] [check] [package]
+# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [stress] [check]
+#            [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
@@ -38,6 +40,20 @@ engines() { ci/engines.sh; }
 # 40 000 requests to each server over the durable store and over each engine.
 clusters() { ci/clusters.sh 1; }
 
+# increments FAULTS TEST...: 8 clients increment over HTTP while an engine is disturbed. No increment may be lost, and no
+# answer may be a 500.
+increments() {
+    local faults=$1 test
+    shift
+    for test in "$@"; do
+        POLYSERVE_FAULTS=$faults TEST_ENGINES=required cargo test -q -p polyserve-cluster --features etcd,redis,postgres \
+            --test engines -- "$test" --nocapture --test-threads 1
+    done
+}
+
+# Failovers and restarts of etcd, Redis Cluster and PostgreSQL: 10 of each. Takes 15 minutes.
+faults() { increments 10 increments::failover increments::restart; }
+
 # names KIND: prints the names of one kind in the catalog.
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
@@ -66,7 +82,7 @@ check() {
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters stress check package
+[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters faults stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

@@ -1,7 +1,9 @@
 //! A PostgreSQL server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::process::Signal;
 
 use crate::process::{
     EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for, wait_until_closed,
@@ -37,24 +39,63 @@ impl PostgresServer {
         {
             return Err(Missing(format!("root cannot run PostgreSQL, and there is no user {user}")));
         }
-        let folder = Folder::new("postgres");
+        let (folder, mut init) = prepared(&initdb, user);
         let data = folder.path().join("data");
-        std::fs::create_dir(&data).expect("a directory can be made");
-        let mut init = Command::new("setpriv");
-        if let Some(user) = user {
-            output(Command::new("chown").arg(user).arg(&data));
-            init.args(["--reuid", user, "--regid", user, "--clear-groups"]);
-        }
-        init.arg("--").arg(initdb).args(["--auth=trust", "--username=polyserve", "--no-sync", "--locale=C"]);
-        output(init.args(["--encoding=UTF8", "-D"]).arg(&data).current_dir("/tmp"));
+        init.args(["--auth=trust", "--username=polyserve", "--no-sync", "--locale=C"]);
+        output(init.args(["--encoding=UTF8", "-D"]).arg(&data));
         // A user other than the owner needs a password.
-        let access = "host all polyserve 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let access = "host all,replication polyserve 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
         std::fs::write(data.join("pg_hba.conf"), access).expect("the file is there");
         let port = free_port();
         let process = run(&server, user, &folder, port);
         let mut started = Self { process, port, server, user, folder };
         started.wait_until_ready();
         Ok(started)
+    }
+
+    /// Starts a standby of this server, and makes this server wait for it before it answers a write.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `pg_basebackup` is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the standby does not start.
+    pub fn start_standby(&self) -> Result<Self, Missing> {
+        let (folder, mut copy) = prepared(&program("pg_basebackup")?, self.user);
+        let primary = format!("host=127.0.0.1 port={} user=polyserve", self.port);
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", &primary, "-D"]);
+        output(copy.arg(folder.path().join("data")));
+        let port = free_port();
+        let process = run(&self.server, self.user, &folder, port);
+        let mut standby = Self { process, port, server: self.server.clone(), user: self.user, folder };
+        standby.wait_until_ready();
+        self.run_sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.run_sql("SELECT pg_reload_conf()");
+        wait_for("the standby has each write", || {
+            let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+            (self.run_sql(sql).trim() == "1").then_some(())
+        });
+        Ok(standby)
+    }
+
+    /// Makes a standby the primary.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is none.
+    pub fn promote(&self) {
+        self.run_sql("SELECT pg_promote(true, 60)");
+    }
+
+    /// Ends the server in order, as `pg_ctl stop` does: it ends the connections.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not end.
+    pub fn shut_down(&mut self) {
+        self.process.end(Signal::INT);
     }
 
     /// Returns the port that it listens on.
@@ -92,7 +133,10 @@ impl PostgresServer {
             self.process.assert_runs();
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let (_, last_run) = text.rsplit_once("starting PostgreSQL")?;
-            last_run.contains("ready to accept connections").then_some(())
+            ["connections", "read-only connections"]
+                .iter()
+                .any(|what| last_run.contains(&format!("ready to accept {what}")))
+                .then_some(())
         });
     }
 
@@ -233,7 +277,22 @@ pub fn run_sql(url: &str, options: Option<&str>, sql: &str) -> String {
     output(psql.envs(options.map(|options| ("PGOPTIONS", options))))
 }
 
-fn run(server: &std::path::Path, user: Option<&'static str>, folder: &Folder, port: u16) -> EngineProcess {
+/// Returns a directory with a directory `data`, and a command that may write there, without its arguments.
+fn prepared(program: &Path, user: Option<&'static str>) -> (Folder, Command) {
+    let folder = Folder::new("postgres");
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).expect("a directory can be made");
+    let mut command = Command::new("setpriv");
+    if let Some(user) = user {
+        output(Command::new("chown").arg(user).arg(&data));
+        output(Command::new("chmod").arg("700").arg(&data));
+        command.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+    }
+    command.arg("--").arg(program).current_dir("/tmp");
+    (folder, command)
+}
+
+fn run(server: &Path, user: Option<&'static str>, folder: &Folder, port: u16) -> EngineProcess {
     let (data, port) = (folder.path().join("data"), port.to_string());
     let data = data.to_str().expect("the path is UTF-8");
     #[rustfmt::skip]

@@ -13,7 +13,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process, kill_process_group};
 
 /// The max wait for an engine to start, to elect, or to be back.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,6 +133,16 @@ impl EngineProcess {
     pub fn kill(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
+    }
+
+    /// Asks the process to end by a signal, and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not end within [`PATIENCE`].
+    pub fn end(&mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the engine's process is there");
+        wait_for("an engine ends", || self.child.try_wait().expect("it is a child").map(drop));
     }
 
     /// Pauses it until [`resume`](Self::resume).

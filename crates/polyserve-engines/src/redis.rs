@@ -10,7 +10,7 @@ use crate::process::{
     EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for, wait_until_closed,
 };
 
-/// Three masters and three replicas of Redis. They end when this is dropped, and keep nothing on disk.
+/// Three masters and three replicas of Redis. They end when this is dropped.
 #[derive(Debug)]
 pub struct RedisNodes {
     nodes: Vec<(u16, EngineProcess)>,
@@ -18,6 +18,8 @@ pub struct RedisNodes {
     /// The port of each node's cluster bus.
     buses: Vec<u16>,
     folder: Folder,
+    /// Whether each write is on disk before it is answered. Otherwise a restarted node has no data.
+    keeps: bool,
 }
 
 /// A Redis server that is no cluster. It ends when this is dropped.
@@ -70,7 +72,7 @@ struct RedisMaster {
 pub const NODES: usize = 6;
 
 impl RedisNodes {
-    /// Starts the nodes, and waits until all serve as a cluster.
+    /// Starts the nodes, and waits until all serve as a cluster. They keep nothing on disk.
     ///
     /// # Errors
     ///
@@ -80,12 +82,29 @@ impl RedisNodes {
     ///
     /// Panics if the engine does not start.
     pub fn start() -> Result<Self, Missing> {
+        Self::start_all(false)
+    }
+
+    /// Does as [`start`](Self::start), with nodes that have each write on disk before they answer it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start_kept() -> Result<Self, Missing> {
+        Self::start_all(true)
+    }
+
+    fn start_all(keeps: bool) -> Result<Self, Missing> {
         let (server, cli): (PathBuf, PathBuf) = (program("redis-server")?, program("redis-cli")?);
         let folder = Folder::new("redis");
         let buses: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
         let run = |(number, bus): (usize, &u16)| {
             let port = free_port();
-            (port, run(&server, &folder, number, port, *bus))
+            (port, run(&server, &folder, number, port, *bus, keeps))
         };
         let mut nodes: Vec<(u16, EngineProcess)> = buses.iter().enumerate().map(run).collect();
         for (port, process) in &mut nodes {
@@ -97,25 +116,37 @@ impl RedisNodes {
         let mut create = Command::new(cli);
         create.args(["--cluster", "create"]).args(nodes.iter().map(|(port, _)| format!("127.0.0.1:{port}")));
         output(create.args(["--cluster-replicas", "1", "--cluster-yes"]));
-        let cluster = Self { nodes, server, buses, folder };
+        let cluster = Self { nodes, server, buses, folder, keeps };
         cluster.wait_until_whole();
         Ok(cluster)
     }
 
-    /// Starts all nodes again after they were killed. They know their cluster, and have no data.
+    /// Starts all nodes again after they were killed. They know their cluster.
     ///
     /// # Panics
     ///
     /// Panics if the engine does not start.
     pub fn restart(&mut self) {
-        for (number, ((port, process), bus)) in self.nodes.iter_mut().zip(&self.buses).enumerate() {
-            *process = run(&self.server, &self.folder, number, *port, *bus);
-        }
+        (0..NODES).for_each(|number| self.start_node(number));
         self.wait_until_whole();
     }
 
+    /// Starts a node again after it has ended. It knows its cluster.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start_node(&mut self, number: usize) {
+        let (port, process) = &mut self.nodes[number];
+        *process = run(&self.server, &self.folder, number, *port, self.buses[number], self.keeps);
+    }
+
     /// Waits until each node sees all slots served, and half of the nodes are replicas that are connected to a master.
-    fn wait_until_whole(&self) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if the cluster is not whole within [`PATIENCE`](crate::PATIENCE).
+    pub fn wait_until_whole(&self) {
         wait_for("the Redis cluster is whole", || {
             let mut replicas = 0;
             for (port, _) in &self.nodes {
@@ -317,7 +348,7 @@ pub fn source_address(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 11 + number as u8)
 }
 
-fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16) -> EngineProcess {
+fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16, keeps: bool) -> EngineProcess {
     let (log, data) = (folder.path().join(format!("{port}.log")), folder.path().join(port.to_string()));
     std::fs::create_dir_all(&data).expect("a directory can be made");
     let (port, bus, data) = (port.to_string(), bus.to_string(), data.to_str().expect("the path is UTF-8"));
@@ -327,7 +358,8 @@ fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16) -> En
         "--port", &port, "--cluster-port", &bus, "--bind", "127.0.0.1", "--dir", data,
         // Protected mode takes the other loopback addresses for foreign ones.
         "--bind-source-addr", &source, "--cluster-announce-ip", "127.0.0.1", "--protected-mode", "no",
-        "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--save", "", "--appendonly", "no",
+        "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--save", "",
+        "--appendonly", if keeps { "yes" } else { "no" }, "--appendfsync", "always",
         // A replica that was just stopped may take over too.
         "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
     ];

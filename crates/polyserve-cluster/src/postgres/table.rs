@@ -5,7 +5,7 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
 
 /// A column of a table.
 #[derive(Debug)]
-struct Column {
+struct TableColumn {
     name: String,
     type_name: String,
     is_not_null: bool,
@@ -59,7 +59,7 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
         _ => return Ok(Some(format!("{table} is no table; name a table, or a name that is free"))),
     }
     let is = |row: &SimpleQueryRow, index| row.get(index) == Some("t");
-    let columns = rows.iter().map(|row| Column {
+    let columns = rows.iter().map(|row| TableColumn {
         name: text(row, 3),
         type_name: text(row, 4),
         is_not_null: is(row, 5),
@@ -71,7 +71,7 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
     Ok(misfit_of(&table, &columns.collect::<Vec<_>>()))
 }
 
-fn misfit_of(table: &str, columns: &[Column]) -> Option<String> {
+fn misfit_of(table: &str, columns: &[TableColumn]) -> Option<String> {
     for name in ["id", "value"] {
         let Some(column) = columns.iter().find(|column| column.name == name) else {
             return Some(format!(
@@ -103,10 +103,10 @@ fn misfit_of(table: &str, columns: &[Column]) -> Option<String> {
             );
         }
     }
-    let is_missing = |column: &&Column| {
+    let is_missing = |column: &&TableColumn| {
         column.is_not_null && !column.has_default && !column.is_generated && !["id", "value"].contains(&&*column.name)
     };
-    let Column { name, .. } = columns.iter().find(is_missing)?;
+    let TableColumn { name, .. } = columns.iter().find(is_missing)?;
     Some(format!(
         "the column {name} of the table {table} is NOT NULL, and a put has no value for it; it has to have a DEFAULT: ALTER TABLE \
          {table} ALTER COLUMN {name} SET DEFAULT ..."

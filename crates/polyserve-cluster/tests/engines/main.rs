@@ -7,6 +7,7 @@
 mod basics;
 mod faults;
 mod http;
+mod increments;
 mod kind;
 mod outages;
 mod partitions;
@@ -132,6 +133,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(outages::tests(kind));
     tests.extend(basics::tests(kind));
     tests.extend(http::tests(kind));
+    tests.extend(increments::tests(kind));
     tests.extend(faults::tests(kind));
     tests.extend(partitions::tests(kind));
     tests.extend(refusals::tests(kind));

@@ -66,7 +66,7 @@ fn etcd_without_rights() -> Result<(), Missing> {
     }
     refused(connect(None), &["user name is empty"]);
     refused(connect(Some(("app", "wrong"))), &["invalid user ID or password"]);
-    refused(connect(Some(("nobody", "secret"))), &["invalid user ID or password"]);
+    refused(connect(Some(("other", "secret"))), &["invalid user ID or password"]);
     refused(connect(Some(("app", "secret"))), &["permission denied"]);
     // The port of the members among themselves.
     let peers: Vec<String> = etcd.ports().iter().map(|(_, peer)| format!("http://127.0.0.1:{peer}")).collect();
