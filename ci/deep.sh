@@ -3,10 +3,10 @@
 # * the long form of every seeded test, and 50 rounds of the drain test;
 # * the stress scenario and a checked history with a million requests, for each server and repo;
 # * the models with a deeper search, and with mistakes that they must catch;
-# * conditional increments while engines fail over and restart;
+# * conditional increments while engines fail over, restart, and stand behind PgBouncer;
 # * third-party frameworks, and every package as users get it, built alone.
-# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [stress] [check]
-#            [package]
+# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [stress]
+#            [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
@@ -54,6 +54,12 @@ increments() {
 # Failovers and restarts of etcd, Redis Cluster and PostgreSQL: 10 of each. Takes 15 minutes.
 faults() { increments 10 increments::failover increments::restart; }
 
+# PgBouncer in transaction mode, with 8 clients on 3 connections to PostgreSQL. Both are restarted. Takes 3 minutes.
+pgbouncer() {
+    [ -x /usr/sbin/pgbouncer ] || apt_install --no-install-recommends pgbouncer
+    increments 10 increments::pgbouncer
+}
+
 # names KIND: prints the names of one kind in the catalog.
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
@@ -82,7 +88,7 @@ check() {
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters faults stress check package
+[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters faults pgbouncer stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

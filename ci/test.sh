@@ -39,6 +39,7 @@ tools_installed() {
     command -v etcd >/dev/null || missing+=(etcd-server etcd-client)
     command -v redis-server >/dev/null || missing+=(redis-server)
     [ -n "$(find /usr/lib/postgresql -name initdb -print -quit 2>/dev/null)" ] || missing+=(postgresql)
+    [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     command -v nft >/dev/null || missing+=(nftables)
     [ ${#missing[@]} = 0 ] || apt_install --no-install-recommends "${missing[@]}" ||
         echo "some of these cannot be installed: ${missing[*]}" >&2

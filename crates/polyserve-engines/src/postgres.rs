@@ -157,19 +157,14 @@ impl PostgresServer {
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
              unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = {pool_mode}\n\
-             default_pool_size = {connections}\n",
+             default_pool_size = {connections}\nserver_login_retry = 1\n",
             self.port,
             file("users")
         );
         std::fs::write(file("users"), "\"polyserve\" \"\"\n").expect("a file can be written");
         std::fs::write(file("settings"), settings).expect("a file can be written");
-        let log = folder.path().join("log");
-        let mut process = EngineProcess::start(&pgbouncer, self.user, &[file("settings")], &log);
-        wait_for("PgBouncer listens", || {
-            process.assert_runs();
-            listens(port)
-        });
-        Ok(Pooler { port, process, _folder: folder })
+        let process = run_pooler(&pgbouncer, self.user, &folder, port);
+        Ok(Pooler { port, process, pgbouncer, user: self.user, folder })
     }
 
     /// Returns the ids of the server and its children.
@@ -251,10 +246,22 @@ impl Drop for PostgresServer {
 pub struct Pooler {
     port: u16,
     process: EngineProcess,
-    _folder: Folder,
+    pgbouncer: PathBuf,
+    user: Option<&'static str>,
+    folder: Folder,
 }
 
 impl Pooler {
+    /// Kills it and starts it again.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = run_pooler(&self.pgbouncer, self.user, &self.folder, self.port);
+    }
+
     /// Returns the URL of the server's database through the pooler.
     pub fn url(&self) -> String {
         format!("postgres://polyserve@127.0.0.1:{}/postgres", self.port)
@@ -275,6 +282,16 @@ pub fn run_sql(url: &str, options: Option<&str>, sql: &str) -> String {
     let mut psql = Command::new(program("psql").expect("it comes with PostgreSQL"));
     psql.args([url, "-AtXqc", sql]);
     output(psql.envs(options.map(|options| ("PGOPTIONS", options))))
+}
+
+fn run_pooler(pgbouncer: &Path, user: Option<&str>, folder: &Folder, port: u16) -> EngineProcess {
+    let (settings, log) = (folder.path().join("settings"), folder.path().join("log"));
+    let mut process = EngineProcess::start(pgbouncer, user, &[settings], &log);
+    wait_for("PgBouncer listens", || {
+        process.assert_runs();
+        listens(port)
+    });
+    process
 }
 
 /// Returns a directory with a directory `data`, and a command that may write there, without its arguments.

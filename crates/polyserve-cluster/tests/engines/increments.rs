@@ -30,7 +30,11 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {
         Kind::Etcd => vec![test("failover", etcd_failover), test("restart", etcd_restart)],
         Kind::Redis => vec![test("failover", redis_failover), test("restart", redis_restart)],
-        Kind::Postgres => vec![test("failover", postgres_failover), test("restart", postgres_restart)],
+        Kind::Postgres => vec![
+            test("failover", postgres_failover),
+            test("restart", postgres_restart),
+            test("pgbouncer", postgres_behind_pgbouncer),
+        ],
     }
 }
 
@@ -342,6 +346,24 @@ fn postgres_restart() -> Result<(), Missing> {
             postgres.shut_down();
         }
         postgres.restart();
+    });
+    Ok(())
+}
+
+/// Two stores with four connections each, so eight clients of PgBouncer, in transaction mode. PgBouncer or the server is
+/// restarted.
+fn postgres_behind_pgbouncer() -> Result<(), Missing> {
+    let mut postgres = PostgresServer::start()?;
+    let mut pooler = postgres.start_pooler("transaction", 3)?;
+    let name_space = name_space();
+    let stores = [(); 2].map(|()| connect(Kind::Postgres, &pooler.url(), &name_space));
+    count(Kind::Postgres, &stores, rounds(), |round| {
+        if round % 2 == 0 {
+            pooler.restart();
+        } else {
+            postgres.kill();
+            postgres.restart();
+        }
     });
     Ok(())
 }
