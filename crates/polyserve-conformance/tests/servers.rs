@@ -134,6 +134,7 @@ caught! {
     keeps_tags_by_target: KeepsTagsByTarget,
     counts_no_open_connections: CountsNoOpenConnections,
     counts_no_panics: CountsNoPanics,
+    hides_the_drain: HidesTheDrain,
     reports_no_refusals: ReportsNoRefusals,
     reports_bytes_of_the_body: ReportsBytesOfTheBody,
     reports_errors_twice: ReportsErrorsTwice,

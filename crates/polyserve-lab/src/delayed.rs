@@ -71,6 +71,10 @@ impl EntityRepo for Delayed {
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         self.later(self.repo.len())
     }
+
+    fn status(&self) -> Answer<Result<(), RepoError>> {
+        self.later(self.repo.status())
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +105,7 @@ mod tests {
         assert_delayed("a look-up", &|| assert_eq!(repo.fetch(&7).unwrap(), Some(entity(2.0))));
         assert_delayed("a look-up of nothing", &|| assert_eq!(repo.fetch(&8).unwrap(), None));
         assert_delayed("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
+        assert_delayed("a status", &|| repo.status().wait().unwrap());
         assert_delayed("a removal", &|| assert_eq!(repo.remove(&7).wait().unwrap(), Removed::Removed));
         // The operation takes effect although its answer is dropped.
         drop(repo.put(entity(3.0)));

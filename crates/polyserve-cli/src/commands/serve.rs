@@ -1,5 +1,6 @@
 //! `polyserve serve`: one server over one repo, until SIGINT, SIGTERM or SIGHUP.
 
+use std::env::VarError;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
-use polyserve::env::{ETAGS, STRICT_MEDIA_TYPE, switch};
-use polyserve::service::Page;
+use polyserve::env::{ETAGS, READY, STRICT_MEDIA_TYPE, switch};
+use polyserve::service::{Page, Routes};
 use polyserve::signals::Signals;
 use polyserve::{Drain, ServerConfig, ServerExt as _};
 use polyserve_lab::Misuse;
@@ -58,6 +59,10 @@ pub(crate) struct ServeArgs {
     /// `--service entity`. [env: POLYSERVE_ETAGS] [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     etags: Option<bool>,
+    /// The path of a health check, such as /readyz: it answers 200, or 503 in a drain or if the repo takes no writes.
+    /// [env: POLYSERVE_READY] [default: none]
+    #[arg(long, value_name = "PATH")]
+    ready: Option<String>,
     /// The time that the repo takes for each answer, like a store in another process. A new entity is stored at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     repo_delay: Option<Duration>,
@@ -105,6 +110,11 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     }
     let store = Arc::clone(&repo);
     let mut service = (catalog.service(&args.service)?.make)(repo);
+    if let Some(path) = ready_path(args)? {
+        let ready = Routes::new().ready(path.as_str(), Arc::clone(&store));
+        let ready = ready.map_err(|error| Misuse(format!("--ready (or {READY}): {error}")))?;
+        service = Arc::new(ready.otherwise(service));
+    }
     if let Some(nanoseconds) = args.spin {
         service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
     }
@@ -184,6 +194,18 @@ fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Cat
         return Ok(catalog);
     }
     Ok(catalog.with_service(Entry::entity(move |service| service.strict_media_type(strict).etags(etags))))
+}
+
+/// Returns the path of the health check, from the arguments or the environment.
+fn ready_path(args: &ServeArgs) -> anyhow::Result<Option<String>> {
+    if args.ready.is_some() {
+        return Ok(args.ready.clone());
+    }
+    match std::env::var(READY) {
+        Ok(path) => Ok(Some(path).filter(|path| !path.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Misuse(format!("{READY} is not UTF-8 text")).into()),
+    }
 }
 
 fn on_or_off(text: &str) -> Result<bool, String> {

@@ -37,6 +37,24 @@ fn entities_survive_a_kill() {
     }
 }
 
+/// A store that has stopped writing, because its directory has another name, is not ready. Reads go on.
+#[test]
+fn a_store_that_takes_no_writes_is_not_ready() {
+    let (dir, moved) = (Dir::new("durable-ready"), Dir::new("durable-ready-moved"));
+    let serving =
+        Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --repo durable:{dir} --ready /readyz")));
+    let ready = || ask(serving.addr, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    put(&serving, 1);
+    assert!(ready().starts_with("HTTP/1.1 200 "));
+    fs::rename(dir.path(""), moved.path("")).unwrap();
+    let body = r#"{"id":2,"description":"","value":0.5}"#;
+    let head = "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length:";
+    let refused = ask(serving.addr, &format!("{head} {}\r\n\r\n{body}", body.len()));
+    assert!(refused.starts_with("HTTP/1.1 5"), "{refused}");
+    has(&ready(), &["HTTP/1.1 503 ", "the repo takes no more writes"]);
+    assert!(get(&serving, 1).starts_with("HTTP/1.1 200 "));
+}
+
 #[test]
 fn one_process_uses_a_directory() {
     let dir = Dir::new("durable-lock");

@@ -28,6 +28,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --service echo --etags on", "--service entity"),
     ("serve --etags maybe", "on or off"),
     ("serve --repo-delay=2h", "more than an hour"),
+    ("serve --ready readyz", "\"readyz\" is no prefix of a path"),
+    ("serve --ready /", "--ready (or POLYSERVE_READY)"),
     // The load generator.
     ("load https://localhost/", "https is not supported"),
     ("load nonsense", "no URL"),

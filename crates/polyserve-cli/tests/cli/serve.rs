@@ -1,6 +1,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::thread;
 use std::time::Instant;
 
 use rustix::process::Signal;
@@ -244,6 +245,37 @@ fn a_media_type_is_judged_only_if_that_is_asked_for() {
     assert!(ask(serve("--strict-media-type").addr, &put).starts_with("HTTP/1.1 415 "));
     let strict = serve_with("POLYSERVE_STRICT_MEDIA_TYPE", "true", "");
     assert!(ask(strict.addr, &put).starts_with("HTTP/1.1 415 "));
+}
+
+/// Without `--ready`, the path is that of an entity.
+#[test]
+fn a_health_check_is_answered_if_that_is_asked_for() {
+    let ask = |serving: &Serving, method: &str| {
+        ask(serving.addr, &format!("{method} /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+    };
+    assert!(ask(&serve(""), "GET").starts_with("HTTP/1.1 400 "));
+    for serving in [serve("--ready /readyz"), serve_with("POLYSERVE_READY", "/readyz", "--service echo")] {
+        has(&ask(&serving, "GET"), &["HTTP/1.1 200 ", "\r\n\r\nready"]);
+        assert!(ask(&serving, "HEAD").starts_with("HTTP/1.1 200 "));
+        has(&ask(&serving, "POST"), &["HTTP/1.1 405 ", "Allow: GET, HEAD, OPTIONS\r\n"]);
+    }
+    let serving = serve_with("POLYSERVE_READY", "/readyz", "--ready /other");
+    assert!(ask(&serving, "GET").starts_with("HTTP/1.1 400 "), "the flag wins");
+    let slow = serve("--ready /readyz --repo-delay 10m");
+    has(&ask(&slow, "GET"), &["HTTP/1.1 503 ", "the repo does not answer"]);
+    // A request that began before the drain is told of the drain.
+    let mut draining = serve("--ready /readyz");
+    let mut client = TcpStream::connect(draining.addr).unwrap();
+    client.write_all(b"GET /readyz HTTP/1.1\r\n").unwrap();
+    draining.signal(Signal::TERM);
+    while TcpStream::connect(draining.addr).is_ok() {
+        thread::yield_now();
+    }
+    client.write_all(b"Host: a\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    has(&answer, &["HTTP/1.1 503 ", "shutting down"]);
+    assert!(draining.end().0.success());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Connections, Drain, Entity};
+use polyserve_core::{Connections, Drain, Entity, Reply, Request};
 
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
@@ -211,6 +211,22 @@ pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
         drop(client);
         check_counts(draining.wait(), 1 + u64::from(used), 0);
     }
+    Outcome::Held
+}
+
+/// A request says whether the server drains, so that a health check can fail before the listener closes.
+pub fn a_request_in_the_drain_says_so(subject: &ServerSubject) -> Outcome {
+    let patience = subject.patience;
+    let service = |request: Request<'_>| Reply::text(request.draining.to_string());
+    let live = subject.live(Arc::new(service), |config| config.drain_grace = patience * 10);
+    let mut client = live.client();
+    assert_eq!(client.ask(&get("/"), 200).text(), "false");
+    client.send(b"GET / HT").expect("the server takes the request");
+    let draining = live.begin_drain();
+    client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("the server takes the request");
+    assert_eq!(client.expect_last(200).text(), "true");
+    drop(client);
+    check_counts(draining.wait(), 2, 0);
     Outcome::Held
 }
 

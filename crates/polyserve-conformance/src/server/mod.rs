@@ -91,9 +91,10 @@ pub use construction::{
 pub use counters::{a_request_has_its_clients_address, the_counters_are_live, the_hook_sees_every_answer};
 pub use drain::{
     a_large_answer_outlives_the_shutdown, a_refused_body_does_not_hold_the_drain,
-    a_request_in_mid_body_outlives_the_shutdown, a_request_in_the_queue_is_served_by_the_drain,
-    a_shutdown_closes_idle_connections, a_shutdown_under_load_loses_nothing, a_waiting_answer_outlives_the_shutdown,
-    every_answer_is_counted, half_a_head_outlives_the_shutdown, pipelined_requests_are_served_by_the_drain,
+    a_request_in_mid_body_outlives_the_shutdown, a_request_in_the_drain_says_so,
+    a_request_in_the_queue_is_served_by_the_drain, a_shutdown_closes_idle_connections,
+    a_shutdown_under_load_loses_nothing, a_waiting_answer_outlives_the_shutdown, every_answer_is_counted,
+    half_a_head_outlives_the_shutdown, pipelined_requests_are_served_by_the_drain,
 };
 pub use ending::{
     a_stuck_thread_is_left_behind, an_unused_server_ends, connecting_during_the_end_ends_too, dropping_it_ends_it,
@@ -369,6 +370,7 @@ kit! {
         requests_behind_busy_workers_are_served_by_the_drain,
         a_request_in_mid_body_outlives_the_shutdown,
         half_a_head_outlives_the_shutdown,
+        a_request_in_the_drain_says_so,
         a_waiting_answer_outlives_the_shutdown,
         pipelined_requests_are_served_by_the_drain,
         a_refused_body_does_not_hold_the_drain,

@@ -6,6 +6,7 @@ mod file_readers;
 mod page;
 mod path;
 mod preconditions;
+mod ready;
 mod reply;
 mod request;
 mod routes;

@@ -178,12 +178,20 @@ pub struct Request<'a> {
     /// The address of the connection's other end: the client, or a proxy in front of this server. `None` if the client had
     /// left when the server looked, or if the request did not come from a socket.
     pub peer: Option<SocketAddr>,
+    /// Whether the server is shutting down. A load balancer that hears of it sends no more requests.
+    pub draining: bool,
 }
 
 impl<'a> Request<'a> {
     /// A request that did not come from a socket.
     pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
-        Self { head, body, peer: None }
+        Self { head, body, peer: None, draining: false }
+    }
+
+    /// Sets whether the server is shutting down.
+    #[must_use]
+    pub fn with_draining(self, draining: bool) -> Self {
+        Self { draining, ..self }
     }
 
     /// Sets the address of the connection's other end.

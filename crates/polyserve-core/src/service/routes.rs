@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use super::ready::Ready;
 use super::{EntityService, Head, Method, Reply, Request, Service, Status, path};
 use crate::answer::Answer;
 use crate::entity::Identifiable;
@@ -82,6 +83,33 @@ impl Routes {
         E: Identifiable,
     {
         self.at(service.prefix().to_owned(), service)
+    }
+
+    /// Adds the answer to a health check at `path`, such as `/readyz`: 200 if the server takes requests and the store takes
+    /// writes, else 503. In a drain it is 503.
+    ///
+    /// The store is asked by [`EntityRepo::status`], once at a time. If it does not answer within 0.8 s, the answer is 503.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidRoute`] as [`at`](Self::at) does.
+    ///
+    /// ```
+    /// use polyserve_core::EntityRepo;
+    /// use polyserve_core::service::{EntityService, InvalidRoute, Routes};
+    /// use std::sync::Arc;
+    ///
+    /// fn routes(store: Arc<dyn EntityRepo>) -> Result<Routes, InvalidRoute> {
+    ///     Ok(Routes::new().ready("/readyz", Arc::clone(&store))?.otherwise(EntityService::new(store)))
+    /// }
+    /// ```
+    pub fn ready<E: Identifiable>(
+        self,
+        path: impl Into<String>,
+        store: impl EntityRepo<E>,
+    ) -> Result<Self, InvalidRoute> {
+        let path = path.into();
+        self.at(path.clone(), Ready::new(path, store))
     }
 
     /// Sets the service for all paths that no prefix matches. It replaces the answer 404, or an earlier service.

@@ -63,6 +63,9 @@ pub const PUBLISHED_LISTEN: &str = "TCP_ADDRESS";
 /// The published servers' variable with the number of workers. See [`Settings::pool_size`].
 pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 
+/// The variable with the path of the health check, such as `/readyz`. Without it there is none.
+pub const READY: &str = "POLYSERVE_READY";
+
 /// The variable that makes the entity service reject a `Content-Type` other than JSON. A boolean, off by default.
 pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
 
@@ -278,7 +281,7 @@ impl Sources<'_> {
 }
 
 /// The settings that are not in [`SETTINGS`].
-const OTHER_SETTINGS: &[&str] = &[STRICT_MEDIA_TYPE, ETAGS, "POLYSERVE_LOG"];
+const OTHER_SETTINGS: &[&str] = &[STRICT_MEDIA_TYPE, ETAGS, READY, "POLYSERVE_LOG"];
 
 /// The project's other variables: for the tests, the benches and the build.
 const OTHER_VARIABLES: &[&str] = &[

@@ -97,7 +97,7 @@ pub(super) fn flag(name: &str) -> String {
 
 macro_rules! settings {
     ($($name:ident: $form:ident, $summary:literal;)*) => {
-        /// Every field of [`ServerConfig`], in its order.
+        /// Every field of [`ServerConfig`] that text can set, in its order.
         pub const SETTINGS: &[Setting] = &[$(Setting {
             name: stringify!($name),
             summary: $summary,

@@ -319,7 +319,8 @@ impl Service for TrackedService {
     fn call(&self, request: polyserve_core::Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let _call = ServiceCallCount::new(&self.0);
         let connection = &self.0.connection;
-        let request = request.with_peer(connection.peer);
+        let draining = connection.server().shutdown.is_begun();
+        let request = request.with_peer(connection.peer).with_draining(draining);
         let called = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.call(request, body)));
         called.unwrap_or_else(|panic| Answer::Now(connection.panicked(panic)))
     }

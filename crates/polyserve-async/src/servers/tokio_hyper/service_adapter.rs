@@ -172,8 +172,9 @@ impl ServiceFuture {
     /// Calls the service, without a lock. Catches a panic.
     fn catch_call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> thread::Result<Answer<Reply>> {
         self.connection.entry.set_calling(true);
-        let service = &self.connection.server().env.service;
-        let request = request.with_peer(self.connection.peer);
+        let server = self.connection.server();
+        let (service, draining) = (&server.env.service, server.shutdown.is_begun());
+        let request = request.with_peer(self.connection.peer).with_draining(draining);
         let answer = catch_unwind(AssertUnwindSafe(|| service.call(request, in_place)));
         self.connection.entry.set_calling(false);
         answer

@@ -380,8 +380,13 @@ impl Connection<'_> {
         let mut written = Vec::new();
         let stream = &self.tracked.stream;
         let peer = if self.has(Flaw::ShowsItsOwnAddress) { stream.local_addr() } else { stream.peer_addr() }.ok();
-        let call =
-            || head.with_head(|head| self.server.service.call(Request::new(head, body).with_peer(peer), &mut written));
+        let draining = self.server.shutdown.is_begun() && !self.has(Flaw::HidesTheDrain);
+        let call = || {
+            head.with_head(|head| {
+                let request = Request::new(head, body).with_peer(peer).with_draining(draining);
+                self.server.service.call(request, &mut written)
+            })
+        };
         if self.has(Flaw::DoesNotCatchPanics) {
             return match self.in_service(call) {
                 Answer::Now(reply) => Ok((reply, written)),

@@ -184,6 +184,8 @@ flaws! {
     CountsNoOpenConnections, caught by the_counters_are_live;
     /// Does not count panics.
     CountsNoPanics, caught by the_counters_are_live;
+    /// Does not tell the service of the drain.
+    HidesTheDrain, caught by a_request_in_the_drain_says_so;
     /// Reports no answer that the server gives in place of the service.
     ReportsNoRefusals, caught by the_hook_sees_every_answer;
     /// Reports the length of the body as that of the answer.

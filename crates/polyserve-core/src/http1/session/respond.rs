@@ -24,7 +24,7 @@ impl Session {
         env: &Env,
         scratch: &mut Scratch,
     ) {
-        let request = Request::new(parsed.head, body).with_peer(self.peer);
+        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(scratch.closing);
         let context = answer_context(parsed);
         scratch.body.clear();
         let in_place = &mut scratch.body;

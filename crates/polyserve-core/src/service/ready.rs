@@ -1,0 +1,262 @@
+//! The answer to a health check: whether the server takes requests, and its store writes.
+//!
+//! Invariant: at most one check of the store is in progress. Requests that come meanwhile wait for the same check.
+//!
+//! Cost of a request: one call of [`EntityRepo::status`], or none if a check is in progress.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use super::{Head, Reply, Request, Service, Status, welcome};
+use crate::answer::{Answer, BoxFuture};
+use crate::entity::Identifiable;
+use crate::repo::{EntityRepo, RepoError};
+use crate::sync::{Mutex, lock};
+use crate::timer;
+
+/// The max time that a request waits for the store. Probes often give up after a second.
+const MAX_WAIT: Duration = Duration::from_millis(800);
+
+/// Answers at one path with 200, or with 503 in a drain and if the store takes no writes.
+pub(super) struct Ready {
+    path: String,
+    status: Box<dyn Fn() -> Answer<Result<(), RepoError>> + Send + Sync>,
+    check: Arc<Check>,
+}
+
+/// The check that is in progress, if there is one.
+#[derive(Default)]
+struct Check {
+    state: Mutex<CheckState>,
+    /// The requests that wait for the check, by ticket.
+    waiting: Mutex<BTreeMap<u64, Waker>>,
+}
+
+#[derive(Default)]
+struct CheckState {
+    pending: Option<BoxFuture<Result<(), RepoError>>>,
+    /// The number of checks that have begun.
+    checks: u64,
+    /// The number of requests that have waited.
+    tickets: u64,
+    /// The error of the last check that has ended, if it was one.
+    error: Option<String>,
+}
+
+/// Wakes all requests that wait: each of them may be the next to poll.
+impl Wake for Check {
+    fn wake(self: Arc<Self>) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        waiting.into_values().for_each(Waker::wake);
+    }
+}
+
+/// A request that waits for a check.
+struct Waiter {
+    check: Arc<Check>,
+    /// The number of the check.
+    number: u64,
+    ticket: u64,
+    timeout: BoxFuture<()>,
+}
+
+impl Future for Waiter {
+    type Output = Option<String>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<String>> {
+        let Self { check, number, ticket, timeout } = self.get_mut();
+        lock(&check.waiting).insert(*ticket, cx.waker().clone());
+        let mut state = lock(&check.state);
+        if state.checks == *number
+            && let Some(mut pending) = state.pending.take()
+        {
+            state.error = Some(String::from("the check panicked")); // unless it is replaced below
+            match pending.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(check)))) {
+                Poll::Pending => {
+                    state.pending = Some(pending);
+                    drop(state);
+                    let late = || Some(String::from("the repo does not answer"));
+                    return timeout.as_mut().poll(cx).map(|()| late());
+                }
+                Poll::Ready(status) => state.error = status.err().map(|error| error.to_string()),
+            }
+        }
+        let error = state.error.clone();
+        drop(state);
+        Arc::clone(check).wake();
+        Poll::Ready(error)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        lock(&self.check.waiting).remove(&self.ticket);
+    }
+}
+
+impl Ready {
+    pub(super) fn new<E: Identifiable>(path: String, store: impl EntityRepo<E>) -> Self {
+        Self { path, status: Box::new(move || store.status()), check: Arc::default() }
+    }
+
+    /// Asks the store, unless a check is in progress. Returns the text of the error, if there is one.
+    fn error(&self) -> Answer<Option<String>> {
+        let mut state = lock(&self.check.state);
+        if state.pending.is_none() {
+            match (self.status)() {
+                Answer::Now(status) => return Answer::Now(status.err().map(|error| error.to_string())),
+                Answer::Later(pending) => {
+                    state.checks += 1;
+                    state.pending = Some(pending);
+                }
+            }
+        }
+        state.tickets += 1;
+        let timeout = Box::pin(timer::after(MAX_WAIT).into_future());
+        let check = Arc::clone(&self.check);
+        Answer::later(Waiter { check, number: state.checks, ticket: state.tickets, timeout })
+    }
+}
+
+impl Service for Ready {
+    fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
+        if let Some(refusal) = self.head(&request.head) {
+            return Answer::Now(refusal);
+        }
+        if request.draining {
+            return Answer::Now(not_ready("The server is shutting down."));
+        }
+        self.error().map(|error| match error {
+            None => uncached(Reply::text("ready")),
+            Some(error) => not_ready(&format!("The server takes no writes: {error}.")),
+        })
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        welcome::refuse(head, &self.path)
+    }
+}
+
+fn not_ready(detail: &str) -> Reply {
+    uncached(Reply::problem(Status::SERVICE_UNAVAILABLE, detail))
+}
+
+fn uncached(reply: Reply) -> Reply {
+    reply.with_header("Cache-Control", "no-store").expect("the field is valid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EntityService, Headers, Method, Routes, Version};
+    use super::*;
+    use crate::answer::{Completer, promise};
+    use crate::condition::{Condition, Conditional};
+    use crate::entity::Entity;
+    use crate::repo::{Lookup, Put, Removed};
+
+    type StoreStatus = Result<(), RepoError>;
+
+    /// A store of which the test answers the checks.
+    #[derive(Debug, Default)]
+    struct Asked {
+        now: Mutex<Option<StoreStatus>>,
+        checks: Mutex<Vec<Completer<StoreStatus>>>,
+    }
+
+    impl EntityRepo for Asked {
+        fn get(&self, _: &i64, _: &mut dyn FnMut(crate::EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+            Answer::Now(Ok(Lookup::Absent))
+        }
+        fn put_if(&self, _: Entity, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+            Answer::Now(Ok(Conditional::Refused))
+        }
+        fn remove_if(&self, _: &i64, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+            Answer::Now(Ok(Conditional::Refused))
+        }
+        fn len(&self) -> Answer<Result<u64, RepoError>> {
+            Answer::Now(Ok(0))
+        }
+        fn status(&self) -> Answer<StoreStatus> {
+            if let Some(status) = lock(&self.now).take() {
+                return Answer::Now(status);
+            }
+            let (completer, answer) = promise(Err(RepoError::Closed));
+            lock(&self.checks).push(completer);
+            answer
+        }
+    }
+
+    fn ask(routes: &Routes, method: Method, path: &str, draining: bool) -> Answer<Reply> {
+        let head = Head { method, target: path, version: Version::Http11, headers: Headers::new(&[]) };
+        routes.call(Request::new(head, b"").with_draining(draining), &mut Vec::new())
+    }
+
+    fn served() -> (Arc<Asked>, Routes) {
+        let store = Arc::new(Asked::default());
+        let routes = Routes::new().ready("/readyz", Arc::clone(&store)).unwrap();
+        let routes = routes.otherwise(EntityService::new(Arc::clone(&store)));
+        (store, routes)
+    }
+
+    #[test]
+    fn it_is_ready_unless_it_drains_or_the_store_takes_no_writes() {
+        let (store, routes) = served();
+        let status = |method, path: &str, draining| ask(&routes, method, path, draining).wait().status().code();
+        for (now, expected) in [
+            (Ok(()), 200),
+            (Err(RepoError::Closed), 503),
+            (Err(RepoError::ReadOnly("a disk".into())), 503),
+            (Err(RepoError::Other("secret".into())), 503),
+        ] {
+            *lock(&store.now) = Some(now);
+            assert_eq!(status(Method::Get, "/readyz?verbose", false), expected);
+        }
+        *lock(&store.now) = Some(Ok(()));
+        assert_eq!(status(Method::Head, "/readyz", false), 200);
+        *lock(&store.now) = Some(Ok(()));
+        assert_eq!(status(Method::Get, "/readyz", true), 503);
+        for method in [Method::Put, Method::Post, Method::Delete, Method::Patch] {
+            let reply = ask(&routes, method, "/readyz", false).wait();
+            assert_eq!(reply.status(), Status::METHOD_NOT_ALLOWED);
+            assert!(reply.headers().any(|(name, value)| (name, value) == ("Allow", "GET, HEAD, OPTIONS")));
+        }
+        assert_eq!(status(Method::Options, "/readyz", false), 204);
+        assert_eq!(status(Method::Get, "/readyz/x", false), 404);
+        assert_eq!(status(Method::Get, "/1", false), 404);
+    }
+
+    #[test]
+    fn checks_that_come_together_ask_the_store_once() {
+        let (store, routes) = served();
+        for (result, expected) in [(Ok(()), 200), (Err(RepoError::Closed), 503)] {
+            let threads = std::thread::scope(|scope| {
+                let waiting: Vec<_> = (0..4)
+                    .map(|_| ask(&routes, Method::Get, "/readyz", false))
+                    .map(|answer| scope.spawn(|| answer.wait()))
+                    .collect();
+                let check = lock(&store.checks).pop().expect("it was asked");
+                assert!(lock(&store.checks).is_empty(), "it was asked once");
+                check.complete(result).unwrap();
+                waiting.into_iter().map(|thread| thread.join().unwrap().status().code()).collect::<Vec<_>>()
+            });
+            assert_eq!(threads, [expected; 4]);
+        }
+    }
+
+    /// A store that does not answer is not asked again, and each health check ends.
+    #[test]
+    fn a_store_that_hangs_is_asked_once() {
+        let (store, routes) = served();
+        for _ in 0..2 {
+            assert_eq!(ask(&routes, Method::Get, "/readyz", false).wait().status().code(), 503);
+            assert_eq!(lock(&store.checks).len(), 1);
+        }
+        let waiting = ask(&routes, Method::Get, "/readyz", false);
+        let check = lock(&store.checks).pop().expect("it was asked");
+        check.complete(Ok(())).unwrap();
+        assert_eq!(waiting.wait().status().code(), 200);
+    }
+}
