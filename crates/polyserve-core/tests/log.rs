@@ -78,7 +78,8 @@ fn failures_of_one_kind_are_one_warning() {
     const REJECTED: &str = "db error: ERROR: a check failed\nDETAIL: Failing row contains (1, secret).";
     let (sender, messages) = channel();
     tracing::subscriber::set_global_default(Messages(sender)).expect("no other test sets it");
-    let kinds: [(fn() -> RepoError, &str); 3] = [
+    type Kind = (fn() -> RepoError, &'static str);
+    let kinds: [Kind; 3] = [
         (|| RepoError::Unavailable(REJECTED.into()), "the repo is unavailable"),
         (|| RepoError::Full(REJECTED.into()), "the repo has no room"),
         (|| RepoError::Other(REJECTED.into()), "the repo failed"),
