@@ -26,6 +26,11 @@ pub struct StoreLimits {
     /// The max number of operations that wait until fewer are in flight. One more is answered with
     /// [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). Default: 16,384.
     pub max_waiting: NonZeroUsize,
+    /// The max number of bytes of the operations that wait or are in flight: their keys and the JSON of their entities. An
+    /// operation that comes when there are as many is answered with
+    /// [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). So the bound may be exceeded by one operation. The client
+    /// libraries have up to three copies more of what is in flight. Default: 64 MiB.
+    pub max_bytes: NonZeroUsize,
 }
 
 impl Default for StoreLimits {
@@ -35,6 +40,7 @@ impl Default for StoreLimits {
             connect_timeout: Duration::from_secs(5),
             max_in_flight: const { NonZeroUsize::new(1_024).unwrap() },
             max_waiting: const { NonZeroUsize::new(16 * 1_024).unwrap() },
+            max_bytes: const { NonZeroUsize::new(64 * 1_024 * 1_024).unwrap() },
         }
     }
 }
@@ -72,6 +78,12 @@ impl StoreLimits {
     #[must_use]
     pub fn max_waiting(self, max_waiting: NonZeroUsize) -> Self {
         Self { max_waiting, ..self }
+    }
+
+    /// Sets the max number of bytes of the operations that wait or are in flight.
+    #[must_use]
+    pub fn max_bytes(self, max_bytes: NonZeroUsize) -> Self {
+        Self { max_bytes, ..self }
     }
 }
 

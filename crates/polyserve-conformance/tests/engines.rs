@@ -48,6 +48,8 @@ caught! {
     rejects_once_the_engine_answers: RejectsOnceTheEngineAnswers, SHORT;
     loses_room: LosesRoom, SHORT;
     blocks_and_defers: BlocksAndDefers, SHORT;
+    holds_any_bytes: HoldsAnyBytes, SHORT;
+    loses_bytes: LosesBytes, SHORT;
     blocks_the_caller: BlocksTheCaller, LONG;
     gives_up_early: GivesUpEarly, LONG;
     waits_for_ever: WaitsForEver, MEDIUM;

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::ready;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
 use polyserve_core::panics::isolate;
@@ -22,6 +24,9 @@ type IoJob<N> = Box<dyn FnOnce(Rc<N>, Permit) + Send>;
 /// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
 pub(crate) struct IoThread<N> {
     jobs: mpsc::Sender<IoJob<N>>,
+    /// The number of bytes of the operations that are not answered.
+    bytes: Arc<AtomicUsize>,
+    max_bytes: usize,
     /// Dropping it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -60,20 +65,27 @@ impl<N: 'static> IoThread<N> {
         let thread = thread.map_err(cannot)?;
         match start.recv() {
             Ok(error) => Err(cannot(error)),
-            Err(_) => Ok(Self { jobs, stop: Some(stop), thread: Some(thread) }),
+            Err(_) => {
+                let (bytes, max_bytes) = (Arc::default(), limits.max_bytes.get());
+                Ok(Self { jobs, bytes, max_bytes, stop: Some(stop), thread: Some(thread) })
+            }
         }
     }
 
-    /// Runs `operation` on the I/O thread. The answer is always later, also if there is no room.
+    /// Runs `operation`, which has this number of bytes, on the I/O thread. The answer is always later, also if there is no room.
     pub(crate) fn submit<T: Send + 'static>(
         &self,
+        bytes: usize,
         operation: impl AsyncFnOnce(Rc<N>) -> Result<T, RepoError> + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
+        let Some(held) = HeldBytes::new(&self.bytes, bytes, self.max_bytes) else {
+            return Answer::later(ready(Err(RepoError::Overloaded)));
+        };
         let (completer, answer) = promise(Err(RepoError::Closed));
         let job: IoJob<N> = Box::new(move |engine, permit| {
             spawn_local(async move {
                 let result = operation(engine).await;
-                drop(permit);
+                drop((permit, held));
                 let _ = completer.complete(result);
             });
         });
@@ -117,6 +129,27 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.0.count.set(self.0.count.get() - 1);
         self.0.ended.notify_one();
+    }
+}
+
+/// Counts the bytes of an operation until it is dropped.
+struct HeldBytes {
+    total: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl HeldBytes {
+    /// Returns `None` if there are `max` bytes already.
+    fn new(total: &Arc<AtomicUsize>, bytes: usize, max: usize) -> Option<Self> {
+        // The bytes count before it is known whether there is room: two calls at once cannot both take the last room.
+        let held = Self { total: Arc::clone(total), bytes };
+        (total.fetch_add(bytes, Relaxed) < max).then_some(held)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //!
-//! * No caller waits: the queue to the I/O thread is bounded, and an operation that does not fit is
+//! * No caller waits: the queue to the I/O thread is bounded, in operations and in bytes, and an operation that does not fit is
 //!   [`RepoError::Overloaded`].
 //! * Each operation is answered by its deadline, whatever the engine does. A dropped store answers
 //!   [`RepoError::Closed`].
@@ -73,7 +73,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let attempts = Attempts::new(limits.connect_timeout);
         let probe = prefix.clone();
         let io = IoThread::start(N::NAME, &limits, open)?;
-        let first = io.submit(async move |engine: Rc<N>| {
+        let first = io.submit(0, async move |engine: Rc<N>| {
             let answered = attempts.read(&*engine, async |connection| engine.get(connection, &probe).await).await;
             Ok(answered.map(drop))
         });
@@ -100,17 +100,18 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     fn run<T: Send + 'static>(
         &self,
         timeout: Duration,
+        bytes: usize,
         operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
         let attempts = Attempts::new(timeout);
-        self.io.submit(async move |engine: Rc<N>| {
+        self.io.submit(bytes, async move |engine: Rc<N>| {
             operation(&engine, &attempts).await.map_err(|failure| failure.into_repo_error(N::NAME))
         })
     }
 
     pub(crate) fn get(&self, id: &E::Id) -> Answer<Result<Lookup<E>, RepoError>> {
         let key = self.key(id);
-        let found = self.run(self.limits.timeout, async move |engine: &N, attempts: &Attempts| {
+        let found = self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
             attempts.read(engine, async |connection| engine.get(connection, &key).await).await
         });
         found.map(|found| match found? {
@@ -125,14 +126,14 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
         };
         let key = self.key(entity.id());
-        self.run(self.limits.timeout, async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout, key.len() + value.capacity(), async move |engine: &N, attempts: &Attempts| {
             attempts.write(engine, async |connection| engine.put(connection, &key, &value).await).await
         })
     }
 
     pub(crate) fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         let key = self.key(id);
-        self.run(self.limits.timeout, async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
             attempts.write(engine, async |connection| engine.remove(connection, &key).await).await
         })
     }
@@ -146,7 +147,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
         };
         let (key, condition) = (self.key(entity.id()), condition.clone());
-        self.run(self.limits.timeout, async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout, key.len() + value.capacity(), async move |engine: &N, attempts: &Attempts| {
             for _ in 0..MAX_CONFLICTS {
                 let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
                 if !allows::<E, N>(&condition, stored.as_ref())? {
@@ -171,7 +172,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             return self.remove(id).map(|removed| removed.map(Conditional::Done));
         }
         let (key, condition) = (self.key(id), condition.clone());
-        self.run(self.limits.timeout, async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
             for _ in 0..MAX_CONFLICTS {
                 let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
                 let Some(stored) = stored else { return Ok(Conditional::Done(Removed::Absent)) };
@@ -190,14 +191,14 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     /// Asks for a write that changes nothing.
     pub(crate) fn status(&self) -> Answer<Result<(), RepoError>> {
         let prefix = self.prefix.clone();
-        self.run(self.limits.timeout / STATUS_PART, async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout / STATUS_PART, prefix.len(), async move |engine: &N, attempts: &Attempts| {
             attempts.read(engine, async |connection| engine.try_write(connection, &prefix).await).await
         })
     }
 
     pub(crate) fn len(&self) -> Answer<Result<u64, RepoError>> {
         let prefix = self.prefix.clone();
-        self.run(self.limits.timeout, async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout, prefix.len(), async move |engine: &N, attempts: &Attempts| {
             attempts.read(engine, async |connection| engine.len(connection, &prefix).await).await
         })
     }
@@ -220,7 +221,7 @@ impl<E, N: Engine> Drop for Remote<E, N> {
         }
         let (attempts, timeout) = (Attempts::new(CLEAR_TIMEOUT), self.limits.timeout);
         let prefix = std::mem::take(&mut self.prefix);
-        let cleared = self.io.submit(async move |engine: Rc<N>| {
+        let cleared = self.io.submit(0, async move |engine: Rc<N>| {
             let clear = async |connection: &_| engine.clear(connection, &prefix).await;
             let Err(failure) = attempts.idempotent_write(&*engine, clear).await else { return Ok(()) };
             let count = async |connection: &_| engine.len(connection, &prefix).await;

@@ -108,7 +108,8 @@ fn connector(kind: Kind, urls: String) -> Connector {
             .timeout(limits.timeout)
             .connect_timeout(limits.connect_timeout)
             .max_in_flight(half)
-            .max_waiting(half);
+            .max_waiting(half)
+            .max_bytes(limits.bytes);
         Ok(kind.connect::<Entity>(&urls, name_space, store_limits)?)
     })
 }

@@ -31,6 +31,10 @@ flaws! {
     LosesRoom, caught by too_many_operations_are_overload;
     /// Waits for the engine in the call, and defers the answer that it has.
     BlocksAndDefers, caught by too_many_operations_are_overload;
+    /// Holds any number of bytes.
+    HoldsAnyBytes, caught by too_many_bytes_are_overload;
+    /// Counts the bytes of an operation for ever.
+    LosesBytes, caught by too_many_bytes_are_overload;
     /// Waits for the engine in the call, and answers now.
     BlocksTheCaller, caught by a_slow_engine_is_waited_for;
     /// Waits for an answer for a third of the timeout.
@@ -204,6 +208,8 @@ pub struct PlainStore {
     limits: EngineLimits,
     /// The number of operations that it holds.
     held: Arc<AtomicUsize>,
+    /// The number of bytes of their entities.
+    held_bytes: Arc<AtomicUsize>,
     is_closed: Arc<AtomicBool>,
     /// The number of times that the engine had ended all connections when the store noticed it last.
     seen_ended: Arc<AtomicUsize>,
@@ -230,6 +236,7 @@ impl PlainStore {
             name_space: name_space.to_owned(),
             limits: limits.clone(),
             held: Arc::default(),
+            held_bytes: Arc::default(),
             is_closed: Arc::default(),
             seen_ended: Arc::default(),
         };
@@ -382,16 +389,27 @@ impl EntityRepo for PlainStore {
     }
 
     fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        let condition = condition.clone();
+        let (flaw, bytes, condition) = (self.engine.flaw, entity.description.len(), condition.clone());
+        let held = self.held_bytes.fetch_add(bytes, SeqCst);
+        let held_bytes = Arc::clone(&self.held_bytes);
+        let release = move || _ = held_bytes.fetch_sub(bytes, SeqCst);
+        if held >= self.limits.bytes.get() && flaw != Some(EngineFlaw::HoldsAnyBytes) {
+            release();
+            return Answer::later(ready(Err(RepoError::Overloaded)));
+        }
         let put = self.ask(EngineAccess::Stores, move |map| put_if(map, entity, &condition));
-        let flaw = self.engine.flaw;
-        put.map(move |put| match (put, flaw) {
-            (Err(_), Some(EngineFlaw::AcknowledgesAnyWrite)) => Ok(Conditional::Done(Put::Created)),
-            (Err(RepoError::NotDone(_)), Some(EngineFlaw::IgnoresRefusals))
-            | (Err(RepoError::Unavailable(_)), Some(EngineFlaw::AcknowledgesOnDeadConnections)) => {
-                Ok(Conditional::Done(Put::Replaced))
+        put.map(move |put| {
+            if flaw != Some(EngineFlaw::LosesBytes) {
+                release();
             }
-            (put, _) => put,
+            match (put, flaw) {
+                (Err(_), Some(EngineFlaw::AcknowledgesAnyWrite)) => Ok(Conditional::Done(Put::Created)),
+                (Err(RepoError::NotDone(_)), Some(EngineFlaw::IgnoresRefusals))
+                | (Err(RepoError::Unavailable(_)), Some(EngineFlaw::AcknowledgesOnDeadConnections)) => {
+                    Ok(Conditional::Done(Put::Replaced))
+                }
+                (put, _) => put,
+            }
         })
     }
 

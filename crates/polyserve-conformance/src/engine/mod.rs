@@ -22,7 +22,7 @@
 //!     fn connector(&self) -> Connector {
 //!         let address = self.0.address();
 //!         Arc::new(move |name_space, limits| {
-//!             // Its settings are `limits.timeout`, `limits.connect_timeout` and `limits.operations`.
+//!             // Its settings are the fields of `limits`.
 //!             Ok(Arc::new(MyStore::connect(&address, name_space, limits)?))
 //!         })
 //!     }
@@ -84,6 +84,7 @@ use crate::repo::within;
 
 kit!($ engine::engine_conformance for EngineSubject, from "[`EngineSubject`](crate::engine::EngineSubject)" {
     too_many_operations_are_overload,
+    too_many_bytes_are_overload,
     a_slow_engine_is_waited_for,
     a_paused_engine_is_unavailable,
     a_stopped_engine_comes_back,
@@ -113,6 +114,9 @@ pub struct EngineLimits {
     /// The max number of operations without an answer: those that wait and those that the engine works on, together. One
     /// more is answered with [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). It is even.
     pub operations: NonZeroUsize,
+    /// The max number of bytes of the entities in these operations. An operation that comes when there are as many is answered
+    /// with [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded), too.
+    pub bytes: NonZeroUsize,
 }
 
 /// A running engine that the kit can disturb, and that stores connect to. Dropping it ends the engine.

@@ -18,6 +18,12 @@ use crate::repo::{outcome, within};
 const MAX_HELD: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// The max number of operations that a store holds that is to be full.
 const MAX_HELD_IF_FULL: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+/// The max number of operations that a store holds that gets large entities.
+const MAX_HELD_IF_LARGE: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+/// The max number of bytes that a store holds. It is more than the entities of any property but one have.
+const MAX_BYTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
+/// The number of bytes of a large entity.
+const LARGE: usize = 1 << 16;
 /// The number of puts, and of gets, that a full store is called with.
 const CALLS: usize = 500;
 /// The timeout of operations that a slow engine answers.
@@ -40,6 +46,7 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
             timeout: declared.patience.saturating_mul(12),
             connect_timeout: declared.patience,
             operations: MAX_HELD_IF_FULL,
+            bytes: MAX_BYTES,
         };
         let store = ConnectedStore::connect_with(&engine.connector(), declared, "overload", limits);
         assert_eq!(store.put(&first).unwrap(), Put::Created);
@@ -73,6 +80,45 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
             let stored = store.eventually("a get after the overload", || store.get(entity.id));
             assert_eq!(stored, Some(entity));
         }
+    })
+}
+
+/// A store holds a bounded number of bytes. While its engine answers nothing, one more large entity is answered with `Overloaded`,
+/// and no call blocks. Once the engine goes on, the held operations are done, and the store serves again.
+///
+/// It does not apply to a store that reads from memory, which has its entities there.
+pub fn too_many_bytes_are_overload(subject: &EngineSubject) -> Outcome {
+    subject.run_if(|engine, declared| {
+        if declared.reads_from_memory {
+            return Err("a store that reads from memory holds all its entities".into());
+        }
+        let limits = EngineLimits {
+            // No operation ends by its timeout.
+            timeout: declared.patience.saturating_mul(12),
+            connect_timeout: declared.patience,
+            operations: MAX_HELD_IF_LARGE,
+            bytes: MAX_BYTES,
+        };
+        let store = ConnectedStore::connect_with(&engine.connector(), declared, "bytes", limits);
+        let large = Entity::new(1, "x".repeat(LARGE), 0.5);
+        assert_eq!(store.put(&large).unwrap(), Put::Created);
+        let pause = Pause::begin(engine);
+        let puts: Vec<_> = (0..MAX_HELD_IF_LARGE.get() / 2).map(|_| unit(store.repo.put(large.clone()))).collect();
+        let (rejected, held) = store.answered_but(MAX_BYTES.get() / LARGE + 1, puts);
+        for result in &rejected {
+            assert!(matches!(result, Err(RepoError::Overloaded)), "the engine is paused, and a put got {result:?}");
+        }
+        drop(pause);
+        assert!(!held.is_empty(), "the store held no large entity");
+        for answer in held {
+            store.settle("a put that the store held", answer).expect("it was held");
+        }
+        // What was held is released.
+        for id in 2..40 {
+            store.put(&Entity { id, ..large.clone() }).expect("there is room for one");
+        }
+        assert_eq!(store.get(39).unwrap(), Some(Entity { id: 39, ..large }));
+        Ok(())
     })
 }
 
@@ -260,7 +306,12 @@ pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcom
 pub fn an_absent_engine_is_an_error(subject: &EngineSubject) -> Outcome {
     let (connector, text) = ((subject.absent)(), subject.absent_error.clone());
     within(subject.declared.patience, move || {
-        let limits = EngineLimits { timeout: SHORT_TIMEOUT, connect_timeout: ABSENT_TIMEOUT, operations: MAX_HELD };
+        let limits = EngineLimits {
+            timeout: SHORT_TIMEOUT,
+            connect_timeout: ABSENT_TIMEOUT,
+            operations: MAX_HELD,
+            bytes: MAX_BYTES,
+        };
         match connector("absent", &limits) {
             Ok(_) => panic!("a store has connected, and there is no engine"),
             Err(error) => assert!(error.to_string().contains(&text), "the error lacks {text:?}: {error}"),
@@ -294,7 +345,8 @@ struct ConnectedStore {
 
 impl ConnectedStore {
     fn connect(engine: &dyn EngineControl, declared: Declarations, name_space: &str, timeout: Duration) -> Self {
-        let limits = EngineLimits { timeout, connect_timeout: declared.patience, operations: MAX_HELD };
+        let limits =
+            EngineLimits { timeout, connect_timeout: declared.patience, operations: MAX_HELD, bytes: MAX_BYTES };
         Self::connect_with(&engine.connector(), declared, name_space, limits)
     }
 
