@@ -138,6 +138,10 @@ caught! {
     reports_no_refusals: ReportsNoRefusals,
     reports_bytes_of_the_body: ReportsBytesOfTheBody,
     reports_errors_twice: ReportsErrorsTwice,
+    evicts_busy_connections: EvictsBusyConnections,
+    evicts_kept_connections_first: EvictsKeptConnectionsFirst,
+    evicts_young_connections: EvictsYoungConnections,
+    evicts_before_reading: EvictsBeforeReading,
 }
 
 macro_rules! caught_too {

@@ -30,7 +30,8 @@ pub struct ServerConfig {
     /// Max number of jobs that wait for a worker. Beyond it: 503. `None` is the default: [`DEFAULT_QUEUE`] for a server
     /// with a queue. A server without a queue refuses a value.
     pub queue: Option<usize>,
-    /// Max number of open connections. Beyond it: 503 and close. Default 10 000.
+    /// Max number of open connections. Beyond it, the connection that has been idle for longest, and for 50 ms at least, is
+    /// closed for the new one; if none is idle, the new one gets 503 and is closed. Default 10 000.
     pub max_connections: usize,
     /// Max length of the kernel's queue of connections that wait to be accepted. The kernel has a limit of its own. Default
     /// 4 096.

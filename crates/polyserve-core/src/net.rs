@@ -177,6 +177,11 @@ pub fn receive(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(count)
 }
 
+/// Whether bytes have arrived that were not received yet. An end of the input or an error is no such byte.
+pub fn has_input(stream: impl AsFd) -> bool {
+    rustix::net::recv(stream, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok_and(|(count, _)| count > 0)
+}
+
 /// Sets the min number of bytes at which pollers report `stream` as readable. The end of the input and errors are always
 /// reported. If enough bytes are there already, a poller that watches the socket reports it. The default is 1.
 ///

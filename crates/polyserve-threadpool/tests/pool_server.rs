@@ -100,6 +100,7 @@ fn clients_past_the_limit_read_a_503() {
     let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
     let held: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    held.iter().for_each(|mut client| client.write_all(b"GET / HT").unwrap()); // else they are closed for the others
     let mut refused = 0;
     for _ in 0..1500 {
         let answers = ask(addr, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();

@@ -159,10 +159,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             match step {
                 StepResult::Continue => {}
                 StepResult::Yield => break,
-                StepResult::Wait => {
-                    self.entry.set_busy(self.session.is_busy());
-                    return Poll::Pending;
-                }
+                StepResult::Wait => return Poll::Pending,
                 StepResult::End => return Poll::Ready(()),
             }
         }
@@ -200,7 +197,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 }
             }
         }
-        buffers.refresh(&self.registry.server);
+        buffers.refresh_closing(&self.registry.server, self.entry.is_evicted());
         self.entry.set_calling(true);
         self.want = self.session.resume(&self.registry.server.env, &mut buffers.scratch);
         self.entry.set_calling(false);
@@ -209,8 +206,10 @@ impl<S: AsyncSocket> ConnectionTask<S> {
 
     /// Reads from the socket. Passes the bytes to the session, which calls the service.
     fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> StepResult {
-        // In a drain, a connection that is idle or skips a body is closed as soon as its socket is empty.
-        let last = phase.may_close() && self.server().shutdown.is_begun();
+        // In a drain, a connection that is idle or skips a body is closed as soon as its socket is empty. So is one that was
+        // evicted.
+        let is_evicted = self.entry.is_evicted();
+        let last = phase.may_close() && (is_evicted || self.server().shutdown.is_begun());
         let read = match self.entry.socket() {
             Some(socket) if !last => socket.poll_io(cx, Direction::Read, || receive(&self.entry, buffers)),
             _ => try_once(|| receive(&self.entry, buffers)),
@@ -219,7 +218,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             return self.take_input(read, buffers);
         }
         if last {
-            return self.close(phase == Phase::Skip);
+            return self.close(is_evicted || phase == Phase::Skip);
         }
         if self.entry.socket().is_none() {
             return self.register();
@@ -241,8 +240,10 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 StepResult::Continue
             }
             Ok(count) => {
+                self.entry.set_busy();
                 self.entry.set_calling(true);
-                self.want = buffers.receive(count, &mut self.session, &self.registry.server, false);
+                let is_evicted = self.entry.is_evicted();
+                self.want = buffers.receive(count, &mut self.session, &self.registry.server, is_evicted);
                 self.entry.set_calling(false);
                 self.send(buffers)
             }
@@ -313,8 +314,21 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         } else if self.deadline <= now {
             return Deadline::Passed;
         }
+        self.note_activity(waiting, now);
         self.registry.set_deadline(&self.entry, self.deadline);
         Deadline::Ahead
+    }
+
+    /// Notes whether the connection may be evicted while it waits.
+    fn note_activity(&self, waiting: WaitKind, now: Instant) {
+        match waiting {
+            WaitKind::Session((requests, phase)) if phase.may_close() => {
+                let has_sent = requests > 0 || phase == Phase::Skip;
+                self.entry.set_idle(|| self.registry.idle_since(now, has_sent));
+            }
+            WaitKind::Linger => {} // it is quiet
+            WaitKind::Session(_) | WaitKind::Write | WaitKind::None => self.entry.set_busy(),
+        }
     }
 
     fn timeout(&self, waiting: WaitKind) -> Duration {
@@ -337,7 +351,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     fn close(&mut self, linger: bool) -> StepResult {
         let lingers = linger
             && self.entry.with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
-            && self.registry.begin_linger();
+            && self.registry.begin_linger(&self.entry);
         if !lingers {
             return StepResult::End;
         }

@@ -55,7 +55,7 @@ fn an_idle_crowd_is_held_and_every_slice_recorded() {
 
 #[test]
 fn what_the_server_refuses_is_counted() {
-    let few = "--max-connections=20 --servers=pool_server --kind=idle --connections=30";
+    let few = "--max-connections=20 --servers=pool_server --kind=slow-heads --connections=30";
     let report = parsed(&ended(1, &format!("{TINY} --json {few}"))); // the server is full
     assert!(report["rows"][0]["unserved"].is_string(), "{report}");
     let counts = &report["rows"][0]["crowd"];

@@ -39,7 +39,7 @@
 //!   `linearizable`.
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
-//! * Many connections: `limits`, `shape`, `fairness`, `turns`, `queued`.
+//! * Many connections: `limits`, `eviction`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `repos`, which answer now and later.
@@ -49,6 +49,7 @@ mod construction;
 mod counters;
 mod drain;
 mod ending;
+mod eviction;
 mod expect;
 mod fairness;
 mod framing;
@@ -100,6 +101,10 @@ pub use ending::{
     a_stuck_thread_is_left_behind, an_unused_server_ends, connecting_during_the_end_ends_too, dropping_it_ends_it,
     one_server_serves_several_times, the_deadline_cuts_what_has_not_ended, the_port_is_free_after_the_end,
     what_waits_for_a_stuck_thread_ends_too,
+};
+pub use eviction::{
+    a_request_that_has_arrived_is_not_evicted, a_young_connection_is_not_closed_for_another,
+    idle_connections_make_room_at_the_limit, silent_connections_are_closed_first,
 };
 pub use expect::{
     a_client_need_not_wait_for_continue, a_client_of_1_0_gets_no_continue, a_refusal_comes_instead_of_continue,
@@ -342,6 +347,10 @@ kit! {
         rejected_connections_leave_room,
         a_burst_is_served_or_rejected,
         room_comes_back,
+        idle_connections_make_room_at_the_limit,
+        silent_connections_are_closed_first,
+        a_young_connection_is_not_closed_for_another,
+        a_request_that_has_arrived_is_not_evicted,
         deferred_accept_serves_the_same,
         a_waiting_request_is_not_idle,
         two_servers_share_nothing,

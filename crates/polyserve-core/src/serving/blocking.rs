@@ -382,7 +382,9 @@ impl Transport for PolledSocket<'_> {
                         if is_idle {
                             self.connections.set_busy(self.connection);
                         }
-                        self.silent_until = None;
+                        if self.silent_until.take().is_some() {
+                            self.connection.set_has_sent();
+                        }
                         return Ok(Read::Bytes(count));
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,

@@ -11,6 +11,7 @@
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
 //! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
+//! | choose the idle connection to close at the limit | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | isolate a panic of foreign code | [`panics`] |
 //! | lock without poisoning | [`sync`] |
@@ -26,6 +27,7 @@ pub use crate::{http1, mailbox, panics, sync};
 mod accepting;
 mod bind;
 pub mod blocking;
+mod idle_queue;
 mod incoming;
 mod lingering;
 mod open_connection;
@@ -38,6 +40,7 @@ use std::time::Duration;
 
 pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
 pub use bind::{Bound, bind};
+pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
 pub use open_connection::OpenConnection;

@@ -13,13 +13,19 @@ pub(super) const BUSY: u64 = 0;
 /// A connection was idle, and must close.
 pub(super) const LEAVING: u64 = u64::MAX;
 
+/// The bit of the time since which a connection is idle that is set if it has sent something. So connections that have not
+/// come first.
+pub(super) const HAS_SENT: u64 = 1 << 63;
+
 /// A connection that holds a thread. The socket closes when the last handle is dropped.
 #[derive(Debug)]
 pub struct OpenConnection {
     stream: TcpStream,
-    /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one.
+    /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one, and
+    /// [`HAS_SENT`].
     pub(super) state: AtomicU64,
     evicted: AtomicBool,
+    has_sent: AtomicBool,
     /// The thread of the connection does not check for an eviction itself any more: an eviction must wake it.
     must_be_woken: AtomicBool,
     /// An eviction closed the reading side.
@@ -41,6 +47,7 @@ impl OpenConnection {
             stream,
             state: AtomicU64::new(BUSY),
             evicted: AtomicBool::new(false),
+            has_sent: AtomicBool::new(false),
             must_be_woken: AtomicBool::new(false),
             read_closed: AtomicBool::new(false),
             wake,
@@ -64,6 +71,15 @@ impl OpenConnection {
     pub(super) fn set_idle(&self, since: u64) -> bool {
         self.must_be_woken.store(false, Ordering::SeqCst);
         self.state.compare_exchange(BUSY, since, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Notes that the connection has sent something.
+    pub fn set_has_sent(&self) {
+        self.has_sent.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_sent(&self) -> bool {
+        self.has_sent.load(Ordering::Relaxed)
     }
 
     /// The socket.

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::open_connection::{BUSY, LEAVING, OpenConnection, WakePipe};
+use super::open_connection::{BUSY, HAS_SENT, LEAVING, OpenConnection, WakePipe};
 use super::{CROWDED_AFTER, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use crate::net;
 use crate::sync::{Condvar, Mutex, lock};
@@ -52,8 +52,8 @@ const MAX_FIRST_PIPES: usize = 256;
 
 /// The open connections of a server in which a connection holds a thread.
 ///
-/// If more connections need a thread than there are threads, connections are evicted: first those that have been idle for
-/// longest, then those that become idle next.
+/// If more connections need a thread than there are threads, connections are evicted: first those that have never sent a
+/// byte, then those that have been idle for longest, then those that become idle next.
 #[derive(Debug)]
 pub struct OpenConnections {
     threads: usize,
@@ -134,6 +134,11 @@ impl OpenConnections {
             return Err(stream);
         }
         Ok(insert(&mut state, stream, None))
+    }
+
+    /// Whether as many connections of a pool count as may be open.
+    pub fn is_full(&self) -> bool {
+        self.count() >= self.max_connections
     }
 
     /// Notes that a new connection waits for a thread. If no thread is free or about to be free, the connection that has been
@@ -241,7 +246,7 @@ impl OpenConnections {
     /// Notes that a connection waits for its next request. It may be evicted at once. Its thread must look for an eviction
     /// until it calls [`must_be_woken`](OpenConnection::must_be_woken).
     pub fn set_idle(&self, connection: &Arc<OpenConnection>) {
-        let since = self.now();
+        let since = if connection.has_sent() { self.now() | HAS_SENT } else { self.now() };
         if !connection.set_idle(since) {
             return;
         }
@@ -442,14 +447,18 @@ impl OpenConnections {
             state.idle = VecDeque::new();
             self.tracks_idle.store(false, Ordering::SeqCst);
         } else {
-            state.idle.push_back((since, Arc::downgrade(connection)));
+            // Silent connections come before the others.
+            let is_silent = |since: u64| since & HAS_SENT == 0;
+            let silent =
+                if is_silent(since) { state.idle.partition_point(|(since, _)| is_silent(*since)) } else { usize::MAX };
+            state.idle.insert(silent.min(state.idle.len()), (since, Arc::downgrade(connection)));
         }
     }
 }
 
-/// The nanoseconds of `duration`, capped so that the result plus one is less than [`LEAVING`].
+/// The nanoseconds of `duration`, capped so that the result plus one, with [`HAS_SENT`], is less than [`LEAVING`].
 fn as_nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(LEAVING - 2)
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(HAS_SENT - 3)
 }
 
 fn insert(state: &mut ConnectionSets, stream: TcpStream, wake: Option<WakePipe>) -> Arc<OpenConnection> {

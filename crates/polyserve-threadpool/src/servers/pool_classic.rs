@@ -42,10 +42,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use polyserve_core::serving::blocking::{Served, serve_pooled};
-use polyserve_core::serving::{Accepted, Bound, Incoming, OpenConnections, SHUTDOWN_SLACK, ServerState, bind};
+use polyserve_core::serving::{
+    Accepted, Bound, EVICTION_GRACE, Incoming, OpenConnections, SHUTDOWN_SLACK, ServerState, bind,
+};
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service,
+    ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, net,
 };
 
 use super::executor_source::ExecutorSource;
@@ -236,18 +238,13 @@ impl ClassicState {
     /// cut. Returns false if none waits.
     fn close_next(&self) -> bool {
         let Some((stream, _)) = lock(&self.pending).pop_front() else { return false };
-        if self.server.is_over() && has_input(&stream) {
+        if self.server.is_over() && net::has_input(&stream) {
             self.server.count_cut();
         }
         drop(stream);
         self.connections.cancel_waiting();
         true
     }
-}
-
-/// Whether the client has sent something that was not read.
-fn has_input(stream: &TcpStream) -> bool {
-    stream.peek(&mut [0]).is_ok_and(|count| count > 0)
 }
 
 thread_local! {
@@ -325,18 +322,22 @@ impl ClassicMainThread {
         }
     }
 
-    /// Queues a new connection. Rejects it at the limit on connections.
+    /// Queues a new connection. At the limit on connections, it takes the place of one that is silent or idle. If there is
+    /// none, it is rejected.
     fn accept(&mut self, stream: TcpStream) {
-        let ClassicState { server, connections, silent, .. } = &*self.shared;
-        while !connections.wait_for_thread() {
-            // A connection that has been silent for this long is closed for a new one, as an idle connection is.
-            let Some(oldest) = silent.take_older(server.config.head_timeout) else {
-                return self.incoming.reject(stream);
-            };
-            connections.close_silent();
-            self.incoming.linger(oldest);
+        let shared = Arc::clone(&self.shared);
+        let ClassicState { connections, silent, .. } = &*shared;
+        while connections.is_full() {
+            // Silent connections come first: the others are evicted below.
+            let Some(oldest) = silent.take_older(EVICTION_GRACE) else { break };
+            if net::has_input(&oldest) {
+                self.queue_silent(oldest);
+            } else {
+                connections.close_silent();
+                self.incoming.linger(oldest);
+            }
         }
-        self.queue(stream);
+        if connections.wait_for_thread() { self.queue(stream) } else { self.incoming.reject(stream) }
     }
 
     /// Queues a silent connection that has sent something.
@@ -373,7 +374,7 @@ impl ClassicMainThread {
         loop {
             // A silent connection is served if its first byte has arrived, and closed otherwise.
             while let Some(stream) = silent.take_older(Duration::ZERO) {
-                if has_input(&stream) { self.queue_silent(stream) } else { connections.close_silent() }
+                if net::has_input(&stream) { self.queue_silent(stream) } else { connections.close_silent() }
             }
             let is_late = !connections.wait_until_empty(deadline);
             // Uses this count and not the set, because a worker may be about to add a connection.

@@ -44,8 +44,8 @@ use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, LingeringSet, SHUTDOWN_SLACK, ServerState,
-    ThreadBuffers, bind, drain_backlog, wait,
+    ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, EVICTION_GRACE, LingeringSet, SHUTDOWN_SLACK,
+    ServerState, ThreadBuffers, bind, drain_backlog, wait,
 };
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, net};
@@ -257,13 +257,19 @@ impl SequentialWorker {
         }
     }
 
-    /// Accepts connections into the queue, up to the limit on connections. Returns whether more can be accepted later.
+    /// Accepts connections into the queue, up to the limit on connections. At the limit, silent connections are closed for
+    /// them. Returns whether more can be accepted later.
     fn fill_queue(&self) -> bool {
         let max = self.server.config.max_connections;
         loop {
             let mut queue = lock(&self.shared.queue);
             if queue.len() + self.shared.silent.len() >= max {
-                return false;
+                match self.shared.silent.take_older(EVICTION_GRACE) {
+                    Some(oldest) if net::has_input(&oldest) => queue.push_back((oldest, Instant::now())),
+                    Some(_) => {} // its client has sent nothing that a reset could overtake
+                    None => return false,
+                }
+                continue;
             }
             match self.shared.accept() {
                 Ok(stream) => queue.push_back((stream, Instant::now())),
@@ -335,10 +341,12 @@ impl SequentialWorker {
         // If the supervisor still has a handle, the shutdown's deadline has passed.
         let Some(stream) = Arc::into_inner(stream) else { return };
         if is_silent {
-            if self.shared.silent.len() >= self.server.config.max_connections
-                && let Some(oldest) = self.shared.silent.take_older(Duration::ZERO)
-            {
-                lingering.add(oldest);
+            if self.shared.silent.len() >= self.server.config.max_connections {
+                match self.shared.silent.take_older(EVICTION_GRACE) {
+                    Some(oldest) if net::has_input(&oldest) => lock(&self.shared.queue).push_back((oldest, since)),
+                    Some(oldest) => lingering.add(oldest),
+                    None => return lingering.reject(stream, &self.server),
+                }
             }
             let _ = self.shared.silent.add(stream, since); // an error: no memory, and the connection is closed
         } else if linger {

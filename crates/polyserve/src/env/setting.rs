@@ -112,7 +112,7 @@ macro_rules! settings {
 settings! {
     workers: workers, "Number of worker threads";
     queue: queue, "Max jobs that wait for a worker, if the server has a queue; more are answered 503";
-    max_connections: count, "Max open connections; more are answered 503";
+    max_connections: count, "Max open connections; beyond it, an idle one is closed, or the new one is answered 503";
     backlog: count, "The kernel's queue of connections that wait to be accepted";
     head_timeout: time, "Max time from a request's first byte to the end of its head; then 408";
     body_timeout: time, "Max time from the end of the head to the end of the body; then 408";

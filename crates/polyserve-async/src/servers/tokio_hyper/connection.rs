@@ -232,14 +232,15 @@ impl<S: RequestHandler> HyperConnection<S> {
             self.low_water.await_bytes(&self.state, missing);
         }
         match stage {
-            // If the shutdown began after the last read, the socket is read once more.
-            Stage::Idle if self.server().shutdown.is_begun() => {
-                if events.may_close {
-                    StepResult::End
-                } else {
-                    StepResult::Continue
+            // If the shutdown or the eviction came after the last read, the socket is read once more.
+            Stage::Idle if self.state.must_leave() => match events.may_close {
+                true if self.entry().is_evicted() => {
+                    self.hyper = None;
+                    self.close_connection(Close::Linger)
                 }
-            }
+                true => StepResult::End,
+                false => StepResult::Continue,
+            },
             stage => self.wait_for(WaitReason::Stage(requests, stage), stage.is_busy()),
         }
     }
@@ -330,7 +331,12 @@ impl<S: RequestHandler> HyperConnection<S> {
             self.low_water.lower(&self.state);
         }
         self.shared().registry.set_deadline(self.entry(), self.deadline);
-        self.entry().set_busy(busy);
+        if busy {
+            self.entry().set_busy();
+        } else {
+            let has_sent = self.state.state().requests > 0;
+            self.entry().set_idle(|| self.shared().registry.idle_since(now, has_sent));
+        }
         StepResult::Wait
     }
 
@@ -394,7 +400,7 @@ impl<S: RequestHandler> HyperConnection<S> {
     fn close_connection(&mut self, close: Close) -> StepResult {
         let may_linger = close == Close::Linger
             && self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
-            && self.shared().registry.begin_linger();
+            && self.shared().registry.begin_linger(self.entry());
         if !may_linger {
             return StepResult::End;
         }

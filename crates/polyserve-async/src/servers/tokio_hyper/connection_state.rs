@@ -209,9 +209,15 @@ impl ConnectionState {
         &self.shared.registry.server
     }
 
-    /// Whether the present request's answer is the last one: a shutdown has begun, and no byte after the request was read.
+    /// Whether the present request's answer is the last one: the connection was evicted, or a shutdown has begun and no byte
+    /// after the request was read.
     pub(super) fn is_last(&self) -> bool {
-        self.server().shutdown.is_begun() && self.state().nothing_follows()
+        self.entry.is_evicted() || (self.server().shutdown.is_begun() && self.state().nothing_follows())
+    }
+
+    /// Whether the connection is to be closed once it is idle and its socket is empty.
+    pub(super) fn must_leave(&self) -> bool {
+        self.entry.is_evicted() || self.server().shutdown.is_begun()
     }
 
     /// Counts a panic of the service, and returns the answer.

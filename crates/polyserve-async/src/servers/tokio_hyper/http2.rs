@@ -152,7 +152,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
             if self.state == Http2State::Over {
                 return Poll::Ready(());
             }
-            if self.state == Http2State::Open && server.shutdown.is_begun() {
+            if self.state == Http2State::Open && connection.must_leave() {
                 self.leave();
             }
             if Pin::new(&mut self.hyper).poll(cx).is_ready() {
@@ -209,8 +209,13 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 Http2Wait::Streams => {}
             }
         }
-        self.connection.shared.registry.set_deadline(&self.connection.entry, self.deadline);
-        self.connection.entry.set_busy(matches!(waiting, Http2Wait::Streams | Http2Wait::Written));
+        let (registry, entry) = (&self.connection.shared.registry, &self.connection.entry);
+        registry.set_deadline(entry, self.deadline);
+        match waiting {
+            Http2Wait::Streams | Http2Wait::Written => entry.set_busy(),
+            Http2Wait::Idle => entry.set_idle(|| registry.idle_since(now, true)),
+            Http2Wait::Left => drop(entry.set_quiet()),
+        }
         Poll::Pending
     }
 }

@@ -49,13 +49,14 @@ impl Read for HyperIo {
             return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }
         let length = state.buffers().input.len().min(buffer.remaining());
-        let closes_if_empty = matches!(state.stage, Stage::Idle | Stage::Done) && server.shutdown.is_begun();
+        let closes_if_empty = matches!(state.stage, Stage::Idle | Stage::Done) && connection.must_leave();
         let must_read = state.must_read || closes_if_empty;
         let Some(input) = state.buffers().input.get_mut(..length) else { return Poll::Pending };
         match receive(connection, cx, input, must_read, closes_if_empty) {
             Poll::Ready(Ok(0)) => state.input_ended = true,
             Poll::Ready(Ok(count)) => {
                 state.must_read = false;
+                connection.entry.set_busy();
                 let valid = state.received(count, server);
                 if valid.is_empty() {
                     return Poll::Ready(Err(ErrorKind::InvalidData.into()));

@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 
 use polyserve_core::net;
+use polyserve_core::serving::IdleSince;
 use polyserve_core::sync::lock;
 
 use super::async_socket::AsyncSocket;
@@ -23,8 +24,10 @@ pub(crate) struct ConnectionEntry<S> {
     waker: Mutex<Option<Waker>>,
     /// A thread runs the service's code for this connection.
     calling: AtomicBool,
-    /// A request has begun and is not completely answered.
-    busy: AtomicBool,
+    /// [`BUSY`], [`QUIET`], [`EVICTED`], or the time since which the connection is idle: the bits of an [`IdleSince`].
+    activity: AtomicU64,
+    /// The connection was evicted, and does not count as open any more.
+    evicted: AtomicBool,
     /// The request was counted as cut or as stuck.
     counted: AtomicBool,
     /// The entry's position in the registry.
@@ -35,6 +38,15 @@ pub(crate) struct ConnectionEntry<S> {
 /// The tick that stands for no deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// A request has begun and is not completely answered.
+const BUSY: u64 = 0;
+
+/// No request has begun, and the connection cannot be evicted: it is new, or it lingers.
+const QUIET: u64 = u64::MAX;
+
+/// The connection was idle, and is closed for another.
+const EVICTED: u64 = u64::MAX - 1;
+
 impl<S: AsyncSocket> ConnectionEntry<S> {
     pub(super) fn new(socket: TcpStream, shard: usize, key: usize) -> Self {
         Self {
@@ -43,7 +55,8 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
             deadline: AtomicU64::new(NEVER),
             waker: Mutex::new(None),
             calling: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
+            activity: AtomicU64::new(QUIET),
+            evicted: AtomicBool::new(false),
             counted: AtomicBool::new(false),
             shard,
             key,
@@ -128,13 +141,57 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.calling.load(Ordering::Relaxed)
     }
 
-    /// Notes whether a request has begun and is not completely answered. To be called before the task waits.
-    pub(crate) fn set_busy(&self, busy: bool) {
-        self.busy.store(busy, Ordering::Relaxed);
+    /// Notes that a request has begun. To be called as soon as bytes were received: from then on, the connection is not
+    /// evicted.
+    pub(crate) fn set_busy(&self) {
+        if self.activity.load(Ordering::SeqCst) != BUSY && self.activity.swap(BUSY, Ordering::SeqCst) == EVICTED {
+            self.evicted.store(true, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Relaxed)
+        self.activity.load(Ordering::Relaxed) == BUSY
+    }
+
+    /// Notes that every request is answered, and that the connection may be evicted. If it is idle already, it keeps its
+    /// time. To be called before the task waits, and before it checks [`is_evicted`](Self::is_evicted).
+    pub(crate) fn set_idle(&self, since: impl FnOnce() -> IdleSince) {
+        let activity = self.activity.load(Ordering::SeqCst);
+        if activity == BUSY || activity == QUIET {
+            let bits = since().bits();
+            let _ = self.activity.compare_exchange(activity, bits, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the connection is about to end, so that it is not evicted. Returns whether it was evicted before.
+    pub(crate) fn set_quiet(&self) -> bool {
+        if self.activity.swap(QUIET, Ordering::SeqCst) == EVICTED {
+            self.evicted.store(true, Ordering::SeqCst);
+        }
+        self.is_evicted()
+    }
+
+    /// The time since which the connection is idle; `None` if it cannot be evicted.
+    pub(super) fn idle_since(&self) -> Option<IdleSince> {
+        let activity = self.activity.load(Ordering::SeqCst);
+        (![BUSY, QUIET, EVICTED].contains(&activity) && !self.is_evicted()).then(|| IdleSince::from_bits(activity))
+    }
+
+    /// Whether the connection was evicted: it is closed once its socket is empty, or after the answer to the request that
+    /// has arrived.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::SeqCst)
+    }
+
+    /// Evicts the connection if it is idle since `since` and has no input. Returns whether it did. The caller wakes the task.
+    pub(super) fn evict(&self, since: IdleSince) -> bool {
+        let has_input = self.with_socket(|socket| Ok(net::has_input(socket))).unwrap_or(false);
+        let is_evicted = !has_input
+            && self.activity.compare_exchange(since.bits(), EVICTED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if is_evicted {
+            self.evicted.store(true, Ordering::SeqCst);
+        }
+        is_evicted
     }
 
     /// Returns true for the first call only. The caller that gets true counts the request as cut or as stuck.

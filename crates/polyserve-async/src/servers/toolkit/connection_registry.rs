@@ -11,8 +11,12 @@
 //! * A task is woken once for each deadline.
 //! * A shutdown wakes all connections that are registered when it begins.
 //!
-//! Cost: two uncontended locks for a connection; one sequentially consistent store for a wait; n loads for a sweep of n
-//! connections, at most 100 sweeps a second. While no deadline passes, the main thread sleeps.
+//! * A connection that is evicted at the limit counts as lingering from then on. Its task is woken, reads once more, and
+//!   closes the connection, or serves the request that has arrived as its last one.
+//!
+//! Cost: two uncontended locks for a connection; one sequentially consistent store for a wait, and two atomic exchanges if it
+//! is for a request; n loads for a sweep of n connections, at most 100 sweeps a second. While no deadline passes, the main
+//! thread sleeps.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +24,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
+use polyserve_core::serving::{FoundConnections, IdleQueue, IdleSince, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use polyserve_core::sync::lock;
 use polyserve_core::{Counters, Drain, net};
 use slab::Slab;
@@ -36,9 +40,11 @@ pub(crate) struct ConnectionRegistry<S: AsyncSocket> {
     shards: Box<[Shard<S>]>,
     /// The number of connections that are served.
     open: AtomicUsize,
-    /// The number of connections that have sent their last answer or rejection and are not closed yet. At most
-    /// [`MAX_LINGERING`].
+    /// The number of connections that have sent their last answer or rejection and are not closed yet, at most
+    /// [`MAX_LINGERING`], and of those that were evicted and are not closed yet.
     lingering: AtomicUsize,
+    /// The connections that are evicted next.
+    idle: Mutex<IdleQueue<Weak<ConnectionEntry<S>>>>,
     /// The number of accept loops that have not ended.
     accept_loops: AtomicUsize,
     listeners: Mutex<Vec<Weak<S>>>,
@@ -79,6 +85,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
             shards: (0..loops.max(1)).map(|_| Mutex::new(Slab::new())).collect(),
             open: AtomicUsize::new(0),
             lingering: AtomicUsize::new(0),
+            idle: Mutex::default(),
             accept_loops: AtomicUsize::new(loops),
             listeners: Mutex::new(Vec::new()),
             start: Instant::now(),
@@ -101,15 +108,46 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         move || registry.server.counters(registry.open.load(Ordering::SeqCst))
     }
 
-    /// Adds a connection. Its socket must be in non-blocking mode.
+    /// Adds a connection. Its socket must be in non-blocking mode. At the limit, it takes the place of the connection that
+    /// has been idle for longest.
     pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> AdmitResult<S> {
-        if increment_below(&self.open, self.server.config.max_connections) {
+        if increment_below(&self.open, self.server.config.max_connections) || self.evict_one() {
             return AdmitResult::Serve(self.insert(socket, shard));
         }
         if self.reserve_linger() {
             return AdmitResult::Reject(self.insert(socket, shard));
         }
         AdmitResult::Close(socket)
+    }
+
+    /// Evicts the connection that has been idle for longest. Returns false if none is idle.
+    fn evict_one(&self) -> bool {
+        let search = |found: &mut FoundConnections<_>| {
+            for shard in &self.shards {
+                for (_, entry) in lock(shard).iter() {
+                    if let Some(since) = entry.idle_since() {
+                        found.offer(since, || Arc::downgrade(entry));
+                    }
+                }
+            }
+        };
+        lock(&self.idle).evict_one(self.tick(Instant::now()), search, |since, entry| {
+            let Some(entry) = entry.upgrade() else { return false };
+            // Counted before, so that the entry's end never finds it uncounted.
+            self.lingering.fetch_add(1, Ordering::SeqCst);
+            if entry.evict(since) {
+                entry.wake();
+                return true;
+            }
+            self.lingering.fetch_sub(1, Ordering::SeqCst);
+            false
+        })
+    }
+
+    /// The time since which a connection is idle, if that is `instant`. `has_sent`: whether the client has ever sent
+    /// anything.
+    pub(crate) fn idle_since(&self, instant: Instant, has_sent: bool) -> IdleSince {
+        IdleSince::new(self.tick(instant), has_sent)
     }
 
     fn insert(&self, socket: TcpStream, shard: usize) -> Arc<ConnectionEntry<S>> {
@@ -121,8 +159,11 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         entry
     }
 
-    /// Counts an open connection as lingering. Returns false, and changes nothing, if too many linger.
-    pub(crate) fn begin_linger(&self) -> bool {
+    /// Counts a connection as lingering. Returns false, and changes no count, if too many linger.
+    pub(crate) fn begin_linger(&self, entry: &ConnectionEntry<S>) -> bool {
+        if entry.set_quiet() {
+            return self.lingering.load(Ordering::SeqCst) <= MAX_LINGERING;
+        }
         let may_linger = self.reserve_linger();
         if may_linger {
             self.open.fetch_sub(1, Ordering::SeqCst);
@@ -144,9 +185,10 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
 
     /// Removes a connection that has ended.
     pub(crate) fn remove(&self, entry: &ConnectionEntry<S>, was_lingering: bool) {
+        let was_evicted = entry.set_quiet();
         drop(lock(&self.shards[entry.shard]).try_remove(entry.key));
         entry.drop_waker();
-        let counter = if was_lingering { &self.lingering } else { &self.open };
+        let counter = if was_lingering || was_evicted { &self.lingering } else { &self.open };
         counter.fetch_sub(1, Ordering::SeqCst);
         self.wake_main_if_done();
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use polyserve_core::serving::EVICTION_GRACE;
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, ListenOn, Running, ServerConfig, Service, Shutdown, net};
 
@@ -133,6 +134,7 @@ impl Acceptor {
         let connection = Arc::new(TrackedConnection {
             stream,
             state: Mutex::new(TrackedState::New),
+            idle_since: Mutex::new(Instant::now()),
             must_close: AtomicBool::new(false),
         });
         let id = self.next_id;
@@ -181,20 +183,37 @@ impl Acceptor {
                 return true;
             }
             // A server of one connection also closes a busy one, after its answer.
-            let closes_busy = self.server.flaw.is_some_and(Flaw::serves_one) && !self.server.shutdown.is_begun();
-            let closable = connections.values().find(|connection| match *lock(&connection.state) {
-                TrackedState::Idle => true,
-                TrackedState::Leaving => false,
-                _ => closes_busy,
+            let closes_busy = self.server.flaw.is_some_and(Flaw::serves_one) && !self.server.shutdown.is_begun()
+                || self.server.has(Flaw::EvictsBusyConnections);
+            let closable = connections.values().filter_map(|connection| {
+                let since = *lock(&connection.idle_since);
+                let is_old = since.elapsed() >= EVICTION_GRACE || self.closes_young();
+                match *lock(&connection.state) {
+                    TrackedState::New if is_old => Some((self.server.has(Flaw::EvictsKeptConnectionsFirst), since)),
+                    TrackedState::Idle if is_old => Some((!self.server.has(Flaw::EvictsKeptConnectionsFirst), since)),
+                    TrackedState::Busy | TrackedState::InService if closes_busy => Some((true, since)),
+                    _ => None,
+                }
+                .map(|order| (order, connection))
             });
-            match closable {
-                Some(connection) if !self.server.has(Flaw::KeepsIdleConnections) => {
+            match closable.min_by_key(|(order, _)| *order) {
+                Some((_, connection)) if !self.server.has(Flaw::KeepsIdleConnections) => {
                     connection.must_close.store(true, Ordering::SeqCst);
+                    if self.server.has(Flaw::EvictsBusyConnections) {
+                        let _ = connection.stream.shutdown(Side::Both);
+                    }
                 }
                 _ => return false,
             }
             connections = self.wait(connections);
         }
+    }
+
+    /// Whether connections are closed for others as soon as they are idle. A server of one connection may do so.
+    fn closes_young(&self) -> bool {
+        self.server.flaw.is_some_and(Flaw::serves_one)
+            || self.server.has(Flaw::EvictsSilentlyAtTheLimit)
+            || self.server.has(Flaw::EvictsYoungConnections)
     }
 
     fn wait<'a>(

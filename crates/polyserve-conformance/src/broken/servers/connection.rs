@@ -124,6 +124,7 @@ impl Connection<'_> {
                     return Ended::Gone;
                 }
                 if self.served > 0 {
+                    *lock(&self.tracked.idle_since) = Instant::now();
                     self.set(TrackedState::Idle);
                 }
                 match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
@@ -261,6 +262,12 @@ impl Connection<'_> {
     fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {
+            if idle && self.has(Flaw::EvictsBeforeReading) {
+                std::thread::sleep(10 * TICK); // long enough for the accept loop to choose this connection
+                if self.tracked.must_close.load(Ordering::SeqCst) {
+                    return Got::Gone;
+                }
+            }
             // Reads before it checks the timeout: the process may have been stopped while bytes arrived.
             let mut late = Instant::now() >= deadline;
             let _ = self.tracked.stream.set_read_timeout(Some(TICK));

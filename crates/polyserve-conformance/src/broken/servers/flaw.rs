@@ -192,6 +192,14 @@ flaws! {
     ReportsBytesOfTheBody, caught by the_hook_sees_every_answer;
     /// Reports an error twice.
     ReportsErrorsTwice, caught by the_hook_sees_every_answer;
+    /// Closes a connection with a request for another one.
+    EvictsBusyConnections, caught by idle_connections_make_room_at_the_limit;
+    /// Closes a connection that was served for another one, although a silent one is open.
+    EvictsKeptConnectionsFirst, caught by silent_connections_are_closed_first;
+    /// Closes a connection for another one as soon as it is answered.
+    EvictsYoungConnections, caught by a_young_connection_is_not_closed_for_another;
+    /// Closes a connection for another one without reading what has arrived.
+    EvictsBeforeReading, caught by a_request_that_has_arrived_is_not_evicted;
 }
 
 impl Flaw {

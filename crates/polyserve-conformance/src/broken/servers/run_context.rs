@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polyserve_core::sync::lock;
 use polyserve_core::{Counters, ETag, ServerConfig, Service, Shutdown};
@@ -44,6 +44,8 @@ pub(super) struct RunContext {
 pub(super) struct TrackedConnection {
     pub(super) stream: TcpStream,
     pub(super) state: Mutex<TrackedState>,
+    /// When the connection was accepted, or became idle.
+    pub(super) idle_since: Mutex<Instant>,
     pub(super) must_close: AtomicBool,
 }
 

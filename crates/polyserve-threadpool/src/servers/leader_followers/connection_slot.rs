@@ -14,30 +14,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::CROWDED_AFTER;
+use polyserve_core::net;
+use polyserve_core::serving::{CROWDED_AFTER, IdleSince};
 use polyserve_core::sync::lock;
 
-/// Max attempts to evict a connection. An attempt fails if a request arrives on the connection that was found.
-const EVICTION_ATTEMPTS: u32 = 8;
-
-/// The clock of the idle connections. Also stores whether a search for a connection to evict can succeed, and whether there
-/// were more active connections than the limit a short time ago.
-///
-/// No idle connection is overlooked. A search stores that there is none before it reads the connections. A connection stores
-/// that it is idle before it loads the result of the search. All four are sequentially consistent: one of the two sees the
-/// other.
+/// The clock of the idle connections. Also stores whether there were more active connections than the limit a short time ago.
 pub(super) struct IdleClock {
     /// The server's start.
     start: Instant,
-    /// No connection can be evicted before this time; 0 if the time is not known.
-    none_before: AtomicU64,
     /// Answers say `Connection: close` until this time; 0 if the time has passed.
     crowded_until: AtomicU64,
 }
 
 impl IdleClock {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), none_before: AtomicU64::new(0), crowded_until: AtomicU64::new(0) }
+        Self { start: Instant::now(), crowded_until: AtomicU64::new(0) }
     }
 
     /// Notes that there are more active connections than the limit: one was rejected, or an eviction hit an active
@@ -60,33 +51,8 @@ impl IdleClock {
     }
 
     /// Milliseconds since the start.
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         as_millis(self.start.elapsed())
-    }
-
-    /// Returns whether a search may find a connection. Must not be called during a search.
-    fn can_evict(&self) -> bool {
-        let none_before = self.none_before.load(Ordering::SeqCst);
-        none_before == 0 || self.now() >= none_before
-    }
-
-    /// Called before each search. Only one thread searches at a time.
-    fn begin_search(&self) {
-        self.none_before.store(u64::MAX, Ordering::SeqCst);
-    }
-
-    /// Called after a search that found no connection. `earliest`: the time at which a connection can be evicted, if no other
-    /// connection becomes idle before.
-    fn found_none(&self, earliest: u64) {
-        // The exchange fails if a connection became idle since the search began.
-        let _ = self.none_before.compare_exchange(u64::MAX, earliest, Ordering::SeqCst, Ordering::SeqCst);
-    }
-
-    /// Makes the next search possible.
-    fn reset(&self) {
-        if self.none_before.load(Ordering::SeqCst) != 0 {
-            self.none_before.store(0, Ordering::SeqCst);
-        }
     }
 }
 
@@ -94,7 +60,7 @@ impl IdleClock {
 pub(super) struct ConnectionSlot {
     stream: Mutex<Option<Arc<TcpStream>>>,
     clock: Arc<IdleClock>,
-    /// Milliseconds since the server's start when the connection became idle, plus one; 0 while it is busy.
+    /// The bits of the [`IdleSince`] of the connection; 0 while it is busy.
     idle_since: AtomicU64,
     /// Bytes have been received.
     has_received: AtomicBool,
@@ -137,8 +103,8 @@ impl ConnectionSlot {
     pub(super) fn set_idle(&self) {
         if self.idle_since.load(Ordering::Relaxed) == 0 {
             self.must_be_woken.store(false, Ordering::SeqCst);
-            self.idle_since.store(self.clock.now() + 1, Ordering::SeqCst);
-            self.clock.reset();
+            let since = IdleSince::new(self.clock.now(), self.has_received.load(Ordering::Relaxed));
+            self.idle_since.store(since.bits(), Ordering::SeqCst);
         }
     }
 
@@ -179,25 +145,20 @@ impl ConnectionSlot {
         self.read_closed.load(Ordering::SeqCst)
     }
 
-    /// Returns the time since which the connection is idle, and the time from which it may be evicted; `None` if it is
-    /// not idle. A connection that has sent nothing may be evicted after `head_timeout` only: its first byte may be on
-    /// its way.
-    fn idle_since(&self, head_timeout: Duration) -> Option<(u64, u64)> {
+    /// Returns the time since which the connection is idle; `None` if it is not idle, or was evicted.
+    pub(super) fn idle_since(&self) -> Option<IdleSince> {
         let since = self.idle_since.load(Ordering::SeqCst);
-        if since == 0 || self.evicted.load(Ordering::SeqCst) {
-            return None;
-        }
-        let grace =
-            if self.has_received.load(Ordering::SeqCst) { 0 } else { as_millis(head_timeout).saturating_add(1) };
-        // The stored time is one more than the time itself.
-        Some((since, (since - 1).saturating_add(grace)))
+        (since != 0 && !self.is_evicted()).then(|| IdleSince::from_bits(since))
     }
 
-    /// Evicts the connection if it has been idle since `since`. Returns whether it did.
-    fn evict(&self, since: u64) -> bool {
+    /// Evicts the connection if it is idle since `since` and has no input. Returns whether it did.
+    pub(super) fn evict(&self, since: IdleSince) -> bool {
         let attached = lock(&self.stream);
         let Some(stream) = &*attached else { return false };
-        if self.idle_since.load(Ordering::SeqCst) != since || self.evicted.swap(true, Ordering::SeqCst) {
+        if net::has_input(&**stream)
+            || self.idle_since.load(Ordering::SeqCst) != since.bits()
+            || self.evicted.swap(true, Ordering::SeqCst)
+        {
             return false;
         }
         if self.must_be_woken.load(Ordering::SeqCst) {
@@ -229,43 +190,6 @@ impl ConnectionSlot {
     }
 }
 
-/// Evicts the connection of `slots` that has been idle for longest. Returns false if none is idle. Only one thread calls
-/// this at a time.
-///
-/// `head_timeout`: as in [`ConnectionSlot::idle_since`].
-pub(super) fn evict_longest_idle<'a, I>(clock: &IdleClock, slots: impl Fn() -> I, head_timeout: Duration) -> bool
-where
-    I: Iterator<Item = &'a ConnectionSlot>,
-{
-    if !clock.can_evict() {
-        return false;
-    }
-    for _ in 0..EVICTION_ATTEMPTS {
-        clock.begin_search();
-        let now = clock.now();
-        let mut longest: Option<(u64, &ConnectionSlot)> = None;
-        let mut earliest = u64::MAX;
-        for slot in slots() {
-            let Some((since, evictable_from)) = slot.idle_since(head_timeout) else { continue };
-            if evictable_from > now {
-                earliest = earliest.min(evictable_from);
-            } else if longest.is_none_or(|(longest_since, _)| since < longest_since) {
-                longest = Some((since, slot));
-            }
-        }
-        let Some((since, slot)) = longest else {
-            clock.found_none(earliest);
-            return false;
-        };
-        clock.reset();
-        if slot.evict(since) {
-            return true;
-        }
-        // A request arrived on that connection meanwhile.
-    }
-    false
-}
-
 fn as_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
 }
@@ -273,30 +197,6 @@ fn as_millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Regression test: each connection rejected at the limit cost a walk over all threads, under their lock, while
-    /// none was idle.
-    #[test]
-    fn no_search_while_no_connection_becomes_idle() {
-        let clock = Arc::new(IdleClock::new());
-        let slot = ConnectionSlot::new(Arc::clone(&clock));
-        assert!(clock.can_evict());
-        clock.begin_search();
-        clock.found_none(u64::MAX);
-        assert!(!clock.can_evict());
-        slot.set_idle();
-        assert!(clock.can_evict());
-        // A connection that becomes idle during a search counts.
-        slot.set_busy();
-        clock.begin_search();
-        slot.set_idle();
-        clock.found_none(u64::MAX);
-        assert!(clock.can_evict());
-        // Time alone makes a silent connection evictable.
-        clock.begin_search();
-        clock.found_none(clock.now());
-        assert!(clock.can_evict());
-    }
 
     /// Regression test: a connection that was evicted while active was closed at once, and its client's next request got no
     /// answer. Other connections' answers did not announce a close.
@@ -310,17 +210,17 @@ mod tests {
             slot.attach(listener.accept().unwrap().0);
             slot.set_received();
         }
-        let evict = || evict_longest_idle(&clock, || slots.iter(), Duration::ZERO);
+        let evict = |slot: &ConnectionSlot| slot.idle_since().is_some_and(|since| slot.evict(since));
         let [first, second] = &slots;
         first.set_idle();
-        assert!(evict());
+        assert!(evict(first));
         assert!(first.must_announce_close() && !first.is_read_closed(), "its thread looks for the eviction");
         assert!(!second.must_announce_close());
         first.set_busy();
         assert!(second.must_announce_close());
         second.set_idle();
         second.must_be_woken();
-        assert!(evict());
+        assert!(evict(second));
         assert!(second.is_read_closed(), "its thread waits until it is woken");
     }
 }

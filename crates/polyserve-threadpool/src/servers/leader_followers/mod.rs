@@ -13,12 +13,11 @@
 //! reads and writes. The loop between them, which also calls the service, is shared: `blocking::drive`.
 //! `connection_slot.rs` is a connection as the other threads see it. This file has the supervisor.
 //!
-//! At most `max_connections` are open. At the limit, the connection that has been idle for longest is evicted for the new
-//! one. If none is idle, the new one is answered 503. An eviction costs a walk over all threads. A rejection costs that
-//! only if a connection has become idle since the last walk.
+//! At most `max_connections` are open. At the limit, the connection that has been idle for longest, and for 50 ms at least,
+//! is evicted for the new one. If none is idle, the new one is answered 503. One eviction in 64 costs a walk over all threads,
+//! and so does one rejection in 50 ms.
 //!
-//! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
-//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`,
+//! A request that comes as its connection is evicted is answered with `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`,
 //! so that active clients take turns. A connection that lingers after its last answer does not count, and holds no
 //! thread.
 //!

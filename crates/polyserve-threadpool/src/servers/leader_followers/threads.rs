@@ -14,12 +14,14 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use polyserve_core::net;
-use polyserve_core::serving::{ACCEPT_BACKOFF, Bound, LingeringSet, ServerState, ThreadBuffers, wait};
+use polyserve_core::serving::{
+    ACCEPT_BACKOFF, Bound, FoundConnections, IdleQueue, LingeringSet, ServerState, ThreadBuffers, wait,
+};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
-use super::connection_slot::{ConnectionSlot, IdleClock, evict_longest_idle};
+use super::connection_slot::{ConnectionSlot, IdleClock};
 
 /// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service.
 const STACK_SIZE: usize = 128 * 1024;
@@ -59,6 +61,8 @@ pub(super) struct RunState {
     /// The number of connections that count towards `max_connections`.
     open: AtomicUsize,
     clock: Arc<IdleClock>,
+    /// The connections that are evicted next.
+    idle: Mutex<IdleQueue<Arc<ThreadSlot>>>,
 }
 
 /// The threads of a run.
@@ -102,6 +106,7 @@ impl RunState {
             supervisor: OnceLock::new(),
             open: AtomicUsize::new(0),
             clock: Arc::new(IdleClock::new()),
+            idle: Mutex::default(),
         })
     }
 
@@ -237,10 +242,15 @@ impl RunState {
     /// Evicts the connection that has been idle for longest. The new connection counts in its place. Returns false if no
     /// connection is idle.
     fn evict(&self) -> bool {
-        let table = lock(&self.table);
-        let slots = || table.threads.values().map(|(_, thread_slot)| &thread_slot.connection);
-        // The lock is held, so only one thread searches at a time.
-        evict_longest_idle(&self.clock, slots, self.server.config.head_timeout)
+        let search = |found: &mut FoundConnections<Arc<ThreadSlot>>| {
+            for (_, thread_slot) in lock(&self.table).threads.values() {
+                if let Some(since) = thread_slot.connection.idle_since() {
+                    found.offer(since, || Arc::clone(thread_slot));
+                }
+            }
+        };
+        let evict = |since, thread_slot: &Arc<ThreadSlot>| thread_slot.connection.evict(since);
+        lock(&self.idle).evict_one(self.clock.now(), search, evict)
     }
 
     fn reject(&self, stream: TcpStream) {

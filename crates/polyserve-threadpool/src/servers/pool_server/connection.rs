@@ -15,7 +15,7 @@ use mio::{Interest, Registry, Token};
 use polyserve_core::ServerConfig;
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
-use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome};
+use polyserve_core::serving::{IdleSince, ServerState, ThreadBuffers, WaitOutcome};
 use rustix::io::Errno;
 
 use super::timing::millis;
@@ -34,6 +34,8 @@ pub(super) struct Connection {
     is_registered_for_writing: bool,
     /// The wait that `deadline` was set for: the request, the phase, and whether it waits to write.
     wait: Option<(u64, Phase, bool)>,
+    /// When that wait began, in milliseconds since the server's start.
+    wait_start: u64,
     /// The deadline of that wait, in milliseconds since the server's start.
     pub(super) deadline: u64,
     /// The number of the first request of its turn.
@@ -77,6 +79,7 @@ impl Connection {
             is_registered: false,
             is_registered_for_writing: false,
             wait: None,
+            wait_start: 0,
             deadline: u64::MAX,
             first_request: 0,
         }
@@ -85,6 +88,13 @@ impl Connection {
     /// Whether bytes, or the end, can be read.
     pub(super) fn has_input(&self) -> bool {
         !self.stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// The time since which every request that has begun is answered. `None` if one is not.
+    pub(super) fn idle_since(&self) -> Option<IdleSince> {
+        let (requests, phase) = self.session.stage();
+        let has_sent = requests > 0 || phase == Phase::Skip;
+        (!self.session.is_busy()).then(|| IdleSince::new(self.wait_start, has_sent))
     }
 
     /// Whether it waits for the client to read.
@@ -184,8 +194,8 @@ impl Connection {
         if self.wait.replace((request, phase, writing)) != Some((request, phase, writing)) {
             let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
             let was_queued = phase == Phase::Head && request == self.first_request;
-            let wait_start = if was_queued { queued_at } else { now };
-            self.deadline = wait_start.saturating_add(millis(timeout));
+            self.wait_start = if was_queued { queued_at } else { now };
+            self.deadline = self.wait_start.saturating_add(millis(timeout));
         }
         self.deadline < now
     }

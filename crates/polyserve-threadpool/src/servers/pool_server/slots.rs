@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use mio::net::TcpStream;
+use polyserve_core::serving::IdleSince;
 use polyserve_core::sync::lock;
 
 use super::connection::Connection;
-use super::slot_state::{QUEUED, SlotState};
+use super::slot_state::{PARKED, QUEUED, SlotState};
 
 /// The place of one connection.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(super) struct Slot {
     pub(super) state: SlotState,
     /// The client has closed its writing side. Edge-triggered polling reports that only once.
     pub(super) ended: AtomicBool,
-    /// While parked: every request that has begun is answered.
-    pub(super) idle: AtomicBool,
+    /// While parked: the bits of the [`IdleSince`] if every request that has begun is answered, or 0.
+    pub(super) idle_since: AtomicU64,
     /// While parked: the connection waits to be written to.
     pub(super) writing: AtomicBool,
     /// When the connection was last put into the ready list, in milliseconds since the server's start.
@@ -41,7 +42,7 @@ impl Slot {
         Self {
             state: SlotState::new(),
             ended: AtomicBool::new(false),
-            idle: AtomicBool::new(false),
+            idle_since: AtomicU64::new(0),
             writing: AtomicBool::new(false),
             queued_at: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
@@ -49,6 +50,12 @@ impl Slot {
             connection: Mutex::new(None),
             socket: Mutex::new(None),
         }
+    }
+
+    /// The time since which the connection is idle. `None` if it is not parked, or not idle.
+    pub(super) fn idle_since(&self) -> Option<IdleSince> {
+        let bits = self.idle_since.load(Ordering::Relaxed); // the state publishes it
+        (bits != 0 && self.state.get() == PARKED).then(|| IdleSince::from_bits(bits))
     }
 
     /// Shuts the socket down, whichever thread owns the connection.

@@ -174,7 +174,7 @@ impl Supervisor {
         let now = shared.clock.now();
         for (id, slot) in shared.slots.iter() {
             // A worker reads once more, and closes the connection if nothing has arrived.
-            if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
+            if slot.idle_since().is_some() && slot.state.advance(PARKED, QUEUED) {
                 shared.begin_queue_wait(slot, now);
                 poller.batch.push(ReadyEntry { id, is_new: false });
             }

@@ -20,7 +20,10 @@ use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token, Waker};
 use polyserve_core::Executor;
 use polyserve_core::http1::Session;
-use polyserve_core::serving::{ACCEPT_BACKOFF, ServerState, WaitOutcome, discard, wait_for_answer, with_buffers};
+use polyserve_core::serving::{
+    ACCEPT_BACKOFF, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard, wait_for_answer,
+    with_buffers,
+};
 use polyserve_core::sync::lock;
 
 use super::acceptor::{Acceptor, LISTENER};
@@ -55,6 +58,8 @@ pub(super) struct PoolServerState {
     pub(super) wakeups: Wakeups,
     pub(super) clock: Clock,
     pub(super) turn_time: TurnTime,
+    /// The connections that are closed next at the limit. Locked by the thread that has the poll role.
+    idle: Mutex<IdleQueue<usize>>,
     this: Weak<PoolServerState>,
 }
 
@@ -108,6 +113,7 @@ impl PoolServerState {
             wakeups: Wakeups::new(waker),
             clock: Clock::new(),
             turn_time: TurnTime::default(),
+            idle: Mutex::default(),
             this: this.clone(),
         }))
     }
@@ -215,7 +221,12 @@ impl PoolServerState {
             }
             let Some(stream) = acceptor.accept() else { break };
             accepted += 1;
-            match if is_full { Err(stream) } else { self.slots.admit(stream, now, deadline) } {
+            let admit = |stream| self.slots.admit(stream, now, deadline);
+            let admitted = match if is_full { Err(stream) } else { admit(stream) } {
+                Err(stream) if !is_full && self.evict_one(now) => admit(stream),
+                admitted => admitted,
+            };
+            match admitted {
                 Ok(id) => batch.push(ReadyEntry { id, is_new: true }),
                 Err(stream) => self.reject(stream),
             }
@@ -224,6 +235,31 @@ impl PoolServerState {
             self.note_deadline(deadline);
         }
         accepted
+    }
+
+    /// Closes the connection that has been idle for longest. Returns false if none is idle.
+    fn evict_one(&self, now: u64) -> bool {
+        let search = |found: &mut FoundConnections<usize>| {
+            for (id, slot) in self.slots.iter() {
+                if let Some(since) = slot.idle_since() {
+                    found.offer(since, || id);
+                }
+            }
+        };
+        lock(&self.idle).evict_one(now, search, |since, id| {
+            let mut is_closed = false;
+            self.take(*id, PARKED, |_, open| {
+                if open.idle_since() != Some(since) {
+                    return TurnResult::Park; // it was served meanwhile
+                }
+                if open.has_input() {
+                    return TurnResult::Yield; // a worker serves the request
+                }
+                is_closed = true;
+                TurnResult::Close { linger: true }
+            });
+            is_closed
+        })
     }
 
     /// Answers 503. The connection then lingers, in a slot that does not count towards `max_connections`. If too many linger,
@@ -332,7 +368,7 @@ impl PoolServerState {
             }
             TurnResult::Park => {
                 let writing = open.is_writing();
-                slot.idle.store(!open.session.is_busy(), Ordering::Relaxed);
+                slot.idle_since.store(open.idle_since().map_or(0, IdleSince::bits), Ordering::Relaxed);
                 slot.writing.store(writing, Ordering::Relaxed);
                 self.set_deadline(slot, open.deadline);
                 if open.register(&self.registry, Token(id), writing).is_err() {

@@ -1,0 +1,153 @@
+//! At the limit on connections, an idle connection is closed for a new one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::service::Echo;
+use polyserve_core::serving::EVICTION_GRACE;
+use polyserve_core::{Connections, ServerConfig};
+
+use super::limits::BODY_AWAITED;
+use super::live::{Live, eventually};
+use super::services::let_pass;
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::Client;
+use crate::property::{ChildSide, Outcome, with_serving_child};
+
+/// Longer than any property takes. So no timeout closes an idle connection.
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn limit(config: &mut ServerConfig, max_connections: usize) {
+    config.max_connections = max_connections;
+    config.idle_timeout = NEVER;
+    config.head_timeout = NEVER;
+}
+
+fn serve(subject: &ServerSubject, max_connections: usize) -> Live {
+    subject.live(Arc::new(Echo), |config| limit(config, max_connections))
+}
+
+/// If `max_connections` connections are open and some of them are idle, each new client is served. Tested with connections
+/// that were served and with connections that have sent nothing. A connection with a request is not closed.
+pub fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) -> Outcome {
+    let is_single = subject.shape() == Connections::One;
+    let max_connections = if is_single { 1 } else { 3 };
+    for is_silent in [false, true] {
+        let live = serve(subject, max_connections);
+        let mut busy = (!is_single).then(|| live.client());
+        if let Some(busy) = &mut busy {
+            busy.ask(&request("POST", "/", BODY_AWAITED), 100);
+        }
+        let mut idle: Vec<Client> = Vec::new();
+        while idle.len() + usize::from(busy.is_some()) < max_connections {
+            let mut client = live.client();
+            if !is_silent {
+                client.ask(&get("/"), 200);
+            }
+            idle.push(client);
+        }
+        for _ in 0..2 * max_connections {
+            // A connection has to be idle for a while before it is closed.
+            idle.push(live.connect_until_served(&get("/")).0);
+        }
+        if let Some(mut busy) = busy {
+            assert_eq!(busy.ask(b"hello", 200).text(), "hello");
+        }
+    }
+    Outcome::Held
+}
+
+/// At the limit, a connection that has sent nothing is closed before one that was served, even if it has been idle for less
+/// time.
+///
+/// A server of one connection is not tested.
+pub fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
+    if subject.shape() == Connections::One {
+        return Outcome::Held;
+    }
+    for last_attempt in [false, false, true] {
+        let live = serve(subject, 2);
+        let mut kept = live.client();
+        kept.ask(&get("/"), 200);
+        let silent = live.client();
+        // On a busy machine the silent connection may not have been idle for long enough. Then another attempt follows.
+        let_pass(6 * EVICTION_GRACE);
+        let (new, _) = live.connect_until_served(&get("/"));
+        let is_closed = eventually(subject.patience, || silent.has_ended() || kept.has_ended());
+        assert!(is_closed, "three connections are open at a limit of two");
+        if silent.has_ended() {
+            kept.ask(&get("/"), 200);
+            return Outcome::Held;
+        }
+        assert!(!last_attempt, "a connection that was served is closed, and a silent one is open\n{}", kept.show());
+        drop(new);
+    }
+    Outcome::Held
+}
+
+/// At the limit, a connection that has been idle for less than 50 ms is not closed: its next request is answered. A
+/// multiplexed server refuses the new connection instead.
+///
+/// A server of one connection is not tested.
+pub fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> Outcome {
+    const ATTEMPTS: usize = 20;
+    if subject.shape() == Connections::One {
+        return Outcome::Held;
+    }
+    for _ in 0..ATTEMPTS {
+        let live = serve(subject, 2);
+        let mut kept = [live.client(), live.client()];
+        kept.iter_mut().for_each(|client| drop(client.ask(&get("/"), 200)));
+        let idle_since = Instant::now();
+        let are_closed = kept.each_mut().map(|client| client.ask(&get("/"), 200).closes());
+        let mut new = live.client();
+        let _ = new.send(&get("/")); // an error: the server has refused this client already
+        let response = new.receive().unwrap_or_else(|failure| panic!("{failure}"));
+        let is_refused = response.status == 503;
+        let was_young = idle_since.elapsed() < EVICTION_GRACE;
+        let sent = kept.each_mut().map(|client| client.send(&get("/")));
+        // On a busy machine an attempt may show nothing, and so does one in which a close was announced.
+        if idle_since.elapsed() >= EVICTION_GRACE || are_closed != [false; 2] {
+            continue;
+        }
+        for (client, sent) in kept.iter_mut().zip(sent) {
+            client.expect(200);
+            drop(sent);
+        }
+        let must_refuse = subject.shape() == Connections::Multiplexed && was_young;
+        assert!(!must_refuse || is_refused, "a third connection is served at a limit of two\n{}", new.show());
+        return Outcome::Held;
+    }
+    Outcome::NotRun(format!("in {ATTEMPTS} attempts, no two connections were idle and younger than {EVICTION_GRACE:?}"))
+}
+
+/// At the limit, a connection with a request that has arrived is not closed for another, even if it was idle when the request
+/// came.
+pub fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject) -> Outcome {
+    if !cfg!(target_os = "linux") {
+        return Outcome::NotRun("stopping a process is tested on Linux only".into());
+    }
+    let serve = |parent: &ChildSide| {
+        let live = serve(subject, 1);
+        parent.announce(live.addr);
+        parent.wait_for_parent();
+    };
+    with_serving_child(None, serve, |child| {
+        let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");
+        let mut kept = connect();
+        kept.ask(&get("/"), 200);
+        let_pass(3 * EVICTION_GRACE); // so that it may be closed for another
+        if !child.stop() {
+            child.resume();
+            return Outcome::NotRun("this system cannot stop a process".into());
+        }
+        let mut new = connect();
+        new.send(&get("/")).expect("the kernel takes the request");
+        kept.send(&get("/")).expect("the kernel takes the request");
+        child.resume();
+        kept.expect(200);
+        new.expect_one_of(&[200, 503]);
+        Outcome::Held
+    })
+}
