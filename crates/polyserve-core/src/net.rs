@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use listen_on::{IntoListenOn, ListenOn, resolve};
+pub use listen_on::{IntoListenOn, ListenOn, resolve, resolve_all};
 
 use crate::config::ServerConfig;
 

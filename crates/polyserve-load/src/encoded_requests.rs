@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::request_stream::PlannedRequest;
 use crate::rows::{Entities, Rows};
-use crate::traffic::{Exchange, Traffic, TrafficPlan};
+use crate::traffic::{AnswerCheck, Exchange, Exchanges, Traffic, TrafficPlan};
 
 /// The requests of a [`Traffic`], encoded for a host.
 #[derive(Clone, Debug)]
@@ -32,8 +32,9 @@ impl EncodedRequests {
     pub(crate) fn new(traffic: &Traffic, host: &str, closes: bool) -> Self {
         let close = if closes { "Connection: close\r\n" } else { "" };
         let fixed = match &*traffic.plan {
-            TrafficPlan::Exchanges(all) => all.iter().map(|exchange| encode(exchange, host, close)).collect(),
-            TrafficPlan::Unknown(exchange) => vec![encode(exchange, host, close)],
+            TrafficPlan::Exchanges(Exchanges { all, .. }) => {
+                all.iter().map(|exchange| encode(exchange, host, close)).collect()
+            }
             TrafficPlan::Entities(_) => Vec::new(),
         };
         Self {
@@ -90,10 +91,13 @@ impl EncodedRequests {
         match planned {
             PlannedRequest::Get(key) => self.rows_from(key, 0),
             PlannedRequest::GetUpdated(key) => self.rows_from(key, 1),
-            PlannedRequest::Put(..) => Expected { statuses: STORED, is_head: false, bodies: Bodies::Empty },
+            PlannedRequest::Put(..) => Expected { statuses: STORED, ..Expected::EMPTY },
             PlannedRequest::Fixed(at) => match &*self.traffic.plan {
-                TrafficPlan::Exchanges(all) => all.get(at as usize).map_or(Expected::EMPTY, Expected::of),
-                TrafficPlan::Unknown(exchange) => Expected { bodies: Bodies::Any, ..Expected::of(exchange) },
+                TrafficPlan::Exchanges(Exchanges { all, is_known, .. }) => match all.get(at as usize) {
+                    Some(exchange) if *is_known => Expected::of(exchange),
+                    Some(exchange) => Expected { bodies: Bodies::Any, ..Expected::of(exchange) },
+                    None => Expected::EMPTY,
+                },
                 TrafficPlan::Entities(_) => Expected::EMPTY,
             },
         }
@@ -105,10 +109,7 @@ impl EncodedRequests {
             (PlannedRequest::Get(key), _) => format!("GET /{key}"),
             (PlannedRequest::GetUpdated(key), _) => format!("GET /{key} after an acknowledged PUT of {key}"),
             (PlannedRequest::Put(key, _), _) => format!("PUT / of {key}"),
-            (PlannedRequest::Fixed(_), TrafficPlan::Unknown(Exchange { method, target, .. })) => {
-                format!("{method} {target}")
-            }
-            (PlannedRequest::Fixed(at), TrafficPlan::Exchanges(all)) => all
+            (PlannedRequest::Fixed(at), TrafficPlan::Exchanges(Exchanges { all, .. })) => all
                 .get(at as usize)
                 .map_or_else(String::new, |exchange| format!("{} {}", exchange.method, exchange.target)),
             (PlannedRequest::Fixed(_), TrafficPlan::Entities(_)) => String::new(),
@@ -118,7 +119,7 @@ impl EncodedRequests {
     /// Returns the rows of `key`, from row number `first`.
     fn rows_from(&self, key: u32, first: u32) -> Expected<'_> {
         match self.rows() {
-            Some(rows) => Expected { statuses: OK, is_head: false, bodies: Bodies::Rows(rows, key, first) },
+            Some(rows) => Expected { statuses: OK, bodies: Bodies::Rows(rows, key, first), ..Expected::EMPTY },
             None => Expected::EMPTY,
         }
     }
@@ -126,7 +127,7 @@ impl EncodedRequests {
     fn rows(&self) -> Option<&Rows> {
         match &*self.traffic.plan {
             TrafficPlan::Entities(Entities { rows, .. }) => Some(rows),
-            TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
+            TrafficPlan::Exchanges(_) => None,
         }
     }
 }
@@ -137,7 +138,7 @@ fn updates(traffic: &Traffic) -> Option<Arc<[AtomicU64]>> {
         TrafficPlan::Entities(Entities { rows, keys, .. }) if rows.per_key() > 1 && !traffic.is_filling => {
             Some((0..keys.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
         }
-        TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
+        TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) => None,
     }
 }
 
@@ -147,8 +148,10 @@ fn bit(key: u32) -> u64 {
 
 fn encode(exchange: &Exchange, host: &str, close: &str) -> Vec<u8> {
     let Exchange { method, target, headers, body, .. } = exchange;
+    let own_host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let host = own_host.map_or(host, |(_, value)| value.trim());
     let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{close}");
-    for (name, value) in headers {
+    for (name, value) in headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
         text.push_str(&format!("{name}: {value}\r\n"));
     }
     if let Some(body) = body {
@@ -166,6 +169,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) statuses: &'a [u16],
     /// Whether the request was HEAD: the answer ends with its head.
     pub(crate) is_head: bool,
+    /// What of the answer is compared.
+    pub(crate) judged: AnswerCheck,
     bodies: Bodies<'a>,
 }
 
@@ -180,20 +185,20 @@ enum Bodies<'a> {
 }
 
 impl<'a> Expected<'a> {
-    const EMPTY: Self = Self { statuses: &[], is_head: false, bodies: Bodies::Empty };
+    const EMPTY: Self = Self { statuses: &[], is_head: false, judged: AnswerCheck::Body, bodies: Bodies::Empty };
 
     fn of(exchange: &'a Exchange) -> Self {
-        let is_head = exchange.method == "HEAD";
-        Self { statuses: &exchange.statuses, is_head, bodies: Bodies::List(&exchange.answers) }
+        let Exchange { statuses, judged, answers, .. } = exchange;
+        Self { statuses, is_head: exchange.method == "HEAD", judged: *judged, bodies: Bodies::List(answers) }
     }
 
-    /// Whether the answer is to be discovered: every 2xx is right, with any body.
+    /// Whether the answer is to be discovered: every 2xx and a 304 is right, with any body.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self.bodies, Bodies::Any)
     }
 
     pub(crate) fn takes(&self, status: u16) -> bool {
-        if self.is_unknown() { (200..300).contains(&status) } else { self.statuses.contains(&status) }
+        if self.is_unknown() { (200..300).contains(&status) || status == 304 } else { self.statuses.contains(&status) }
     }
 
     /// Returns the number of right bodies, at most 32.

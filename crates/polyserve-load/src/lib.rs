@@ -44,6 +44,6 @@ pub use error::LoadError;
 pub use load::{CpuSource, Load, Pace, RunLength, Usage};
 pub use mix::Mix;
 pub use prefill::{prefill, prefill_for};
-pub use report::{Failures, LoadProgress, Report, RequestPhases};
+pub use report::{ChangingAnswer, Failures, LoadProgress, Report, RequestPhases};
 pub use run::run;
-pub use traffic::{Exchange, Traffic};
+pub use traffic::{AnswerCheck, Exchange, Traffic};

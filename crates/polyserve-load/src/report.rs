@@ -8,6 +8,8 @@ use hdrhistogram::Histogram;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::traffic::AnswerCheck;
+
 /// The progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadProgress {
@@ -86,6 +88,18 @@ pub struct Report {
     pub client_busy: f64,
     /// The server's processor time in cores.
     pub server_busy: Option<f64>,
+    /// The requests with a discovered answer that has another body each time.
+    pub changing: Vec<ChangingAnswer>,
+}
+
+/// A request with another body in each answer, so that the body is not compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ChangingAnswer {
+    /// The method and the target.
+    pub request: String,
+    /// What is compared.
+    pub judged: AnswerCheck,
 }
 
 /// The durations of the phases of a request with its own connection, in nanoseconds. Includes right answers to requests

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::mix::Mix;
-use crate::traffic::{Traffic, TrafficPlan};
+use crate::traffic::{Exchanges, Traffic, TrafficPlan};
 
 /// One request of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,12 +53,11 @@ impl RequestStream {
                     _ => PlannedRequest::Put(key, 1 + (wide >> 63 & 1) as u32),
                 }
             }
-            TrafficPlan::Exchanges(all) => {
+            TrafficPlan::Exchanges(Exchanges { order, .. }) => {
                 let at = self.next;
-                self.next = if at + 1 == all.len() { 0 } else { at + 1 };
-                PlannedRequest::Fixed(at as u32)
+                self.next = if at + 1 == order.len() { 0 } else { at + 1 };
+                PlannedRequest::Fixed(order[at])
             }
-            TrafficPlan::Unknown(_) => PlannedRequest::Fixed(0),
         }
     }
 }
@@ -70,8 +69,8 @@ impl Traffic {
     /// Returns the requests of thread number `thread` of `threads`.
     pub(crate) fn request_stream(&self, thread: usize, threads: usize) -> RequestStream {
         let next = match &*self.plan {
-            TrafficPlan::Exchanges(all) => all.len() * thread / threads.max(1),
-            TrafficPlan::Entities(_) | TrafficPlan::Unknown(_) => 0,
+            TrafficPlan::Exchanges(Exchanges { order, .. }) => order.len() * thread / threads.max(1),
+            TrafficPlan::Entities(_) => 0,
         };
         let random = self.random(3, thread);
         RequestStream { plan: Arc::clone(&self.plan), random, next, is_filling: self.is_filling }
@@ -166,5 +165,14 @@ mod tests {
         let fixed = |sequence: &[u32]| sequence.iter().map(|at| PlannedRequest::Fixed(*at)).collect::<Vec<_>>();
         assert_eq!(drawn(&traffic, 0, 9), fixed(&[0, 1, 2, 3, 4, 5, 6, 7, 0]));
         assert_eq!(drawn(&traffic, 3, 3), fixed(&[6, 7, 0]));
+    }
+
+    #[test]
+    fn a_weight_is_the_share_of_a_round() {
+        let exchange = |(path, weight): (&str, u32)| Exchange::new("GET", path).with(|one| one.weight = weight);
+        let traffic = Traffic::expecting([("/a", 1), ("/b", 4), ("/c", 2)].map(exchange).into()).unwrap();
+        let round = |at: usize| drawn(&traffic, 0, 14)[at..at + 7].to_vec();
+        assert_eq!(round(0), round(7));
+        assert_eq!(round(0), [1, 2, 1, 0, 1, 2, 1].map(PlannedRequest::Fixed), "evenly spread");
     }
 }

@@ -30,10 +30,11 @@ use crate::report::{Failures, LoadProgress, Report, RequestPhases, histogram};
 /// About 300 bytes a connection in the client, more in the system, and 1 MB a thread.
 pub fn run(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, LoadError> {
     load.validate()?;
-    let load = &*match discover::discovered(load)? {
-        Some(traffic) => Cow::Owned(load.clone().with(|load| load.traffic = traffic)),
-        None => Cow::Borrowed(load),
+    let (load, changing) = match discover::discovered(load)? {
+        Some((traffic, changing)) => (Cow::Owned(load.clone().with(|load| load.traffic = traffic)), changing),
+        None => (Cow::Borrowed(load), Vec::new()),
     };
+    let load = &*load;
     let requests = EncodedRequests::new(&load.traffic, &load.host, load.usage == Usage::Close);
     let meter = Meter::new(load.cpu)?;
     let counters: Vec<ThreadCounters> = (0..load.threads).map(|_| ThreadCounters::default()).collect();
@@ -68,7 +69,7 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Re
         Ok::<_, LoadError>((clients, monitor))
     })?;
     let tallies: Vec<&Tally> = clients.iter().map(|client| &client.tally).collect();
-    Ok(monitor.report(&tallies))
+    Ok(Report { changing, ..monitor.report(&tallies) })
 }
 
 fn times(load: &Load) -> Times {
@@ -207,6 +208,7 @@ impl Monitor<'_> {
             server_cpu: None,
             client_busy: 0.0,
             server_busy: None,
+            changing: Vec::new(),
         };
         let first = tallies.iter().filter_map(|tally| tally.first_failure.as_ref()).min();
         report.first_failure = first.map(|(_, why)| why.clone());

@@ -11,6 +11,8 @@ use crate::error::LoadError;
 use crate::mix::Mix;
 use crate::rows::{Entities, Rows};
 
+use serde::Serialize;
+
 /// Requests, their right answers, and their order. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Traffic {
@@ -24,9 +26,17 @@ pub(crate) enum TrafficPlan {
     /// The entities of a server.
     Entities(Entities),
     /// Exchanges in turn.
-    Exchanges(Vec<Exchange>),
-    /// One request. Its answer is not known yet.
-    Unknown(Exchange),
+    Exchanges(Exchanges),
+}
+
+/// Exchanges, and their order.
+#[derive(Debug)]
+pub(crate) struct Exchanges {
+    pub(crate) all: Vec<Exchange>,
+    /// One round: indexes into `all`, each as often as its weight.
+    pub(crate) order: Vec<u32>,
+    /// Whether the right answers are known. If not, they are discovered before the load.
+    pub(crate) is_known: bool,
 }
 
 /// A request, and its right answers.
@@ -37,7 +47,7 @@ pub struct Exchange {
     pub method: String,
     /// The request target: `/1`.
     pub target: String,
-    /// Header fields, without `Host`, `Content-Length` and `Connection`.
+    /// Header fields, without `Content-Length`, `Transfer-Encoding` and `Connection`. A `Host` replaces the load's.
     pub headers: Vec<(String, String)>,
     /// The body, if any.
     pub body: Option<Vec<u8>>,
@@ -45,7 +55,29 @@ pub struct Exchange {
     pub statuses: Vec<u16>,
     /// The right bodies, at most 32. An answer has exactly one of these; the body of a HEAD is empty.
     pub answers: Vec<Vec<u8>>,
+    /// What of an answer is compared. Default: status and body.
+    pub judged: AnswerCheck,
+    /// How often the request is sent, in relation to the others of the traffic. Default 1.
+    pub weight: u32,
 }
+
+/// What of an answer is compared with the right ones. The framing is always checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum AnswerCheck {
+    /// The status and the whole body.
+    #[default]
+    #[serde(rename = "status and body")]
+    Body,
+    /// The status and the length of the body: the body changes.
+    #[serde(rename = "status and length")]
+    Length,
+    /// The status only: the length of the body changes too.
+    #[serde(rename = "status")]
+    Status,
+}
+
+/// The max sum of the weights: the order takes 4 bytes for each.
+const MAX_WEIGHT: u64 = 1_000_000;
 
 /// The max number of right bodies.
 pub(crate) const MAX_ANSWERS: usize = 32;
@@ -84,8 +116,7 @@ impl Traffic {
         Ok(Self::of(TrafficPlan::Entities(Entities { rows, picker: Picker::new(keys, dist), keys, mix, seed })))
     }
 
-    /// One request, repeated. One more request before the load discovers the answer, which must be a 2xx. All other answers
-    /// must be the same, except that the statuses of a PUT may be any of 200, 201 and 204.
+    /// One request, repeated. Its answer is discovered as by [`discovering`](Self::discovering).
     ///
     /// # Errors
     ///
@@ -94,21 +125,43 @@ impl Traffic {
         let mut exchange = Exchange::new(method, target);
         exchange.headers.extend(content_type.map(|value| ("Content-Type".to_owned(), value.to_owned())));
         exchange.body = body.map(<[u8]>::to_vec);
-        exchange.validate(true)?;
-        Ok(Self::of(TrafficPlan::Unknown(exchange)))
+        Self::discovering(vec![exchange])
     }
 
-    /// These exchanges, in turn. Each thread starts at its share of the list.
+    /// These requests, by their weights. Their statuses and answers are discovered: before the load, each request is sent twice,
+    /// and must be answered by a 2xx or a 304.
+    ///
+    /// All later answers must be the same. If the two bodies differ, only the status and the length are judged; if their lengths
+    /// differ too, only the status, see [`Report::changing`](crate::Report::changing). If a body shows the present time, it is asked
+    /// for once more, a second later. The statuses of a PUT may be any of 200, 201 and 204.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LoadError::Setting`] if the list is empty, or if a request is not valid.
+    pub fn discovering(requests: Vec<Exchange>) -> Result<Self, LoadError> {
+        Self::in_turn(requests, false)
+    }
+
+    /// These exchanges, in turn, by their weights. Each thread starts at its share of the order.
     ///
     /// # Errors
     ///
     /// Returns [`LoadError::Setting`] if the list is empty, or if an exchange is not valid or has no right answer.
     pub fn expecting(exchanges: Vec<Exchange>) -> Result<Self, LoadError> {
-        exchanges.iter().try_for_each(|exchange| exchange.validate(false))?;
-        if exchanges.is_empty() || u32::try_from(exchanges.len()).is_err() {
+        Self::in_turn(exchanges, true)
+    }
+
+    fn in_turn(all: Vec<Exchange>, is_known: bool) -> Result<Self, LoadError> {
+        all.iter().try_for_each(|exchange| exchange.validate(is_known))?;
+        if all.is_empty() {
             return Err(LoadError::setting("traffic of no exchanges asks for nothing"));
         }
-        Ok(Self::of(TrafficPlan::Exchanges(exchanges)))
+        let sum: u64 = all.iter().map(|exchange| u64::from(exchange.weight)).sum();
+        if sum > MAX_WEIGHT {
+            return Err(LoadError::setting(format!("the weights are {sum} together, more than {MAX_WEIGHT}")));
+        }
+        let order = order(&all);
+        Ok(Self::of(TrafficPlan::Exchanges(Exchanges { all, order, is_known })))
     }
 
     fn of(plan: TrafficPlan) -> Self {
@@ -129,17 +182,28 @@ impl Traffic {
             TrafficPlan::Entities(entities) => {
                 Some((Self { plan: Arc::clone(&self.plan), part: 0, is_filling: true }, u64::from(entities.keys)))
             }
-            TrafficPlan::Exchanges(_) | TrafficPlan::Unknown(_) => None,
+            TrafficPlan::Exchanges(_) => None,
         }
     }
 
-    /// Returns the request if its answer is not known yet.
-    pub(crate) fn unknown(&self) -> Option<&Exchange> {
+    /// Returns the requests if their answers are not known yet.
+    pub(crate) fn unknown(&self) -> Option<&[Exchange]> {
         match &*self.plan {
-            TrafficPlan::Unknown(exchange) => Some(exchange),
+            TrafficPlan::Exchanges(Exchanges { all, is_known: false, .. }) => Some(all),
             TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) => None,
         }
     }
+}
+
+/// Returns one round of the exchanges: each as often as its weight, and evenly spread.
+fn order(all: &[Exchange]) -> Vec<u32> {
+    let mut places = Vec::new();
+    for (exchange, index) in all.iter().zip(0..) {
+        let weight = f64::from(exchange.weight);
+        places.extend((0..exchange.weight).map(|nth| ((f64::from(nth) + 0.5) / weight, index)));
+    }
+    places.sort_by(|(left, _), (right, _)| left.total_cmp(right)); // stable: equal places keep the order of the list
+    places.into_iter().map(|(_, index)| index).collect()
 }
 
 impl Exchange {
@@ -152,6 +216,8 @@ impl Exchange {
             body: None,
             statuses: vec![200],
             answers: vec![Vec::new()],
+            judged: AnswerCheck::default(),
+            weight: 1,
         }
     }
 
@@ -162,7 +228,7 @@ impl Exchange {
         self
     }
 
-    fn validate(&self, is_unknown: bool) -> Result<(), LoadError> {
+    fn validate(&self, is_known: bool) -> Result<(), LoadError> {
         let Self { method, target, headers, statuses, answers, .. } = self;
         let reject = |why: String| Err(LoadError::Setting(why));
         if !is_token(method) || method == "CONNECT" {
@@ -175,12 +241,20 @@ impl Exchange {
         if let Some((name, value)) = headers.iter().find(|(name, value)| !is_token(name) || !is_value(value)) {
             return reject(format!("{name:?}: {value:?} is no header field"));
         }
-        let is_reserved =
-            |name: &str| ["host", "content-length", "connection"].contains(&name.to_ascii_lowercase().as_str());
-        if let Some((name, _)) = headers.iter().find(|(name, _)| is_reserved(name)) {
+        const RESERVED: [&str; 3] = ["content-length", "transfer-encoding", "connection"];
+        let is_one_of = |name: &str, names: &[&str]| names.iter().any(|other| name.eq_ignore_ascii_case(other));
+        if let Some((name, _)) = headers.iter().find(|(name, _)| is_one_of(name, &RESERVED)) {
             return reject(format!("the header field {name} is the load's own"));
         }
-        if !is_unknown && (statuses.is_empty() || answers.is_empty() || answers.len() > MAX_ANSWERS) {
+        let hosts: Vec<&str> =
+            headers.iter().filter(|(name, _)| is_one_of(name, &["host"])).map(|(_, value)| value.trim()).collect();
+        if hosts.len() > 1 || hosts.iter().any(|host| !host.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return reject(format!("{} is not one host", hosts.join(", ")));
+        }
+        if self.weight == 0 {
+            return reject(format!("{method} {target} has the weight 0"));
+        }
+        if is_known && (statuses.is_empty() || answers.is_empty() || answers.len() > MAX_ANSWERS) {
             return reject(format!("{method} {target} needs a right status, and 1 to {MAX_ANSWERS} right bodies"));
         }
         Ok(())
@@ -238,7 +312,18 @@ mod tests {
         let exchange = |change: fn(&mut Exchange)| Traffic::expecting(vec![Exchange::new("GET", "/").with(change)]);
         refused(exchange(|e| e.statuses.clear()), "right status");
         refused(exchange(|e| e.answers.clear()), "right bodies");
-        refused(exchange(|e| e.headers.push(("HOST".into(), "x".into()))), "own");
+        for own in ["CONTENT-LENGTH", "Transfer-Encoding", "connection"] {
+            let named = Exchange::new("GET", "/").with(|e| e.headers.push((own.into(), "1".into())));
+            refused(Traffic::expecting(vec![named]), "own");
+        }
+        refused(exchange(|e| e.headers.push(("Host".into(), "a b".into()))), "host");
+        refused(exchange(|e| e.headers.extend([("Host".into(), "a".into()), ("host".into(), "a".into())])), "host");
+        refused(exchange(|e| e.headers.push(("X".into(), "a\r\nY: b".into()))), "header");
+        refused(exchange(|e| e.headers.push(("X: b\r\nY".into(), "a".into()))), "header");
+        refused(exchange(|e| e.target = "/ HTTP/1.1\r\nX: a".into()), "path");
+        refused(exchange(|e| e.weight = 0), "weight 0");
+        refused(exchange(|e| e.weight = 1_000_001), "weights");
+        refused(Traffic::discovering(Vec::new()), "no exchanges");
         for invalid in ["", "get", "get=", "get=-1", "get=0", "get=1,get=2", "delete=1", "get=1,"] {
             assert!(invalid.parse::<Mix>().unwrap_err().contains("get=95,put=5"), "{invalid}");
         }

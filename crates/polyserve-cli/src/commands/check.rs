@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use polyserve::catalog::Catalog;
 use polyserve_conformance::history::MAX_OPERATIONS;
@@ -56,6 +57,9 @@ pub(crate) struct CheckArgs {
     config: ConfigArgs,
 }
 
+/// The max time of a try to connect to one of several addresses.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Result<ExitCode> {
     let report = match &args.history {
         Some(path) => {
@@ -104,8 +108,7 @@ impl CheckArgs {
                 ))
                 .into());
             }
-            let addr = polyserve::net::resolve(url.address());
-            let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
+            let addr = url.reach(CONNECT_TIMEOUT)?;
             return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
         }
         let repos = repo_names(catalog, &self.repo)?;

@@ -1,14 +1,19 @@
 //! `polyserve load`, on servers that `polyserve serve` runs.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Dir, Serving, descriptors, ended, has, interrupted, json, parsed, polyserve, printed, signalled, text};
+use super::{
+    Dir, PATIENCE, Serving, descriptors, ended, has, interrupted, json, misused, parsed, polyserve, printed, signalled,
+    text,
+};
 
 fn serving() -> Serving {
     Serving::start(polyserve("serve --listen 127.0.0.1:0"))
@@ -75,10 +80,14 @@ fn a_signal_ends_it_early() {
     }
 }
 
-/// A server that runs until the test process ends. It answers request number `n` of all connections with `answer(n)`, which is
-/// everything after `HTTP/1.1 `. Returns its address, and the number of requests that it has received.
-fn scripted(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// A server that runs until the test process ends. It answers request number `n` of all connections, with this head and body,
+/// with `answer(n, head, body)`, which is everything after `HTTP/1.1 `. Returns its address, and the number of requests that it
+/// has received.
+fn scripted(
+    at: &str,
+    answer: impl Fn(usize, &str, &str) -> String + Send + Sync + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(at).unwrap();
     let (addr, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
     let (count, answer) = (Arc::clone(&requests), Arc::new(answer));
     std::thread::spawn(move || {
@@ -91,8 +100,14 @@ fn scripted(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> (Socket
                     while !head.ends_with("\r\n\r\n") {
                         if input.read_line(&mut head).is_ok_and(|read| read > 0) { continue } else { return }
                     }
+                    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+                    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+                    if input.read_exact(&mut body).is_err() {
+                        return;
+                    }
                     let number = count.fetch_add(1, Ordering::SeqCst);
-                    if (&stream).write_all(format!("HTTP/1.1 {}", answer(number)).as_bytes()).is_err() {
+                    let answer = answer(number, &head, &text(&body));
+                    if (&stream).write_all(format!("HTTP/1.1 {answer}").as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -102,10 +117,205 @@ fn scripted(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> (Socket
     (addr, requests)
 }
 
+const ANY_PORT: &str = "127.0.0.1:0";
+
+fn ok(body: &str) -> String {
+    format!("200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Runs `load` with `args`, which may have blanks, to its end.
+fn load(args: &[&str]) -> std::process::Output {
+    polyserve("load").args(args).output().unwrap()
+}
+
+/// Regression test: with a server on `[::1]` only, `localhost` was refused.
+#[test]
+fn every_address_of_a_name_is_tried() {
+    let (addr, _) = scripted("[::1]:0", |_, _, _| ok("a"));
+    let addrs: Vec<SocketAddr> = format!("localhost:{}", addr.port()).to_socket_addrs().unwrap().collect();
+    if !addrs.contains(&addr) {
+        return eprintln!("not run: localhost has no IPv6 address here: {addrs:?}");
+    }
+    let report = json(&format!("load http://localhost:{}/ -n 5", addr.port()));
+    assert_eq!(report["answered"], 5, "{report}");
+}
+
+/// The body of answer number `n`.
+type Page = fn(usize) -> String;
+
+/// A page that is the same twice within a second.
+const CLOCK: Page = |_| {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    format!("12:{:02}:{:02}", now / 60 % 60, now % 60)
+};
+
+/// Regression test: each answer of a page that changes was wrong.
+#[test]
+fn a_page_that_changes_is_judged_by_what_stays() {
+    let counter: Page = |number| format!("{number:9}");
+    let words: Page = |number| "a".repeat(number);
+    for (name, page, judged) in
+        [("counter", counter, "status and length"), ("words", words, "status"), ("clock", CLOCK, "status and length")]
+    {
+        let (addr, _) = scripted(ANY_PORT, move |number, _, _| ok(&page(number)));
+        let report = json(&format!("load http://{addr}/{name} -n 20"));
+        assert_eq!((&report["answered"], &report["first_failure"]), (&20.into(), &Value::Null), "{report}");
+        assert_eq!(report["changing"], serde_json::json!([{"request": format!("GET /{name}"), "judged": judged}]));
+        has(&printed(&format!("load http://{addr}/{name} -n 20")), &["the body of the answer changes", "judged"]);
+    }
+    let (addr, _) = scripted(ANY_PORT, |_, _, _| ok("a"));
+    assert_eq!(json(&format!("load http://{addr}/ -n 20"))["changing"], serde_json::json!([]));
+}
+
+/// What is judged is still verified.
+#[test]
+fn a_page_that_changes_may_still_be_wrong() {
+    for (judged, kind, answer) in [
+        ("status and length", "wrong", ok("1234")),
+        ("status and length", "status 500", ok("12345").replace("200", "500")),
+        ("status", "status 404", ok("1").replace("200", "404")),
+    ] {
+        let is_length = judged != "status";
+        let (addr, _) = scripted(ANY_PORT, move |number, _, _| match number {
+            0..5 if is_length => ok(&format!("{number:5}")),
+            0..5 => ok(&"a".repeat(number)),
+            _ => answer.clone(),
+        });
+        has(&text(&ended(1, &format!("load http://{addr}/ -n 9 --connections 1")).stdout), &["FAILED", kind]);
+    }
+}
+
+/// The method, the fields and the body of curl's flags.
+#[test]
+fn requests_as_those_of_curl() {
+    let dir = Dir::new("load-curl");
+    dir.write("body", "from a file");
+    let file = format!("@{dir}/body");
+    let cases: [(&[&str], &str, &str); 7] = [
+        (&[], "GET /a?b=c HTTP/1.1\r\nHost: {addr}\r\n", ""),
+        (&["-X", "DELETE"], "DELETE /a?b=c HTTP/1.1\r\n", ""),
+        (&["-H", "X-A: 1 2", "-H", "x-b:3"], "\r\nX-A: 1 2\r\nx-b: 3\r\n", ""),
+        (&["-H", "Host: other"], " HTTP/1.1\r\nHost: other\r\n", ""),
+        (&["-d", "some text"], "POST /a?b=c HTTP/1.1\r\n", "some text"),
+        (&["--data", "10s", "-X", "PUT", "-d", "1h"], "PUT /a?b=c HTTP/1.1\r\n", "10s"),
+        (&["-d", &file], "\r\nContent-Length: 11\r\n", "from a file"),
+    ];
+    for (args, head, body) in cases {
+        let (sender, seen) = std::sync::mpsc::channel();
+        let (addr, _) = scripted(ANY_PORT, move |_, head, body| {
+            sender.send((head.to_owned(), body.to_owned())).unwrap();
+            ok("a")
+        });
+        let url = format!("http://{addr}/a?b=c");
+        // Its duration is the default or an hour, so a signal or a number ends it.
+        let number: &[&str] = if args.contains(&"1h") { &[] } else { &["-n", "1"] };
+        let mut child = polyserve("load").args([&url]).args(args).args(number).stdout(Stdio::null()).spawn().unwrap();
+        for _ in 0..3 {
+            let (seen_head, seen_body) = seen.recv_timeout(PATIENCE).unwrap();
+            assert!(seen_head.contains(&head.replace("{addr}", &addr.to_string())), "{args:?}: {seen_head}");
+            assert_eq!(seen_head.matches("Host:").count(), 1);
+            assert_eq!(seen_body, body, "{args:?}");
+        }
+        if number.is_empty() {
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn several_urls_and_a_file_of_requests() {
+    let dir = Dir::new("load-file");
+    let (addr, requests) = scripted(ANY_PORT, |_, head, body| {
+        let line = head.lines().next().unwrap();
+        ok(&format!("{line} {} {body}", head.contains("X-A: b\r\n")))
+    });
+    let report = json(&format!("load http://{addr}/1 http://{addr}/2 -n 10"));
+    assert_eq!((&report["answered"], requests.swap(0, Ordering::SeqCst)), (&10.into(), 10 + 4), "{report}");
+
+    dir.write("body", "from a file");
+    let lines = [
+        "# a comment".to_owned(),
+        String::new(),
+        r#"{"url": "/1"}"#.to_owned(),
+        format!(
+            r#"{{"url": "http://{addr}/2", "method": "PUT", "headers": {{"X-A": "b"}}, "body": "c", "weight": 8}}"#
+        ),
+        r#"{"url": "/3", "body_file": "body"}"#.to_owned(),
+    ];
+    dir.write("requests.jsonl", lines.join("\n"));
+    for url in [String::new(), format!("http://{addr}")] {
+        let report = json(&format!("load {url} --file {dir}/requests.jsonl -n 100"));
+        assert_eq!((&report["answered"], &report["first_failure"]), (&100.into(), &Value::Null), "{report}");
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_sent_are_named() {
+    let dir = Dir::new("load-wrong");
+    let url = "http://127.0.0.1:9/";
+    for (line, why) in [
+        ("{", "EOF"),
+        (r#"{"url": "/", "wait": 1}"#, "unknown field `wait`"),
+        (r#"{"method": "GET"}"#, "missing field `url`"),
+        (r#"{"url": "/ x"}"#, "is no path"),
+        (r#"{"url": "/\r\nX: y"}"#, "is no path"),
+        (r#"{"url": "/", "method": "G T"}"#, "is no method"),
+        (r#"{"url": "/", "headers": {"X": "a\r\nY: b"}}"#, "is no header field"),
+        (r#"{"url": "/", "headers": {"content-length": "1"}}"#, "the load's own"),
+        (r#"{"url": "/", "weight": 0}"#, "weight 0"),
+        (r#"{"url": "/", "body": "a", "body_file": "b"}"#, "not both"),
+        (r#"{"url": "/", "body_file": "absent"}"#, "absent"),
+        (r#"{"url": "http://127.0.0.1:10/"}"#, "is not on the server 127.0.0.1:9"),
+        (r#"{"url": "https://127.0.0.1:9/"}"#, "https"),
+    ] {
+        dir.write("wrong.jsonl", format!("# one\n{{\"url\": \"/\"}}\n{line}\n"));
+        has(&misused(&format!("load {url} --file {dir}/wrong.jsonl")), &[&format!("{dir}/wrong.jsonl:3: "), why]);
+    }
+    dir.write("empty.jsonl", "# nothing\n");
+    has(&misused(&format!("load {url} --file {dir}/empty.jsonl")), &["has no request"]);
+    dir.write("path.jsonl", "{\"url\": \"/\"}");
+    has(&misused(&format!("load --file {dir}/path.jsonl")), &["add the URL of the server"]);
+    has(&misused(&format!("load {url} http://127.0.0.1:10/")), &["is not on the server 127.0.0.1:9"]);
+    for (args, why) in [
+        (&["-H", "X: a\r\nY: b"][..], "is no header field"),
+        (&["-H", "no colon"], "NAME: VALUE"),
+        (&["-H", "Host: a", "-H", "host: b"], "is not one host"),
+        (&["-X", "CONNECT"], "is no method"),
+        (&["-d", "a", "-d", "b"], "another -d"),
+        (&["-d", "10s", "-n", "5"], "not both"),
+        (&["-d", "a", "--keys", "5"], "cannot be used with"),
+        (&["--data", "@absent"], "absent"),
+    ] {
+        let output = load(&[&[url], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        has(&text(&output.stderr), &[why]);
+    }
+}
+
+/// The goal decides the exit code.
+#[test]
+fn a_goal_for_the_p99() {
+    let server = serving();
+    for rate in ["", "--rate 200"] {
+        let line = format!("load http://{}/ --keys 5 -n 50 {rate} --p99", server.addr);
+        let met = json(&format!("{line} 1h"));
+        assert_eq!(
+            (&met["p99_goal"]["met"], &met["p99_goal"]["goal_ns"]),
+            (&true.into(), &3_600_000_000_000_u64.into())
+        );
+        assert_eq!(met["p99_goal"]["p99_ns"], met["latency"]["p99_ns"]);
+        let missed = ended(1, &format!("{line} 1ns --json"));
+        assert_eq!(parsed(&missed)["p99_goal"]["met"], false);
+        let since = if rate.is_empty() { "closed loop" } else { "was due" };
+        has(&text(&ended(1, &format!("{line} 1ns")).stdout), &["goal: p99 at most 0.0 us: NOT MET", since]);
+    }
+}
+
 /// A failure counts more than the signal.
 #[test]
 fn a_signal_does_not_hide_a_failure() {
-    let (addr, requests) = scripted(|number| {
+    let (addr, requests) = scripted(ANY_PORT, |number, _, _| {
         let status = if number < 2 { "200 OK" } else { "500 Internal Server Error" };
         format!("{status}\r\nContent-Length: 1\r\n\r\na")
     });

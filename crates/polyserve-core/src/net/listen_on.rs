@@ -110,9 +110,23 @@ addresses!(SocketAddr, SocketAddrV4, SocketAddrV6);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn resolve(text: &str) -> io::Result<SocketAddr> {
-    let addrs: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| resolve_error(text, &error))?.collect();
-    let preferred = addrs.iter().find(|addr| addr.is_ipv4()).or(addrs.first());
-    preferred.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{text:?} has no address")))
+    resolve_all(text).map(|addrs| addrs[0])
+}
+
+/// Returns all addresses of `text`, at least one, for a client that tries one after the other. IPv4 addresses come first. A server
+/// on `localhost` may listen on one of `127.0.0.1` and `[::1]` only.
+///
+/// # Errors
+///
+/// Returns the errors of [`resolve`].
+pub fn resolve_all(text: &str) -> io::Result<Vec<SocketAddr>> {
+    let mut addrs: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| resolve_error(text, &error))?.collect();
+    addrs.sort_by_key(SocketAddr::is_ipv6); // stable: the order of the resolver stays otherwise
+    addrs.dedup();
+    if addrs.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("{text:?} has no address")));
+    }
+    Ok(addrs)
 }
 
 fn resolve_error(text: &str, error: &io::Error) -> io::Error {
@@ -126,6 +140,8 @@ mod tests {
     #[test]
     fn a_name_is_resolved_and_nonsense_is_named() {
         assert_eq!(resolve("localhost:80").unwrap().port(), 80);
+        assert_eq!(resolve_all("localhost:80").unwrap()[0], resolve("localhost:80").unwrap());
+        assert_eq!(resolve_all("[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
         assert!(resolve("nonsense").unwrap_err().to_string().contains("nonsense"));
     }
 }

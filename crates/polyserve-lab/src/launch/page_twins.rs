@@ -10,6 +10,7 @@
 //! of npm, which is downloaded once.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -174,8 +175,14 @@ fn installed(directory: &Path, program: &str) -> PathBuf {
     directory.join("node_modules/.bin").join(program)
 }
 
-/// Installs the npm package of this directory, unless its program runs already.
-fn install(directory: &Path, program: &str, stop: &Shutdown) -> Result<(), String> {
+/// Copies the npm package in `source` and its `file` to `directory`, and installs the package there unless its program runs
+/// already. A measurement writes nothing into the sources.
+fn install(source: &Path, directory: &Path, file: &str, program: &str, stop: &Shutdown) -> Result<(), String> {
+    fs::create_dir_all(directory).map_err(|error| format!("{} cannot be created: {error}", directory.display()))?;
+    for name in ["package.json", "package-lock.json", file] {
+        let copied = fs::copy(source.join(name), directory.join(name));
+        copied.map_err(|error| format!("{} cannot be copied: {error}", source.join(name).display()))?;
+    }
     let program = installed(directory, program);
     let runs = || build::is_installed(&program.to_string_lossy(), "--version");
     if runs().is_ok() {
@@ -218,8 +225,8 @@ pub fn build(asked: &[PageTwin], allocator: &str, stop: &Shutdown) -> Vec<BuiltT
                 }
             }
             Program::Npm { program, directory, file, .. } => {
-                let directory = build::package_dirs(None, directory, directory).0;
-                let installed = install(&directory, program, stop);
+                let (source, directory) = build::package_dirs(None, directory, &format!("target/{program}"));
+                let installed = install(&source, &directory, file, program, stop);
                 (installed.as_ref().map(|()| directory.join(file)).map_err(String::clone), installed.is_err())
             }
         };

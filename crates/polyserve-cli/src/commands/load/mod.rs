@@ -1,6 +1,7 @@
 //! `polyserve load`: requests to any HTTP/1.1 server, every answer verified.
 
 mod report;
+mod requests;
 pub(crate) mod url;
 
 use std::path::PathBuf;
@@ -22,8 +23,30 @@ use url::Url;
 /// The arguments of `polyserve load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArgs {
-    /// The target: http://HOST:PORT/PATH. With --keys or --mix, an entity server.
-    url: Url,
+    /// The target: http://HOST:PORT/PATH. Several targets on one server are requested in turn. With --keys or --mix, an entity
+    /// server; with --file, the server of its requests.
+    #[arg(value_name = "URL", required_unless_present = "file")]
+    urls: Vec<Url>,
+    /// The method. [default: GET, with a body POST]
+    #[arg(long, short = 'X', value_name = "METHOD", conflicts_with_all = ["mix", "keys", "put", "file"])]
+    method: Option<String>,
+    /// A header field of each request: 'NAME: VALUE'. Can be repeated. A Host replaces that of the URL.
+    #[arg(long, short = 'H', value_name = "FIELD", value_parser = requests::header, conflicts_with_all = ["mix", "keys", "file"])]
+    header: Vec<(String, String)>,
+    /// The body of each request, or @FILE for the content of a file. No Content-Type is added.
+    #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with_all = ["mix", "keys", "put", "file"])]
+    data: Option<String>,
+    /// The same as --data; or as --duration, if it is a time with a unit, such as 10s.
+    #[arg(short = 'd', value_name = "DATA|TIME", allow_hyphen_values = true)]
+    data_or_duration: Vec<String>,
+    /// Send the requests of this file. Each line is JSON: {"url": "/1", "method": "PUT", "headers": {"Accept": "*/*"},
+    /// "body": "...", "weight": 3}. All fields but url can be left out; body_file names a file with the body.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys", "put"])]
+    file: Option<PathBuf>,
+    /// A goal: at most this time for 99 % of the requests. The exit code is 0 if it is met, and 1 if not. At a fixed --rate, the
+    /// time begins when a request is due; in a closed loop, when it is sent.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    p99: Option<Duration>,
     #[command(flatten)]
     workload: WorkloadArgs,
     /// The number of client threads.
@@ -37,7 +60,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys"])]
     put: Option<PathBuf>,
     /// The duration of the measurement. [default: 10s]
-    #[arg(long, short, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
     duration: Option<Duration>,
     /// The number of measured requests.
     #[arg(long, short = 'n', value_name = "N")]
@@ -57,7 +80,7 @@ pub(crate) struct LoadArgs {
 }
 
 pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let mut load = load(args)?;
+    let (mut load, url) = load(args)?;
     load.validate().map_err(misuse)?;
     limits::check_connections(load.connections, limits::connections(2 * load.threads as u64))?;
     load.stop = on_signal()?;
@@ -65,17 +88,26 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let progress_line = ProgressLine::new(&load);
     let report = run_load(&load, &mut |progress| progress_line.show(progress)).map_err(misuse)?;
     progress_line.bar.finish_and_clear();
-    let summary = LoadSummary::new(args.url.to_string(), &load, &report);
+    let summary = LoadSummary::new(url, &load, &report, args.p99);
     if json { print_json(&summary) } else { print_text(&summary) }?;
     let is_stopped_early = load.stop.is_begun() && report.failed.total() == 0;
-    Ok(if report.is_clean() || is_stopped_early { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if !summary.is_goal_missed() && (report.is_clean() || is_stopped_early) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-fn load(args: &LoadArgs) -> anyhow::Result<Load> {
-    let target = polyserve::net::resolve(args.url.address())
-        .map_err(|error| Misuse(format!("{} cannot be reached: {error}", args.url)))?;
-    let mut load = Load::new(target, traffic(args)?);
-    load.host = args.url.host().to_owned();
+/// The load, and the name of its target.
+fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
+    let Short { data, duration } = short(args)?;
+    let (server, traffic) = traffic(args, data.as_deref())?;
+    let name = match &args.file {
+        Some(file) => format!("http://{}, requests of {}", server.host(), file.display()),
+        None => args.urls.iter().map(Url::to_string).collect::<Vec<_>>().join(" "),
+    };
+    let mut load = Load::new(server.reach(args.timeout)?, traffic);
+    load.host = server.host().to_owned();
     (load.connections, load.threads) = (args.workload.connections, args.threads);
     load.cores = args.cores.as_ref().map_or_else(Vec::new, |cores| cores.numbers().to_vec());
     load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
@@ -84,37 +116,89 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
     }
     load.arrivals = args.workload.arrivals.unwrap_or_default();
     load.usage = args.workload.usage();
-    load.length = match (args.requests, args.duration) {
+    load.length = match (args.requests, duration) {
         (Some(requests), _) => RunLength::Requests(requests),
         (None, time) => RunLength::Time(time.unwrap_or(Duration::from_secs(10))),
     };
     (load.warm_up, load.patience) = (args.warm_up, args.timeout);
     load.cpu = args.server_pid.map_or(CpuSource::Unknown, CpuSource::Process);
-    Ok(load)
+    Ok((load, name))
 }
 
-fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
-    let WorkloadArgs { mix, keys, dist, .. } = &args.workload;
-    if mix.is_none() && keys.is_none() {
-        if dist.is_some() {
-            return Err(Misuse("--dist needs --keys: it is the distribution of the keys".into()).into());
-        }
-        let traffic = match &args.put {
-            None => Traffic::one("GET", args.url.path(), None, None),
-            Some(file) => {
-                let body = std::fs::read(file).map_err(|error| Misuse(format!("{}: {error}", file.display())))?;
-                Traffic::one("PUT", args.url.path(), Some(&body), Some("application/json"))
-            }
+/// The body and the duration, whether given by their long flags or by `-d`.
+struct Short {
+    data: Option<String>,
+    duration: Option<Duration>,
+}
+
+/// Sorts the values of `-d`, which was the short flag of the duration first: a time with a unit is a duration.
+fn short(args: &LoadArgs) -> Result<Short, Misuse> {
+    let mut short = Short { data: args.data.clone(), duration: args.duration };
+    for text in &args.data_or_duration {
+        let time = humantime::parse_duration(text).ok().filter(|_| text.bytes().any(|byte| byte.is_ascii_alphabetic()));
+        let is_second = match time {
+            Some(time) => short.duration.replace(time).is_some(),
+            None => short.data.replace(text.clone()).is_some(),
         };
-        return traffic.map_err(misuse);
+        if is_second {
+            return Err(Misuse(format!("-d {text}: there is another -d, --data or --duration")));
+        }
     }
-    if args.url.path() != "/" {
-        let path = args.url.path();
-        return Err(
-            Misuse(format!("--keys and --mix request entities at /{{id}}: the path must be /, not {path}")).into()
-        );
+    let Short { data, duration } = &short;
+    if duration.is_some() && args.requests.is_some() {
+        return Err(Misuse("a load has a duration or a number of requests, not both".into()));
     }
-    args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)
+    let others = args.file.is_some() || args.put.is_some() || is_of_entities(args);
+    if data.is_some() && others {
+        return Err(Misuse("-d and --data cannot be used with --file, --put, --keys or --mix".into()));
+    }
+    Ok(short)
+}
+
+fn is_of_entities(args: &LoadArgs) -> bool {
+    args.workload.mix.is_some() || args.workload.keys.is_some()
+}
+
+/// The server and the requests.
+fn traffic(args: &LoadArgs, data: Option<&str>) -> anyhow::Result<(Url, Traffic)> {
+    if !is_of_entities(args) && args.workload.dist.is_some() {
+        return Err(Misuse("--dist needs --keys: it is the distribution of the keys".into()).into());
+    }
+    if let Some(file) = &args.file {
+        let server = match args.urls.as_slice() {
+            [] => None,
+            [url] if url.path() == "/" => Some(url.clone()),
+            _ => return Err(Misuse("with --file, there is at most one URL, and its path is /".into()).into()),
+        };
+        let (server, requests) = requests::of_file(file, server)?;
+        return Ok((server, Traffic::discovering(requests).map_err(misuse)?));
+    }
+    let [url, others @ ..] = args.urls.as_slice() else { return Err(Misuse("there is no URL".into()).into()) };
+    if let Some(other) = others.iter().find(|other| other.host() != url.host()) {
+        return Err(Misuse(format!("{other} is not on the server {}: a load has one", url.host())).into());
+    }
+    if is_of_entities(args) {
+        if let Some(url) = args.urls.iter().find(|url| url.path() != "/" || !others.is_empty()) {
+            let path = url.path();
+            let why =
+                format!("--keys and --mix request entities at /{{id}}: the path must be /, not {path}, of one URL");
+            return Err(Misuse(why).into());
+        }
+        return Ok((url.clone(), args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)?));
+    }
+    let (mut method, mut headers) = (args.method.as_deref(), args.header.clone());
+    let body = match &args.put {
+        Some(file) => {
+            method = Some("PUT");
+            if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+                headers.push(("Content-Type".into(), "application/json".into()));
+            }
+            Some(std::fs::read(file).map_err(|error| Misuse(format!("{}: {error}", file.display())))?)
+        }
+        None => data.map(requests::body).transpose()?,
+    };
+    let requests = requests::of_urls(&args.urls, method, &headers, body.as_deref());
+    Ok((url.clone(), Traffic::discovering(requests).map_err(misuse)?))
 }
 
 /// The progress line. Nothing is drawn if standard error is no terminal.

@@ -1,9 +1,10 @@
 //! The result of a load, as text and as JSON.
 
 use std::fmt;
+use std::time::Duration;
 
 use polyserve_lab::output::MAX_LITTLES_LAW_ERROR;
-use polyserve_load::{Arrivals, Load, Pace, Report, Usage};
+use polyserve_load::{AnswerCheck, Arrivals, ChangingAnswer, Load, Pace, Report, Usage};
 use polyserve_report::Table;
 use polyserve_report::figures::count;
 use serde::Serialize;
@@ -22,8 +23,19 @@ pub(crate) struct LoadSummary<'a> {
     pipeline: Option<usize>,
     requests_per_s: f64,
     requests_per_server_cpu_s: Option<f64>,
+    p99_goal: Option<P99Goal>,
     #[serde(flatten)]
     report: &'a Report,
+}
+
+/// A goal for the latency of 99 % of the requests.
+#[derive(Clone, Copy, Serialize)]
+struct P99Goal {
+    goal_ns: u64,
+    /// The measured latency; `null` without a request.
+    p99_ns: Option<u64>,
+    /// Requests that were never sent have no latency in a closed loop, and count as late in an open one.
+    met: bool,
 }
 
 /// The share of its time from which the client counts as saturated.
@@ -33,7 +45,12 @@ const MIN_ANSWERS_PER_CONNECTION: u64 = 100;
 const LATE_NS: u64 = 1_000_000;
 
 impl<'a> LoadSummary<'a> {
-    pub(crate) fn new(url: String, load: &Load, report: &'a Report) -> Self {
+    pub(crate) fn new(url: String, load: &Load, report: &'a Report, p99: Option<Duration>) -> Self {
+        let goal = |time: Duration| {
+            let goal_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let p99_ns = (!report.latency.is_empty()).then(|| report.latency.value_at_quantile(0.99));
+            P99Goal { goal_ns, p99_ns, met: p99_ns.is_some_and(|p99| p99 <= goal_ns) }
+        };
         let rate = match load.pace {
             Pace::Rate(rate) => Some(rate),
             Pace::Closed => None,
@@ -51,8 +68,25 @@ impl<'a> LoadSummary<'a> {
             pipeline,
             requests_per_s: report.per_second(),
             requests_per_server_cpu_s: report.per_server_cpu_second(),
+            p99_goal: p99.map(goal),
             report,
         }
+    }
+
+    /// Whether the goal is missed; false without a goal and without a request.
+    pub(crate) fn is_goal_missed(&self) -> bool {
+        self.p99_goal.is_some_and(|goal| !goal.met && goal.p99_ns.is_some())
+    }
+
+    fn goal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(P99Goal { goal_ns, p99_ns, met }) = self.p99_goal else { return Ok(()) };
+        let p99 = p99_ns.map_or_else(|| String::from("not measured"), time);
+        let verdict = if met { "met" } else { "NOT MET" };
+        let since = match self.rate {
+            Some(_) => "from the time that a request was due",
+            None => "closed loop, from the send; with --rate, from the time that a request is due",
+        };
+        writeln!(f, "goal: p99 at most {}: {verdict}, it was {p99} ({since})", time(goal_ns))
     }
 
     fn failures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,6 +176,12 @@ impl fmt::Display for LoadSummary<'_> {
         let (per_s, answers) = (per_s(*requests_per_s), count(answered as f64));
         writeln!(f, "{per_s} requests/s: {answers} right answers in {seconds:.3} s")?;
         self.failures(f)?;
+        for ChangingAnswer { request, judged, .. } in &report.changing {
+            let judged =
+                if *judged == AnswerCheck::Length { "its status and its length are" } else { "only its status is" };
+            writeln!(f, "{request}: the body of the answer changes, so {judged} judged")?;
+        }
+        self.goal(f)?;
         self.latencies(f)?;
         let per_second = |bytes: u64| if seconds > 0.0 { bytes as f64 / 1024.0 / seconds } else { 0.0 };
         let (received, sent) = (per_second(report.bytes_received), per_second(report.bytes_sent));

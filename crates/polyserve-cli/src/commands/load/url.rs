@@ -1,7 +1,12 @@
 //! `http://HOST:PORT/PATH`, and nothing else.
 
 use std::fmt;
+use std::net::{SocketAddr, TcpStream};
 use std::str::FromStr;
+use std::time::Duration;
+
+use polyserve::net::resolve_all;
+use polyserve_lab::Misuse;
 
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +76,18 @@ impl Url {
         &self.host
     }
 
-    /// Host and port.
-    pub(crate) fn address(&self) -> &str {
-        &self.address
+    /// Returns the server's address. If its name has several, tries one after the other, and returns the first that takes a
+    /// connection: a server on `localhost` may listen on `[::1]` only. If none does, returns the first.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Misuse`] if the name has no address.
+    pub(crate) fn reach(&self, timeout: Duration) -> Result<SocketAddr, Misuse> {
+        let addrs = resolve_all(&self.address);
+        let addrs = addrs.map_err(|error| Misuse(format!("{self} cannot be reached: {error}")))?;
+        let takes = |addr: &&SocketAddr| TcpStream::connect_timeout(addr, timeout).is_ok();
+        let reached = if addrs.len() > 1 { addrs.iter().find(takes) } else { None };
+        Ok(*reached.unwrap_or(&addrs[0]))
     }
 
     /// The path and the query.
@@ -90,7 +104,7 @@ mod tests {
     fn a_url_is_read_into_its_parts() {
         let parts = |text: &str| {
             let url: Url = text.parse().unwrap();
-            [url.host(), url.address(), url.path()].map(str::to_owned)
+            [url.host(), &url.address, url.path()].map(str::to_owned)
         };
         assert_eq!(parts("http://localhost:8001/1?a=b#c"), ["localhost:8001", "localhost:8001", "/1?a=b"]);
         assert_eq!(parts("HTTP://example.org"), ["example.org", "example.org:80", "/"]);

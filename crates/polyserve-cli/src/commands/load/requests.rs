@@ -1,0 +1,134 @@
+//! The requests of a load: from flags, or from a file.
+//!
+//! A file has one request in each line, as a JSON object:
+//!
+//! ```text
+//! {"url": "/1"}
+//! {"url": "http://127.0.0.1:8001/", "method": "PUT", "headers": {"Content-Type": "application/json"}, "body": "{}", "weight": 3}
+//! {"url": "/", "method": "PUT", "body_file": "entity.json"}
+//! ```
+//!
+//! `url` is the only field that is needed. `method` is GET by default, POST with a body. `body_file` is relative to the file.
+//! `weight` is how often a request is sent in relation to the others, 1 by default. Empty lines, and lines that begin with `#`, are
+//! skipped.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use polyserve_lab::Misuse;
+use polyserve_load::{Exchange, Traffic};
+use serde::Deserialize;
+
+use super::url::Url;
+
+/// A line of the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    url: String,
+    method: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    body: Option<String>,
+    body_file: Option<PathBuf>,
+    weight: Option<u32>,
+}
+
+/// The method of a request without one.
+fn default_method(body: Option<&[u8]>) -> &'static str {
+    if body.is_some() { "POST" } else { "GET" }
+}
+
+/// Returns one request for each URL.
+pub(super) fn of_urls(
+    urls: &[Url],
+    method: Option<&str>,
+    headers: &[(String, String)],
+    body: Option<&[u8]>,
+) -> Vec<Exchange> {
+    let method = method.unwrap_or(default_method(body));
+    let request = |url: &Url| {
+        Exchange::new(method, url.path()).with(|request| {
+            (request.headers, request.body) = (headers.to_vec(), body.map(<[u8]>::to_vec));
+        })
+    };
+    urls.iter().map(request).collect()
+}
+
+/// Reads the requests of a file. `server` is the server of URLs without a host; the first URL with one decides if it is `None`.
+/// Returns the server, and the requests.
+///
+/// # Errors
+///
+/// Returns [`Misuse`], which names the file and the line.
+pub(super) fn of_file(path: &Path, mut server: Option<Url>) -> Result<(Url, Vec<Exchange>), Misuse> {
+    let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+    let mut requests = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: String| Misuse(format!("{}:{number}: {why}", path.display()));
+        requests.push(request(line, path, &mut server).map_err(wrong)?);
+    }
+    match server {
+        Some(server) if !requests.is_empty() => Ok((server, requests)),
+        Some(_) => Err(Misuse(format!("{} has no request", path.display()))),
+        None => {
+            Err(Misuse(format!("{} has no request with http://HOST:PORT: add the URL of the server", path.display())))
+        }
+    }
+}
+
+/// Returns the request of a line.
+fn request(line: &str, path: &Path, server: &mut Option<Url>) -> Result<Exchange, String> {
+    let line: Line = serde_json::from_str(line).map_err(|error| json_error(&error))?;
+    let target = if line.url.starts_with('/') || line.url == "*" {
+        line.url
+    } else {
+        let url: Url = line.url.parse()?;
+        let first = server.get_or_insert_with(|| url.clone());
+        if first.host() != url.host() {
+            return Err(format!("{url} is not on the server {}: a load has one", first.host()));
+        }
+        url.path().to_owned()
+    };
+    let body = match (line.body, line.body_file) {
+        (Some(_), Some(_)) => return Err(String::from("a request has body or body_file, not both")),
+        (body, None) => body.map(String::into_bytes),
+        (None, Some(file)) => {
+            let file = path.parent().unwrap_or(Path::new("")).join(file);
+            Some(fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?)
+        }
+    };
+    let method = line.method.unwrap_or_else(|| default_method(body.as_deref()).to_owned());
+    let request = Exchange::new(&method, &target).with(|request| {
+        (request.headers, request.body) = (line.headers.into_iter().collect(), body);
+        request.weight = line.weight.unwrap_or(1);
+    });
+    // The error names the line.
+    Traffic::discovering(vec![request.clone()]).map_err(|error| error.to_string())?;
+    Ok(request)
+}
+
+/// The error of a line of JSON. serde counts lines from the start of the text, which is a line here.
+fn json_error(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let why = text.rsplit_once(" at line ").map_or(&*text, |(why, _)| why);
+    format!("{why}, at column {}", error.column())
+}
+
+/// Reads a header field of the command line: `Name: value`.
+pub(super) fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("a header field is NAME: VALUE")?;
+    Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+/// Reads a body of the command line: the text, or `@FILE`.
+pub(super) fn body(text: &str) -> Result<Vec<u8>, Misuse> {
+    match text.strip_prefix('@') {
+        Some(file) => fs::read(file).map_err(|error| Misuse(format!("{file}: {error}"))),
+        None => Ok(text.as_bytes().to_vec()),
+    }
+}
