@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Every limit has an environment variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so
-//! on. Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
+//! on. Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C, at least a second later,
+//! exits at once.
 #![forbid(unsafe_code)]
 
 use polyserve::env::Settings;

@@ -7,7 +7,8 @@
 //!
 //! axum does the routing. The server's limits, timeouts and drain apply to every route. The service under `/entities`
 //! gives the same answers as on any other server. Ctrl-C drains: no new connections, but every request that has begun
-//! is answered, including streamed answers. A second Ctrl-C exits at once.
+//! is answered, including streamed answers. A second Ctrl-C, at least a second later,
+//! exits at once.
 #![forbid(unsafe_code)]
 
 use axum::Router;

@@ -9,7 +9,8 @@
 //! on. The program needs no runtime of its own. A program with a runtime passes it to `TokioTcp::with_handle`, and
 //! awaits `Running::drained`.
 //!
-//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
+//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C, at least a second later,
+//! exits at once.
 #![forbid(unsafe_code)]
 
 use polyserve::env::Settings;

@@ -264,7 +264,7 @@ fn a_health_check_is_answered_if_that_is_asked_for() {
     let slow = serve("--ready /readyz --repo-delay 10m");
     has(&ask(&slow, "GET"), &["HTTP/1.1 503 ", "the repo does not answer"]);
     // A request that began before the drain is told of the drain.
-    let mut draining = serve("--ready /readyz");
+    let draining = serve("--ready /readyz");
     let mut client = TcpStream::connect(draining.addr).unwrap();
     client.write_all(b"GET /readyz HTTP/1.1\r\n").unwrap();
     draining.signal(Signal::TERM);
