@@ -25,8 +25,8 @@
 //!   another connection, and the first answer counts. A slow engine gets each read at most three times at once. A write
 //!   is repeated only if the engine has certainly not done it. So after `Unavailable`, a write may have been done, and
 //!   may still be done. A client that needs to know reads the entity, or sends the write with a condition.
-//! * The constructor waits for the engine up to [`StoreLimits::connect_timeout`], and then returns an error. Later, a lost
-//!   engine is connected again when it is back.
+//! * The constructor waits for the engine up to [`StoreLimits::connect_timeout`], and then returns an error. What can never
+//!   succeed, such as a wrong password, is an error at once. Later, a lost engine is connected again when it is back.
 //! * A condition is evaluated on what the engine stores, and the write is done only if that is still stored.
 //! * The engine stores the JSON of an entity. If that JSON does not read back, as with a NaN, the put is
 //!   rejected with [`RepoError::Other`](polyserve_core::RepoError::Other).
@@ -38,7 +38,7 @@
 //!
 //! * [`etcd`], [`redis_cluster`], [`postgres`]: the operations of each engine. Features `etcd`, `redis`, `postgres`.
 //! * `remote`: what they share: the I/O thread, deadlines, attempts, conditions.
-//! * `limits`, `error`: [`StoreLimits`] and [`ConnectError`].
+//! * `limits`, `error`: [`StoreLimits`] and [`ConnectError`]. `urls`: lists of URLs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![cfg_attr(

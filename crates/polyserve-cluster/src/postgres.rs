@@ -13,6 +13,8 @@
 //! * The statements of a connection are prepared. A connection through a pooler, such as PgBouncer, uses unnamed statements:
 //!   one that pools transactions passes each to any of its servers, and these know the names of other clients' statements.
 //!   Such a connection has no `statement_timeout`. Set one for the user if statements may wait for locks.
+//! * When a store opens, it looks at the columns and the key of its table, and at the encoding of the database: see
+//!   [`PostgresOptions::table`]. It needs PostgreSQL 12 or later.
 //! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
 //!   about 2,700 bytes.
 //!

@@ -2,8 +2,11 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::mpsc::{Sender, channel};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
+use polyserve_core::executor::isolated;
+use polyserve_core::http1::session::panicked;
 use polyserve_core::log::MAX_TEXT;
 use polyserve_core::service::EntityService;
 use polyserve_core::{
@@ -13,9 +16,11 @@ use polyserve_core::{
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// A repo that fails as its function does.
+type Failure = fn() -> RepoError;
+
+/// A repo that fails as its function says.
 #[derive(Debug)]
-struct FailingRepo(fn() -> RepoError);
+struct FailingRepo(Failure);
 
 impl EntityRepo for FailingRepo {
     fn get(&self, _: &i64, _: &mut dyn FnMut(polyserve_core::EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
@@ -78,8 +83,7 @@ fn failures_of_one_kind_are_one_warning() {
     const REJECTED: &str = "db error: ERROR: a check failed\nDETAIL: Failing row contains (1, secret).";
     let (sender, messages) = channel();
     tracing::subscriber::set_global_default(Messages(sender)).expect("no other test sets it");
-    type Kind = (fn() -> RepoError, &'static str);
-    let kinds: [Kind; 3] = [
+    let kinds: [(Failure, &str); 3] = [
         (|| RepoError::Unavailable(REJECTED.into()), "the repo is unavailable"),
         (|| RepoError::Full(REJECTED.into()), "the repo has no room"),
         (|| RepoError::Other(REJECTED.into()), "the repo failed"),
@@ -96,12 +100,27 @@ fn failures_of_one_kind_are_one_warning() {
             let reply = service.call(Request::new(head, body.as_bytes()), &mut Vec::new()).wait();
             assert!(reply.status().code() >= 500, "{message}");
         }
-        let logged: Vec<(Level, String)> = messages.try_iter().filter(|(level, _)| *level <= Level::WARN).collect();
-        // More than one comes if this process was paused.
-        assert!(logged.len() <= REQUESTS / 100, "{} messages for {REQUESTS} failures", logged.len());
-        assert!(logged.iter().any(|(_, text)| text.contains(message)), "{logged:?}");
-        for (_, text) in logged {
-            assert!(!text.contains('\n') && !text.contains("secret") && text.len() < MAX_TEXT + 100, "{text}");
-        }
+        check(&messages, message);
+    }
+    let panics: [(fn(), &str); 2] = [
+        (|| drop(panicked(Box::new("secret"))), "a service panicked"),
+        (|| assert!(!isolated(|| resume_unwind(Box::new("secret")))), "a job panicked"),
+    ];
+    for (panic, message) in panics {
+        (0..REQUESTS).for_each(|_| panic());
+        check(&messages, message);
+    }
+}
+
+/// Checks the messages of [`REQUESTS`] failures. The text of a panic is the program's own.
+#[track_caller]
+fn check(messages: &Receiver<(Level, String)>, expected: &str) {
+    let logged: Vec<(Level, String)> = messages.try_iter().filter(|(level, _)| *level <= Level::WARN).collect();
+    // More than one comes if this process was paused.
+    assert!(logged.len() <= REQUESTS / 100, "{} messages for {REQUESTS} failures", logged.len());
+    assert!(logged.iter().any(|(_, text)| text.contains(expected)), "{logged:?}");
+    for (_, text) in logged {
+        let shows_data = text.contains("secret") && !expected.ends_with("panicked");
+        assert!(!text.contains('\n') && !shows_data && text.len() < MAX_TEXT + 100, "{text}");
     }
 }

@@ -407,7 +407,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
             Err(AppendError::Undone(error)) => {
                 if !was_rejecting {
                     self.shared.is_rejecting.store(true, Ordering::Relaxed);
-                    tracing::warn!(%error, "the durable store rejects writes until its log can be written");
+                    polyserve_core::throttled!(warn, %error, "the durable store rejects writes until its log can be written");
                 }
                 Err(NotAppended::new(&error))
             }

@@ -105,7 +105,7 @@ impl Compactor {
         match log.rotate() {
             Ok(()) => {}
             Err(AppendError::Undone(error)) => {
-                tracing::warn!(%error, "the next log cannot be created, so a compaction is put off");
+                polyserve_core::throttled!(warn, %error, "the next log cannot be created, so a compaction is put off");
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -123,7 +123,7 @@ impl Compactor {
         let builder = thread::Builder::new().name("log-compaction".to_owned());
         match builder.spawn(move || compact(&disk, &complete, next, &flag)) {
             Ok(thread) => self.running = Some(Compaction { thread, cancelled, next, bytes }),
-            Err(error) => tracing::warn!(%error, "the thread of a compaction cannot be started"),
+            Err(error) => polyserve_core::throttled!(warn, %error, "the thread of a compaction cannot be started"),
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Compactor {
         let Some(Compaction { thread, next, bytes, .. }) = self.running.take() else { return };
         match thread.join() {
             Ok(compacted) => self.note(next, bytes, compacted),
-            Err(_) => tracing::warn!("a compaction panicked"),
+            Err(_) => polyserve_core::throttled!(warn, "a compaction panicked"),
         }
     }
 
@@ -148,7 +148,7 @@ impl Compactor {
         }
         self.files.obsolete = compacted.obsolete;
         if let Some(error) = compacted.error {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a compaction failed");
+            polyserve_core::throttled!(warn, error = &error as &dyn std::error::Error, "a compaction failed");
         }
     }
 }

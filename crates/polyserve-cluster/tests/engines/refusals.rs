@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
+use polyserve_core::log::in_one_line;
 use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Put, Removed, RepoError};
 use polyserve_engines::etcd::EtcdCluster;
@@ -34,6 +35,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
                 "an_error_of_the_server_is_judged_by_its_code",
                 an_error_of_the_server_is_judged_by_its_code,
             ),
+            Test::own(kind, "an_error_shows_no_entity", an_error_shows_no_entity),
             Test::own(kind, "a_changed_table_fails_nothing_that_fits", a_changed_table_fails_nothing_that_fits),
             Test::own(kind, "a_pooler_of_transactions_is_used", || a_pooler_is_used("transaction")),
             Test::own(kind, "a_pooler_of_sessions_is_used", || a_pooler_is_used("session")),
@@ -203,6 +205,26 @@ fn a_changed_table_fails_nothing_that_fits() -> Result<(), Missing> {
         assert_failed(settled(store.put(first())), is_for_good);
         assert_failed(store.fetch(&1), is_for_good);
     }
+    Ok(())
+}
+
+/// Regression test: the server's message has the row that it rejected, in lines of their own, and the log had them.
+fn an_error_shows_no_entity() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "checked", long_limits()).expect("it connects");
+    let put = || settled(store.put(Entity::new(1, "hidden", 0.5))).expect_err("it is rejected");
+    let mut texts = Vec::new();
+    postgres.run_sql("ALTER TABLE checked ADD CONSTRAINT short CHECK (length(value) < 9)");
+    texts.push(in_one_line(&put()));
+    postgres.run_sql(
+        "ALTER TABLE checked DROP CONSTRAINT short;
+         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM NEW.value::int; RETURN NEW; END';
+         CREATE TRIGGER refuse BEFORE INSERT ON checked FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    texts.push(in_one_line(&put()));
+    println!("{texts:?}");
+    assert!(texts[0].contains("short") && texts[1].contains("invalid input syntax"), "{texts:?}");
+    assert!(!texts.iter().any(|text| text.contains("hidden") || text.contains('\n')), "{texts:?}");
     Ok(())
 }
 
