@@ -27,7 +27,7 @@ use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::time::timeout;
 use tonic::{Code, ConnectError as TonicConnectError, Status};
 
-use crate::error::{ConnectError, EngineFailure, in_one_line, with_causes};
+use crate::error::{ConnectError, EngineFailure, Source, in_one_line, with_causes};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 use crate::urls;
@@ -287,6 +287,10 @@ impl Engine for Members {
 
     fn suspect(&self, connection: &Held<KvClient>) {
         self.current.suspect(connection);
+    }
+
+    fn lasts(why: &Source) -> bool {
+        why.to_string() == NO_SPACE
     }
 
     async fn get(&self, connection: &Held<KvClient>, key: &str) -> Result<Option<Stored<i64>>, EngineFailure> {

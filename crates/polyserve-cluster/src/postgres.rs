@@ -524,6 +524,12 @@ impl Engine for Pool {
         self.sessions[turn.index].suspect(&turn.held);
     }
 
+    /// Class 53, but for too many connections, which come and go.
+    fn lasts(why: &Source) -> bool {
+        let code = why.downcast_ref().and_then(Error::code);
+        code.is_some_and(|code| code.code().starts_with("53") && *code != SqlState::TOO_MANY_CONNECTIONS)
+    }
+
     async fn get(&self, turn: &PoolTurn, id: &str) -> Result<Option<Stored<()>>, EngineFailure> {
         let found = self.run(turn, Query::Get, &[&escaped(id)]).await?;
         let value = found.first_row.map(|row| row.try_get::<_, String>(0)).transpose();

@@ -10,7 +10,7 @@ use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, Single
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 
 use super::link::Link;
-use super::reply::{ReplyForm, Scanned, classify, read};
+use super::reply::{ReplyForm, Scanned, classify, lasts, read};
 use crate::error::{EngineFailure, Source};
 use crate::remote::{Engine, Held, Renewed, Stored};
 
@@ -190,6 +190,10 @@ impl Engine for Cluster {
         if kind == Some(ErrorKind::Server(ServerErrorKind::ClusterDown)) {
             self.current.refused(connection);
         }
+    }
+
+    fn lasts(why: &Source) -> bool {
+        why.downcast_ref().is_some_and(lasts)
     }
 
     async fn get(&self, connection: &Held<Nodes>, key: &str) -> Result<Option<Stored<()>>, EngineFailure> {

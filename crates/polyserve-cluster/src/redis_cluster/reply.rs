@@ -82,6 +82,11 @@ const NOT_DONE: [&str; 11] = [
     "TRYAGAIN",
 ];
 
+/// Whether a refusal is likely to last: there is no room, or replicas are missing.
+pub(super) fn lasts(error: &RedisError) -> bool {
+    matches!(code(error), Some("OOM" | "MISCONF" | "NOREPLICAS"))
+}
+
 /// What an error means for the request.
 pub(super) fn classify(error: RedisError) -> EngineFailure {
     match error.kind() {

@@ -32,6 +32,9 @@ const READ_ATTEMPTS: u32 = 3;
 /// was certainly not.
 const LAST_PART: u32 = 4;
 
+/// What an engine refuses and is likely to refuse again is repeated for this part of the timeout.
+const LASTING_PART: u32 = 10;
+
 /// The attempts of one operation.
 pub(crate) struct Attempts {
     deadline: Instant,
@@ -85,7 +88,11 @@ impl Attempts {
             };
             match answer {
                 Err(failure) if may_repeat(&failure) => {
-                    self.pause(&mut pause, self.timeout / LAST_PART, failure).await?;
+                    let least = match &failure {
+                        EngineFailure::NotDone(why) if N::lasts(why) => self.timeout - self.timeout / LASTING_PART,
+                        _ => self.timeout / LAST_PART,
+                    };
+                    self.pause(&mut pause, least, failure).await?;
                 }
                 answer => return answer,
             }
@@ -254,6 +261,9 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
+    /// The text of a refusal that lasts.
+    const FULL: &str = "it is full for long";
+
     /// An engine. The time of an answer depends on the number of the connection. The clock of its tests is paused.
     struct SlowEngine {
         connections: Renewed<usize>,
@@ -322,6 +332,10 @@ mod tests {
                 Ok(self.opened.get())
             };
             self.connections.get(late, open).await
+        }
+
+        fn lasts(why: &Source) -> bool {
+            why.to_string() == FULL
         }
 
         fn suspect(&self, connection: &Held<usize>) {
@@ -434,6 +448,21 @@ mod tests {
         let failure = attempts(TIMEOUT).write(&engine, refused).await.expect_err("it is refused");
         assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
         assert!(engine.sent.get() > 2, "it is sent {} times", engine.sent.get());
+    }
+
+    /// Writes that a full engine refuses give their room to reads.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_that_lasts_is_repeated_for_a_moment() {
+        let engine = SlowEngine::new(|_| Duration::from_millis(1));
+        let refused = async |connection: &Held<usize>| {
+            engine.request(connection).await?;
+            Err::<(), _>(EngineFailure::NotDone(FULL.into()))
+        };
+        let start = Instant::now();
+        let failure = attempts(TIMEOUT).write(&engine, refused).await.expect_err("it is refused");
+        assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
+        assert!(engine.sent.get() > 2, "it is sent {} times", engine.sent.get());
+        assert!(start.elapsed() <= TIMEOUT / LASTING_PART, "it is refused after {:?}", start.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

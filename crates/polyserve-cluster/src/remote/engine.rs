@@ -39,6 +39,12 @@ pub(crate) trait Engine: 'static {
     /// Looks at why the engine has not done an operation. Another connection may lead to a node that can.
     fn refused(&self, _connection: &Self::Connection, _why: &Source) {}
 
+    /// Whether a refusal is likely to last, such as that of an engine that is full. It is repeated only for a moment: reads need
+    /// the room of the operations that wait.
+    fn lasts(_why: &Source) -> bool {
+        false
+    }
+
     async fn get(
         &self,
         connection: &Self::Connection,

@@ -100,7 +100,7 @@ fn recorded(
 }
 
 /// Runs a closure when it is dropped.
-struct OnDrop<F: Fn()>(F);
+pub(crate) struct OnDrop<F: Fn()>(pub(crate) F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {

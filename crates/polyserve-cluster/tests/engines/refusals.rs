@@ -1,6 +1,8 @@
 //! What an engine refuses, has forgotten, or gets through a pooler: no store takes it for success, and each failure says whether
 //! the write may have been done.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,15 +12,18 @@ use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Put, Removed, RepoError};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::{PostgresServer, run_sql};
-use polyserve_engines::process::wait_until_closed;
+use polyserve_engines::process::{wait_for, wait_until_closed};
 use polyserve_engines::redis::RedisNodes;
-use polyserve_engines::{Missing, PATIENCE};
+use polyserve_engines::{Missing, PATIENCE, RunningEngine};
 
 use crate::Test;
+use crate::faults::OnDrop;
 use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
-    match kind {
+    let mut tests =
+        vec![Test::own(kind, "what_was_not_done_is_not_there", move || what_was_not_done_is_not_there(kind))];
+    tests.extend(match kind {
         Kind::Etcd => vec![
             Test::own(kind, "a_token_of_an_old_revision_is_renewed", a_token_of_an_old_revision_is_renewed),
             Test::own(kind, "a_killed_member_in_use_fails_no_write", a_killed_member_in_use_fails_no_write),
@@ -40,10 +45,11 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "a_pooler_of_transactions_is_used", || a_pooler_is_used("transaction")),
             Test::own(kind, "a_pooler_of_sessions_is_used", || a_pooler_is_used("session")),
         ],
-    }
+    });
+    tests
 }
 
-/// Short, because what is refused is repeated for three quarters of it.
+/// Short, because a refused write is repeated for three quarters of the timeout.
 fn short_limits() -> StoreLimits {
     StoreLimits::default().timeout(Duration::from_secs(1))
 }
@@ -313,5 +319,58 @@ fn a_killed_member_in_use_fails_no_write() -> Result<(), Missing> {
         let put = settled(store.put(Entity::new(id, "after", 0.5))).expect("another member serves");
         assert_eq!(put, Put::Replaced);
     }
+    Ok(())
+}
+
+/// The result of a put of an id that no other put has.
+type Outcome = (i64, Result<Put, RepoError>);
+
+/// Clients put new ids while the engine ends their connections. What is acknowledged is there. What was not done is not. A put that
+/// was repeated although it was done would have replaced the entity that it made itself.
+fn what_was_not_done_is_not_there(kind: Kind) -> Result<(), Missing> {
+    const FAULTS: usize = 5;
+    let mut engine = kind.start()?;
+    let limits = StoreLimits::default().timeout(Duration::from_secs(2));
+    let store = kind.connect::<Entity>(&engine.urls(), "outcomes", limits).expect("it connects");
+    let (next_id, is_over, outcomes) = (AtomicI64::new(0), AtomicBool::new(false), Mutex::new(Vec::<Outcome>::new()));
+    let put = || {
+        while !is_over.load(Relaxed) {
+            let id = next_id.fetch_add(1, Relaxed);
+            let result = settled(store.put(Entity::new(id, "new", 0.5)));
+            outcomes.lock().unwrap().push((id, result));
+        }
+    };
+    thread::scope(|scope| {
+        // Also if a fault panics.
+        let _end = OnDrop(|| is_over.store(true, Relaxed));
+        (0..16).for_each(|_| _ = scope.spawn(put));
+        for _ in 0..FAULTS {
+            let count = || outcomes.lock().unwrap().iter().filter(|(_, result)| result.is_ok()).count();
+            let target = count() + 200;
+            wait_for("entities are put", || (count() >= target).then_some(()));
+            match &mut engine {
+                RunningEngine::Postgres(postgres) => {
+                    postgres.shut_down();
+                    postgres.restart();
+                }
+                engine => engine.end_connections(),
+            }
+        }
+    });
+    let (mut not_done, mut unknown) = (0, 0);
+    let outcomes = outcomes.into_inner().unwrap();
+    for (id, result) in &outcomes {
+        let stored = wait_for("the store serves after a fault", || store.fetch(id).ok());
+        match result {
+            Ok(put) => assert_eq!((*put, stored.is_some()), (Put::Created, true), "{id}"),
+            Err(RepoError::NotDone(_)) => {
+                not_done += 1;
+                assert_eq!(stored, None, "{id}: {result:?}");
+            }
+            Err(RepoError::Unavailable(_)) => unknown += 1,
+            Err(error) => panic!("{id}: {error:?}"),
+        }
+    }
+    println!("{}: {} puts, {not_done} not done, {unknown} unknown", kind.name(), outcomes.len());
     Ok(())
 }
