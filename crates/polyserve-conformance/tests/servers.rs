@@ -129,6 +129,7 @@ caught! {
     evicts_without_connection_close: EvictsWithoutConnectionClose,
     evicts_silently_at_the_limit: EvictsSilentlyAtTheLimit,
     takes_only_json: TakesOnlyJson,
+    limits_nesting: LimitsNesting,
     takes_only_one_line: TakesOnlyOneLine,
     shows_its_own_address: ShowsItsOwnAddress,
     keeps_tags_by_target: KeepsTagsByTarget,

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::json::{self, InvalidEntity};
+use crate::stack;
 
 /// An id: what names an entity in a repo and, as text, in a path. Every type with these properties is one: `i64`, `u64`,
 /// `String`, a UUID.
@@ -109,10 +110,10 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     /// Returns the error of the type's own [`Serialize`]. A derived one fails only for what JSON cannot express, such as
     /// a map with keys that are no strings.
     fn write_json(view: Self::View<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Ok(serde_json::to_writer(out, &view)?)
+        Ok(stack::for_values(|| serde_json::to_writer(out, &view))?)
     }
 
-    /// Reads the JSON form. Nesting is bounded.
+    /// Reads the JSON form. At most 128 levels may be nested. The stack grows if what remains is too small for them.
     ///
     /// # Errors
     ///
@@ -217,6 +218,10 @@ impl Identifiable for Entity {
     fn write_json(view: EntityRef<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
         json::write_published(view, out);
         Ok(())
+    }
+
+    fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
+        json::read_flat(body)
     }
 }
 

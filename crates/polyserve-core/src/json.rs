@@ -2,8 +2,8 @@
 //!
 //! Reading distinguishes three cases: an entity, JSON that is no entity (422), and a body that is not JSON (400). A valid
 //! entity is read in one pass. Any other body is read a second time as plain JSON, to choose between the two errors, and
-//! JSON of something else a third time, to name the field. Nesting is bounded before parsing, so a deeply nested body needs
-//! no stack.
+//! JSON of something else a third time, to name the field. Nesting is bounded before parsing, and `stack` has room for as many
+//! levels.
 
 use std::error::Error;
 use std::fmt;
@@ -12,6 +12,7 @@ use std::io::Write;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::entity::EntityRef;
+use crate::stack::{self, MAX_DEPTH};
 use crate::text::truncate;
 
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
@@ -64,25 +65,47 @@ impl fmt::Display for InvalidEntity {
 
 impl Error for InvalidEntity {}
 
-/// The maximum depth of nesting. RFC 8259 (section 9) allows such a limit.
-const MAX_DEPTH: usize = 128;
-
-/// Reads an entity.
+/// Reads an entity of any type.
 ///
 /// # Errors
 ///
 /// Returns [`InvalidEntity`] if the body is not an entity.
 pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
+    let openings = openings(body);
+    if openings <= MAX_DEPTH && stack::is_enough_and_noted(openings) {
+        return parse(body);
+    }
+    let depth = depth(body);
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    let entity = stack::for_depth(depth, || parse(body))?;
+    stack::note(depth);
+    Ok(entity)
+}
+
+/// Reads an entity of a type without nested values, so what the body nests is ignored.
+///
+/// # Errors
+///
+/// Returns [`InvalidEntity`] if the body is not an entity.
+pub(crate) fn read_flat<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
+    if openings(body) > MAX_DEPTH && depth(body) > MAX_DEPTH { Err(too_deep()) } else { parse(body) }
+}
+
+fn too_deep() -> InvalidEntity {
+    InvalidEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels."))
+}
+
+/// Reads an entity from a body of bounded depth.
+fn parse<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
     let text = std::str::from_utf8(body).map_err(|error| {
         InvalidEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
     })?;
-    if is_nested_too_deeply(body) {
-        return Err(InvalidEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels.")));
-    }
     // Without this check an array of the fields' values would be accepted.
     let is_object = body.trim_ascii_start().starts_with(b"{");
     if is_object {
-        match serde_json::from_str(text) {
+        match deserialize(text) {
             Ok(entity) => return Ok(entity),
             Err(error) => {
                 if let Some(entity) = read_with_negative_zeros(text, error) {
@@ -91,11 +114,25 @@ pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity>
             }
         }
     }
-    Err(match serde_json::from_str::<IgnoredAny>(text) {
+    Err(match deserialize::<IgnoredAny>(text) {
         Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", &error))),
         Ok(_) if !is_object => InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
         Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(text))),
     })
+}
+
+/// Returns a reader without a limit of its own on nesting: the depth of the body is checked, and the stack has room for it.
+fn reader(text: &str) -> serde_json::Deserializer<serde_json::de::StrRead<'_>> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    reader.disable_recursion_limit();
+    reader
+}
+
+fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    let mut reader = reader(text);
+    let value = T::deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
 }
 
 /// Reads an entity with `-0` for an integer, which `serde_json` takes for a float only. `error` is what reading has returned.
@@ -108,7 +145,7 @@ fn read_with_negative_zeros<E: DeserializeOwned>(text: &str, mut error: serde_js
     for _ in 0..MAX_NEGATIVE_ZEROS {
         let at = negative_zero_before(unsigned.as_bytes(), error.line(), error.column())?;
         unsigned.replace_range(at..=at, " ");
-        match serde_json::from_str(&unsigned) {
+        match deserialize(&unsigned) {
             Ok(entity) => return Some(entity),
             Err(next) => error = next,
         }
@@ -131,45 +168,90 @@ fn negative_zero_before(text: &[u8], line: usize, column: usize) -> Option<usize
 
 /// Returns the field that is wrong, and what was expected.
 fn wrong_field<E: DeserializeOwned>(text: &str) -> String {
-    let mut reader = serde_json::Deserializer::from_str(text);
+    let mut reader = reader(text);
     let Err(error) = serde_path_to_error::deserialize::<_, E>(&mut reader) else {
         return String::from("it has another form");
     };
     error_text(&error.path().to_string(), error.inner())
 }
 
-/// Returns the text of an error at `path`. It contains at most 100 bytes of the input.
+/// Returns the text of an error at `path`: the field, what is wrong, and what was expected. It contains at most 100 bytes of the
+/// input: the end of a long path, and the start of a long value.
 fn error_text(path: &str, error: &serde_json::Error) -> String {
-    const LIMIT: usize = 100;
-    // An error about the object itself, such as a missing field, names the field.
-    let mut text = if path == "." { error.to_string() } else { format!("{path}: {error}") };
-    if text.len() > LIMIT {
-        let position = format!("... at line {} column {}", error.line(), error.column());
-        truncate(&mut text, LIMIT - position.len());
-        text.push_str(&position);
+    const MAX_PATH: usize = 40;
+    const MAX_VALUE: usize = 60;
+    const MAX_EXPECTED: usize = 200;
+    let text = error.to_string();
+    let (text, position) = match text.rsplit_once(" at line ") {
+        Some((text, position)) if error.line() > 0 => (text, format!(" at line {position}")),
+        _ => (text.as_str(), String::new()),
+    };
+    // What was expected is text of the type, not of the input. If there is none, all may be of the input.
+    let (value, expected) = match text.rsplit_once(", expected ") {
+        Some((value, expected)) => {
+            (shortened(value, MAX_VALUE), format!(", expected {}", shortened(expected, MAX_EXPECTED)))
+        }
+        None => (shortened(text, MAX_VALUE), String::new()),
+    };
+    let path = match path.len().checked_sub(MAX_PATH) {
+        // An error about the object itself, such as a missing field, names the field.
+        _ if path == "." => String::new(),
+        None | Some(0) => format!("{path}: "),
+        Some(cut) => {
+            let end = (cut + 3..path.len()).find_map(|at| path.get(at..)).unwrap_or_default();
+            format!("...{end}: ")
+        }
+    };
+    path + &value + &expected + &position
+}
+
+/// Returns the text, cut after `limit` bytes.
+fn shortened(text: &str, limit: usize) -> String {
+    let mut text = text.to_owned();
+    if text.len() > limit {
+        truncate(&mut text, limit - 3);
+        text.push_str("...");
     }
     text
 }
 
-fn is_nested_too_deeply(body: &[u8]) -> bool {
-    if memchr::memchr2_iter(b'[', b'{', body).nth(MAX_DEPTH).is_none() {
-        return false;
-    }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for &byte in body {
+/// Returns the number of brackets and braces that open in a body, also in strings, or one more than [`MAX_DEPTH`] if there are
+/// more. The body is at most as deep.
+fn openings(body: &[u8]) -> usize {
+    memchr::memchr2_iter(b'[', b'{', body).take(MAX_DEPTH + 1).count()
+}
+
+/// Returns the depth of a body, or one more than [`MAX_DEPTH`] if it is deeper.
+fn depth(body: &[u8]) -> usize {
+    let (mut depth, mut max, mut rest) = (0_usize, 0, body);
+    while let [byte, after @ ..] = rest {
+        rest = after;
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => depth += 1,
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            b'[' | b'{' => {
+                depth += 1;
+                max = max.max(depth);
+                if max > MAX_DEPTH {
+                    break;
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => rest = after_string(rest),
             _ => {}
         }
-        if depth > MAX_DEPTH {
-            return true;
+    }
+    max
+}
+
+/// Returns what follows the string that `rest` begins in.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let is_escape = rest.get(at) == Some(&b'\\');
+        rest = rest.get(at + 1 + usize::from(is_escape)..).unwrap_or_default();
+        if !is_escape {
+            return rest;
         }
     }
-    false
+    &[]
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub mod server;
 pub mod service;
 pub mod serving;
 pub mod shutdown;
+pub mod stack;
 #[doc(hidden)]
 pub mod sync;
 mod text;

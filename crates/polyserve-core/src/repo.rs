@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional};
 use crate::entity::{Entity, Identifiable};
+use crate::stack;
 
 /// A store of entities by id, shared by all threads. The entities are [`Entity`]s, or of a user's own type.
 ///
@@ -267,7 +268,8 @@ pub trait EntityRepoExt<E: Identifiable = Entity>: EntityRepo<E> {
     /// Returns the [`RepoError`] of [`EntityRepo::get`].
     fn fetch(&self, id: &E::Id) -> Result<Option<E>, RepoError> {
         let mut visited = None;
-        match self.get(id, &mut |entity| visited = Some(E::from_view(entity))).wait()? {
+        let found = stack::for_values(|| self.get(id, &mut |entity| visited = Some(E::from_view(entity))));
+        match found.wait()? {
             Lookup::Absent => Ok(None),
             Lookup::Visited => Ok(visited),
             Lookup::Fetched(entity) => Ok(Some(entity)),

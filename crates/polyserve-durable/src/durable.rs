@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve_core::mailbox::{Mailbox, Refused};
+use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise,
 };
@@ -159,7 +160,10 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
         let (committer, memory, shared, recovery) = load(disk, memory, options)?;
         let mailbox = Arc::new(Mailbox::new(options.queue.max(1)));
         let receiver = Arc::clone(&mailbox);
-        let thread = thread::Builder::new().name("log".to_owned()).spawn(move || committer.run(&receiver));
+        let thread = thread::Builder::new()
+            .name("log".to_owned())
+            .stack_size(FOR_ANY_VALUE)
+            .spawn(move || committer.run(&receiver));
         let thread = Some(thread.map_err(|source| OpenError::io("start the thread of", Path::new("the log"), source))?);
         Ok(Self {
             memory,

@@ -50,6 +50,7 @@ use std::sync::Arc;
 use polyserve_core::config::cores;
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::panics::drop_payload;
+use polyserve_core::stack;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{
     Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
@@ -136,7 +137,7 @@ impl<E: Identifiable> Actor<E> {
         let mut repo = Self { hasher: IdState::default(), mailboxes, owners: Vec::with_capacity(owners.get()) };
         for (number, mailbox) in repo.mailboxes.iter().enumerate() {
             let mailbox = Arc::clone(mailbox);
-            let owner = thread::Builder::new().name(format!("owner-{number}"));
+            let owner = thread::Builder::new().name(format!("owner-{number}")).stack_size(stack::FOR_ANY_VALUE);
             repo.owners.push(owner.spawn(move || run_owner(&mailbox))?); // on an error, dropping `repo` ends the other owners
         }
         Ok(repo)

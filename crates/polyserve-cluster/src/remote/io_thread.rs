@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
 use polyserve_core::panics::isolate;
+use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::{Answer, RepoError, promise};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::error::TrySendError;
@@ -47,21 +48,22 @@ impl<N: 'static> IoThread<N> {
         let (stop, stopped) = oneshot::channel();
         let (started, start) = std::sync::mpsc::channel();
         let max_in_flight = limits.max_in_flight.get();
-        let thread = thread::Builder::new().name(format!("polyserve-{name}")).spawn(move || {
-            // A local runtime cannot be sent to another thread: it is made here.
-            let runtime = match runtime.build_local(LocalOptions::default()) {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(started.send(error)),
-            };
-            drop(started);
-            let queue = Drained(queue);
-            runtime.block_on(async {
-                spawn_local(serve(Rc::new(open()), queue, max_in_flight));
-                let _ = stopped.await;
+        let thread =
+            thread::Builder::new().name(format!("polyserve-{name}")).stack_size(FOR_ANY_VALUE).spawn(move || {
+                // A local runtime cannot be sent to another thread: it is made here.
+                let runtime = match runtime.build_local(LocalOptions::default()) {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(started.send(error)),
+                };
+                drop(started);
+                let queue = Drained(queue);
+                runtime.block_on(async {
+                    spawn_local(serve(Rc::new(open()), queue, max_in_flight));
+                    let _ = stopped.await;
+                });
+                // This drops all tasks, and with them their completers. A resolver may hang: its thread is left behind.
+                runtime.shutdown_background();
             });
-            // This drops all tasks, and with them their completers. A resolver may hang: its thread is left behind.
-            runtime.shutdown_background();
-        });
         let thread = thread.map_err(cannot)?;
         match start.recv() {
             Ok(error) => Err(cannot(error)),

@@ -35,7 +35,7 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `json`, `conditions`; of a second entity type: `ids`, `named`; to concurrent clients:
+//! * Answers: `status_table`, `json`, `conditions`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
 //!   `linearizable`.
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
@@ -62,6 +62,7 @@ mod limits;
 mod linearizable;
 mod live;
 mod named;
+mod nested;
 mod panics;
 mod pipeline;
 mod queued;
@@ -156,6 +157,7 @@ pub use named::{
     conditions_on_named_entities_are_evaluated, no_increment_is_lost_of_a_named_entity,
     no_increment_is_lost_of_named_entities_over,
 };
+pub use nested::{Nested, a_nested_body_overflows_no_stack, nested_entities_are_kept_over};
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
     a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
@@ -252,6 +254,7 @@ kit! {
         json_that_is_no_entity_is_unprocessable,
         every_json_form_of_an_entity_is_stored,
         a_million_brackets_are_a_bad_request,
+        a_nested_body_overflows_no_stack,
         a_value_comes_back_bit_for_bit,
         a_description_comes_back_whole,
         errors_do_not_echo_the_request,

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
+use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::sync::lock;
 use polyserve_core::{
     Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise,
@@ -61,12 +62,14 @@ pub(super) const PANICS: &str = "-500";
 impl<E: Identifiable> LaterRepo<E> {
     pub(super) fn new() -> Self {
         let (work, inbox) = mpsc::channel::<Work<E>>();
-        let thread = thread::spawn(move || {
+        let builder = thread::Builder::new().stack_size(FOR_ANY_VALUE);
+        let thread = builder.spawn(move || {
             let map = MapRepo::default();
             for work in inbox {
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&map)));
             }
         });
+        let thread = thread.expect("a thread can be started");
         Self { work: Some(work), thread: Some(thread) }
     }
 

@@ -13,6 +13,7 @@ use crate::entity::{Entity, Identifiable};
 use crate::json::InvalidEntity;
 use crate::log::in_one_line;
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
+use crate::stack;
 use crate::throttled;
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
@@ -134,7 +135,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 })
             }
             Answer::Now(found) => Answer::Now(get_reply::<E>(&id, found, etags, &condition)),
-            Answer::Later(future) => Answer::later(async move { get_reply::<E>(&id, future.await, etags, &condition) }),
+            Answer::Later(future) => Answer::later(async move {
+                let found = future.await;
+                stack::for_values(|| get_reply::<E>(&id, found, etags, &condition))
+            }),
         }
     }
 
@@ -236,11 +240,12 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
             Ok(routed) => routed,
             Err(refusal) => return Answer::Now(refusal),
         };
-        match route {
+        // The repo may copy and drop entities.
+        stack::for_values(|| match route {
             Route::Get(id) => self.get(id, condition, body),
             Route::Put(id) => self.put(id, &condition, request.body, body),
             Route::Remove(id) => self.remove(id, &condition),
-        }
+        })
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {

@@ -52,6 +52,10 @@ impl PartialBody {
                     if flaw == Some(Flaw::TakesOnlyOneLine) && self.body.contains(&b'\n') {
                         return refuse(Status::BAD_REQUEST, "The body has a line break.");
                     }
+                    if flaw == Some(Flaw::LimitsNesting) && self.body.iter().filter(|b| b"[{".contains(b)).count() > 64
+                    {
+                        return refuse(Status::BAD_REQUEST, "The body has too many levels.");
+                    }
                     let left = if flaw == Some(Flaw::NeedsHeadAndBodyInOneRead) { 0 } else { left - count };
                     self.stage = match (self.stage, left) {
                         (BodyStage::Length(_), 0) => BodyStage::Done,

@@ -174,6 +174,8 @@ flaws! {
     EvictsSilentlyAtTheLimit, caught by closes_under_load_are_announced;
     /// Refuses a body with a `Content-Type` other than `application/json`.
     TakesOnlyJson, caught by put_takes_any_content_type;
+    /// Refuses a body with more than 64 levels.
+    LimitsNesting, caught by a_nested_body_overflows_no_stack;
     /// Refuses a body with a line break.
     TakesOnlyOneLine, caught by the_published_test_plan_is_served;
     /// Passes its own address to the service in place of the client's.

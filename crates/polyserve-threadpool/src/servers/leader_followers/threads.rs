@@ -23,8 +23,9 @@ use rustix::event::{PollFd, PollFlags};
 use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
 use super::connection_slot::{ConnectionSlot, IdleClock};
 
-/// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service.
-const STACK_SIZE: usize = 128 * 1024;
+/// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service,
+/// also with entities of two levels. For entities that nest deeper the stack grows (`polyserve_core::stack`).
+const STACK_SIZE: usize = 256 * 1024;
 
 /// Max idle threads; a further one ends. Each holds its buffers.
 const MAX_IDLE_THREADS: usize = 128;

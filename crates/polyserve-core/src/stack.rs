@@ -1,0 +1,69 @@
+//! Stack for code of an entity's type, which recurses over a nested value: reading, writing, copying and dropping it.
+//!
+//! A body has at most [`MAX_DEPTH`] levels, and code that serde derives takes at most [`PER_LEVEL`] bytes of stack for a level.
+//! A thread may have less stack than that: a server may have a thread for each connection, and a caller's runtime has any stack.
+//! So the stack grows if what remains is too small.
+//!
+//! Invariant: a value that was read from a body is noted before anything else sees it. [`for_values`] then has stack for the most
+//! deeply nested value of the process.
+//!
+//! Cost: a load of an atomic for each call of [`for_values`] while no value has more than [`SHALLOW`] levels. Later, the remaining
+//! stack is computed as well: a thread-local variable and a subtraction. To grow maps memory for the call, which takes some
+//! microseconds; only pages that are touched are taken.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The maximum depth of a body's nesting. RFC 8259 (section 9) allows such a limit.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+/// The stack for one level in bytes. In debug builds, a struct of twenty optional fields takes about 10 KiB.
+const PER_LEVEL: usize = 64 * 1024;
+
+/// The stack in bytes for code that does not recurse.
+const RESERVE: usize = 64 * 1024;
+
+/// The stack of a thread that needs no growth, in bytes, for stores that run code of an entity's type on a thread of their own. The
+/// system takes memory only for the part that is used.
+pub const FOR_ANY_VALUE: usize = MAX_DEPTH * PER_LEVEL + 4 * RESERVE;
+
+/// A value of at most this many levels has enough stack on every thread of this project's servers. It is not noted.
+pub(crate) const SHALLOW: usize = 2;
+
+/// The depth of the most deeply nested value that was read, if it is more than [`SHALLOW`].
+static DEEPEST: AtomicUsize = AtomicUsize::new(0);
+
+const fn needed(depth: usize) -> usize {
+    depth * PER_LEVEL + RESERVE
+}
+
+/// Whether the present stack is enough for a value of `depth` levels, and such values are noted.
+pub(crate) fn is_enough_and_noted(depth: usize) -> bool {
+    (depth <= SHALLOW || depth <= DEEPEST.load(Ordering::Relaxed))
+        && stacker::remaining_stack().is_some_and(|remaining| remaining >= needed(depth))
+}
+
+/// Notes that there are values of `depth` levels.
+pub(crate) fn note(depth: usize) {
+    if depth > SHALLOW && depth > DEEPEST.load(Ordering::Relaxed) {
+        DEEPEST.fetch_max(depth, Ordering::Relaxed);
+    }
+}
+
+/// Runs code that recurses over a value of `depth` levels.
+pub(crate) fn for_depth<T>(depth: usize, run: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(needed(depth), needed(depth), run)
+}
+
+/// Runs code that may recurse over any value that was read from a body.
+///
+/// ```
+/// use polyserve_core::stack;
+/// assert_eq!(stack::for_values(|| vec![1].clone()), [1]);
+/// ```
+#[inline]
+pub fn for_values<T>(run: impl FnOnce() -> T) -> T {
+    match DEEPEST.load(Ordering::Relaxed) {
+        0 => run(),
+        deepest => for_depth(deepest, run),
+    }
+}
