@@ -6,10 +6,10 @@ use std::time::Duration;
 use polyserve_conformance::broken::repos::{
     AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, ChecksThenWrites, CutAtNul, DelayedPut,
     DirtyRead, DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing,
-    Evicting, FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LossyValue, LostCopy,
-    LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RefusesAndRemoves,
-    RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead,
-    VisitsAndAnswersLater, WithdrawnPut,
+    Evicting, FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LateVersion,
+    LossyValue, LostCopy, LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock,
+    RefusesAndRemoves, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue,
+    Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
 };
 use polyserve_conformance::property::{Property, PropertyVerdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
@@ -119,6 +119,7 @@ catches! {
     busy_until_answered: later_answers_survive_being_dropped, later::<BusyUntilAnswered>();
     abandons_waiting: a_dropped_repo_still_answers, later::<AbandonsWaiting>().patience(SHORT);
     lost_update: racing_first_puts_create_exactly_one, now::<LostUpdate>();
+    late_version: a_version_names_what_is_stored, now::<LateVersion>();
     diverged_replicas: racing_puts_leave_one_of_them, now::<DivergedReplicas>();
     lost_copy: no_lost_update, now::<LostCopy>();
     ignores_conditions: a_condition_decides_a_write, now::<IgnoresConditions>();

@@ -121,6 +121,7 @@ caught! {
     takes_only_uri_queries: TakesOnlyUriQueries,
     adds_a_slash_to_urls: AddsASlashToUrls,
     drops_conditions: DropsConditions,
+    asks_for_get_in_place_of_head: AsksForGetInPlaceOfHead,
     drops_content_range: DropsContentRange,
     answers_414_to_long_methods: Answers414ToLongMethods,
     takes_any_config: TakesAnyConfig,

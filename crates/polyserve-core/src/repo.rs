@@ -109,6 +109,16 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// Returns the number of entities. It is exact if no other operation runs. It may visit the whole store.
     fn len(&self) -> Answer<Result<u64, RepoError>>;
 
+    /// Returns the version of `id`, or `None` if a write to it is in progress, or if the repo keeps no versions. That is the default.
+    ///
+    /// A version differs from all earlier ones if a write to the id has begun since. So if the version is still the one from before
+    /// a [`get`](Self::get), what that get has found is still stored. A service then need not write or hash the JSON of a large
+    /// entity again.
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        let _ = id;
+        None
+    }
+
     /// Returns whether the repo takes writes now, for a health check: the error is the one that a write would get. It changes
     /// nothing. A repo in memory always takes writes, which is the default.
     fn status(&self) -> Answer<Result<(), RepoError>> {
@@ -247,6 +257,10 @@ macro_rules! forward {
             #[inline]
             fn len(&self) -> Answer<Result<u64, RepoError>> {
                 (**self).len()
+            }
+            #[inline]
+            fn version(&self, id: &E::Id) -> Option<u64> {
+                (**self).version(id)
             }
             #[inline]
             fn status(&self) -> Answer<Result<(), RepoError>> {

@@ -29,6 +29,9 @@ pub const FOR_ANY_VALUE: usize = MAX_DEPTH * PER_LEVEL + 4 * RESERVE;
 /// A value of at most this many levels has enough stack on every thread of this project's servers. It is not noted.
 pub(crate) const SHALLOW: usize = 2;
 
+/// The levels that take as much stack as the hash of a large body in a debug build. In a release build the hash takes little.
+pub(crate) const HASH_IN_DEBUG: usize = 15;
+
 /// The depth of the most deeply nested value that was read, if it is more than [`SHALLOW`].
 static DEEPEST: AtomicUsize = AtomicUsize::new(0);
 

@@ -291,6 +291,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
             Ok(()) | Err(Refused::Closed(_)) => answer,
         }
     }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.memory.version(id)
+    }
 }
 
 impl<R, E: Identifiable> Drop for Durable<R, E> {

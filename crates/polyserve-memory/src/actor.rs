@@ -58,6 +58,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::versions::Versions;
 
 /// The default capacity of a mailbox. It is larger than the default number of connections of a server.
 const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
@@ -80,6 +81,7 @@ pub struct Actor<E: Identifiable = Entity> {
     hasher: IdState,
     mailboxes: Box<[Arc<Mailbox<Message<E>>>]>,
     owners: Vec<JoinHandle<()>>,
+    versions: Arc<Versions>,
 }
 
 impl Actor {
@@ -134,11 +136,13 @@ impl<E: Identifiable> Actor<E> {
     /// ```
     pub fn with(owners: NonZeroUsize, capacity: NonZeroUsize) -> io::Result<Self> {
         let mailboxes = (0..owners.get()).map(|_| Arc::new(Mailbox::new(capacity.get()))).collect();
-        let mut repo = Self { hasher: IdState::default(), mailboxes, owners: Vec::with_capacity(owners.get()) };
+        let versions = Arc::new(Versions::default());
+        let mut repo =
+            Self { hasher: IdState::default(), mailboxes, owners: Vec::with_capacity(owners.get()), versions };
         for (number, mailbox) in repo.mailboxes.iter().enumerate() {
-            let mailbox = Arc::clone(mailbox);
+            let (mailbox, versions) = (Arc::clone(mailbox), Arc::clone(&repo.versions));
             let owner = thread::Builder::new().name(format!("owner-{number}")).stack_size(stack::FOR_ANY_VALUE);
-            repo.owners.push(owner.spawn(move || run_owner(&mailbox))?); // on an error, dropping `repo` ends the other owners
+            repo.owners.push(owner.spawn(move || run_owner(&mailbox, &versions))?); // on an error, dropping `repo` ends the other owners
         }
         Ok(repo)
     }
@@ -193,18 +197,22 @@ enum Message<E: Identifiable> {
 impl<E: Identifiable> Message<E> {
     /// Executes the operation and completes its answer. If the answer was abandoned, the result is dropped. A replaced
     /// or removed entity is dropped after the answer is complete.
-    fn run(self, entities: &mut HashMap<E::Id, E, IdState>) {
+    fn run(self, entities: &mut HashMap<E::Id, E, IdState>, versions: &Versions) {
         match self {
             Self::Get(id, reply) => {
                 let found = entities.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched);
                 let _ = reply.complete(Ok(found));
             }
             Self::Put(entity, reply) => {
+                let write = versions.write(entity.id());
                 let replaced = entities.insert(entity.id().clone(), entity);
+                drop(write);
                 let _ = reply.complete(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }));
             }
             Self::Remove(id, reply) => {
+                let write = versions.write(&id);
                 let removed = entities.remove(&id);
+                drop(write);
                 let _ = reply.complete(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }));
             }
             Self::PutIf(write, reply) => {
@@ -213,7 +221,9 @@ impl<E: Identifiable> Message<E> {
                     let _ = reply.complete(Ok(Conditional::Refused));
                     return;
                 }
+                let write = versions.write(entity.id());
                 let replaced = entities.insert(entity.id().clone(), entity);
+                drop(write);
                 let put = if replaced.is_some() { Put::Replaced } else { Put::Created };
                 let _ = reply.complete(Ok(Conditional::Done(put)));
             }
@@ -223,7 +233,9 @@ impl<E: Identifiable> Message<E> {
                     let _ = reply.complete(Ok(Conditional::Refused));
                     return;
                 }
+                let write = versions.write(&id);
                 let removed = entities.remove(&id);
+                drop(write);
                 let result = if removed.is_some() { Removed::Removed } else { Removed::Absent };
                 let _ = reply.complete(Ok(Conditional::Done(result)));
             }
@@ -235,7 +247,7 @@ impl<E: Identifiable> Message<E> {
 }
 
 /// The loop of an owner. It ends when the mailbox is closed and empty.
-fn run_owner<E: Identifiable>(mailbox: &Mailbox<Message<E>>) {
+fn run_owner<E: Identifiable>(mailbox: &Mailbox<Message<E>>, versions: &Versions) {
     let mut queue = OwnerQueue { mailbox, batch: VecDeque::new() };
     let mut entities = HashMap::default();
     while queue.mailbox.receive(&mut queue.batch) {
@@ -243,7 +255,7 @@ fn run_owner<E: Identifiable>(mailbox: &Mailbox<Message<E>>) {
             // One `catch_unwind` for many operations. An operation that panics has already left the batch.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 while let Some(operation) = queue.batch.pop_front() {
-                    operation.run(&mut entities);
+                    operation.run(&mut entities, versions);
                 }
             }))
             .map_err(drop_payload);
@@ -302,6 +314,10 @@ impl<E: Identifiable> EntityRepo<E> for Actor<E> {
 
     fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
         ask(self.mailbox(id), |reply| Message::Remove(id.clone(), reply))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {

@@ -58,6 +58,7 @@ use triomphe::Arc;
 
 use self::shard::Shard;
 use crate::hash::IdState;
+use crate::versions::Versions;
 
 /// Number of shards for each core. Two writers of different ids rarely share a shard.
 const SHARDS_PER_CORE: usize = 16;
@@ -82,6 +83,7 @@ pub struct CopyOnWrite<E: Identifiable = Entity> {
     /// The shards; their number is a power of two. The upper bits of a hash choose the shard, and the lower bits the
     /// bucket.
     shards: Box<[CachePadded<Shard<E>>]>,
+    versions: Versions,
 }
 
 impl CopyOnWrite {
@@ -100,7 +102,7 @@ impl<E: Identifiable> Default for CopyOnWrite<E> {
     fn default() -> Self {
         let shards = cores().saturating_mul(SHARDS_PER_CORE).next_power_of_two().min(MAX_SHARDS);
         let shards = (0..shards).map(|_| CachePadded::new(Shard::new())).collect();
-        Self { hasher: IdState::default(), shards }
+        Self { hasher: IdState::default(), shards, versions: Versions::default() }
     }
 }
 
@@ -121,12 +123,14 @@ impl<E: Identifiable> EntityRepo<E> for CopyOnWrite<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         let hash = self.hasher.hash_one(entity.id());
         let put = self.shard(hash).put(hash, Arc::new(entity), condition, |id| self.hasher.hash_one(id));
         Answer::Now(Ok(put.map(|replaced| if replaced { Put::Replaced } else { Put::Created })))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         let hash = self.hasher.hash_one(id);
         let removed = self.shard(hash).remove(hash, id, condition);
         Answer::Now(Ok(removed.map(|removed| if removed { Removed::Removed } else { Removed::Absent })))
@@ -134,6 +138,10 @@ impl<E: Identifiable> EntityRepo<E> for CopyOnWrite<E> {
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.shards.iter().map(|shard| shard.len() as u64).sum()))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

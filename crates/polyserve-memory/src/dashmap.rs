@@ -27,6 +27,7 @@ use polyserve_core::{
 
 use crate::hash::IdState;
 use crate::result::put_result;
+use crate::versions::Versions;
 
 /// A map in shards, each behind its own lock.
 ///
@@ -44,6 +45,7 @@ use crate::result::put_result;
 /// ```
 pub struct Dashmap<E: Identifiable = Entity> {
     entities: DashMap<E::Id, E, IdState>,
+    versions: Versions,
 }
 
 impl Dashmap {
@@ -60,7 +62,7 @@ impl Dashmap {
 
 impl<E: Identifiable> Default for Dashmap<E> {
     fn default() -> Self {
-        Self { entities: DashMap::default() }
+        Self { entities: DashMap::default(), versions: Versions::default() }
     }
 }
 
@@ -90,10 +92,12 @@ impl<E: Identifiable> EntityRepo<E> for Dashmap<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         let mut refused = false;
         let removed = self.entities.remove_if(id, |_, entity| {
             refused = !condition.allows(Some(entity));
@@ -108,6 +112,10 @@ impl<E: Identifiable> EntityRepo<E> for Dashmap<E> {
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.entities.len() as u64))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

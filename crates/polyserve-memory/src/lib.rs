@@ -68,6 +68,7 @@ mod shards;
 pub mod std_mutex;
 pub mod std_rwlock;
 pub mod two_level;
+mod versions;
 
 pub use self::actor::Actor;
 pub use self::copy_on_write::CopyOnWrite;

@@ -60,6 +60,7 @@ use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup,
 pub use self::pack::Pack;
 use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
 use crate::shards::{Shards, shrunk};
+use crate::versions::Versions;
 
 /// The maximum length, in bytes, of a description that is copied into a page.
 const LONGEST_COPIED: usize = 512;
@@ -80,6 +81,7 @@ const LONGEST_COPIED: usize = 512;
 /// ```
 pub struct Packed<E: Pack = Entity> {
     shards: Shards<PackedShard<E>>,
+    versions: Versions,
 }
 
 impl Packed {
@@ -101,7 +103,7 @@ impl Packed {
 
 impl<E: Pack> Default for Packed<E> {
     fn default() -> Self {
-        Self { shards: Shards::default() }
+        Self { shards: Shards::default(), versions: Versions::default() }
     }
 }
 
@@ -125,6 +127,7 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         let mut buffer = BUFFER.take();
         buffer.clear();
         let packed = (entity.pack(&mut buffer) && buffer.len() <= MAX_COPIED).then_some(buffer.as_slice());
@@ -141,6 +144,7 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         let (hash, shard) = self.shards.of(id);
         let removed = shard.write().remove(hash, id, condition, |id| self.shards.hash(id));
         Answer::Now(Ok(removed.map(|(removed, _entity)| removed)))
@@ -148,6 +152,10 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.shards.iter().map(|shard| shard.read().addresses.len() as u64).sum()))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

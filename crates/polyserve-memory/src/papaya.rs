@@ -39,6 +39,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::versions::Versions;
 
 /// A lock-free map.
 ///
@@ -57,6 +58,7 @@ use crate::hash::IdState;
 pub struct Papaya<E: Identifiable = Entity> {
     entities: HashMap<HashedId<E::Id>, E, BuildHasherDefault<StoredHash>>,
     state: IdState,
+    versions: Versions,
 }
 
 /// An id in the table, with its hash.
@@ -133,7 +135,7 @@ impl Papaya {
 
 impl<E: Identifiable> Default for Papaya<E> {
     fn default() -> Self {
-        Self { entities: HashMap::default(), state: IdState::default() }
+        Self { entities: HashMap::default(), state: IdState::default(), versions: Versions::default() }
     }
 }
 
@@ -155,6 +157,7 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         let id = HashedId { hash: self.state.hash_one(entity.id()), id: entity.id().clone() };
         let entities = self.entities.pin();
         // The map's collector drops the replaced entity.
@@ -175,6 +178,7 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         let entities = self.entities.pin();
         let removed = entities.remove_if(&self.hashed(id), |_, stored| condition.allows(Some(stored)));
         Answer::Now(Ok(match removed {
@@ -186,6 +190,10 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.entities.len() as u64))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

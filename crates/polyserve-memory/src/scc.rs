@@ -31,6 +31,7 @@ use scc::hash_map::Entry;
 
 use crate::hash::IdState;
 use crate::result::put_result;
+use crate::versions::Versions;
 
 /// A map with a lock for each bucket.
 ///
@@ -48,6 +49,7 @@ use crate::result::put_result;
 /// ```
 pub struct Scc<E: Identifiable = Entity> {
     entities: HashMap<E::Id, E, IdState>,
+    versions: Versions,
 }
 
 impl Scc {
@@ -64,7 +66,7 @@ impl Scc {
 
 impl<E: Identifiable> Default for Scc<E> {
     fn default() -> Self {
-        Self { entities: HashMap::default() }
+        Self { entities: HashMap::default(), versions: Versions::default() }
     }
 }
 
@@ -97,10 +99,12 @@ impl<E: Identifiable> EntityRepo<E> for Scc<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         let mut refused = false;
         let removed = self.entities.remove_if_sync(id, |entity| {
             refused = !condition.allows(Some(&*entity));
@@ -115,6 +119,10 @@ impl<E: Identifiable> EntityRepo<E> for Scc<E> {
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.entities.len() as u64))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

@@ -41,6 +41,7 @@ use polyserve_core::{
 use self::table::ShardTable;
 use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
+use crate::versions::Versions;
 
 /// A table in shards, each behind a readers-writer lock.
 ///
@@ -58,6 +59,7 @@ use crate::shards::Shards;
 /// ```
 pub struct Sharded<E: Identifiable = Entity> {
     entities: Shards<ShardTable<E>>,
+    versions: Versions,
 }
 
 impl Sharded {
@@ -74,7 +76,7 @@ impl Sharded {
 
 impl<E: Identifiable> Default for Sharded<E> {
     fn default() -> Self {
-        Self { entities: Shards::default() }
+        Self { entities: Shards::default(), versions: Versions::default() }
     }
 }
 
@@ -113,15 +115,21 @@ impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(self.entities.iter().map(|shard| shard.read().len() as u64).sum()))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

@@ -24,6 +24,7 @@ use polyserve_core::{
 
 use crate::hash::IdState;
 use crate::result::{put_result, remove_result};
+use crate::versions::Versions;
 
 /// One mutex around one map.
 ///
@@ -41,6 +42,7 @@ use crate::result::{put_result, remove_result};
 /// ```
 pub struct StdMutex<E: Identifiable = Entity> {
     entities: Mutex<HashMap<E::Id, E, IdState>>,
+    versions: Versions,
 }
 
 impl StdMutex {
@@ -57,7 +59,7 @@ impl StdMutex {
 
 impl<E: Identifiable> Default for StdMutex<E> {
     fn default() -> Self {
-        Self { entities: Mutex::default() }
+        Self { entities: Mutex::default(), versions: Versions::default() }
     }
 }
 
@@ -93,15 +95,21 @@ impl<E: Identifiable> EntityRepo<E> for StdMutex<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(lock(&self.entities).len() as u64))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

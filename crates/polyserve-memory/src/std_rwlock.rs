@@ -26,6 +26,7 @@ use polyserve_core::{
 
 use crate::hash::IdState;
 use crate::result::{put_result, remove_result};
+use crate::versions::Versions;
 
 /// One readers-writer lock around one map.
 ///
@@ -43,6 +44,7 @@ use crate::result::{put_result, remove_result};
 /// ```
 pub struct StdRwlock<E: Identifiable = Entity> {
     entities: RwLock<HashMap<E::Id, E, IdState>>,
+    versions: Versions,
 }
 
 impl StdRwlock {
@@ -59,7 +61,7 @@ impl StdRwlock {
 
 impl<E: Identifiable> Default for StdRwlock<E> {
     fn default() -> Self {
-        Self { entities: RwLock::default() }
+        Self { entities: RwLock::default(), versions: Versions::default() }
     }
 }
 
@@ -95,15 +97,21 @@ impl<E: Identifiable> EntityRepo<E> for StdRwlock<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(read(&self.entities).len() as u64))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

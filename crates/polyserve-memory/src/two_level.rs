@@ -40,6 +40,7 @@ use polyserve_core::{
 
 use crate::hash::IdState;
 use crate::result::remove_result;
+use crate::versions::Versions;
 
 /// The map: an entity behind its own lock for each id.
 type EntryMap<E> = HashMap<<E as Identifiable>::Id, Arc<RwLock<E>>, IdState>;
@@ -60,6 +61,7 @@ type EntryMap<E> = HashMap<<E as Identifiable>::Id, Arc<RwLock<E>>, IdState>;
 /// ```
 pub struct TwoLevel<E: Identifiable = Entity> {
     entries: RwLock<EntryMap<E>>,
+    versions: Versions,
 }
 
 impl TwoLevel {
@@ -76,7 +78,7 @@ impl TwoLevel {
 
 impl<E: Identifiable> Default for TwoLevel<E> {
     fn default() -> Self {
-        Self { entries: RwLock::default() }
+        Self { entries: RwLock::default(), versions: Versions::default() }
     }
 }
 
@@ -131,6 +133,7 @@ impl<E: Identifiable> EntityRepo<E> for TwoLevel<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let _write = self.versions.write(entity.id());
         let put = match self.replace(entity, condition) {
             Ok(replaced) => replaced.map(|_replaced| Put::Replaced), // dropped here, when no lock is held
             Err(entity) => {
@@ -142,11 +145,16 @@ impl<E: Identifiable> EntityRepo<E> for TwoLevel<E> {
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(read(&self.entries).len() as u64))
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.versions.version(id)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Nested entities in every store, on a server whose threads have small stacks. A stack that overflows ends this program.
+//! Nested entities in every store, on a server with small stacks. A stack that overflows ends this program.
 #![cfg(all(feature = "threadpool", feature = "memory"))]
 
 use polyserve::memory::packed::Pack;

@@ -1,6 +1,6 @@
 //! Conversion of a reply to a response of the `http` crate.
 
-use http::header::{CONTENT_TYPE, ETAG, HeaderName};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use polyserve_core::Reply;
 
@@ -16,6 +16,9 @@ pub(crate) fn fill(headers: &mut HeaderMap, reply: &Reply) {
         && let Ok(value) = HeaderValue::from_str(content_type)
     {
         headers.insert(CONTENT_TYPE, value);
+    }
+    if let Some(length) = reply.omitted_length() {
+        headers.insert(CONTENT_LENGTH, length.into());
     }
     if let Some(etag) = reply.etag()
         && let Ok(value) = HeaderValue::from_str(&etag.to_string())

@@ -104,6 +104,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     no_lost_update,
     no_stale_read,
     reads_never_go_backwards,
+    a_version_names_what_is_stored,
     no_torn_read,
     removes_and_puts_balance,
     put_is_not_lost_to_a_racing_remove,

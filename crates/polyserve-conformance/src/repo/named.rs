@@ -79,6 +79,10 @@ impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
         self.0.put(NamedEntity::new(name(entity.id), entity.description, entity.value))
     }
 
+    fn version(&self, &id: &i64) -> Option<u64> {
+        self.0.version(&name(id))
+    }
+
     fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
         self.0.remove(&name(id))
     }

@@ -124,6 +124,47 @@ fn follow(store: &Store, floor: Floor) {
     });
 }
 
+/// As long as an id has the same version, the same entity is stored. A repo that keeps no versions does not take part.
+pub fn a_version_names_what_is_stored(subject: &RepoSubject) -> Outcome {
+    subject.run_to_outcome(|store| {
+        let version = |id: i64| store.repo.version(&id);
+        store.put(stamped(7, 0));
+        let Some(first) = version(7) else {
+            return Outcome::NotRun("the repo keeps no versions".into());
+        };
+        assert_eq!(version(7), Some(first), "the version without a write");
+        store.get(7);
+        assert_eq!(version(7), Some(first), "the version after a get");
+        store.remove(7);
+        let removed = version(7);
+        assert_ne!(removed, Some(first), "the version after a remove");
+        store.put(stamped(7, 0));
+        assert!(version(7) != Some(first) && version(7) != removed, "the version after the same entity was put again");
+        let latest = AtomicU64::new(0);
+        race(RACERS, |racer, race| {
+            for turn in 1..=20_000 {
+                if racer == 0 {
+                    store.put(stamped(7, turn));
+                    latest.store(turn, SeqCst);
+                } else if let Some(version) = store.repo.version(&7) {
+                    let seen = store.get(7).map_or(0, |entity| stamp(&entity));
+                    let again = store.get(7).map_or(0, |entity| stamp(&entity));
+                    let returned = latest.load(SeqCst);
+                    if store.repo.version(&7) == Some(version) {
+                        assert_eq!(seen, again, "two gets at version {version}");
+                        assert!(returned <= seen, "put {returned} has returned, and the version is that of {seen}");
+                    }
+                }
+                if !race.goes_on() {
+                    break;
+                }
+            }
+            race.end();
+        });
+        Outcome::Held
+    })
+}
+
 /// A read shows one entity that was put, never parts of two, while its id is put, removed and put again.
 pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {

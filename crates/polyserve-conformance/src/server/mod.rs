@@ -35,7 +35,7 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `json`, `conditions`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
+//! * Answers: `status_table`, `json`, `conditions`, `cheap`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
 //!   `linearizable`.
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
@@ -44,6 +44,7 @@
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `repos`, which answer now and later.
 
+mod cheap;
 mod conditions;
 mod construction;
 mod counters;
@@ -81,6 +82,7 @@ mod wire;
 
 use crate::property::kit;
 
+pub use cheap::{Counted, cheap_requests_do_no_expensive_work, cheap_requests_do_no_expensive_work_over};
 pub use conditions::{
     a_later_repo_evaluates_conditions, a_malformed_condition_is_a_bad_request, a_tag_names_the_bytes_of_a_get,
     conditions_are_evaluated, conditions_without_tags_are_evaluated, no_increment_is_lost_over,
@@ -243,6 +245,7 @@ kit! {
         a_tag_names_the_bytes_of_a_get,
         conditions_are_evaluated,
         conditions_without_tags_are_evaluated,
+        cheap_requests_do_no_expensive_work,
         a_later_repo_evaluates_conditions,
         a_malformed_condition_is_a_bad_request,
         no_increment_is_lost_over_http,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
@@ -17,11 +18,13 @@ use crate::repo::{put_if, remove_if};
 #[derive(Debug)]
 pub(super) struct MapRepo<E: Identifiable> {
     entities: Mutex<HashMap<E::Id, E>>,
+    /// The number of writes that have begun. All entities have the same version.
+    writes: AtomicU64,
 }
 
 impl<E: Identifiable> Default for MapRepo<E> {
     fn default() -> Self {
-        Self { entities: Mutex::default() }
+        Self { entities: Mutex::default(), writes: AtomicU64::default() }
     }
 }
 
@@ -35,15 +38,24 @@ impl<E: Identifiable> EntityRepo<E> for MapRepo<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
-        Answer::Now(Ok(put_if(&mut lock(&self.entities), entity, condition)))
+        let mut entities = lock(&self.entities);
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        Answer::Now(Ok(put_if(&mut entities, entity, condition)))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
-        Answer::Now(Ok(remove_if(&mut lock(&self.entities), id, condition)))
+        let mut entities = lock(&self.entities);
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        Answer::Now(Ok(remove_if(&mut entities, id, condition)))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
         Answer::Now(Ok(lock(&self.entities).len() as u64))
+    }
+
+    fn version(&self, _: &E::Id) -> Option<u64> {
+        let _entities = lock(&self.entities);
+        Some(self.writes.load(Ordering::SeqCst))
     }
 }
 

@@ -34,7 +34,7 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(b"Content-Length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(reply.omitted_length().unwrap_or(body.len())).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     if let Some(etag) = reply.etag() {

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::known_forms::{KnownForm, KnownForms};
 use super::path::{self, MAX_ID};
 use super::preconditions;
 use super::{Body, Head, Method, Reply, Request, Service, Status};
@@ -35,11 +37,14 @@ use crate::throttled;
 /// ```
 ///
 /// Cost of a GET: one call of the repo. For the published entity there is no allocation if the repo answers now.
-pub struct EntityService<R, E = Entity> {
+pub struct EntityService<R, E: Identifiable = Entity> {
     repo: R,
     prefix: String,
     strict_media_type: bool,
     etags: bool,
+    known: KnownForms<E::Id>,
+    /// The repo has answered a get later.
+    gets_later: AtomicBool,
     entity: PhantomData<fn() -> E>,
 }
 
@@ -61,7 +66,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// }
     /// ```
     pub fn new(repo: R) -> Self {
-        Self { repo, prefix: String::new(), strict_media_type: false, etags: false, entity: PhantomData }
+        Self {
+            repo,
+            prefix: String::new(),
+            strict_media_type: false,
+            etags: false,
+            known: KnownForms::default(),
+            gets_later: AtomicBool::new(false),
+            entity: PhantomData,
+        }
     }
 
     /// Sets the prefix of all paths: with `/accounts`, entities are at `/accounts/{id}`. Empty by default. Several services
@@ -116,17 +129,39 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         &self.repo
     }
 
-    fn get(&self, id: E::Id, condition: Condition, body: &mut Vec<u8>) -> Answer<Reply> {
+    fn get(&self, id: E::Id, condition: Condition, head_only: bool, body: &mut Vec<u8>) -> Answer<Reply> {
+        // These may be answered without the JSON.
+        let is_short = head_only || !condition.is_always();
+        let version = if is_short || self.etags { self.repo.version(&id) } else { None };
+        if is_short && let Some(form) = self.known.get(&id, version) {
+            if let Some(reply) = refusal(form.etag, &condition) {
+                return Answer::Now(reply);
+            }
+            if head_only {
+                return Answer::Now(entity_reply(Body::Omitted(form.length), form.etag));
+            }
+        }
+        if is_short
+            && !self.etags
+            && let Some(reply) = refusal(None, &condition)
+        {
+            return self.repo.get(&id, &mut |_| ()).map(move |found| match found {
+                Ok(Lookup::Visited | Lookup::Fetched(_)) => reply,
+                Ok(Lookup::Absent) => absent_reply(&id),
+                Err(error) => error_reply(&error),
+            });
+        }
         let mut written = Ok(());
         let mut show = |entity: E::View<'_>| written = E::write_json(entity, body);
         let etags = self.etags;
         match self.repo.get(&id, &mut show) {
             Answer::Now(Ok(Lookup::Visited)) => {
-                let tagged = match written {
-                    Ok(()) => tag_to_show(body, etags, &condition),
+                let shown = match written {
+                    Ok(()) if is_short || etags => shown(self.known.of(&id, version, body, etags), &condition),
+                    Ok(()) => Ok(None),
                     Err(error) => Err(unwritable(&*error)),
                 };
-                Answer::Now(match tagged {
+                Answer::Now(match shown {
                     Ok(etag) => entity_reply(Body::InPlace, etag),
                     Err(reply) => {
                         body.clear();
@@ -134,12 +169,38 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                     }
                 })
             }
-            Answer::Now(found) => Answer::Now(get_reply::<E>(&id, found, etags, &condition)),
-            Answer::Later(future) => Answer::later(async move {
-                let found = future.await;
-                stack::for_values(|| get_reply::<E>(&id, found, etags, &condition))
-            }),
+            Answer::Now(found) => {
+                let form = |json: &[u8]| self.known.of(&id, version, json, etags);
+                Answer::Now(get_reply::<E>(&id, found, &condition, form))
+            }
+            Answer::Later(future) => {
+                let known = self.known.clone();
+                Answer::later(async move {
+                    let found = future.await;
+                    let form = |json: &[u8]| known.of(&id, version, json, etags);
+                    stack::for_values(|| get_reply::<E>(&id, found, &condition, form))
+                })
+            }
         }
+    }
+
+    /// Whether a condition does not hold now, if that can be told without the repo's writers. A write that is refused so takes
+    /// neither a lock nor the time of a thread that others wait for, as that of a log.
+    fn refuses(&self, id: &E::Id, condition: &Condition) -> bool {
+        let Some(version) = self.repo.version(id) else { return false };
+        let form = self.known.get(id, Some(version)).or_else(|| {
+            if !condition.compares_tags() || self.gets_later.load(Ordering::Relaxed) {
+                return None;
+            }
+            let mut json = Vec::new();
+            let mut is_written = false;
+            match self.repo.get(id, &mut |entity| is_written = E::write_json(entity, &mut json).is_ok()) {
+                Answer::Later(_) => self.gets_later.store(true, Ordering::Relaxed),
+                Answer::Now(_) => {}
+            }
+            is_written.then(|| self.known.of(id, Some(version), &json, self.etags))
+        });
+        form.is_some_and(|form| refusal(form.etag, condition).is_some())
     }
 
     fn put(&self, id: Option<E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
@@ -158,6 +219,9 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         // A segment of a path is a valid id, but a type may read it as another one, such as an empty one.
         if let Err(why) = path::check_id(&key) {
             return Answer::Now(Reply::problem(Status::UNPROCESSABLE_CONTENT, why));
+        }
+        if !condition.is_always() && self.refuses(&key, condition) {
+            return Answer::Now(precondition_failed());
         }
         let etag = if self.etags { tag_of_request(&entity, request, scratch) } else { None };
         if condition.is_always() {
@@ -180,6 +244,9 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     fn remove(&self, id: E::Id, condition: &Condition) -> Answer<Reply> {
         if condition.is_always() {
             return self.repo.remove(&id).map(move |removed| removed_reply(&id, removed));
+        }
+        if self.refuses(&id, condition) {
+            return Answer::Now(precondition_failed());
         }
         self.repo.remove_if(&id, condition).map(move |removed| match removed {
             Ok(Conditional::Done(removed)) => removed_reply(&id, Ok(removed)),
@@ -242,7 +309,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
         };
         // The repo may copy and drop entities.
         stack::for_values(|| match route {
-            Route::Get(id) => self.get(id, condition, body),
+            Route::Get(id) => self.get(id, condition, request.head.method == Method::Head, body),
             Route::Put(id) => self.put(id, &condition, request.body, body),
             Route::Remove(id) => self.remove(id, &condition),
         })
@@ -253,7 +320,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
     }
 }
 
-impl<R: fmt::Debug, E> fmt::Debug for EntityService<R, E> {
+impl<R: fmt::Debug, E: Identifiable> fmt::Debug for EntityService<R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntityService").field("repo", &self.repo).field("prefix", &self.prefix).finish_non_exhaustive()
     }
@@ -318,12 +385,12 @@ fn is_json(value: &[u8]) -> bool {
         || (essence.contains(&b'/') && suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json")))
 }
 
-/// Returns the answer to a GET, if no visit has shown the entity.
+/// Returns the answer to a GET, if no visit has shown the entity. `form` returns the form of its JSON.
 fn get_reply<E: Identifiable>(
     id: &E::Id,
     found: Result<Lookup<E>, RepoError>,
-    etags: bool,
     condition: &Condition,
+    form: impl FnOnce(&[u8]) -> KnownForm,
 ) -> Reply {
     match found {
         Ok(Lookup::Fetched(entity)) => {
@@ -331,7 +398,7 @@ fn get_reply<E: Identifiable>(
             if let Err(error) = E::write_json(entity.view(), &mut json) {
                 return unwritable(&*error);
             }
-            match tag_to_show(&json, etags, condition) {
+            match shown(form(&json), condition) {
                 Ok(etag) => entity_reply(Body::Owned(json), etag),
                 Err(reply) => reply,
             }
@@ -342,19 +409,26 @@ fn get_reply<E: Identifiable>(
     }
 }
 
-/// Returns the tag of an entity that a GET is to show, if tags are on. Returns another answer as an error if the condition
-/// asks for it; the order is that of RFC 9110, 13.2.2.
-fn tag_to_show(json: &[u8], etags: bool, condition: &Condition) -> Result<Option<ETag>, Reply> {
-    let etag = etags.then(|| ETag::of(json));
+/// Returns the tag of an entity that a GET is to show, or another answer as an error if the condition asks for it.
+fn shown(form: KnownForm, condition: &Condition) -> Result<Option<ETag>, Reply> {
+    match refusal(form.etag, condition) {
+        None => Ok(form.etag),
+        Some(reply) => Err(reply),
+    }
+}
+
+/// Returns the answer to a GET of a stored entity with this tag if the condition does not hold. The order is that of RFC 9110,
+/// 13.2.2.
+fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
     if !condition.if_match_holds(etag) {
-        return Err(precondition_failed());
+        return Some(precondition_failed());
     }
     if !condition.if_none_match_holds(etag) {
         let mut reply = Reply::empty(Status::NOT_MODIFIED);
         reply.etag = etag;
-        return Err(reply);
+        return Some(reply);
     }
-    Ok(etag)
+    None
 }
 
 /// Returns the answer to a GET.

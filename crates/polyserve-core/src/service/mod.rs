@@ -3,6 +3,7 @@
 mod echo;
 mod entity_service;
 mod file_readers;
+mod known_forms;
 mod page;
 mod path;
 mod preconditions;

@@ -128,6 +128,8 @@ pub enum Body {
     Static(&'static [u8]),
     /// Bytes that the reply owns.
     Owned(Vec<u8>),
+    /// The number of bytes of a body that was not made. Valid only in the answer to a HEAD, which has no body.
+    Omitted(usize),
 }
 
 impl Body {
@@ -145,6 +147,7 @@ impl Body {
             Self::InPlace => Cow::Owned(in_place),
             Self::Static(bytes) => Cow::Borrowed(bytes),
             Self::Owned(bytes) => Cow::Owned(bytes),
+            Self::Omitted(_) => Cow::Borrowed(&[]),
         }
     }
 }
@@ -281,6 +284,15 @@ impl Reply {
             Body::InPlace => in_place,
             Body::Static(body) => body,
             Body::Owned(body) => body,
+            Body::Omitted(_) => &[],
+        }
+    }
+
+    /// Returns the number of bytes of a body that was [omitted](Body::Omitted). A server sends it in `Content-Length`.
+    pub fn omitted_length(&self) -> Option<usize> {
+        match self.body {
+            Body::Omitted(length) => Some(length),
+            _ => None,
         }
     }
 }

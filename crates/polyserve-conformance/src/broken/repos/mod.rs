@@ -10,7 +10,7 @@ mod raced;
 pub use late::{
     AbandonsWaiting, BusyUntilAnswered, DroppedCompleter, FirstWakerOnly, NeverAnswers, VisitsAndAnswersLater,
 };
-pub use ordered::{DirtyRead, EarlyAck, StaleCache, WithdrawnPut};
+pub use ordered::{DirtyRead, EarlyAck, LateVersion, StaleCache, WithdrawnPut};
 pub use plain::{
     AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, IgnoresConditions,
     InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, RefusesAndRemoves, RemoveKeepsEntity,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread::yield_now;
 
@@ -126,4 +127,32 @@ impl EntityRepo for DirtyRead {
         self.inner.put(entity)
     }
     delegate!(remove len put_if remove_if);
+}
+
+/// Changes the version after a write can be seen. Caught by `a_version_names_what_is_stored`.
+#[derive(Debug, Default)]
+pub struct LateVersion {
+    inner: Reference,
+    writes: AtomicU64,
+}
+
+impl LateVersion {
+    fn end_write<T>(&self, written: T) -> T {
+        yield_now();
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        written
+    }
+}
+
+impl EntityRepo for LateVersion {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.end_write(self.inner.put(entity))
+    }
+    fn remove(&self, id: &i64) -> Answer<Result<Removed, RepoError>> {
+        self.end_write(self.inner.remove(id))
+    }
+    fn version(&self, _: &i64) -> Option<u64> {
+        Some(self.writes.load(Ordering::SeqCst))
+    }
+    delegate!(get len put_if remove_if);
 }

@@ -389,7 +389,10 @@ impl Connection<'_> {
         let peer = if self.has(Flaw::ShowsItsOwnAddress) { stream.local_addr() } else { stream.peer_addr() }.ok();
         let draining = self.server.shutdown.is_begun() && !self.has(Flaw::HidesTheDrain);
         let call = || {
-            head.with_head(|head| {
+            head.with_head(|mut head| {
+                if head.method == Method::Head && self.has(Flaw::AsksForGetInPlaceOfHead) {
+                    head.method = Method::Get;
+                }
                 let request = Request::new(head, body).with_peer(peer).with_draining(draining);
                 self.server.service.call(request, &mut written)
             })

@@ -158,6 +158,8 @@ flaws! {
     AddsASlashToUrls, caught by other_forms_of_target_are_taken;
     /// Passes no field with a condition to the service.
     DropsConditions, caught by conditions_without_tags_are_evaluated;
+    /// Asks the service for a GET if the client sends HEAD.
+    AsksForGetInPlaceOfHead, caught by cheap_requests_do_no_expensive_work;
     /// Does not pass `Content-Range` to the service.
     DropsContentRange, caught by put_of_a_part_is_a_bad_request;
     /// Refuses an endless method as a target that is too long.

@@ -109,7 +109,7 @@ impl<'a> AnswerBuffer<'a> {
             field("Server", "plain");
         }
         if !status.is_bodiless() {
-            field("Content-Length", &body.len().to_string());
+            field("Content-Length", &reply.omitted_length().unwrap_or(body.len()).to_string());
         }
         if let Some(media_type) = reply.content_type() {
             field("Content-Type", media_type);

@@ -1,0 +1,131 @@
+//! Requests of a few bytes that ask for a large entity: its JSON is written, and so hashed, once for each version.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use polyserve_core::service::EntityService;
+use polyserve_core::{EntityRepo, Identifiable};
+use serde::{Deserialize, Serialize};
+
+use super::conditions::tag_of;
+use super::live::Live;
+use super::repos::MapRepo;
+use super::subject::ServerSubject;
+use super::wire::{get, put, request, with_body};
+use crate::property::Outcome;
+
+/// An entity of which a counter notes how often its JSON is written. The counter is found by its id, so that it outlives each
+/// version, in whatever form a repo keeps the entity.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counted {
+    /// The number of a counter.
+    pub counter: usize,
+    /// Any text.
+    pub text: String,
+}
+
+/// The counters: one for each [`Live`] server or repo under test.
+static WRITINGS: [AtomicUsize; 4096] = [const { AtomicUsize::new(0) }; 4096];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of writings of all counters by a thread that commits the writes of a repo.
+static BY_COMMITTERS: AtomicUsize = AtomicUsize::new(0);
+
+impl Identifiable for Counted {
+    type Id = u64;
+    type View<'a> = &'a Self;
+
+    fn id(&self) -> &u64 {
+        const { &1 }
+    }
+    fn view(&self) -> &Self {
+        self
+    }
+    fn from_view(view: &Self) -> Self {
+        view.clone()
+    }
+    fn write_json(view: &Self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        WRITINGS[view.counter].fetch_add(1, Ordering::SeqCst);
+        if thread::current().name() == Some("log") {
+            BY_COMMITTERS.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(serde_json::to_writer(out, view)?)
+    }
+}
+
+/// The number of requests of each kind.
+const REQUESTS: usize = 20;
+
+/// HEAD, a GET that is answered with 304, and a write that is answered with 412 write the JSON of a large entity at most once for
+/// each version.
+pub fn cheap_requests_do_no_expensive_work(subject: &ServerSubject) -> Outcome {
+    ask_cheaply(subject, MapRepo::default(), true);
+    ask_cheaply(subject, MapRepo::default(), false);
+    Outcome::Held
+}
+
+/// Does the same over this repo, which is empty, gives versions and answers gets at once. If it commits its writes on a thread
+/// that is named `log`, that thread writes no JSON for a condition that does not hold.
+///
+/// # Panics
+///
+/// Panics if a cheap request does expensive work, or is answered wrongly.
+pub fn cheap_requests_do_no_expensive_work_over(subject: &ServerSubject, repo: impl EntityRepo<Counted>) -> Outcome {
+    ask_cheaply(subject, repo, true);
+    assert_eq!(BY_COMMITTERS.load(Ordering::SeqCst), 0, "a thread that commits has written JSON");
+    Outcome::Held
+}
+
+#[track_caller]
+fn ask_cheaply(subject: &ServerSubject, repo: impl EntityRepo<Counted>, etags: bool) {
+    let counter = NEXT.fetch_add(1, Ordering::SeqCst);
+    let service = EntityService::<_, Counted>::new(repo).etags(etags);
+    let live = subject.live(Arc::new(service), |_| ());
+    let writings = || WRITINGS[counter].load(Ordering::SeqCst);
+    for version in ["a", "b"] {
+        let body = format!(r#"{{"counter":{counter},"text":"{}"}}"#, version.repeat(100_000));
+        live.ask(&put("/1", &body), if version == "a" { 201 } else { 200 });
+        let before = writings();
+        for _ in 0..REQUESTS {
+            ask_for_little(&live, &body, etags);
+        }
+        let writings = writings() - before;
+        assert!(
+            writings <= 2,
+            "{REQUESTS} of each cheap request have written the JSON {writings} times, with tags: {etags}"
+        );
+        assert_eq!(live.ask(&get("/1"), 200).text(), body);
+    }
+}
+
+#[track_caller]
+fn ask_for_little(live: &Live, body: &str, etags: bool) {
+    let head = |fields: &str, status: u16| {
+        let mut client = live.client();
+        client.send(&request("HEAD", "/1", fields)).expect("the server takes the request");
+        let response = client.receive_head().expect("HEAD is answered");
+        assert_eq!(response.status, status, "HEAD with {fields:?}");
+        response
+    };
+    let write = |fields: &str| {
+        live.ask(&with_body("PUT", "/1", fields, br#"{"counter":4095,"text":""}"#), 412);
+        live.ask(&request("DELETE", "/1", fields), 412);
+    };
+    let response = head("", 200);
+    assert_eq!(response.header("Content-Length"), Some(body.len().to_string().as_str()));
+    assert_eq!(response.header("Content-Type"), Some("application/json"));
+    if etags {
+        let tag = tag_of(&response);
+        let fields = format!("If-None-Match: {tag}\r\n");
+        assert_eq!(tag_of(&live.ask(&request("GET", "/1", &fields), 304)), tag);
+        assert_eq!(tag_of(&head(&fields, 304)), tag);
+        write(&fields);
+    }
+    let other = "If-Match: \"00000000000000000000000000000000\"\r\n";
+    live.ask(&request("GET", "/1", other), 412);
+    write(other);
+    live.ask(&request("GET", "/1", "If-None-Match: *\r\n"), 304);
+    write("If-None-Match: *\r\n");
+}
