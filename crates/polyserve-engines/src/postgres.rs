@@ -187,6 +187,15 @@ impl PostgresServer {
         run_sql(&self.url(), Some("-c default_transaction_read_only=off"), sql)
     }
 
+    /// Returns the server's log since its last start.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it cannot be read.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.process.log).expect("the log can be read")).into_owned()
+    }
+
     /// Makes the transactions of clients read only, or lets them write again. Ends the connections of clients.
     ///
     /// # Panics

@@ -42,6 +42,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             ),
             Test::own(kind, "an_error_shows_no_entity", an_error_shows_no_entity),
             Test::own(kind, "a_changed_table_fails_nothing_that_fits", a_changed_table_fails_nothing_that_fits),
+            Test::own(kind, "only_a_direct_connection_uses_prepared_statements", only_direct_connections_prepare),
             Test::own(kind, "a_pooler_of_transactions_is_used", || a_pooler_is_used("transaction")),
             Test::own(kind, "a_pooler_of_sessions_is_used", || a_pooler_is_used("session")),
         ],
@@ -259,6 +260,27 @@ fn a_pooler_is_used(pool_mode: &str) -> Result<(), Missing> {
     // Each client has left 50 entities.
     assert_eq!(settled(stores[0].len()).expect("they are counted"), 8 * 50);
     settled(stores[0].status()).expect("it takes writes");
+    Ok(())
+}
+
+/// The server's log has the name of each statement that it executes.
+fn only_direct_connections_prepare() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let pooler = postgres.start_pooler("transaction", 2)?;
+    postgres.run_sql("ALTER DATABASE postgres SET log_statement = 'all'");
+    let is_in_log = |table: &str, start: &str| {
+        postgres.log().lines().any(|line| line.contains(start) && line.contains(&format!("\"{table}\"")))
+    };
+    let direct = Kind::Postgres.connect::<Entity>(&postgres.url(), "direct", long_limits()).expect("it connects");
+    // A connection serves before its statements are prepared.
+    wait_for("statements are prepared", || {
+        direct.fetch(&1).expect("it is read");
+        is_in_log("direct", "execute s").then_some(())
+    });
+    let pooled = Kind::Postgres.connect::<Entity>(&pooler.url(), "pooled", long_limits()).expect("it connects");
+    use_all(pooled.as_ref(), 0);
+    assert!(is_in_log("pooled", "execute <unnamed>"), "{}", postgres.log());
+    assert!(!is_in_log("pooled", "execute s"), "{}", postgres.log());
     Ok(())
 }
 
