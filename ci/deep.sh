@@ -51,10 +51,10 @@ increments() {
     done
 }
 
-# Failovers and restarts of etcd, Redis Cluster and PostgreSQL: 10 of each. Takes 15 minutes.
+# Failovers and restarts of etcd, Redis Cluster and PostgreSQL: 10 of each. Takes 7 minutes, after a build.
 faults() { increments 10 increments::failover increments::restart; }
 
-# PgBouncer in transaction mode, with 8 clients on 3 connections to PostgreSQL. Both are restarted. Takes 3 minutes.
+# PgBouncer in transaction mode, with 8 clients on 3 connections to PostgreSQL. Both are restarted. Takes a minute.
 pgbouncer() {
     [ -x /usr/sbin/pgbouncer ] || apt_install --no-install-recommends pgbouncer
     increments 10 increments::pgbouncer
