@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs projects outside the workspace. `ci/scratch` has its own entity, service and store, and tests them
-# with the kit and on a server of each family. The other projects are the snippets of the README, with exactly the
+# with the kit and on a server of each family. The programs in `ci/scratch/wrong` must not compile, and the error of each
+# must have the texts after its `//~`. The other projects are the snippets of the README, with exactly the
 # dependencies that the README lists. They are built, started on a free port, and interrupted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,6 +21,22 @@ if cargo tree -q -e normal --prefix none | grep -E '^(tokio|hyper|clap|signal-ho
     exit 1
 fi
 cargo test -q
+
+mkdir examples
+count=0
+for program in wrong/*.rs; do
+    name=$(basename "$program" .rs)
+    cp "$program" "examples/$name.rs"
+    if cargo check -q --example "$name" 2>"$tmp/error"; then
+        echo "$program compiles" >&2
+        exit 1
+    fi
+    sed -n 's|^//~ ||p' "$program" | while IFS= read -r text; do
+        grep -qF -- "$text" "$tmp/error" || { echo "the error of $program does not say: $text" >&2; cat "$tmp/error" >&2; exit 1; }
+    done
+    count=$((count + 1))
+done
+echo "$count wrong programs have an error that names the way out"
 
 # Splits the README. Snippet N is in $tmp/snippet-N, with the last TOML block before its Rust block, or else the next
 # one.

@@ -1,5 +1,6 @@
 //! What a repo stores: a value with an id ([`Identifiable`]), and the published [`Entity`].
 
+use std::any::TypeId;
 use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
@@ -78,6 +79,13 @@ impl<T: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + S
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not `Identifiable`, so no repo can store it",
+    label = "it needs an id",
+    note = "write `identifiable!({Self}, FIELD: TYPE)` with the field that is the id, such as `name: String`, or `0: String` \
+            for a tuple struct; or implement `Identifiable`",
+    note = "the type must also derive `Clone`, `Debug`, and serde's `Serialize` and `Deserialize`"
+)]
 pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The type of the id.
     type Id: EntityId;
@@ -101,6 +109,24 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
         let id: Self::Id = text.parse().ok()?;
         let is_second_name = text.starts_with('+') && !id.to_string().starts_with('+');
         (!is_second_name).then_some(id)
+    }
+
+    /// Returns what an id looks like, for the message to a client that sent none. It completes the sentence "an id is ...".
+    fn id_form() -> &'static str {
+        let id = TypeId::of::<Self::Id>();
+        if id == TypeId::of::<i64>() {
+            "a whole number of 64 bits, such as 42 or -7"
+        } else if id == TypeId::of::<u64>() {
+            "a whole number of 64 bits without a sign, such as 42"
+        } else if id == TypeId::of::<i32>() {
+            "a whole number of 32 bits, such as 42 or -7"
+        } else if id == TypeId::of::<u32>() {
+            "a whole number of 32 bits without a sign, such as 42"
+        } else if id == TypeId::of::<String>() {
+            "a percent-encoded text of 1 to 512 bytes, other than . and .."
+        } else {
+            "a percent-encoded text of 1 to 512 bytes, in the form of its type"
+        }
     }
 
     /// Appends the JSON form, which is an object.
@@ -137,10 +163,16 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
 /// identifiable!(Account, name: String);
 ///
 /// assert_eq!(Account { name: "first".into(), balance: 7 }.id(), "first");
+///
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
+/// struct Pair(String, i64);
+/// identifiable!(Pair, 0: String);
+///
+/// assert_eq!(Pair("first".into(), 7).id(), "first");
 /// ```
 #[macro_export]
 macro_rules! identifiable {
-    ($entity:ty, $field:ident: $id:ty) => {
+    ($entity:ty, $field:tt: $id:ty) => {
         impl $crate::Identifiable for $entity {
             type Id = $id;
             type View<'a> = &'a Self;

@@ -79,6 +79,11 @@ use crate::stack;
 /// assert_eq!(tree.remove(&1).wait()?, Removed::Removed);
 /// # Ok::<(), RepoError>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an `EntityRepo<{E}>`",
+    note = "a repo of your own type is made by `of`, such as `Sharded::of::<{E}>()`; `new` makes one of the published `Entity`",
+    note = "a store of your own implements `EntityRepo`; in an `Arc` it is a repo too"
+)]
 #[allow(clippy::len_without_is_empty)] // `len` may visit the whole store, so it is no cheap test for emptiness
 pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'static {
     /// Looks up `id`. If the entity is in memory, the repo calls `visit` exactly once before it returns, and the answer is

@@ -48,6 +48,11 @@ use crate::sync::{Mutex, lock};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Server`",
+    note = "a server is made from a `ServerConfig`, and its constructor returns a `Result`: \
+            `PoolServer::mpsc(ServerConfig::default())?`"
+)]
 pub trait Server: fmt::Debug + Send + Sync + 'static {
     /// Returns the shape of the server.
     fn connections(&self) -> Connections;

@@ -58,6 +58,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::versions::Versions;
 
 /// The default capacity of a mailbox. It is larger than the default number of connections of a server.
@@ -84,16 +85,21 @@ pub struct Actor<E: Identifiable = Entity> {
     versions: Arc<Versions>,
 }
 
-impl Actor {
+impl<E: Identifiable> Actor<E> {
     /// Creates an empty repo of the published entities, as [`Actor::default`] does.
     ///
     /// # Panics
     ///
     /// Panics if a thread cannot be started. [`Actor::start`] returns an error instead.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl Actor {
     /// Creates the same repo as [`Actor::default`].
     ///
     /// # Errors

@@ -58,6 +58,7 @@ use triomphe::Arc;
 
 use self::shard::Shard;
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::versions::Versions;
 
 /// Number of shards for each core. Two writers of different ids rarely share a shard.
@@ -86,12 +87,17 @@ pub struct CopyOnWrite<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl CopyOnWrite {
+impl<E: Identifiable> CopyOnWrite<E> {
     /// Creates an empty repo of the published entities, with shards for all cores. A shard takes 1 KiB.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl CopyOnWrite {
     /// Creates an empty repo of entities of another type: `CopyOnWrite::of::<Account>()`.
     pub fn of<E: Identifiable>() -> CopyOnWrite<E> {
         CopyOnWrite::default()

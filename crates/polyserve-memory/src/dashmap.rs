@@ -26,6 +26,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::result::put_result;
 use crate::versions::Versions;
 
@@ -48,12 +49,17 @@ pub struct Dashmap<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl Dashmap {
+impl<E: Identifiable> Dashmap<E> {
     /// Creates an empty repo of the published entities.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl Dashmap {
     /// Creates an empty repo of entities of another type: `Dashmap::of::<Account>()`.
     pub fn of<E: Identifiable>() -> Dashmap<E> {
         Dashmap::default()

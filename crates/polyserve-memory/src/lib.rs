@@ -60,6 +60,8 @@ mod models;
 pub mod packed;
 #[cfg(feature = "papaya")]
 pub mod papaya;
+#[doc(hidden)]
+pub mod published;
 mod result;
 #[cfg(feature = "scc")]
 pub mod scc;

@@ -59,6 +59,7 @@ use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup,
 
 pub use self::pack::Pack;
 use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
+use crate::published::Published;
 use crate::shards::{Shards, shrunk};
 use crate::versions::Versions;
 
@@ -84,16 +85,21 @@ pub struct Packed<E: Pack = Entity> {
     versions: Versions,
 }
 
+impl<E: Pack> Packed<E> {
+    /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core. The first put to a
+    /// shard allocates its first page.
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
+        Self::default()
+    }
+}
+
 impl Packed {
     /// The maximum length, in bytes, of a published entity's description that is copied into a page. An entity with a longer
     /// one is moved in.
     pub const LONGEST_COPIED: usize = LONGEST_COPIED;
-
-    /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core. The first put to a
-    /// shard allocates its first page.
-    pub fn new() -> Self {
-        Self::default()
-    }
 
     /// Creates an empty repo of entities of another type: `Packed::of::<Account>()`.
     pub fn of<E: Pack>() -> Packed<E> {

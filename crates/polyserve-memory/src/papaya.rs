@@ -39,6 +39,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::versions::Versions;
 
 /// A lock-free map.
@@ -121,12 +122,17 @@ impl Hasher for StoredHash {
     }
 }
 
-impl Papaya {
+impl<E: Identifiable> Papaya<E> {
     /// Creates an empty repo of the published entities.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl Papaya {
     /// Creates an empty repo of entities of another type: `Papaya::of::<Account>()`.
     pub fn of<E: Identifiable>() -> Papaya<E> {
         Papaya::default()

@@ -30,6 +30,7 @@ use scc::HashMap;
 use scc::hash_map::Entry;
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::result::put_result;
 use crate::versions::Versions;
 
@@ -52,12 +53,17 @@ pub struct Scc<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl Scc {
+impl<E: Identifiable> Scc<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl Scc {
     /// Creates an empty repo of entities of another type: `Scc::of::<Account>()`.
     pub fn of<E: Identifiable>() -> Scc<E> {
         Scc::default()

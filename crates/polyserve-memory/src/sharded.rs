@@ -39,6 +39,7 @@ use polyserve_core::{
 };
 
 use self::table::ShardTable;
+use crate::published::Published;
 use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
 use crate::versions::Versions;
@@ -62,12 +63,17 @@ pub struct Sharded<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl Sharded {
+impl<E: Identifiable> Sharded<E> {
     /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl Sharded {
     /// Creates an empty repo of entities of another type: `Sharded::of::<Account>()`.
     pub fn of<E: Identifiable>() -> Sharded<E> {
         Sharded::default()

@@ -23,6 +23,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::result::{put_result, remove_result};
 use crate::versions::Versions;
 
@@ -45,12 +46,17 @@ pub struct StdMutex<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl StdMutex {
+impl<E: Identifiable> StdMutex<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl StdMutex {
     /// Creates an empty repo of entities of another type: `StdMutex::of::<Account>()`.
     pub fn of<E: Identifiable>() -> StdMutex<E> {
         StdMutex::default()

@@ -25,6 +25,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::result::{put_result, remove_result};
 use crate::versions::Versions;
 
@@ -47,12 +48,17 @@ pub struct StdRwlock<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl StdRwlock {
+impl<E: Identifiable> StdRwlock<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl StdRwlock {
     /// Creates an empty repo of entities of another type: `StdRwlock::of::<Account>()`.
     pub fn of<E: Identifiable>() -> StdRwlock<E> {
         StdRwlock::default()

@@ -39,6 +39,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
+use crate::published::Published;
 use crate::result::remove_result;
 use crate::versions::Versions;
 
@@ -64,12 +65,17 @@ pub struct TwoLevel<E: Identifiable = Entity> {
     versions: Versions,
 }
 
-impl TwoLevel {
+impl<E: Identifiable> TwoLevel<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        Entity: Published<E>,
+    {
         Self::default()
     }
+}
 
+impl TwoLevel {
     /// Creates an empty repo of entities of another type: `TwoLevel::of::<Account>()`.
     pub fn of<E: Identifiable>() -> TwoLevel<E> {
         TwoLevel::default()

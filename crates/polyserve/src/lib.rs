@@ -110,14 +110,16 @@ pub mod prelude;
 #[cfg(feature = "signals")]
 pub mod signals;
 
+pub use polyserve_core::service::Body;
 pub use polyserve_core::{
-    Answer, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections, Counters, Drain, ETag, Entity,
-    EntityId, EntityRef, EntityRepo, Executor, Head, Headers, Identifiable, IntoListenOn, InvalidEntity, Job, ListenOn,
-    Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server, ServerConfig,
-    ServerExt, Service, Shutdown, Status, Version, promise,
+    Answer, AnswerHook, AnswerReport, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections,
+    CounterSource, Counters, Drain, ETag, Entity, EntityId, EntityRef, EntityRepo, Executor, Head, Headers,
+    Identifiable, IntoListenOn, InvalidEntity, Job, ListenOn, Lookup, Method, Put, Rejected, RejectedReason, Removed,
+    Reply, RepoError, Request, Running, Server, ServerConfig, ServerExt, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{
-    answer, condition, config, entity, executor, identifiable, net, repo, server, service, serving, shutdown, timer,
+    answer, answer_hook, condition, config, entity, executor, identifiable, net, repo, server, service, serving,
+    shutdown, timer,
 };
 #[cfg(feature = "signals")]
 pub use signals::ServeUntilSignal;

@@ -1,7 +1,7 @@
 //! The items that most programs use: `use polyserve::prelude::*`.
 //!
 //! No name here is one of the `http` crate or of axum. [`Request`](crate::Request), [`Method`](crate::Method) and
-//! [`Body`](crate::service::Body) are therefore left out.
+//! [`Body`](crate::Body) are therefore left out.
 
 pub use crate::catalog::Catalog;
 #[cfg(feature = "futures")]

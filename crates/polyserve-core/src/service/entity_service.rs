@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::known_forms::{KnownForm, KnownForms};
-use super::path::{self, MAX_ID};
+use super::path;
 use super::preconditions;
 use super::{Body, Head, Method, Reply, Request, Service, Status};
 use crate::answer::Answer;
@@ -275,7 +275,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         let id = match segment {
             None => None,
             Some(segment) => Some(path::parse_id::<E>(segment).ok_or_else(|| {
-                Reply::problem(Status::BAD_REQUEST, format!("The path is not a valid id of at most {MAX_ID} bytes."))
+                let detail = format!("The path has no valid id: an id is {}.", E::id_form());
+                Reply::problem(Status::BAD_REQUEST, detail)
             })?),
         };
         let route = match (head.method, id) {

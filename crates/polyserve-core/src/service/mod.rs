@@ -38,7 +38,8 @@ use crate::answer::Answer;
 ///
 /// # Examples
 ///
-/// A closure is a service. It returns a [`Reply`], or an [`Answer`] of one:
+/// A closure is a service. It returns a [`Reply`], or an [`Answer`] of one. The type of its parameter must be written, else
+/// the compiler says "implementation of `FnOnce` is not general enough" or "type annotations needed":
 ///
 /// ```
 /// use polyserve_core::service::{Method, Request};
@@ -74,6 +75,13 @@ use crate::answer::Answer;
 /// # fn is_a_service(_: impl Service) {}
 /// # is_a_service(Length);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Service`",
+    note = "a closure is a service if the type of its parameter is written, and if it returns a `Reply` or an `Answer<Reply>`: \
+            `|request: Request<'_>| Reply::text(\"hello\")`. It must be `Send`, `Sync` and `'static`",
+    note = "a repo becomes a service by `EntityService::new(repo)`; several services by `Routes`",
+    note = "an axum `Router` is served by `TokioHyper::serve_tower`"
+)]
 pub trait Service: Send + Sync + 'static {
     /// Answers one request.
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply>;

@@ -109,14 +109,20 @@ impl fmt::Debug for Status {
 #[must_use]
 pub struct Reply {
     pub(crate) status: Status,
-    pub(crate) content_type: Option<&'static str>,
+    pub(crate) content_type: Option<Cow<'static, str>>,
     pub(crate) etag: Option<ETag>,
-    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) headers: Vec<(Cow<'static, str>, String)>,
     pub(crate) body: Body,
 }
 
 /// The body of a reply. More forms may be added. A server takes the bytes of any form from [`Body::into_bytes`] or
 /// [`Reply::body_bytes`].
+///
+/// ```
+/// use polyserve_core::service::Body;
+/// assert!(matches!(Body::from("constant"), Body::Static(b"constant")));
+/// assert_eq!(&*Body::from(String::from("made")).into_bytes(Vec::new()), b"made");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Body {
@@ -152,6 +158,30 @@ impl Body {
     }
 }
 
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self::Static(text.as_bytes())
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Static(bytes)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Owned(text.into_bytes())
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Owned(bytes)
+    }
+}
+
 impl Reply {
     /// Creates a reply without a body.
     pub fn empty(status: Status) -> Self {
@@ -159,9 +189,50 @@ impl Reply {
     }
 
     /// Creates a reply with a body of this media type, which must be a valid field value.
-    pub fn new(status: Status, content_type: &'static str, body: Body) -> Self {
+    /// [`with_content_type`](Self::with_content_type) sets a media type that is made at run time.
+    pub fn new(status: Status, content_type: &'static str, body: impl Into<Body>) -> Self {
         debug_assert!(is_field_value(content_type));
-        Self { status, content_type: Some(content_type), etag: None, headers: Vec::new(), body }
+        let content_type = Some(Cow::Borrowed(content_type));
+        Self { status, content_type, etag: None, headers: Vec::new(), body: body.into() }
+    }
+
+    /// Creates a reply with status 200 and `value` as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the type's own [`Serialize`](serde::Serialize). A derived one fails only for what JSON cannot
+    /// express, such as a map with keys that are no strings.
+    ///
+    /// ```
+    /// use polyserve_core::Reply;
+    /// let reply = Reply::json(&[1, 2])?;
+    /// assert_eq!((reply.content_type(), reply.body_bytes(&[])), (Some("application/json"), &b"[1,2]"[..]));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn json(value: &(impl serde::Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
+        Ok(Self::new(Status::OK, "application/json", serde_json::to_vec(value)?))
+    }
+
+    /// Sets the media type of the body, which may be made at run time.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidHeader`] if the media type is not printable ASCII, or has white space at an end.
+    ///
+    /// ```
+    /// use polyserve_core::{Reply, Status};
+    /// let reply = Reply::new(Status::OK, "text/plain", "a;b").with_content_type(format!("text/{}", "csv"))?;
+    /// assert_eq!(reply.content_type(), Some("text/csv"));
+    /// assert!(reply.with_content_type("text/csv\r\nEvil: 1").is_err());
+    /// # Ok::<(), polyserve_core::service::InvalidHeader>(())
+    /// ```
+    pub fn with_content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Result<Self, InvalidHeader> {
+        let content_type = content_type.into();
+        if content_type.is_empty() || !is_field_value(&content_type) {
+            return Err(InvalidHeader { name: Cow::Borrowed("Content-Type") });
+        }
+        self.content_type = Some(content_type);
+        Ok(self)
     }
 
     /// Creates a reply with status 200 and a plain text.
@@ -174,8 +245,8 @@ impl Reply {
     /// ```
     pub fn text(text: impl Into<Cow<'static, str>>) -> Self {
         let body = match text.into() {
-            Cow::Borrowed(text) => Body::Static(text.as_bytes()),
-            Cow::Owned(text) => Body::Owned(text.into_bytes()),
+            Cow::Borrowed(text) => Body::from(text),
+            Cow::Owned(text) => Body::from(text),
         };
         Self::new(Status::OK, "text/plain; charset=utf-8", body)
     }
@@ -189,8 +260,7 @@ impl Reply {
     /// assert_eq!(reply.body_bytes(&[]), json.as_bytes());
     /// ```
     pub fn problem(status: Status, detail: impl fmt::Display) -> Self {
-        let body = Problem { status, detail }.to_json().into_bytes();
-        Self::new(status, Problem::<&str>::MEDIA_TYPE, Body::Owned(body))
+        Self::new(status, Problem::<&str>::MEDIA_TYPE, Problem { status, detail }.to_json())
     }
 
     /// Sets the `ETag` header field, in place of one that was set before. It needs no allocation.
@@ -221,13 +291,17 @@ impl Reply {
     /// assert!(Reply::text("hello").with_header("Date", "today").is_err());
     /// # Ok::<(), polyserve_core::service::InvalidHeader>(())
     /// ```
-    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Result<Self, InvalidHeader> {
-        let value = value.into();
-        let reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name));
-        if reserved || !is_token(name) || !is_field_value(&value) {
+    pub fn with_header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<String>,
+    ) -> Result<Self, InvalidHeader> {
+        let (name, value) = (name.into(), value.into());
+        let reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(&name));
+        if reserved || !is_token(&name) || !is_field_value(&value) {
             return Err(InvalidHeader { name });
         }
-        if ETAG.eq_ignore_ascii_case(name) {
+        if ETAG.eq_ignore_ascii_case(&name) {
             self.remove_etag();
         }
         self.headers.push((name, value));
@@ -245,8 +319,8 @@ impl Reply {
     }
 
     /// Returns the media type of the body, if there is one.
-    pub fn content_type(&self) -> Option<&'static str> {
-        self.content_type
+    pub fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
     }
 
     /// Returns the tag that [`with_etag`](Self::with_etag) has set, if there is one.
@@ -255,8 +329,8 @@ impl Reply {
     }
 
     /// Returns the header fields that were added, without the `ETag` of [`etag`](Self::etag).
-    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.headers.iter().map(|(name, value)| (*name, value.as_str()))
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|(name, value)| (&**name, value.as_str()))
     }
 
     /// Returns the body.
@@ -320,10 +394,10 @@ fn is_field_value(value: &str) -> bool {
 }
 
 /// The error for a header field that a reply cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidHeader {
     /// The name of the field.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
 }
 
 impl fmt::Display for InvalidHeader {
@@ -371,7 +445,12 @@ mod tests {
         for (name, value) in
             [("X-A", "b\r\nEvil: 1"), ("X A", "b"), ("", "b"), ("Content-Length", "3"), ("X", "\u{e9}")]
         {
-            assert_eq!(Reply::empty(Status::OK).with_header(name, value).unwrap_err(), InvalidHeader { name });
+            let expected = InvalidHeader { name: name.into() };
+            assert_eq!(Reply::empty(Status::OK).with_header(name, value).unwrap_err(), expected);
+            assert_eq!(Reply::empty(Status::OK).with_header(name.to_owned(), value).unwrap_err(), expected);
+        }
+        for content_type in ["", "text/plain\r\nEvil: 1", " text/plain", "text/\u{e9}"] {
+            assert!(Reply::text("a").with_content_type(content_type.to_owned()).is_err(), "{content_type:?}");
         }
         let reply = Reply::empty(Status::CREATED).with_header("Location", "/1").unwrap();
         assert_eq!(reply.headers().collect::<Vec<_>>(), [("Location", "/1")]);

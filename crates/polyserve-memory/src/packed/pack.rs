@@ -28,6 +28,10 @@ use polyserve_core::{Entity, EntityRef, Identifiable};
 /// ```
 ///
 /// The default form builds the entity for each get, and for most puts and removes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not `Pack`, so `Packed` cannot hold it",
+    note = "write `impl Pack for {Self} {{}}`, which takes the compact form of postcard; `use polyserve::memory::packed::Pack`"
+)]
 pub trait Pack: Identifiable {
     /// Appends the packed form. Returns `false` if there is none; the entity is then held as it is.
     ///
