@@ -123,6 +123,25 @@ macro_rules! engine {
 #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 use engine;
 
+/// Returns the path of a location. A shell does not expand the `~` in `durable:~/data`, so this does.
+#[cfg(feature = "durable")]
+fn expanded(path: &str, home: Option<std::ffi::OsString>) -> std::io::Result<std::path::PathBuf> {
+    use std::io::{Error, ErrorKind};
+    use std::path::PathBuf;
+
+    let Some(rest) = path.strip_prefix('~') else { return Ok(path.into()) };
+    let wrong = |reason: String| Error::new(ErrorKind::InvalidInput, reason);
+    if !(rest.is_empty() || rest.starts_with('/')) {
+        return Err(wrong(format!(
+            "the path {path:?} names the home of another user; write it out, or begin it with ./"
+        )));
+    }
+    match home.filter(|home| !home.is_empty()) {
+        Some(home) => Ok(PathBuf::from(home).join(rest.trim_start_matches('/'))),
+        None => Err(wrong(format!("the path {path:?} begins with ~, and the variable HOME is not set"))),
+    }
+}
+
 /// The durable store over `sharded`, or over any other repo in memory.
 #[cfg(feature = "durable")]
 fn durable() -> LocatedRepo {
@@ -132,39 +151,66 @@ fn durable() -> LocatedRepo {
 
     const PROMISES: &[Promise] = &[Promise::Linearizable, Promise::AnswersNowOrLater, Promise::Durable];
     let summary = "a log with group commit under a repo in memory";
+    let located = |path: &str| expanded(path, std::env::var_os("HOME"));
     let at = move |path: &str, over: Option<&RepoEntry>| {
         let name = over.map_or_else(|| format!("durable:{path}"), |over| format!("durable/{}:{path}", over.name));
         let [kept, empty, named] = [(); 3].map(|()| path.to_owned());
+        // A program has no shell that expands it.
+        let path = located(path).unwrap_or_else(|_| path.into());
         let Some(over) = over else {
             let code = format!("polyserve::durable::Durable::open({path:?}, Sharded::new())?");
             return Entry::repo(&name, summary, PROMISES, move || {
-                Ok(Arc::new(Durable::temporary(&empty, Sharded::new())?))
+                Ok(Arc::new(Durable::temporary(located(&empty)?, Sharded::new())?))
             })
-            .with_open(move || Ok(Arc::new(Durable::open(&kept, Sharded::new())?)))
-            .with_named(move || Ok(Arc::new(Durable::temporary(&named, Sharded::of::<NamedEntity>())?)))
+            .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, Sharded::new())?)))
+            .with_named(move || Ok(Arc::new(Durable::temporary(located(&named)?, Sharded::of::<NamedEntity>())?)))
             .with_code(BuildCode::new(Some("durable"), code));
         };
         let (make, make_kept) = (Arc::clone(&over.make), Arc::clone(&over.make));
-        let entry = Entry::repo(&name, summary, PROMISES, move || Ok(Arc::new(Durable::temporary(&empty, make()?)?)))
-            .with_open(move || Ok(Arc::new(Durable::open(&kept, make_kept()?)?)));
+        let entry =
+            Entry::repo(&name, summary, PROMISES, move || Ok(Arc::new(Durable::temporary(located(&empty)?, make()?)?)))
+                .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, make_kept()?)?)));
         let code = over.code.as_ref().map(|code| {
             let expression = format!("polyserve::durable::Durable::open({path:?}, {})?", code.expression);
             BuildCode::new(Some("durable"), expression)
         });
         let entry = RepoEntry { code, ..entry };
         match over.named.clone() {
-            Some(make) => entry.with_named(move || Ok(Arc::new(Durable::temporary(&named, make()?)?))),
+            Some(make) => entry.with_named(move || Ok(Arc::new(Durable::temporary(located(&named)?, make()?)?))),
             None => entry,
         }
     };
     LocatedRepo::new("durable", summary, "PATH", PROMISES, at).with_repos()
 }
 
-#[cfg(all(test, feature = "etcd"))]
+#[cfg(test)]
 mod tests {
+    #[cfg(feature = "etcd")]
     use super::etcd_user;
 
+    /// Regression test: `durable:~/data` made a directory with the name `~`.
+    #[cfg(feature = "durable")]
+    #[test]
+    fn a_path_may_begin_with_the_home_directory() {
+        let expand = |path, home: Option<&str>| super::expanded(path, home.map(Into::into));
+        for (path, expected) in [
+            ("~/data", "/home/a/data"),
+            ("~", "/home/a/"),
+            ("~//data/x", "/home/a/data/x"),
+            ("data/~", "data/~"),
+            ("./~", "./~"),
+            ("/data", "/data"),
+        ] {
+            assert_eq!(expand(path, Some("/home/a")).unwrap().to_str(), Some(expected));
+        }
+        for (path, home) in [("~/data", None), ("~", Some("")), ("~other/data", Some("/home/a"))] {
+            let error = expand(path, home).unwrap_err().to_string();
+            assert!(error.contains(&format!("{path:?}")), "{error}");
+        }
+    }
+
     /// Regression test: a value without a colon was ignored, and etcd answered that the user name is empty.
+    #[cfg(feature = "etcd")]
     #[test]
     fn the_user_of_etcd_has_a_name_and_a_password() {
         assert_eq!(etcd_user("app:a:b").unwrap(), ("app".to_owned(), "a:b".to_owned()));
