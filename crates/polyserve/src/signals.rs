@@ -9,7 +9,7 @@
 //! handler must be there before [`Signals::register`].
 //!
 //! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect
-//! when [`Signals::drain`] is called. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
+//! when [`Signals::drain`] is called, or at once in [`Signals::unless_signalled`]. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
 //!
 //! ```no_run
 //! use polyserve::prelude::*;
@@ -35,11 +35,15 @@
 //! ```
 
 use std::fmt;
+use std::future::IntoFuture as _;
 use std::io;
+use std::pin::Pin;
 use std::process;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::answer::{AnswerFuture, park_until};
 use polyserve_core::{Answer, Drain, IntoListenOn, Running, Server, ServerExt, Service, promise};
 use polyserve_sys::{SignalDisposition, signal_disposition};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -56,7 +60,7 @@ use signal_hook::iterator::Signals as Arrivals;
 /// }
 /// ```
 pub struct Signals {
-    first: Answer<Option<i32>>,
+    first: AnswerFuture<Option<i32>>,
 }
 
 impl Signals {
@@ -80,7 +84,7 @@ impl Signals {
                 process::exit(exit_code(signal));
             }
         })?;
-        Ok(Self { first })
+        Ok(Self { first: first.into_future() })
     }
 
     /// Waits for the first signal, and returns its number.
@@ -96,7 +100,42 @@ impl Signals {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn wait(self) -> io::Result<i32> {
-        self.first.wait().ok_or_else(|| io::Error::other("the thread that waits for signals has ended"))
+        let first = Answer::later(self.first).wait();
+        first.ok_or_else(|| io::Error::other("the thread that waits for signals has ended"))
+    }
+
+    /// Runs `work`, for example the load of a store, on a thread of its own. Returns `None` as soon as the first signal arrives. The
+    /// work then goes on, and ends with the process at the latest. After `None`, [`wait`](Self::wait) returns at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system refuses the thread, or if `work` panics.
+    ///
+    /// ```
+    /// use polyserve::signals::Signals;
+    /// let mut signals = Signals::register()?;
+    /// assert_eq!(signals.unless_signalled(|| 7)?, Some(7));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn unless_signalled<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let (completer, result) = promise(None);
+        let run = move || drop(completer.complete(Some(work()))); // after a signal, the result is dropped
+        thread::Builder::new().name("polyserve-start".into()).spawn(run)?;
+        let mut result = result.into_future();
+        let ended = park_until(None, |cx| match Pin::new(&mut self.first).poll(cx) {
+            Poll::Ready(signal) => {
+                self.first = Answer::Now(signal).into_future();
+                Poll::Ready(Ok(None))
+            }
+            Poll::Pending => Pin::new(&mut result).poll(cx).map(|value| match value {
+                Some(value) => Ok(Some(value)),
+                None => Err(io::Error::other("it panicked")),
+            }),
+        });
+        ended.expect("a wait without a deadline ends with a value")
     }
 
     /// Waits for the first signal, then drains `running` with the configured grace.

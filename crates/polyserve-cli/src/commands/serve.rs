@@ -30,7 +30,7 @@ pub(crate) struct ServeArgs {
     /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
-    /// The repo: how data is shared. `durable:PATH` keeps the entities in the directory PATH; `etcd:URL,...`,
+    /// The repo: how data is shared. `durable:PATH` keeps the entities in the directory PATH, which may begin with `~/`; `etcd:URL,...`,
     /// `redis_cluster:URL,...` and `postgres:URL` keep them in an engine, with the password in ETCDCTL_USER (NAME:PASSWORD),
     /// REDISCLI_AUTH or PGPASSWORD. See `polyserve list`.
     #[arg(long, value_name = "R", default_value = "sharded")]
@@ -89,7 +89,7 @@ const ENTITY: &str = "entity";
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let signals = Signals::register().context("the signals cannot be taken over")?;
+    let mut signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for an unknown name lists the servers.
@@ -104,7 +104,15 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let make = entry.open.as_ref().filter(|_| !args.temporary_repo).unwrap_or(&entry.make);
     // The location may have a password, so the message does not show it.
     let kind = args.repo.split(':').next().unwrap_or_default();
-    let mut repo = make().with_context(|| format!("the repo {kind} cannot be opened"))?;
+    let make = Arc::clone(make);
+    let cannot_open = || format!("the repo {kind} cannot be opened");
+    // The load of a large store takes seconds, and there is nothing to drain before its end. A temporary repo is empty, and must
+    // be removed.
+    let opened = if args.temporary_repo { Ok(Some(make())) } else { signals.unless_signalled(move || make()) };
+    let Some(opened) = opened.with_context(cannot_open)? else {
+        return ended(&Drain::default(), None, json);
+    };
+    let mut repo = opened.with_context(cannot_open)?;
     if let Some(delay) = args.repo_delay {
         repo = Arc::new(Delayed::new(repo, delay));
     }
@@ -132,8 +140,12 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     if json { print_json(&json!({ "listening": url })) } else { print(&format!("listening on {url}\n")) }?;
 
     let drain = signals.drain(running)?;
+    ended(&drain, store.len().wait().ok().filter(|_| args.service == ENTITY), json)
+}
+
+/// Prints what was answered.
+fn ended(drain: &Drain, entities: Option<u64>, json: bool) -> anyhow::Result<ExitCode> {
     let Drain { answered, cut, stuck, .. } = drain;
-    let entities = store.len().wait().ok().filter(|_| args.service == ENTITY);
     let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck, "entities": entities });
     if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;
     Ok(ExitCode::SUCCESS)
