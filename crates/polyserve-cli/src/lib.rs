@@ -233,6 +233,8 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
     let redis_level = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
     let targets = Targets::new().with_default(level).with_target("redis", redis_level);
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
+    // The report of a line that cannot be written panics: a full disk under the log would end threads.
+    let log = log.log_internal_errors(false);
     // A program that has started its own log before it calls `main` keeps that log.
     let _ = log.with_writer(std::io::stderr).finish().with(targets).try_init();
     Ok(())
