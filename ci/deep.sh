@@ -5,7 +5,7 @@
 # * the models with a deeper search, and with mistakes that they must catch;
 # * conditional increments while engines fail over, restart, and stand behind PgBouncer;
 # * third-party frameworks, and every package as users get it, built alone.
-# ci/deep.sh [random] [durable] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [stress]
+# ci/deep.sh [random] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [stress]
 #            [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
@@ -21,6 +21,8 @@ durable() {
     POLYSERVE_SEEDS=2000 cargo test -q --release -p polyserve-durable --lib
     POLYSERVE_CRASHES=200 cargo test -q --release -p polyserve-durable --test crash
 }
+
+disk() { ci/disk.sh; }
 
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-cli --test cli drain; }
 
@@ -88,7 +90,7 @@ check() {
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random durable drain ab jmeter models peers engines clusters faults pgbouncer stress check package
+[ $# -gt 0 ] || set -- random durable disk drain ab jmeter models peers engines clusters faults pgbouncer stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

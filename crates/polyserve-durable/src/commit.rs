@@ -400,14 +400,16 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
             Ok(()) => {
                 if was_rejecting {
                     self.shared.is_rejecting.store(false, Ordering::Relaxed);
-                    tracing::info!("the durable store accepts writes again");
+                    report(|| tracing::info!("the durable store accepts writes again"));
                 }
                 Ok(())
             }
             Err(AppendError::Undone(error)) => {
                 if !was_rejecting {
                     self.shared.is_rejecting.store(true, Ordering::Relaxed);
-                    polyserve_core::throttled!(warn, %error, "the durable store rejects writes until its log can be written");
+                    report(
+                        || polyserve_core::throttled!(warn, %error, "the durable store rejects writes until its log can be written"),
+                    );
                 }
                 Err(NotAppended::new(&error))
             }
@@ -503,9 +505,15 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
 
     /// Stops all writes. `reason` is `cause` in general words.
     fn stop(&self, reason: &'static str, cause: String) {
-        tracing::error!(reason = cause, "the durable store accepts no writes any more");
-        let _ = self.shared.stopped.set(WritesStopped { reason, cause: Cause(cause) });
+        let stopped = self.shared.stopped.get_or_init(|| WritesStopped { reason, cause: Cause(cause) });
+        report(|| tracing::error!(reason = %stopped.cause, "the durable store accepts no writes any more"));
     }
+}
+
+/// Reports an event on the thread of the log. It goes on if the program's subscriber panics, for example because its own file is on
+/// the full disk.
+pub(crate) fn report(event: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(event)).map_err(drop_payload);
 }
 
 /// What an error of a disk means, in words that name no file.

@@ -83,8 +83,8 @@ pub(crate) fn merge(
     let opened = open_files(&**disk, files)?;
     let source = Source { files: &opened, following, cancelled };
     let written = source.last_records(tolerance).and_then(|last| {
-        source.check_room(&**disk, &last, tolerance)?;
-        source.write_snapshot(disk, next, &last, tolerance)
+        let bytes = source.check_room(&**disk, &last, tolerance)?;
+        source.write_snapshot(disk, (next, bytes), &last, tolerance)
     });
     if written.is_err() {
         // The first error is the one to report, and the next start removes the file too.
@@ -176,29 +176,36 @@ impl Source<'_> {
         Err(OpenError::io("copy the records of", Path::new("the logs"), reason))
     }
 
-    /// Checks that the disk has room for the snapshot, and for an eighth of its bytes more. The rest is for the log.
+    /// Checks that the disk has room for the snapshot. Returns its max length, which is exact if the room is short.
     ///
     /// # Errors
     ///
     /// Returns an error of the kind `StorageFull` if there is less room.
-    fn check_room(self, disk: &dyn Disk, last: &LastRecords, tolerance: &mut Tolerance<'_>) -> Result<(), OpenError> {
+    fn check_room(self, disk: &dyn Disk, last: &LastRecords, tolerance: &mut Tolerance<'_>) -> Result<u64, OpenError> {
+        let mut lengths = 0;
+        for file in self.files {
+            lengths += file.file.len().map_err(file.failed("look at"))?;
+        }
         // What cannot be looked at shows when the snapshot is written.
-        let Ok(room) = disk.room() else { return Ok(()) };
-        let lengths: io::Result<u64> = self.files.iter().map(|file| file.file.len()).sum();
-        if lengths.is_ok_and(|at_most| with_reserve(at_most) <= room) {
-            return Ok(());
+        let room = disk.room().unwrap_or(u64::MAX);
+        // A snapshot has more frames than small logs, but no more than one for each of its MiB, and two.
+        let with_frames = |bytes: u64| {
+            let frames = bytes / SNAPSHOT_FRAME as u64 + 2;
+            bytes + HEADER as u64 + frames * FRAME_HEADER as u64
+        };
+        if with_frames(lengths) <= room / 2 {
+            return Ok(with_frames(lengths));
         }
         let mut bytes = 0;
         self.for_each_last(last, tolerance, |record| {
             bytes += record.len() as u64;
             Ok(())
         })?;
-        let frames = bytes / SNAPSHOT_FRAME as u64 + 2;
-        let needed = with_reserve(bytes + HEADER as u64 + frames * FRAME_HEADER as u64);
+        let needed = with_frames(bytes);
         if needed <= room {
-            return Ok(());
+            return Ok(needed);
         }
-        let reason = format!("it needs {needed} bytes with its reserve, and the disk has room for {room}");
+        let reason = format!("it needs {needed} bytes, and the disk has room for {room}");
         let reason = io::Error::new(io::ErrorKind::StorageFull, reason);
         Err(OpenError::io("write", Path::new("a snapshot"), reason))
     }
@@ -206,23 +213,18 @@ impl Source<'_> {
     fn write_snapshot(
         self,
         disk: &Arc<dyn Disk>,
-        next: u64,
+        (next, bytes): (u64, u64),
         last: &LastRecords,
         tolerance: &mut Tolerance<'_>,
     ) -> Result<u64, OpenError> {
         let failed = |source| OpenError::io("write", Path::new(&Kind::Snapshot.file_name(next)), source);
-        let mut snapshot = SnapshotWriter::create(disk, next).map_err(failed)?;
+        let mut snapshot = SnapshotWriter::create(disk, next, bytes).map_err(failed)?;
         self.for_each_last(last, tolerance, |record| snapshot.push(record))?;
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(failed(io::ErrorKind::Interrupted.into()));
         }
         snapshot.finish().map_err(failed)
     }
-}
-
-/// Returns the room that a snapshot of this length needs on the disk: an eighth more, for the log meanwhile.
-pub(crate) fn with_reserve(bytes: u64) -> u64 {
-    bytes.saturating_add(bytes / 8)
 }
 
 /// The last record of each id in the logs.

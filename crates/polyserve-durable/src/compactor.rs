@@ -4,14 +4,16 @@
 //! number. One runs at a time. So the directory has at most about four times the bytes of the stored entities, or that number.
 //!
 //! It begins earlier if the room on the disk gets short: a snapshot is written next to the files that it replaces, so a compaction
-//! must begin while it still fits.
+//! must begin while it still fits. It reserves its room first, because the log grows meanwhile. If the log gets no more room, writes
+//! are rejected until the compaction is complete.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::compaction::{Compacted, compact, with_reserve};
+use crate::commit::report;
+use crate::compaction::{Compacted, compact};
 use crate::disk::Disk;
 use crate::log::{AppendError, Log};
 use crate::recovery::{Files, Recovered};
@@ -47,6 +49,10 @@ struct Compaction {
 
 impl Compactor {
     pub(crate) fn new(disk: &Arc<dyn Disk>, min_bytes: u64, recovered: &Recovered) -> Self {
+        if let Some((available, needed)) = short_room(&**disk, min_bytes, recovered) {
+            let why = "compactions begin earlier and cost more, and writes are rejected if the disk gets full";
+            tracing::warn!(available, needed, why, "the disk has less room than the durable store needs");
+        }
         Self {
             disk: Arc::clone(disk),
             min_bytes,
@@ -105,7 +111,9 @@ impl Compactor {
         match log.rotate() {
             Ok(()) => {}
             Err(AppendError::Undone(error)) => {
-                polyserve_core::throttled!(warn, %error, "the next log cannot be created, so a compaction is put off");
+                report(
+                    || polyserve_core::throttled!(warn, %error, "the next log cannot be created, so a compaction is put off"),
+                );
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -123,7 +131,9 @@ impl Compactor {
         let builder = thread::Builder::new().name("log-compaction".to_owned());
         match builder.spawn(move || compact(&disk, &complete, next, &flag)) {
             Ok(thread) => self.running = Some(Compaction { thread, cancelled, next, bytes }),
-            Err(error) => polyserve_core::throttled!(warn, %error, "the thread of a compaction cannot be started"),
+            Err(error) => {
+                report(|| polyserve_core::throttled!(warn, %error, "the thread of a compaction cannot be started"));
+            }
         }
         Ok(())
     }
@@ -133,7 +143,7 @@ impl Compactor {
         let Some(Compaction { thread, next, bytes, .. }) = self.running.take() else { return };
         match thread.join() {
             Ok(compacted) => self.note(next, bytes, compacted),
-            Err(_) => polyserve_core::throttled!(warn, "a compaction panicked"),
+            Err(_) => report(|| polyserve_core::throttled!(warn, "a compaction panicked")),
         }
     }
 
@@ -148,9 +158,27 @@ impl Compactor {
         }
         self.files.obsolete = compacted.obsolete;
         if let Some(error) = compacted.error {
-            polyserve_core::throttled!(warn, error = &error as &dyn std::error::Error, "a compaction failed");
+            report(|| {
+                polyserve_core::throttled!(warn, error = &error as &dyn std::error::Error, "a compaction failed");
+            });
         }
     }
+}
+
+/// Returns the bytes that the store may have on its disk, and those that it needs, if it may have less. It needs those of a snapshot
+/// and of its successor, and those of the logs from which the successor is due.
+pub(crate) fn short_room(disk: &dyn Disk, min_bytes: u64, recovered: &Recovered) -> Option<(u64, u64)> {
+    let log_bytes = recovered.complete_bytes + recovered.log.len();
+    // Without a snapshot, the logs are the next one at most.
+    let snapshot = if recovered.snapshot_bytes > 0 { recovered.snapshot_bytes } else { log_bytes };
+    let needed = snapshot + with_reserve(snapshot) + snapshot.max(min_bytes);
+    let available = disk.room().ok()?.saturating_add(recovered.snapshot_bytes + log_bytes);
+    (available < needed).then_some((available, needed))
+}
+
+/// Returns the room that a snapshot of this length should find on the disk: an eighth more, for the log meanwhile.
+fn with_reserve(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 8)
 }
 
 impl Drop for Compactor {

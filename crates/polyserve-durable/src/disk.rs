@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, Stat, fadvise, flock, fstat, fstatvfs, linkat, openat,
-    renameat, stat, statat, unlinkat,
+    Advice, AtFlags, CWD, Dir, FallocateFlags, FlockOperation, Mode, OFlags, Stat, fadvise, fallocate, flock, fstat,
+    fstatvfs, linkat, openat, renameat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -71,7 +71,11 @@ pub trait DiskFile: fmt::Debug + Send {
     /// Writes all of `bytes` at `offset`.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Cuts the file.
+    /// Reserves the room of the first `len` bytes, so that writes to them do not find a full disk. The length stays. A file system
+    /// that cannot reserve room does nothing.
+    fn reserve(&mut self, len: u64) -> io::Result<()>;
+
+    /// Cuts the file, and ends a reservation.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
 
     /// Makes the content and the length durable.
@@ -351,6 +355,13 @@ impl DiskFile for File {
 
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn reserve(&mut self, len: u64) -> io::Result<()> {
+        match fallocate(&*self, FallocateFlags::KEEP_SIZE, 0, len) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            reserved => Ok(reserved?),
+        }
     }
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {

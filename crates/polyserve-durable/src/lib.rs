@@ -51,8 +51,9 @@
 //!
 //! Disk: at most about four times the bytes of the entities as JSON, and at least what [`DurableOptions::compact_from`] allows. A
 //! snapshot is written next to the files that it replaces. So give a store room for twice the bytes of its entities, and for as many
-//! bytes again, or for `compact_from` if that is more. With less room, compactions begin earlier, and cost more. With less than
-//! about two and a half times the bytes of the entities, the disk gets full, and writes are rejected.
+//! bytes again, or for `compact_from` if that is more. With less room, an open reports a warning, and compactions begin
+//! earlier and cost more. With less than about two and a half times the bytes of the entities, the disk gets full, and writes are
+//! rejected. A full store also rejects removes: it needs more room, not fewer entities.
 //!
 //! # Limits
 //!

@@ -162,10 +162,11 @@ pub(crate) const SNAPSHOT_FRAME: usize = 1 << 20;
 const SYNC_EACH: u64 = 16 << 20;
 
 impl SnapshotWriter {
-    /// Creates the snapshot with this number.
-    pub(crate) fn create(disk: &Arc<dyn Disk>, number: u64) -> io::Result<Self> {
+    /// Creates the snapshot with this number, and reserves the room of its bytes: the log must not take it meanwhile.
+    pub(crate) fn create(disk: &Arc<dyn Disk>, number: u64, bytes: u64) -> io::Result<Self> {
         let header = FileHeader::new(Kind::Snapshot, number, salt());
         let mut file = disk.create(&(Kind::Snapshot.file_name(number) + INCOMPLETE))?;
+        file.reserve(bytes)?;
         file.write_all_at(&header.encode(), 0)?;
         let frame = FrameBuffer::new();
         Ok(Self { disk: Arc::clone(disk), file, header, frame, end: HEADER as u64, synced: 0, next_frame: 1 })
@@ -197,6 +198,7 @@ impl SnapshotWriter {
             self.write_frame()?;
         }
         self.write_frame()?; // a frame without records is the end
+        self.file.set_len(self.end)?; // more may be reserved
         unless!(NoSnapshotSync, self.file.sync()?);
         let name = Kind::Snapshot.file_name(self.header.number);
         self.disk.rename(&(name.clone() + INCOMPLETE), &name)?;

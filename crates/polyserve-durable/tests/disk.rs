@@ -282,6 +282,11 @@ impl DiskFile for FaultyFile {
         Err(kind.into())
     }
 
+    fn reserve(&mut self, len: u64) -> io::Result<()> {
+        self.faults.pass()?;
+        self.file.reserve(len)
+    }
+
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.faults.pass()?;
         self.file.set_len(len)

@@ -38,6 +38,15 @@ struct FileContent {
     live: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<ContentChange>,
+    /// The number of bytes that have room.
+    reserved: usize,
+}
+
+impl FileContent {
+    /// Returns the number of bytes that the file takes of the disk.
+    fn size(&self) -> usize {
+        self.live.len().max(self.reserved)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -112,7 +121,7 @@ impl SimulatedDisk {
         let state = lock(&self.0);
         let contents = state.contents.iter().map(|content| {
             let survived = survivor(content, &mut random);
-            FileContent { live: survived.clone(), durable: survived, unsynced: Vec::new() }
+            FileContent { live: survived.clone(), durable: survived, ..FileContent::default() }
         });
         let contents = contents.collect();
         let mut names = state.durable.clone();
@@ -241,7 +250,7 @@ impl State {
 
     /// Returns the number of bytes of all files that have a name.
     fn used(&self) -> usize {
-        self.live.values().collect::<BTreeSet<_>>().into_iter().map(|content| self.contents[*content].live.len()).sum()
+        self.live.values().collect::<BTreeSet<_>>().into_iter().map(|content| self.contents[*content].size()).sum()
     }
 
     /// Returns the number of bytes that files may still take.
@@ -381,7 +390,7 @@ impl DiskFile for SimulatedFile {
             let content = &mut state.contents[self.1];
             let offset = offset as usize;
             // A full disk takes a part.
-            let fits = content.live.len().saturating_add(room).saturating_sub(offset).min(bytes.len());
+            let fits = content.size().saturating_add(room).saturating_sub(offset).min(bytes.len());
             let written = &bytes[..if fails { fits.min(bytes.len() * halves / 2) } else { fits }];
             if content.live.len() < offset + written.len() {
                 content.live.resize(offset + written.len(), 0);
@@ -392,9 +401,22 @@ impl DiskFile for SimulatedFile {
         })
     }
 
+    fn reserve(&mut self, len: u64) -> io::Result<()> {
+        self.0.call(|state, _| {
+            let room = state.room();
+            let content = &mut state.contents[self.1];
+            if content.size().saturating_add(room) < len as usize {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            content.reserved = len as usize;
+            Ok(())
+        })
+    }
+
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.call(|content, fails, _| {
             if !fails {
+                content.reserved = 0;
                 content.live.resize(len as usize, 0);
                 content.unsynced.push(ContentChange::SetLen(len as usize));
             }

@@ -111,6 +111,23 @@ fn files_of_version_1_are_read() {
     }
 }
 
+/// A store of 1,000 bytes needs twice these, an eighth, and what makes a compaction due.
+#[test]
+fn a_disk_with_too_little_room_is_noticed() {
+    let is_short = |capacity, min_bytes| {
+        let disk = with_logs(3);
+        let used = disk.used();
+        disk.set_capacity(Some(capacity));
+        let recovered = crate::recovery::recover(&shared(&disk), |_, _| Ok(())).unwrap();
+        let needed = 2 * used + used / 8 + used.max(min_bytes);
+        let short = crate::compactor::short_room(&disk, min_bytes as u64, &recovered);
+        assert_eq!(short, (capacity < needed).then_some((capacity as u64, needed as u64)));
+        short.is_some()
+    };
+    assert!(is_short(1_000, 700) && !is_short(2_000, 700));
+    assert!(is_short(1_000, 0) && is_short(2_000, 2_000));
+}
+
 /// Regression test: a compaction that was cancelled read its first file to the end, so a drop of the store waited for it.
 #[test]
 fn a_cancelled_compaction_ends_soon() {
