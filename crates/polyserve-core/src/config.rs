@@ -36,16 +36,21 @@ pub struct ServerConfig {
     /// Max length of the kernel's queue of connections that wait to be accepted. The kernel has a limit of its own. Default
     /// 4 096.
     pub backlog: u32,
+    /// Max time from accept to the first byte of a connection. Beyond it, the connection is closed. Default 10 s.
+    pub first_byte_timeout: Duration,
     /// Max time from a request's first byte to the end of its head. Beyond it: 408. Default 10 s.
     pub head_timeout: Duration,
     /// Max time from the end of the head to the end of the body. Beyond it: 408. Default 30 s.
     pub body_timeout: Duration,
+    /// Min rate of a body, in bytes per second. A body has 5 s, and one second more for each piece of this length that has
+    /// arrived, but at most `body_timeout`. Beyond it: 408. Zero is no minimum. Default 240.
+    pub min_body_rate: u32,
     /// Max time from a request to its deferred answer. Beyond it: 503. Default 30 s.
     pub answer_timeout: Duration,
-    /// Max time from accept, or from the last answer, to a request's first byte. Beyond it, the connection is closed.
-    /// Default 60 s.
+    /// Max time from the last answer to the next request's first byte. Beyond it, the connection is closed. Default 60 s.
     pub idle_timeout: Duration,
-    /// Max time for the client to read an answer. Beyond it, the connection is cut. Default 30 s.
+    /// Max time for the client to read an answer, plus one second for each 64 KiB that the kernel did not take at once. Beyond
+    /// it, the connection is cut, whatever progress the client makes. Default 30 s.
     pub write_timeout: Duration,
     /// Max time for which a closed connection is still read from, so that the client reads the last answer. Default 1 s.
     pub linger_timeout: Duration,
@@ -75,8 +80,10 @@ impl Default for ServerConfig {
             queue: None,
             max_connections: 10_000,
             backlog: 4096,
+            first_byte_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            min_body_rate: 240,
             answer_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
@@ -127,8 +134,10 @@ setters! {
     queue: impl Into<Option<usize>>;
     max_connections: usize;
     backlog: u32;
+    first_byte_timeout: Duration;
     head_timeout: Duration;
     body_timeout: Duration;
+    min_body_rate: u32;
     answer_timeout: Duration;
     idle_timeout: Duration;
     write_timeout: Duration;
@@ -271,6 +280,7 @@ impl ServerConfig {
             }
         }
         let times = [
+            ("first_byte_timeout", self.first_byte_timeout),
             ("head_timeout", self.head_timeout),
             ("body_timeout", self.body_timeout),
             ("answer_timeout", self.answer_timeout),

@@ -125,7 +125,7 @@ fn start_listening(socket: Socket, config: &ServerConfig) -> io::Result<TcpListe
     socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
     let listener = TcpListener::from(socket);
     if config.defer_accept {
-        polyserve_sys::defer_accept(&listener, config.idle_timeout)?;
+        polyserve_sys::defer_accept(&listener, config.first_byte_timeout)?;
     }
     Ok(listener)
 }

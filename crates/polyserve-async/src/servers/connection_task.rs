@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use polyserve_core::http1::{Phase, Session, Want};
+use polyserve_core::http1::{Phase, Session, TimeLimit, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{ServerState, ThreadBuffers, with_buffers};
 
@@ -47,6 +47,8 @@ pub(crate) struct ConnectionTask<S: AsyncSocket> {
     want: Want,
     waker: Option<Waker>,
     waiting: WaitKind,
+    /// The start of the present wait.
+    since: Instant,
     /// The end of the present wait.
     deadline: Instant,
     mode: Mode,
@@ -59,7 +61,7 @@ enum Mode {
     Lingering,
 }
 
-/// The kind of a wait. The deadline changes only if the kind changes.
+/// The kind of a wait. A new wait begins only if the kind changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitKind {
     None,
@@ -133,8 +135,8 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             Mode::Lingering => None,
         });
         let want = session.want();
-        let (waiting, deadline) = (WaitKind::None, Instant::now());
-        Self { registry, entry, session, want, waker: None, waiting, deadline, mode }
+        let (waiting, now) = (WaitKind::None, Instant::now());
+        Self { registry, entry, session, want, waker: None, waiting, since: now, deadline: now, mode }
     }
 
     fn server(&self) -> &ServerState {
@@ -310,9 +312,15 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
-            self.deadline = now + self.timeout(waiting);
-        } else if self.deadline <= now {
-            return Deadline::Passed;
+            self.since = now;
+            self.deadline = now + self.time_limit(waiting);
+        } else {
+            if matches!(waiting, WaitKind::Session((_, Phase::Body | Phase::Skip))) {
+                self.deadline = self.since + self.time_limit(waiting); // a body that arrives has more time
+            }
+            if self.deadline <= now {
+                return Deadline::Passed;
+            }
         }
         self.note_activity(waiting, now);
         self.registry.set_deadline(&self.entry, self.deadline);
@@ -322,8 +330,8 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     /// Notes whether the connection may be evicted while it waits.
     fn note_activity(&self, waiting: WaitKind, now: Instant) {
         match waiting {
-            WaitKind::Session((requests, phase)) if phase.may_close() => {
-                let has_sent = requests > 0 || phase == Phase::Skip;
+            WaitKind::Session((_, phase)) if phase.may_close() => {
+                let has_sent = phase != Phase::FirstByte;
                 self.entry.set_idle(|| self.registry.idle_since(now, has_sent));
             }
             WaitKind::Linger => {} // it is quiet
@@ -331,11 +339,11 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    fn timeout(&self, waiting: WaitKind) -> Duration {
+    fn time_limit(&self, waiting: WaitKind) -> Duration {
         let config = &self.server().config;
         match waiting {
-            WaitKind::Session((_, phase)) => phase.timeout(config),
-            WaitKind::Write => config.write_timeout,
+            WaitKind::Session(_) => self.session.time_limit().of(config),
+            WaitKind::Write => TimeLimit::Write { unsent: self.session.unsent().len() }.of(config),
             WaitKind::Linger => config.linger_timeout,
             WaitKind::None => Duration::ZERO,
         }

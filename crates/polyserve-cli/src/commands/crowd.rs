@@ -82,7 +82,7 @@ pub(crate) struct CrowdArgs {
 
 /// The length of the description that slow readers request, in bytes, unless the limit of a body is lower.
 const DESCRIPTION_BYTES: usize = 64 * 1024;
-/// The idle timeout, unless it is given: an idle crowd stays connected to the end.
+/// The timeouts of an idle connection, unless they are given: an idle crowd stays connected to the end.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(context: Context<'_>, args: &CrowdArgs) -> anyhow::Result<ExitCode> {
@@ -160,11 +160,14 @@ impl CrowdArgs {
     ) -> anyhow::Result<CrowdCell> {
         let total_connections = crowd.connections + usize::from(self.good);
         let mut config = roomy(settings, &settings.with_pool_size(), total_connections);
-        if crowd.kind == CrowdKind::Idle && !settings.is_given("idle_timeout") {
-            config.idle_timeout = config.idle_timeout.max(IDLE_TIMEOUT);
+        let kept = [("first_byte_timeout", &mut config.first_byte_timeout), ("idle_timeout", &mut config.idle_timeout)];
+        for (name, timeout) in kept {
+            if crowd.kind == CrowdKind::Idle && !settings.is_given(name) {
+                *timeout = (*timeout).max(IDLE_TIMEOUT);
+            }
         }
         let (instance, config) = catalog.server(server)?.make_with_supported(&config)?;
-        let flags = room::flags(&config, &self.config.flags(), &["idle_timeout"]);
+        let flags = room::flags(&config, &self.config.flags(), &["first_byte_timeout", "idle_timeout"]);
         let launch = serve(server, repo, &flags, Vec::new());
         let contestant = Contestant::new(&name(server, repo), Role::Ranked, launch);
         let contestant = contestant.with(|contestant| contestant.shape = Some(instance.connections()));
@@ -260,7 +263,8 @@ impl CrowdArgs {
         }
         let timeout = match kind {
             CrowdKind::Idle | CrowdKind::SlowHeads => config.head_timeout,
-            CrowdKind::SlowBodies => config.body_timeout,
+            // A body below the minimum rate has 5 s.
+            CrowdKind::SlowBodies => config.body_timeout.min(Duration::from_secs(5)),
             CrowdKind::SlowReaders => config.write_timeout,
         };
         Ok((timeout / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)))

@@ -159,6 +159,20 @@ impl Client {
         }
     }
 
+    /// Reads at most `count` bytes from the socket, and discards them.
+    ///
+    /// # Errors
+    ///
+    /// Returns how the connection ended, or that no byte came.
+    pub fn skip(&mut self, count: usize) -> Result<(), Ending> {
+        self.stream.set_read_timeout(Some(self.patience)).map_err(|error| ending(&error))?;
+        match self.stream.read(&mut vec![0; count]) {
+            Ok(0) => Err(Ending::Closed),
+            Ok(_) => Ok(()),
+            Err(error) => Err(ending(&error)),
+        }
+    }
+
     /// Whether a byte or the end of the connection can be read now. Does not wait.
     pub fn has_input(&self) -> bool {
         let peeked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));

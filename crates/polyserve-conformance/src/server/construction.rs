@@ -15,7 +15,7 @@ use crate::property::Outcome;
 /// An invalid limit is refused at construction, and the error names the setting.
 pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     type Change = fn(&mut ServerConfig);
-    let wrong: [(&str, Change); 14] = [
+    let wrong: [(&str, Change); 15] = [
         ("workers", |c| c.workers = Some(0)),
         ("workers", |c| c.workers = Some(usize::MAX)),
         ("queue", |c| c.queue = Some(0)),
@@ -25,6 +25,7 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
         ("max_headers", |c| c.max_headers = 101),
         ("max_head", |c| c.max_head = 1),
         ("max_body", |c| c.max_body = usize::MAX),
+        ("first_byte_timeout", |c| c.first_byte_timeout = Duration::ZERO),
         ("head_timeout", |c| c.head_timeout = Duration::ZERO),
         ("answer_timeout", |c| c.answer_timeout = Duration::ZERO),
         ("write_timeout", |c| c.write_timeout = Duration::MAX),

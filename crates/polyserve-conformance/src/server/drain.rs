@@ -293,7 +293,7 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
 pub fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| {
-        (config.drain_grace, config.body_timeout) = (patience * 10, patience * 10);
+        (config.drain_grace, config.body_timeout, config.min_body_rate) = (patience * 10, patience * 10, 0);
     });
     let mut client = live.client();
     let refused = "Content-Encoding: gzip\r\nContent-Length: 1000\r\n";

@@ -26,6 +26,7 @@ pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
     }
     let serve = |parent: &ChildSide| {
         let live = subject.live(Arc::new(Echo), |config| {
+            config.first_byte_timeout = TIMEOUT;
             config.head_timeout = TIMEOUT;
             config.body_timeout = TIMEOUT;
             config.idle_timeout = TIMEOUT;

@@ -135,8 +135,8 @@ pub fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome 
     const LIMIT: usize = 50;
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_connections = LIMIT;
+        config.first_byte_timeout = Duration::from_secs(3600);
         config.head_timeout = Duration::from_secs(3600);
-        config.idle_timeout = Duration::from_secs(3600);
     });
     let mut open: Vec<Client> = (0..2 * LIMIT).map(|_| live.client()).collect();
     let mut closed = Vec::new();

@@ -207,7 +207,8 @@ pub use tcp::{
     resets_do_not_affect_others,
 };
 pub use timeouts::{
-    a_client_that_never_reads_is_cut, a_dripping_body_times_out, a_dripping_head_times_out,
+    a_body_below_the_minimum_rate_times_out, a_client_that_never_reads_is_cut, a_client_that_reads_slowly_is_cut,
+    a_dripping_body_times_out, a_dripping_head_times_out, a_silent_connection_is_closed_silently,
     a_slow_answer_is_no_slow_client, a_slow_answer_times_out, a_slow_body_times_out, a_slow_head_times_out,
     an_idle_connection_is_closed_silently,
 };
@@ -330,14 +331,17 @@ kit! {
         a_slow_body_times_out,
         a_dripping_head_times_out,
         a_dripping_body_times_out,
+        a_body_below_the_minimum_rate_times_out,
         a_body_timeout_begins_with_its_body,
         time_in_the_queue_counts_towards_the_head_timeout,
         stalled_heads_end_together,
         a_stopped_process_loses_no_request,
+        a_silent_connection_is_closed_silently,
         an_idle_connection_is_closed_silently,
         a_slow_answer_times_out,
         a_slow_answer_is_no_slow_client,
         a_client_that_never_reads_is_cut,
+        a_client_that_reads_slowly_is_cut,
         a_panic_in_call_is_a_500,
         a_panic_in_head_is_a_500,
         a_panic_in_a_later_answer_is_a_500,

@@ -130,7 +130,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         return Outcome::NotRun(NO_PROC.into());
     }
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
-        let live = echo(subject);
+        let live = subject.live(Arc::new(Echo), |config| config.first_byte_timeout = Duration::from_secs(3600));
         let mut open = live.client();
         open.ask(&get("/"), 200);
         let mut clock = CpuClock::new();

@@ -1,14 +1,18 @@
 //! Timeouts: how long each step may take, and how the connection ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::Connections;
+use polyserve_core::http1::time_limit::BODY_GRACE;
 use polyserve_core::service::Echo;
 
-use super::live::eventually;
-use super::services::{DelayedAnswers, HeldAnswers, Large};
+use super::live::{StopOnDrop, eventually};
+use super::services::{DelayedAnswers, HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
-use super::wire::{check_problem, get, request};
+use super::wire::{check_pattern, check_problem, get, pattern, request};
 use crate::client::Client;
 use crate::property::Outcome;
 
@@ -30,7 +34,7 @@ impl ServerSubject {
     /// Sends a byte every 20 ms until the server sends something or closes.
     #[track_caller]
     fn send_slowly(&self, client: &mut Client, byte: u8) {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.patience + BODY_GRACE;
         while !client.has_input_within(Duration::from_millis(20)) {
             assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
             let _ = client.send(&[byte]);
@@ -87,11 +91,39 @@ pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// After the idle timeout, a connection without a request is closed, and no byte is sent. Tested on a new and on a used
-/// connection.
+/// A body that arrives more slowly than the minimum rate is answered with 408, long before the body timeout. A body that has
+/// brought enough bytes may pause.
+pub fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -> Outcome {
+    const LENGTH: usize = 100_000;
+    let live = subject.live(Arc::new(Echo), |config| config.body_timeout = Duration::from_secs(3600));
+    let body = pattern(LENGTH);
+    let head = request("POST", "/", &format!("Content-Length: {LENGTH}\r\n"));
+    let (begun, rest) = body.split_at(LENGTH / 2);
+    let mut quick = (subject.shape() != Connections::One).then(|| live.client());
+    if let Some(quick) = &mut quick {
+        quick.send(&[&head[..], begun].concat()).expect("the server takes the request");
+    }
+    let mut slow = live.client();
+    slow.send(&head).expect("the server takes the request");
+    subject.send_slowly(&mut slow, b'x');
+    subject.expect_timeout(&mut slow);
+    if let Some(mut quick) = quick {
+        quick.send(rest).expect("the server takes the body");
+        check_pattern(&quick.expect(200).body, LENGTH);
+    }
+    Outcome::Held
+}
+
+/// After its timeout, a connection that has not sent a byte is closed, and no byte is sent.
+pub fn a_silent_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.first_byte_timeout = SHORT);
+    live.client().expect_end();
+    Outcome::Held
+}
+
+/// After the idle timeout, a connection that has had an answer is closed, and no byte is sent.
 pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.idle_timeout = SHORT);
-    live.client().expect_end();
     // On a busy machine a connection may be idle for too long before its first request.
     for _ in 0..20 {
         let mut client = live.client();
@@ -125,6 +157,7 @@ pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
 /// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
 pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(DelayedAnswers), |config| {
+        config.first_byte_timeout = SHORT;
         config.head_timeout = SHORT;
         config.body_timeout = SHORT;
         config.idle_timeout = SHORT;
@@ -146,18 +179,47 @@ pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
     panic!("of 20 connections each was idle for {SHORT:?} before its first request");
 }
 
-/// A client that does not read its answer is cut after the write timeout, and another client takes its place.
+/// The length of each answer that a client does not read, or reads slowly. Such an answer has at most three seconds more than
+/// the write timeout.
+const UNREAD: usize = 96 * 1024;
+
+/// The number of these answers: more than the buffers of the sockets hold.
+const UNREAD_ANSWERS: usize = 200;
+
+/// A client that does not read its answers is cut after the time of a write, and another client takes its place.
 pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
-    const LENGTH: usize = 64 << 20;
     let live = subject.live(Arc::new(Large), |config| {
         config.write_timeout = SHORT;
         config.max_connections = 1;
     });
     let mut deaf = live.client();
-    deaf.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
+    deaf.send(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS)).expect("the server takes the requests");
     deaf.peek().expect("the answer begins");
     live.ask_until_served(&get("/5"));
     let (bytes, _) = deaf.end();
-    assert!(bytes.len() < LENGTH, "the whole answer came");
+    assert!(bytes.len() < UNREAD * UNREAD_ANSWERS, "all answers came");
+    Outcome::Held
+}
+
+/// A client that reads its answers at half the rate of a write's limit is cut, although it makes progress.
+pub fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Large), |config| {
+        config.write_timeout = SHORT;
+        config.max_connections = 1;
+    });
+    let mut slow = live.client();
+    slow.send(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS)).expect("the server takes the requests");
+    slow.peek().expect("the answer begins");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = StopOnDrop(&done);
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) && slow.skip(3 * 1024).is_ok() {
+                let_pass(Duration::from_millis(100));
+            }
+        });
+        live.ask_until_served(&get("/5"));
+        drop(stop);
+    });
     Outcome::Held
 }

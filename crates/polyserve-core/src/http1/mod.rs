@@ -10,6 +10,7 @@
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.
 //! * [`scratch`]: the server's environment, and the buffers that the connections of a thread share.
+//! * [`time_limit`]: how long each wait of a connection may last.
 //! * [`turn`]: the limit on the work for one connection before others are served.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
@@ -24,7 +25,9 @@ mod refusal;
 pub mod scratch;
 pub mod session;
 mod syntax;
+pub mod time_limit;
 pub mod turn;
 
 pub use scratch::{Env, Scratch};
 pub use session::{Phase, Session, Want};
+pub use time_limit::TimeLimit;

@@ -19,7 +19,7 @@ use super::{
     EVICTION_GRACE, OpenConnection, OpenConnections, READ_RETRY, ServerState, ThreadBuffers, WaitOutcome, linger, wait,
     wait_for_answer, with_buffers,
 };
-use crate::http1::{Phase, Session, Want};
+use crate::http1::{Phase, Session, TimeLimit, Want};
 use crate::net;
 use crate::panics::isolate;
 
@@ -36,9 +36,11 @@ pub trait Transport {
     /// Returns an error if the connection is lost.
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
 
-    /// Writes until all is written, `deadline` has passed or the client is gone. Returns the number of bytes written.
-    /// `last`: the connection is closed next.
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize;
+    /// Writes until all is written, the deadline has passed or the client is gone. Returns the number of bytes written.
+    ///
+    /// `last`: the connection is closed next. `deadline`: if the kernel does not take all bytes at once, it returns the
+    /// deadline of the wait that begins, given the number of unsent bytes. It is called at most once.
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize;
 
     /// Returns the address of the connection's other end.
     fn peer(&self) -> Option<SocketAddr>;
@@ -172,7 +174,7 @@ impl<T: Transport> Drive<'_, T> {
         let server = self.server;
         let mut want = self.session.want();
         let mut stage = self.session.stage();
-        let mut deadline = self.deadline(stage);
+        let mut since = Instant::now();
         loop {
             let last = matches!(want, Want::Close { .. });
             if !self.buffers.scratch.out().is_empty() && !self.write(last) {
@@ -185,9 +187,9 @@ impl<T: Transport> Drive<'_, T> {
                 Want::Read(phase) => {
                     if self.session.stage() != stage {
                         stage = self.session.stage();
-                        deadline = self.deadline(stage);
+                        since = Instant::now();
                     }
-                    match self.read(phase, deadline) {
+                    match self.read(phase, self.deadline(since)) {
                         Some(next) => next,
                         None => return false,
                     }
@@ -204,17 +206,21 @@ impl<T: Transport> Drive<'_, T> {
         }
     }
 
-    /// The deadline of a stage that begins now.
-    fn deadline(&self, (request, phase): (u64, Phase)) -> Instant {
-        let timeout = phase.timeout(&self.server.config);
-        let is_first = request == 0 && matches!(phase, Phase::Idle | Phase::Head);
-        Instant::now() + if is_first { timeout.saturating_sub(self.queued) } else { timeout }
+    /// The deadline of the present wait, which began at `since`.
+    fn deadline(&self, since: Instant) -> Instant {
+        let limit = self.session.time_limit();
+        let (request, _) = self.session.stage();
+        let is_first = request == 0 && matches!(limit, TimeLimit::FirstByte | TimeLimit::Idle | TimeLimit::Head);
+        let limit = limit.of(&self.server.config);
+        since + if is_first { limit.saturating_sub(self.queued) } else { limit }
     }
 
     fn write(&mut self, last: bool) -> bool {
         let out = self.buffers.scratch.out();
         let length = out.len();
-        let written = self.transport.write(out, last, Instant::now() + self.server.config.write_timeout);
+        let config = &self.server.config;
+        let deadline = |unsent| Instant::now() + TimeLimit::Write { unsent }.of(config);
+        let written = self.transport.write(out, last, &deadline);
         self.session.written(written, &mut self.buffers.scratch);
         written == length
     }
@@ -249,7 +255,7 @@ impl<T: Transport> Drive<'_, T> {
     /// Reads once. If the connection is idle for a while, releases large buffers, and waits again.
     fn read_or_shrink(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
         let shrink_at = Instant::now() + SHRINK_AFTER;
-        if phase == Phase::Idle && shrink_at < deadline && self.buffers.is_large() {
+        if matches!(phase, Phase::FirstByte | Phase::Idle) && shrink_at < deadline && self.buffers.is_large() {
             match self.transport.read(&mut self.buffers.input, phase, shrink_at)? {
                 Read::TimedOut => self.buffers.shrink(),
                 read => return Ok(read),
@@ -403,20 +409,21 @@ impl Transport for PolledSocket<'_> {
             }
             // Without a descriptor, this thread looks for an eviction at the end of the grace.
             let grace = grace.filter(|_| is_evicted || self.connection.eviction().is_none());
-            let until = grace.or(self.silent_until.filter(|_| phase == Phase::Idle && !is_idle));
+            let until = grace.or(self.silent_until.filter(|_| phase == Phase::FirstByte && !is_idle));
             self.wait(PollFlags::IN, is_idle && !is_evicted, until.map_or(deadline, |until| until.min(deadline)))?;
         }
     }
 
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
         let mut written = 0;
+        let mut until = None;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             match net::send(self.connection.stream(), rest, last) {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let deadline = self.server.within(deadline);
+                    let deadline = self.server.within(*until.get_or_insert_with(|| deadline(rest.len())));
                     if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
                         break;
                     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::answer::park_until;
 use crate::config::ServerConfig;
-use crate::http1::{Env, Phase, Session};
+use crate::http1::{Env, Session, TimeLimit};
 use crate::net;
 use crate::server::{Counters, Drain};
 use crate::service::Service;
@@ -156,7 +156,7 @@ fn register(shutdown: &Shutdown) {
 /// No lock except that of the answer, and one at the first wait of a thread: it registers the thread, so that a shutdown
 /// unparks the thread.
 pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutcome {
-    let timeout = Instant::now() + Phase::Answer.timeout(&server.config);
+    let timeout = Instant::now() + TimeLimit::Answer.of(&server.config);
     register(&server.shutdown);
     loop {
         let draining = server.shutdown.is_begun();

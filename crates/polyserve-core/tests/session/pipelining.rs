@@ -104,7 +104,7 @@ fn stages() {
     let (env, promised) = env_later(|_| ());
     let mut wire = Wire::new(&env);
     let stages = |wire: &Wire<'_>| (wire.session.stage(), wire.session.is_busy());
-    assert_eq!(stages(&wire), ((0, Phase::Idle), false));
+    assert_eq!(stages(&wire), ((0, Phase::FirstByte), false));
     for (sent, stage) in [
         ("P", (0, Phase::Head)),
         ("UT /later HTTP/1.1\r\nHost: a\r\n", (0, Phase::Head)),

@@ -1,9 +1,9 @@
-//! A turn of a session is bounded in requests and in time.
+//! A turn of a session is bounded in requests and in time, and each of its waits in time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polyserve_core::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
-use polyserve_core::http1::{Phase, Scratch, Session, Want};
+use polyserve_core::http1::{Phase, Scratch, Session, TimeLimit, Want};
 
 use super::support::*;
 
@@ -69,4 +69,22 @@ fn a_late_turn_serves_one_request() {
     assert_eq!((session.take_answered(), session.is_busy()), (1, true));
     scratch.end_turn();
     assert_eq!(session.resume(&env, &mut scratch), Want::Read(Phase::Idle));
+}
+
+/// The limit of a wait follows from what has arrived.
+#[test]
+fn each_wait_has_its_limit() {
+    let env = env();
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.session.time_limit(), TimeLimit::FirstByte);
+    let _ = wire.send(b"\r\n");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Idle);
+    let _ = wire.send(b"POST /1 HTTP/1.1\r\nHost: a\r\n");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Head);
+    let _ = wire.send(b"Content-Length: 10\r\n\r\nabc");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Body { received: 3 });
+    let _ = wire.send(b"defg");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Body { received: 7 });
+    let _ = wire.send(b"hij");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Idle);
 }

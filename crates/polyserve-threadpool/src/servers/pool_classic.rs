@@ -295,9 +295,9 @@ struct ClassicMainThread {
 impl ClassicMainThread {
     fn run(mut self) -> Drain {
         let shared = Arc::clone(&self.shared);
-        let idle_timeout = shared.server.config.idle_timeout;
+        let timeout = shared.server.config.first_byte_timeout;
         while let Some(accepted) = {
-            let deadline = shared.silent.oldest().map(|since| since + idle_timeout);
+            let deadline = shared.silent.oldest().map(|since| since + timeout);
             self.incoming.accept_or(shared.silent.as_fd(), deadline)
         } {
             match accepted {
@@ -306,7 +306,7 @@ impl ClassicMainThread {
                     for stream in shared.silent.take_ready() {
                         self.queue_silent(stream);
                     }
-                    while shared.silent.take_older(idle_timeout).is_some() {
+                    while shared.silent.take_older(timeout).is_some() {
                         shared.connections.close_silent();
                     }
                     self.take_lingering();

@@ -279,11 +279,11 @@ impl SequentialWorker {
         }
     }
 
-    /// Queues the silent connections that have sent something. Closes those that have been silent for the idle timeout.
+    /// Queues the silent connections that have sent something. Closes those that have been silent for the first byte's timeout.
     fn take_silent(&self) {
         let now = Instant::now();
         lock(&self.shared.queue).extend(self.shared.silent.take_ready().into_iter().map(|stream| (stream, now)));
-        while self.shared.silent.take_older(self.server.config.idle_timeout).is_some() {}
+        while self.shared.silent.take_older(self.server.config.first_byte_timeout).is_some() {}
     }
 
     /// Serves the connections in the queue and in the backlog, and closes the silent ones.
@@ -313,7 +313,7 @@ impl SequentialWorker {
     /// Waits for the shutdown, the first byte of a silent connection, or `deadline`. If `listen`, waits for the listener
     /// too.
     fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) {
-        let oldest = self.shared.silent.oldest().map(|since| since + self.server.config.idle_timeout);
+        let oldest = self.shared.silent.oldest().map(|since| since + self.server.config.first_byte_timeout);
         let deadline = [deadline, oldest].into_iter().flatten().min();
         {
             let guard = listen.then(|| lock(&self.shared.listener));
@@ -461,8 +461,9 @@ impl Transport for SequentialSocket<'_> {
         }
     }
 
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
         let mut written = 0;
+        let mut until = None;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             match net::send(self.stream, rest, last) {
                 Ok(0) => break,
@@ -470,6 +471,7 @@ impl Transport for SequentialSocket<'_> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let draining = self.worker.server.shutdown.is_begun();
+                    let deadline = *until.get_or_insert_with(|| deadline(rest.len()));
                     let deadline = self.worker.server.within(deadline);
                     let result = self.wait(PollFlags::OUT, Others::None, draining, deadline);
                     if Instant::now() >= deadline || result.is_err() {

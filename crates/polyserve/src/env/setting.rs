@@ -114,11 +114,13 @@ settings! {
     queue: queue, "Max jobs that wait for a worker, if the server has a queue; more are answered 503";
     max_connections: count, "Max open connections; beyond it, an idle one is closed, or the new one is answered 503";
     backlog: count, "The kernel's queue of connections that wait to be accepted";
+    first_byte_timeout: time, "Max time from accept to the first byte of a connection; then the connection is closed";
     head_timeout: time, "Max time from a request's first byte to the end of its head; then 408";
     body_timeout: time, "Max time from the end of the head to the end of the body; then 408";
+    min_body_rate: count, "Min bytes per second of a body, after its first 5 s; slower is answered 408; 0 is no minimum";
     answer_timeout: time, "Max time from a request to a deferred answer; then 503";
-    idle_timeout: time, "Max time from accept or the last answer to a request's first byte; then the connection is closed";
-    write_timeout: time, "Max time for the client to take an answer; then the connection is cut";
+    idle_timeout: time, "Max time from the last answer to the first byte of the next request; then the connection is closed";
+    write_timeout: time, "Max time for the client to take an answer, plus 1 s for each 64 KiB; then the connection is cut";
     linger_timeout: time, "Max time that a closed connection is still read, so that the client receives the last answer";
     max_head: bytes, "Max size of request line and headers; more is answered 431 or 414";
     max_headers: count, "Max number of header fields; more are answered 431";

@@ -82,7 +82,7 @@ fn a_request_is_cut_once() {
 /// served: the task was woken for its deadline before the runtime had polled the socket.
 #[test]
 fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
-    let config = ServerConfig::default().idle_timeout(Duration::ZERO);
+    let config = ServerConfig::default().first_byte_timeout(Duration::ZERO);
     let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     // The runtime polls its sockets only when this future is pending.

@@ -23,7 +23,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use polyserve_core::http1::Phase;
+use polyserve_core::http1::TimeLimit;
 use polyserve_core::serving::ServerState;
 use polyserve_core::{BoxFuture, net};
 
@@ -83,6 +83,8 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     waker: Option<Waker>,
     low_water: LowWaterMark,
     waiting: WaitReason,
+    /// The start of the present wait.
+    since: Instant,
     deadline: Instant,
     /// The deadline has passed, and the socket was tried once more.
     was_retried: bool,
@@ -96,15 +98,16 @@ enum Close {
     Linger,
 }
 
-/// The reason for a deadline. The deadline changes only if the reason changes.
+/// The reason for a deadline. A new wait begins only if the reason changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitReason {
     Nothing,
     Stage(u64, Stage),
     /// Idle for longer than [`PARKED_AFTER`], without hyper's connection.
     Parked(u64),
-    /// The kernel takes no more output.
-    Write,
+    /// The kernel takes no more output. An answer of known length has one wait, a stream has one for each piece. The number is
+    /// that of the request.
+    Write(u64),
 }
 
 /// The idle time after which hyper's connection and its buffers are dropped.
@@ -132,6 +135,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             waker: None,
             low_water: LowWaterMark::new(),
             waiting: WaitReason::Nothing,
+            since: Instant::now(),
             deadline: Instant::now(),
             was_retried: false,
         }
@@ -177,9 +181,17 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         if let Some(unsent) = &mut self.unsent {
             match unsent.poll_send(&self.state.entry, self.state.server(), cx, self.close.is_some()) {
-                Poll::Ready(true) => self.unsent = None,
+                Poll::Ready(true) => {
+                    self.unsent = None;
+                    if self.state.state().untaken == 0 {
+                        self.waiting = WaitReason::Nothing; // a further piece has a wait of its own
+                    }
+                }
                 Poll::Ready(false) => return self.abandon(),
-                Poll::Pending => return self.wait_for(WaitReason::Write, true),
+                Poll::Pending => {
+                    let requests = self.state.state().requests;
+                    return self.wait_for(WaitReason::Write(requests), true);
+                }
             }
         }
         if let Some(close) = self.close {
@@ -310,21 +322,28 @@ impl<S: RequestHandler> HyperConnection<S> {
         };
         if self.waiting != waiting {
             self.waiting = waiting;
+            self.since = now;
             self.deadline = now + self.timeout(waiting);
             self.was_retried = false;
-        } else if self.deadline <= now {
+        } else if matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
+            // A body that arrives has more time.
+            self.deadline = self.since + self.timeout(waiting);
+            self.was_retried &= self.deadline <= now;
+        }
+        if self.deadline <= now && self.since < now {
             if !std::mem::replace(&mut self.was_retried, true) {
                 return self.retry();
             }
+            let idle = self.idle_timeout();
             match waiting {
-                WaitReason::Stage(requests, Stage::Idle) if self.server().config.idle_timeout > PARKED_AFTER => {
+                WaitReason::Stage(requests, Stage::Idle) if idle > PARKED_AFTER => {
                     self.waiting = self.park(requests);
-                    self.deadline = now + (self.server().config.idle_timeout - PARKED_AFTER);
+                    self.deadline = now + (idle - PARKED_AFTER);
                     self.was_retried = false;
                 }
                 WaitReason::Stage(_, stage) => return self.time_out(stage),
                 WaitReason::Parked(_) => return StepResult::End,
-                WaitReason::Write | WaitReason::Nothing => return self.abandon(),
+                WaitReason::Write(_) | WaitReason::Nothing => return self.abandon(),
             }
         }
         if !matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
@@ -343,13 +362,7 @@ impl<S: RequestHandler> HyperConnection<S> {
     /// Tries the socket once more after a deadline: the runtime may not have reported it as ready.
     fn retry(&mut self) -> StepResult {
         match &mut self.unsent {
-            Some(unsent) => {
-                let before = unsent.bytes.len();
-                unsent.try_send(&self.state.entry, self.state.server(), self.close.is_some());
-                if unsent.bytes.len() < before {
-                    self.waiting = WaitReason::Nothing; // the client reads
-                }
-            }
+            Some(unsent) => unsent.try_send(&self.state.entry, self.state.server(), self.close.is_some()),
             None => self.state.state().must_read = true,
         }
         StepResult::Continue
@@ -364,15 +377,28 @@ impl<S: RequestHandler> HyperConnection<S> {
     fn timeout(&self, waiting: WaitReason) -> Duration {
         let config = &self.server().config;
         match waiting {
-            WaitReason::Stage(_, Stage::Idle) => config.idle_timeout.min(PARKED_AFTER),
-            WaitReason::Stage(_, Stage::Head) => Phase::Head.timeout(config),
-            WaitReason::Stage(_, Stage::Body) => Phase::Body.timeout(config),
-            WaitReason::Stage(_, Stage::Answer) => Phase::Answer.timeout(config),
+            WaitReason::Stage(_, Stage::Idle) => self.idle_timeout().min(PARKED_AFTER),
+            WaitReason::Stage(_, Stage::Head) => TimeLimit::Head.of(config),
+            WaitReason::Stage(_, Stage::Body) => {
+                let received = self.state.state().scanner.position().body;
+                TimeLimit::Body { received }.of(config)
+            }
+            WaitReason::Stage(_, Stage::Answer) => TimeLimit::Answer.of(config),
             WaitReason::Stage(_, Stage::Sending | Stage::Done) => NO_TIMEOUT,
-            WaitReason::Parked(_) => config.idle_timeout,
-            WaitReason::Write => config.write_timeout,
+            WaitReason::Parked(_) => self.idle_timeout(),
+            WaitReason::Write(_) => {
+                let untaken = usize::try_from(self.state.state().untaken).unwrap_or(usize::MAX);
+                let collected = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len());
+                TimeLimit::Write { unsent: collected.saturating_add(untaken) }.of(config)
+            }
             WaitReason::Nothing => Duration::ZERO,
         }
+    }
+
+    /// The timeout of the connection while it has no request.
+    fn idle_timeout(&self) -> Duration {
+        let is_silent = self.state.state().scanner.position().total == 0;
+        if is_silent { TimeLimit::FirstByte } else { TimeLimit::Idle }.of(&self.server().config)
     }
 
     fn time_out(&mut self, stage: Stage) -> StepResult {

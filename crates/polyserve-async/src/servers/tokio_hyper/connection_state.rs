@@ -103,6 +103,9 @@ pub(super) struct RequestState {
     /// The number of bytes of the body that must still arrive before the service is called. Zero if it is unknown, or if the
     /// service reads the body itself.
     pub(super) missing_bytes: u64,
+    /// The number of bytes of the present answer's body that hyper has not taken yet. Zero if it is not known: the answer is a
+    /// stream.
+    pub(super) untaken: u64,
     /// The service reads the request's body, and the body is not complete.
     pub(super) body_is_open: bool,
     /// A part of the present answer may have been sent, so the answer cannot be replaced.
@@ -190,6 +193,7 @@ impl ConnectionState {
             timed_out: false,
             must_linger: true,
             missing_bytes: 0,
+            untaken: 0,
             body_is_open: false,
             partly_sent: false,
             client_left: false,
@@ -250,7 +254,9 @@ impl ConnectionState {
 
     /// Counts an answer that hyper has completely.
     pub(super) fn end_answer(&self) {
-        self.state().unmarked_ends += 1;
+        let mut state = self.state();
+        state.unmarked_ends += 1;
+        state.untaken = 0;
     }
 
     /// Lends the thread's buffers to the connection during `serve`. A connection that is served inside that call, on the same

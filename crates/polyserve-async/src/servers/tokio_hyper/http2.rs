@@ -5,7 +5,7 @@
 //!
 //! Invariants: a connection has at most [`MAX_STREAMS`] requests at a time. A drain sends GOAWAY, serves the requests that
 //! have begun, and closes idle connections. An answer counts once its last byte is in the kernel. If a client
-//! takes no byte of its waiting answers for the write timeout, its connection is closed.
+//! does not take a waiting answer within the limit of a write, its connection is closed.
 //!
 //! Cost: a task and two allocations for each stream, a clock read for each frame of an answer.
 //!
@@ -18,7 +18,7 @@ use std::future::{Future, IntoFuture as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
+use polyserve_core::http1::TimeLimit;
 use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
 use tokio::runtime::Handle;
@@ -110,7 +111,7 @@ enum Http2State {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2Wait {
     /// Requests are open. A request has its own timers until its answer is complete. Then the client must take the answer
-    /// within the write timeout.
+    /// within the limit of a write.
     Streams,
     Idle,
     /// GOAWAY was sent, and no request is open.
@@ -189,7 +190,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
         let config = &self.connection.server().config;
         if waiting == Http2Wait::Streams {
             self.waiting = waiting;
-            self.deadline = self.streams.held_since().map_or(now + NO_TIMEOUT, |since| since + config.write_timeout);
+            self.deadline = self.streams.deadline().unwrap_or(now + NO_TIMEOUT);
             if self.deadline <= now {
                 return Poll::Ready(());
             }
@@ -200,7 +201,10 @@ impl<H: HyperHttp2> Http2Connection<H> {
                     Http2Wait::Streams => NO_TIMEOUT,
                     Http2Wait::Idle => config.idle_timeout,
                     Http2Wait::Left => config.linger_timeout,
-                    Http2Wait::Written => config.write_timeout,
+                    Http2Wait::Written => {
+                        TimeLimit::Write { unsent: self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len()) }
+                            .of(config)
+                    }
                 };
         } else if self.deadline <= now {
             match waiting {
@@ -208,6 +212,11 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 Http2Wait::Left | Http2Wait::Written => return Poll::Ready(()),
                 Http2Wait::Streams => {}
             }
+        }
+        if waiting == Http2Wait::Written
+            && let Some(deadline) = self.streams.deadline()
+        {
+            self.deadline = self.deadline.min(deadline);
         }
         let (registry, entry) = (&self.connection.shared.registry, &self.connection.entry);
         registry.set_deadline(entry, self.deadline);
@@ -269,7 +278,10 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
     }
     let service = AsTower::new(Arc::new(TrackedService(Arc::clone(streams)))).with_max_body(server.env.limits.max_body);
-    let (method, body) = match within(server.config.body_timeout, service.read(&parts, body)).await {
+    let (begun, received) = (Instant::now(), AtomicU64::new(0));
+    let body = ReceivedBody { body, received: &received };
+    let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
+    let (method, body) = match within(deadline, service.read(&parts, body)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
         None => {
@@ -281,22 +293,63 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         Err(later) => later,
     };
     let late = || Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-    let reply = within(server.config.answer_timeout, caught(later, |panic| streams.connection.panicked(panic))).await;
+    let deadline = Instant::now() + TimeLimit::Answer.of(&server.config);
+    let reply = within(|| deadline, caught(later, |panic| streams.connection.panicked(panic))).await;
     response(reply.unwrap_or_else(late), Vec::new())
 }
 
-/// Returns the output of `future`, or `None` if it takes longer than `time`.
-async fn within<T>(time: Duration, future: impl Future<Output = T>) -> Option<T> {
+/// Returns the output of `future`, or `None` if it is not ready at `deadline`, which may move to a later time.
+async fn within<T>(deadline: impl Fn() -> Instant, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut timer = None;
     std::future::poll_fn(|cx| {
-        if let Poll::Ready(value) = future.as_mut().poll(cx) {
-            return Poll::Ready(Some(value));
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(value));
+            }
+            let timer_future = timer.get_or_insert_with(|| timer::at(deadline()).into_future());
+            if Pin::new(timer_future).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if deadline() <= Instant::now() {
+                return Poll::Ready(None);
+            }
+            timer = None;
         }
-        let timer = timer.get_or_insert_with(|| timer::after(time).into_future());
-        Pin::new(timer).poll(cx).map(|_| None)
     })
     .await
+}
+
+/// A request's body that counts the bytes that arrive.
+struct ReceivedBody<'a> {
+    body: Incoming,
+    received: &'a AtomicU64,
+}
+
+impl http_body::Body for ReceivedBody<'_> {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            this.received.fetch_add(length as u64, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The service, which counts the threads that run its code.

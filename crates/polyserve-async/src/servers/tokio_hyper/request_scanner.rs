@@ -43,6 +43,8 @@ pub(super) struct RequestScanner {
     total: u64,
     /// The value of `total` at the start of the present request.
     start: u64,
+    /// The number of bytes of the present body, or of the last one.
+    body: u64,
     /// Why the bytes that follow are withheld.
     refusal: Option<Refusal>,
 }
@@ -73,6 +75,8 @@ pub(super) struct Position {
     pub(super) start: u64,
     /// The number of bytes scanned.
     pub(super) total: u64,
+    /// The number of bytes of the present body, or of the last one.
+    pub(super) body: u64,
     /// No request has begun. Empty lines before the next request may have arrived.
     pub(super) is_between_requests: bool,
 }
@@ -86,7 +90,9 @@ impl RequestScanner {
         while self.refusal.is_none()
             && let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty())
         {
+            let in_body = matches!(self.part, Part::Body(_) | Part::Chunked(_));
             let count = self.step(rest, limits);
+            self.body = self.body.saturating_add(if in_body { count as u64 } else { 0 });
             used = used.saturating_add(count);
             self.total = self.total.saturating_add(count as u64);
             self.end_request_if_complete();
@@ -167,6 +173,7 @@ impl RequestScanner {
 
     fn end_head(&mut self) {
         self.heads = self.heads.saturating_add(1);
+        self.body = 0;
         self.part = if self.is_chunked { Part::Chunked(Box::default()) } else { Part::Body(self.content_length) };
         (self.has_request_line, self.is_chunked, self.content_length) = (false, false, 0);
     }
@@ -220,7 +227,7 @@ impl RequestScanner {
     pub(super) fn position(&self) -> Position {
         let is_blank = !self.has_request_line && matches!(self.partial[..], [] | [b'\r']);
         let is_between_requests = is_blank && matches!(self.part, Part::Head);
-        Position { heads: self.heads, start: self.start, total: self.total, is_between_requests }
+        Position { heads: self.heads, start: self.start, total: self.total, body: self.body, is_between_requests }
     }
 
     /// Whether the method of request number `number`, counted from 1, is HEAD. `None` if it is not the latest request.

@@ -174,7 +174,12 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+        let this = self.get_mut();
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        if !this.body.is_end_stream() {
+            this.connection.state().untaken = this.body.size_hint().exact().unwrap_or(0);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -164,7 +164,8 @@ impl Body for StreamedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.rest.is_empty() { self.body.size_hint() } else { SizeHint::default() }
+        let exact = self.body.size_hint().exact().map(|length| SizeHint::with_exact(length + self.rest.len() as u64));
+        exact.unwrap_or_else(|| if self.rest.is_empty() { self.body.size_hint() } else { SizeHint::default() })
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use polyserve_core::http1::TimeLimit;
 use polyserve_core::service::{Body, Status};
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Head, Method, Reply, Request};
@@ -127,7 +128,11 @@ impl Connection<'_> {
                     *lock(&self.tracked.idle_since) = Instant::now();
                     self.set(TrackedState::Idle);
                 }
-                match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
+                let limit = match self.served {
+                    0 if !self.has(Flaw::HasNoFirstByteTimeout) => TimeLimit::FirstByte,
+                    _ => TimeLimit::Idle,
+                };
+                match self.fill(Instant::now() + limit.of(&self.server.config), true) {
                     Got::Bytes => {}
                     Got::Late if self.has(Flaw::AnswersIdleTimeouts) => return self.refuse(TIMED_OUT),
                     Got::End if self.served == 0 && self.has(Flaw::StopsAcceptingAfterAnEmptyConnection) => {
@@ -235,8 +240,15 @@ impl Connection<'_> {
         if self.has(Flaw::TimesAllBodiesTogether) && !is_complete {
             started = *self.first_body.get_or_insert(started);
         }
+        let mut received = reading.body.len();
         while !is_complete {
-            self.receive_more(started, self.server.config.body_timeout)?;
+            let limit = match self.has(Flaw::TakesBodiesAtAnyRate) {
+                true => self.server.config.body_timeout,
+                false => TimeLimit::Body { received: received as u64 }.of(&self.server.config),
+            };
+            let before = self.input.len();
+            self.receive_more(started, limit)?;
+            received += self.input.len() - before;
             is_complete =
                 reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         }

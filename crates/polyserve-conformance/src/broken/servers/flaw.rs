@@ -64,6 +64,12 @@ flaws! {
     IgnoresWakes, caught by a_later_repo_answers_the_same;
     /// Waits without a limit for a client to read.
     HasNoWriteTimeout, caught by a_client_that_never_reads_is_cut;
+    /// Grants the whole time again if a client has read some bytes.
+    ExtendsWritesOnProgress, caught by a_client_that_reads_slowly_is_cut;
+    /// Waits for a first byte as long as for a later one.
+    HasNoFirstByteTimeout, caught by a_silent_connection_is_closed_silently;
+    /// Takes a body at any rate.
+    TakesBodiesAtAnyRate, caught by a_body_below_the_minimum_rate_times_out;
     /// Closes the connection when its client half-closes.
     ClosesOnHalfClose, caught by a_half_closed_client_gets_its_answers;
     /// Stops accepting after a connection without a byte.

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use polyserve_core::http1::TimeLimit;
 use polyserve_core::service::Status;
 use polyserve_core::{AnswerReport, Reply};
 
@@ -133,7 +134,8 @@ impl<'a> AnswerBuffer<'a> {
 
     /// Writes `bytes` within the write timeout. Returns the number of bytes that the kernel took.
     fn write(&self, bytes: &[u8]) -> usize {
-        let deadline = Instant::now() + self.server.config.write_timeout;
+        let limit = |unsent| TimeLimit::Write { unsent }.of(&self.server.config);
+        let mut deadline = None;
         let mut stream = self.stream;
         if self.has(Flaw::LosesBytesOnAShortWrite) {
             let _ = stream.set_nonblocking(true).and_then(|()| stream.write(bytes));
@@ -144,11 +146,17 @@ impl<'a> AnswerBuffer<'a> {
         while !unsent.is_empty() {
             let _ = stream.set_write_timeout(Some(TICK));
             match stream.write(unsent) {
-                Ok(count) => unsent = &unsent[count..],
+                Ok(count) => {
+                    unsent = &unsent[count..];
+                    if self.has(Flaw::ExtendsWritesOnProgress) {
+                        deadline = Some(Instant::now() + 10 * limit(unsent.len())); // the next bytes may be late
+                    }
+                }
                 Err(error) if is_tick(&error) => {}
                 Err(_) => break,
             }
-            let late = Instant::now() >= deadline && !self.has(Flaw::HasNoWriteTimeout);
+            let late = Instant::now() >= *deadline.get_or_insert_with(|| Instant::now() + limit(unsent.len()))
+                && !self.has(Flaw::HasNoWriteTimeout);
             if late || self.server.is_over() {
                 break;
             }

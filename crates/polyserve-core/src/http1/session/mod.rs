@@ -35,7 +35,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use buffered_input::BufferedInput;
 use pending_body::PendingBody;
@@ -43,8 +43,8 @@ use unsent::Unsent;
 
 use super::decode::{Parsed, Refusal};
 use super::scratch::{Env, Scratch};
+use super::time_limit::TimeLimit;
 use crate::answer::BoxFuture;
-use crate::config::ServerConfig;
 use crate::executor::isolated;
 use crate::panics::{drop_payload, panic_text};
 use crate::service::{Method, Reply, Status, Version};
@@ -58,7 +58,9 @@ pub const MAX_EMPTY_LINES: u8 = 32;
 /// A phase of a request. Each phase has its own timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Waiting for the first byte of a request.
+    /// Waiting for the first byte of the connection.
+    FirstByte,
+    /// Waiting for the first byte of a further request.
     Idle,
     /// Waiting for the rest of a head.
     Head,
@@ -71,20 +73,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the timeout of this phase in `config`.
-    pub fn timeout(self, config: &ServerConfig) -> Duration {
-        match self {
-            Self::Idle => config.idle_timeout,
-            Self::Head => config.head_timeout,
-            Self::Body | Self::Skip => config.body_timeout,
-            Self::Answer => config.answer_timeout,
-        }
-    }
-
     /// Whether every request that has begun is answered, so that the server may close the connection. If the rest of a
     /// body is skipped, a connection that closes must linger: the client may still be sending.
     pub fn may_close(self) -> bool {
-        matches!(self, Self::Idle | Self::Skip)
+        matches!(self, Self::FirstByte | Self::Idle | Self::Skip)
     }
 }
 
@@ -184,7 +176,7 @@ impl Session {
     pub fn from_peer(peer: Option<SocketAddr>) -> Self {
         Self {
             state: SessionState::Head,
-            want: Want::Read(Phase::Idle),
+            want: Want::Read(Phase::FirstByte),
             buffered: BufferedInput::default(),
             empty_lines: 0,
             input_ended: false,
@@ -203,8 +195,8 @@ impl Session {
         self.want
     }
 
-    /// Identifies the running timeout by the number of the request and its phase. The deadline changes only if this value
-    /// changes.
+    /// Identifies the running wait for bytes or for an answer by the number of the request and its phase. Its
+    /// [limit](Self::time_limit) counts from the time at which this value changed.
     pub fn stage(&self) -> (u64, Phase) {
         let phase = match (&self.state, self.want) {
             (SessionState::Answer(..), _) => Phase::Answer,
@@ -216,9 +208,24 @@ impl Session {
         (self.requests.saturating_sub(answered), phase)
     }
 
+    /// Returns the limit on the wait that [`stage`](Self::stage) identifies. The limit of a body grows with its bytes.
+    pub fn time_limit(&self) -> TimeLimit {
+        let (_, phase) = self.stage();
+        match (phase, &self.state) {
+            (Phase::FirstByte, _) => TimeLimit::FirstByte,
+            (Phase::Idle, _) => TimeLimit::Idle,
+            (Phase::Head, _) => TimeLimit::Head,
+            (Phase::Answer, _) => TimeLimit::Answer,
+            (_, SessionState::Body(pending) | SessionState::Skip(pending)) => {
+                TimeLimit::Body { received: pending.received }
+            }
+            (Phase::Body | Phase::Skip, _) => TimeLimit::Body { received: 0 },
+        }
+    }
+
     /// Whether a request has begun and its answer is not completely written.
     pub fn is_busy(&self) -> bool {
-        let at_rest = matches!(self.want, Want::Read(Phase::Idle) | Want::Close { .. });
+        let at_rest = matches!(self.want, Want::Read(Phase::FirstByte | Phase::Idle) | Want::Close { .. });
         self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
     }
 

@@ -10,6 +10,8 @@ pub(super) struct PendingBody {
     /// The head's bytes, which are decoded again when the body is complete. Empty if the body is skipped.
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// Number of bytes that have arrived, with those that frame chunks.
+    pub(super) received: u64,
     is_skipped: bool,
     reader: BodyReader,
 }
@@ -31,7 +33,7 @@ impl PendingBody {
             Framing::Length(length) => BodyReader::Length(length),
             Framing::Chunked => BodyReader::Chunked(Chunked::new()),
         };
-        Self { head: head.to_vec(), body: Vec::new(), is_skipped: false, reader }
+        Self { head: head.to_vec(), body: Vec::new(), received: 0, is_skipped: false, reader }
     }
 
     /// A body that is read and thrown away: its request is answered already.
@@ -59,6 +61,7 @@ impl PendingBody {
                 (used, chunked.is_done())
             }
         };
+        self.received = self.received.saturating_add(read.0 as u64);
         if self.is_skipped {
             self.body = Vec::new(); // the limit still counts the chunks
         }

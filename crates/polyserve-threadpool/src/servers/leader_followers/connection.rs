@@ -132,7 +132,7 @@ impl<'a> BlockingIo<'a> {
         }
     }
 
-    /// Sets the read timeout to what is left of `full_timeout` before `deadline`. Returns false if nothing is left.
+    /// Sets the read timeout to what is left before `deadline`. Returns false if nothing is left.
     ///
     /// `is_first`: this is the first wait of a read. It ends after [`EVICTION_GRACE`], so that the thread looks for an
     /// eviction. A connection that is rarely idle for so long keeps this timeout.
@@ -140,7 +140,7 @@ impl<'a> BlockingIo<'a> {
     /// The first wait for a new connection is short, because its first byte usually follows. It is not short while new
     /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, the
     /// leader makes another thread the leader.
-    fn prepare_read(&mut self, deadline: Instant, full_timeout: Duration, is_first: bool) -> io::Result<bool> {
+    fn prepare_read(&mut self, deadline: Instant, is_first: bool) -> io::Result<bool> {
         let remaining = self.server.within(deadline).saturating_duration_since(Instant::now());
         if remaining.is_zero() {
             return Ok(false);
@@ -150,7 +150,7 @@ impl<'a> BlockingIo<'a> {
             FIRST_WAIT
         } else {
             self.role.promote_new_leader();
-            let timeout = round_up(remaining, full_timeout);
+            let timeout = round_up(remaining);
             if is_first { timeout.min(EVICTION_GRACE) } else { timeout }
         };
         if self.read_timeout != Some(timeout) {
@@ -178,11 +178,11 @@ impl<'a> BlockingIo<'a> {
     }
 }
 
-/// Rounds `remaining` up to a sixteenth of `full_timeout`, so that a slow connection seldom sets its timeout again.
-fn round_up(remaining: Duration, full_timeout: Duration) -> Duration {
-    let step = (full_timeout / 16).max(Duration::from_millis(1));
-    let steps = remaining.as_nanos().div_ceil(step.as_nanos());
-    step * u32::try_from(steps).unwrap_or(u32::MAX)
+/// Rounds `remaining` up by at most an eighth, so that a slow connection seldom sets its timeout again.
+fn round_up(remaining: Duration) -> Duration {
+    let millis = u64::try_from(remaining.as_micros().div_ceil(1000)).unwrap_or(u64::MAX / 2);
+    let step = (millis.next_power_of_two() / 16).max(1);
+    Duration::from_millis(millis.div_ceil(step).saturating_mul(step))
 }
 
 impl Transport for BlockingIo<'_> {
@@ -213,7 +213,7 @@ impl Transport for BlockingIo<'_> {
                 }
             }
             let first_wait = self.is_new.then(Instant::now);
-            if !self.prepare_read(deadline, phase.timeout(&server.config), is_first)? {
+            if !self.prepare_read(deadline, is_first)? {
                 return Ok(match self.read_now(buffer)? {
                     Read::Leave => Read::TimedOut,
                     read => read,
@@ -246,33 +246,28 @@ impl Transport for BlockingIo<'_> {
         }
     }
 
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
-        let mut written = 0;
-        if self.role.leads() {
-            written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
-            if written < bytes.len() {
-                self.role.promote_new_leader();
-            }
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
+        let mut written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
+        if written == bytes.len() {
+            return written;
         }
+        self.role.promote_new_leader();
+        let deadline = deadline(bytes.len() - written);
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             let remaining = deadline.saturating_duration_since(Instant::now());
-            let timeout = self.server.config.write_timeout;
-            // The first write uses the whole timeout, which is set once. After a short write, the rest of the timeout is
-            // set.
-            let timeout = if written == 0 { timeout } else { remaining };
             if remaining.is_zero() {
                 break;
             }
-            if self.write_timeout != Some(timeout) {
-                if self.stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1)))).is_err() {
+            if self.write_timeout != Some(remaining) {
+                if self.stream.set_write_timeout(Some(remaining.max(Duration::from_millis(1)))).is_err() {
                     break;
                 }
-                self.write_timeout = Some(timeout);
+                self.write_timeout = Some(remaining);
             }
             match self.send(rest, net::send_flags(last)) {
                 Ok(0) => break,
                 Ok(count) => written += count,
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(_) => break,
             }
         }
@@ -365,9 +360,10 @@ mod tests {
 
     #[test]
     fn what_is_left_is_rounded_up() {
-        let second = Duration::from_secs(1);
-        assert_eq!(round_up(60 * second, 64 * second), 60 * second);
-        assert_eq!(round_up(61 * second, 64 * second), 64 * second);
-        assert_eq!(round_up(Duration::from_nanos(1), 2 * Duration::from_millis(1)), Duration::from_millis(1));
+        let millis = Duration::from_millis;
+        assert_eq!(round_up(millis(512)), millis(512));
+        assert_eq!(round_up(millis(513)), millis(576));
+        assert_eq!(round_up(millis(1025)), millis(1152));
+        assert_eq!(round_up(Duration::from_nanos(1)), millis(1));
     }
 }

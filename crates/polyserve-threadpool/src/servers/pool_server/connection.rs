@@ -13,7 +13,7 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::ServerConfig;
-use polyserve_core::http1::{Phase, Session, Want};
+use polyserve_core::http1::{Phase, Session, TimeLimit, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{IdleSince, ServerState, ThreadBuffers, WaitOutcome};
 use rustix::io::Errno;
@@ -191,11 +191,18 @@ impl Connection {
     /// the same during one wait. The time in the queue, since `queued_at`, counts towards the timeout of a head.
     pub(super) fn update_deadline(&mut self, now: u64, queued_at: u64, config: &ServerConfig) -> bool {
         let ((request, phase), writing) = (self.session.stage(), self.is_writing());
-        if self.wait.replace((request, phase, writing)) != Some((request, phase, writing)) {
-            let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
+        let is_new = self.wait.replace((request, phase, writing)) != Some((request, phase, writing));
+        if is_new {
             let was_queued = phase == Phase::Head && request == self.first_request;
             self.wait_start = if was_queued { queued_at } else { now };
-            self.deadline = self.wait_start.saturating_add(millis(timeout));
+        }
+        // A body that arrives has more time. The limit of a write follows from what was unsent when its wait began.
+        if is_new || (!writing && matches!(phase, Phase::Body | Phase::Skip)) {
+            let limit = match writing {
+                true => TimeLimit::Write { unsent: self.session.unsent().len() },
+                false => self.session.time_limit(),
+            };
+            self.deadline = self.wait_start.saturating_add(millis(limit.of(config)));
         }
         self.deadline < now
     }

@@ -53,9 +53,12 @@ pub(super) struct Supervisor {
 impl Supervisor {
     pub(super) fn new(shared: Arc<PoolServerState>, executor_is_own: bool) -> Self {
         let config = &shared.server.config;
-        let timeouts = [config.head_timeout, config.body_timeout, config.answer_timeout, config.idle_timeout];
-        let shortest =
-            timeouts.into_iter().chain([config.write_timeout, config.linger_timeout]).min().unwrap_or_default();
+        let phases = [config.first_byte_timeout, config.head_timeout, config.body_timeout, config.answer_timeout];
+        let shortest = phases
+            .into_iter()
+            .chain([config.idle_timeout, config.write_timeout, config.linger_timeout])
+            .min()
+            .unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let now = Instant::now();
         Self {

@@ -1,8 +1,9 @@
 //! The state that the streams of a connection share, and the body of an answer until the client has taken it.
 //!
 //! Invariant: a request is open until hyper's codec has written the last byte of its answer. The client's window may delay
-//! that for long. Cost: an uncontended lock and a clock read for each frame of an answer's body.
+//! that for long. Cost: an uncontended lock for each frame of an answer's body, and a clock read for each answer.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use polyserve_core::http1::TimeLimit;
 use polyserve_core::sync::lock;
 
 use super::super::connection_state::ConnectionState;
@@ -28,37 +30,39 @@ pub(super) struct Streams {
 }
 
 /// Answers that wait for the client to take them.
+#[derive(Default)]
 struct UntakenAnswers {
-    answers: usize,
-    /// The time at which the client last took bytes, or at which the first of these answers was added if that was later.
-    since: Instant,
+    /// The deadline of each answer.
+    deadlines: BTreeMap<u64, Instant>,
+    /// The number of the next answer.
+    next: u64,
+    /// The number of bytes of these answers.
+    bytes: usize,
 }
 
 impl Streams {
     pub(super) fn new(connection: Arc<ConnectionState>) -> Arc<Self> {
-        let held = Mutex::new(UntakenAnswers { answers: 0, since: Instant::now() });
-        Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
+        Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held: Mutex::default() })
     }
 
-    /// Returns the time at which the client last took bytes of any waiting answer, or `None` if no answer waits. One time for
-    /// all streams is enough: an answer may wait long while a slow client takes other answers.
-    pub(super) fn held_since(&self) -> Option<Instant> {
-        let held = lock(&self.held);
-        (held.answers > 0).then_some(held.since)
+    /// Returns the time by which the client must have taken an answer that waits, or `None` if no answer waits. Its limit
+    /// counts the bytes that waited when the answer was added.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        lock(&self.held).deadlines.values().min().copied()
     }
 }
 
 /// A request that is not completely answered.
 pub(super) struct OpenStream {
     streams: Arc<Streams>,
-    /// The answer waits for the client.
-    is_held: bool,
+    /// The number of the answer, if it waits for the client, and the number of bytes that it has left.
+    held: Option<(u64, usize)>,
 }
 
 impl OpenStream {
     pub(super) fn new(streams: &Arc<Streams>) -> Self {
         streams.open.fetch_add(1, Ordering::SeqCst);
-        Self { streams: Arc::clone(streams), is_held: false }
+        Self { streams: Arc::clone(streams), held: None }
     }
 
     pub(super) fn streams(&self) -> &Arc<Streams> {
@@ -69,21 +73,26 @@ impl OpenStream {
         &self.streams.connection
     }
 
-    /// Marks the answer as waiting for the client.
-    fn hold(mut self) -> Self {
-        self.is_held = true;
+    /// Marks the answer, a body of `length` bytes, as waiting for the client.
+    fn hold(mut self, length: usize) -> Self {
         let mut held = lock(&self.streams.held);
-        if held.answers == 0 {
-            held.since = Instant::now();
-        }
-        held.answers += 1;
+        held.bytes += length;
+        let number = held.next;
+        held.next += 1;
+        let limit = TimeLimit::Write { unsent: held.bytes }.of(&self.streams.connection.server().config);
+        held.deadlines.insert(number, Instant::now() + limit);
         drop(held);
+        self.held = Some((number, length));
         self
     }
 
-    /// Notes that the client took bytes.
-    fn taken(&self) {
-        lock(&self.streams.held).since = Instant::now();
+    /// Notes that the client took `count` bytes.
+    fn taken(&mut self, count: usize) {
+        if let Some((_, left)) = &mut self.held {
+            let count = count.min(*left);
+            *left -= count;
+            lock(&self.streams.held).bytes -= count;
+        }
     }
 
     /// Counts the answer as complete.
@@ -94,8 +103,10 @@ impl OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        if self.is_held {
-            lock(&self.streams.held).answers -= 1;
+        if let Some((number, left)) = self.held {
+            let mut held = lock(&self.streams.held);
+            held.deadlines.remove(&number);
+            held.bytes -= left;
         }
         self.streams.open.fetch_sub(1, Ordering::SeqCst);
     }
@@ -114,7 +125,8 @@ impl CountedBody {
             open.end();
             return Self { body, open: None };
         }
-        Self { body, open: Some(open.hold()) }
+        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        Self { body, open: Some(open.hold(length)) }
     }
 }
 
@@ -156,7 +168,7 @@ impl Buf for HeldBytes {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.open.iter().for_each(OpenStream::taken);
+        self.open.iter_mut().for_each(|open| open.taken(count));
         if self.bytes.is_empty()
             && let Some(open) = self.open.take()
         {
