@@ -205,7 +205,7 @@ impl CounterSource {
     fn end(&self) {
         let ended = CounterState::Ended(self.get());
         let running = std::mem::replace(&mut *lock(&self.0), ended);
-        drop(running); // it may hold the service, whose drop may take long
+        drop(running); // it may hold the service, and dropping that may take long
     }
 }
 

@@ -58,7 +58,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::versions::Versions;
 
 /// The default capacity of a mailbox. It is larger than the default number of connections of a server.
@@ -93,7 +93,7 @@ impl<E: Identifiable> Actor<E> {
     /// Panics if a thread cannot be started. [`Actor::start`] returns an error instead.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -58,7 +58,7 @@ use triomphe::Arc;
 
 use self::shard::Shard;
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::versions::Versions;
 
 /// Number of shards for each core. Two writers of different ids rarely share a shard.
@@ -91,7 +91,7 @@ impl<E: Identifiable> CopyOnWrite<E> {
     /// Creates an empty repo of the published entities, with shards for all cores. A shard takes 1 KiB.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

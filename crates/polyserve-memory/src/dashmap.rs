@@ -26,7 +26,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::result::put_result;
 use crate::versions::Versions;
 
@@ -53,7 +53,7 @@ impl<E: Identifiable> Dashmap<E> {
     /// Creates an empty repo of the published entities.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -59,7 +59,7 @@ use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup,
 
 pub use self::pack::Pack;
 use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::shards::{Shards, shrunk};
 use crate::versions::Versions;
 
@@ -90,7 +90,7 @@ impl<E: Pack> Packed<E> {
     /// shard allocates its first page.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -39,7 +39,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::versions::Versions;
 
 /// A lock-free map.
@@ -126,7 +126,7 @@ impl<E: Identifiable> Papaya<E> {
     /// Creates an empty repo of the published entities.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! [`Published`], which lets `new` create repos of the published entity only, and names `of` in the error for other types.
+//! [`IsPublished`], which lets `new` create repos of the published entity only, and names `of` in the error for other types.
 
 use polyserve_core::Entity;
 
@@ -7,6 +7,6 @@ use polyserve_core::Entity;
     message = "`new` creates a repo of the published `Entity`, not of `{E}`",
     label = "call `of` in place of `new`: `Sharded::of::<{E}>()`"
 )]
-pub trait Published<E> {}
+pub trait IsPublished<E> {}
 
-impl Published<Entity> for Entity {}
+impl IsPublished<Entity> for Entity {}

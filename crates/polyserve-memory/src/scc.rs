@@ -30,7 +30,7 @@ use scc::HashMap;
 use scc::hash_map::Entry;
 
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::result::put_result;
 use crate::versions::Versions;
 
@@ -57,7 +57,7 @@ impl<E: Identifiable> Scc<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -39,7 +39,7 @@ use polyserve_core::{
 };
 
 use self::table::ShardTable;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
 use crate::versions::Versions;
@@ -67,7 +67,7 @@ impl<E: Identifiable> Sharded<E> {
     /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

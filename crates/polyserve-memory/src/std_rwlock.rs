@@ -25,7 +25,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::result::{put_result, remove_result};
 use crate::versions::Versions;
 
@@ -52,7 +52,7 @@ impl<E: Identifiable> StdRwlock<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -39,7 +39,7 @@ use polyserve_core::{
 };
 
 use crate::hash::IdState;
-use crate::published::Published;
+use crate::published::IsPublished;
 use crate::result::remove_result;
 use crate::versions::Versions;
 
@@ -69,7 +69,7 @@ impl<E: Identifiable> TwoLevel<E> {
     /// Creates an empty repo of the published entities. It allocates nothing.
     pub fn new() -> Self
     where
-        Entity: Published<E>,
+        Entity: IsPublished<E>,
     {
         Self::default()
     }

@@ -30,8 +30,8 @@ pub enum TimeLimit {
     },
     /// From a request to its deferred answer.
     Answer,
-    /// From a write that the kernel did not take whole to its last byte. An answer whose length is not known waits for each
-    /// piece.
+    /// From a write that the kernel did not take whole to its last byte. A streamed answer of unknown length waits for
+    /// each piece.
     Write {
         /// Number of bytes that were unsent when the wait began.
         unsent: usize,

@@ -24,19 +24,19 @@ const MAX_WAIT: Duration = Duration::from_millis(800);
 pub(super) struct Ready {
     path: String,
     status: Box<dyn Fn() -> Answer<Result<(), RepoError>> + Send + Sync>,
-    check: Arc<Check>,
+    check: Arc<StatusCheck>,
 }
 
 /// The check that is in progress, if there is one.
 #[derive(Default)]
-struct Check {
-    state: Mutex<CheckState>,
+struct StatusCheck {
+    state: Mutex<StatusCheckState>,
     /// The requests that wait for the check, by ticket.
     waiting: Mutex<BTreeMap<u64, Waker>>,
 }
 
 #[derive(Default)]
-struct CheckState {
+struct StatusCheckState {
     pending: Option<BoxFuture<Result<(), RepoError>>>,
     /// The number of checks that have begun.
     checks: u64,
@@ -47,7 +47,7 @@ struct CheckState {
 }
 
 /// Wakes all requests that wait: each of them may be the next to poll.
-impl Wake for Check {
+impl Wake for StatusCheck {
     fn wake(self: Arc<Self>) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         waiting.into_values().for_each(Waker::wake);
@@ -56,7 +56,7 @@ impl Wake for Check {
 
 /// A request that waits for a check.
 struct Waiter {
-    check: Arc<Check>,
+    check: Arc<StatusCheck>,
     /// The number of the check.
     number: u64,
     ticket: u64,

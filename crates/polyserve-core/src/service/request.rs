@@ -178,7 +178,7 @@ pub struct Request<'a> {
     /// The address of the connection's other end: the client, or a proxy in front of this server. `None` if the client had
     /// left when the server looked, or if the request did not come from a socket.
     pub peer: Option<SocketAddr>,
-    /// Whether the server is shutting down. A load balancer that hears of it sends no more requests.
+    /// Whether the server is shutting down. A health check answers 503 then, so that a load balancer sends no more requests.
     pub draining: bool,
 }
 

@@ -64,7 +64,7 @@ pub struct SeamSetup {
 }
 
 /// Executes a seam run, and returns a sample for each key.
-pub type SeamMeasure = Box<dyn FnMut(&SeamRun) -> Result<Vec<Turn>, Absence>>;
+pub type SeamMeasure = Box<dyn FnMut(&SeamRun) -> Result<Vec<SeamSample>, Absence>>;
 
 /// Stores and their baselines, turn by turn.
 pub struct Seam {
@@ -114,7 +114,7 @@ pub struct Sample {
 }
 
 /// A measured turn.
-pub type Turn = (Key, Sample);
+pub type SeamSample = (Key, Sample);
 
 impl SeamSetup {
     /// The time limit of a seam run: far longer than any store needs.
@@ -266,7 +266,7 @@ impl SeamRun {
     /// # Errors
     ///
     /// Returns an error if a store fails or has a wrong entity.
-    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Vec<Turn>> {
+    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Vec<SeamSample>> {
         let settings = &self.plan.settings;
         let stores = self.plan.stores();
         let names: Vec<&str> = stores.iter().map(|(name, _)| *name).collect();

@@ -22,8 +22,8 @@ fn nothing_said_is_the_default() {
 #[test]
 fn every_field_has_a_setting() {
     let debug_text = format!("{:#?}", ServerConfig::default());
-    let fields: Vec<&str> =
-        debug_text.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(':')).map(|f| f.0).collect();
+    let fields = debug_text.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(':')).map(|field| field.0);
+    let fields: Vec<&str> = fields.filter(|field| *field != "on_answer").collect(); // a hook is code, and no setting
     let names: Vec<&str> = SETTINGS.iter().map(Setting::name).collect();
     assert_eq!(names, fields);
 }

@@ -30,7 +30,7 @@ use super::response;
 use super::response::{MAX_PIECE, TrackedBody};
 use super::validate::validate;
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A request's body, as `TokioHyper::serve_tower` passes it to a `tower::Service`. It ends with an error if it is larger than
 /// `max_body`, malformed, or not complete in time.

@@ -2,7 +2,6 @@
 //!
 //! Cost: a clone for a service. For a make-service, an allocation for each connection and one more for each request.
 
-use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,9 +14,7 @@ use http_body::Body;
 use tokio::sync::OnceCell;
 use tower_service::Service;
 
-use super::tower_adapter::RequestBody;
-
-type BoxError = Box<dyn Error + Send + Sync>;
+use super::tower_adapter::{BoxError, RequestBody};
 
 /// The argument of `TokioHyper::serve_tower`: a `tower::Service` of requests, or a make-service.
 ///

@@ -25,7 +25,7 @@ use super::url::Url;
 /// A line of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct FileRequest {
     url: String,
     method: Option<String>,
     #[serde(default)]
@@ -83,7 +83,7 @@ pub(super) fn of_file(path: &Path, mut server: Option<Url>) -> Result<(Url, Vec<
 
 /// Returns the request of a line.
 fn request(line: &str, path: &Path, server: &mut Option<Url>) -> Result<Exchange, String> {
-    let line: Line = serde_json::from_str(line).map_err(|error| json_error(&error))?;
+    let line: FileRequest = serde_json::from_str(line).map_err(|error| json_error(&error))?;
     let target = if line.url.starts_with('/') || line.url == "*" {
         line.url
     } else {
