@@ -109,8 +109,8 @@ fn exchange_once(
     planned: PlannedRequest,
 ) -> Result<(u16, Vec<u8>), DiscoveryError> {
     let started = Instant::now();
-    let mut stream =
-        TcpStream::connect_timeout(&load.target, load.patience).map_err(|error| format!("cannot connect: {error}"))?;
+    let mut stream = TcpStream::connect_timeout(&load.target, load.patience)
+        .map_err(|error| format!("cannot connect to {}: {error}", load.target))?;
     let step = Some(STOP_CHECK.min(load.patience));
     stream.set_read_timeout(step).and(stream.set_write_timeout(step)).map_err(|error| error.to_string())?;
     let may_go_on = || match started.elapsed() >= load.patience {

@@ -1,7 +1,7 @@
 //! `polyserve load`, on servers that `polyserve serve` runs.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -128,16 +128,35 @@ fn load(args: &[&str]) -> std::process::Output {
     polyserve("load").args(args).output().unwrap()
 }
 
-/// Regression test: with a server on `[::1]` only, `localhost` was refused.
+/// Regression test: with a server on `[::1]` only, `localhost` was refused if the resolver has only 127.0.0.1 for it.
 #[test]
 fn every_address_of_a_name_is_tried() {
-    let (addr, _) = scripted("[::1]:0", |_, _, _| ok("a"));
-    let addrs: Vec<SocketAddr> = format!("localhost:{}", addr.port()).to_socket_addrs().unwrap().collect();
-    if !addrs.contains(&addr) {
-        return eprintln!("not run: localhost has no IPv6 address here: {addrs:?}");
+    if let Err(why) = TcpListener::bind("[::1]:0") {
+        let name = "every_address_of_a_name_is_tried";
+        let _ = writeln!(std::io::stderr(), "not run: {name}: there is no IPv6 loopback: {why}"); // past the capture
+        return;
     }
+    let (addr, _) = scripted("[::1]:0", |_, _, _| ok("a"));
     let report = json(&format!("load http://localhost:{}/ -n 5", addr.port()));
     assert_eq!(report["answered"], 5, "{report}");
+    let server = Serving::start(polyserve("serve --listen [::1]:0"));
+    let report = json(&format!("check --url http://localhost:{} --ops 200", server.addr.port()));
+    assert_eq!(report["passed"], true, "{report}");
+}
+
+/// A failed connect names the addresses that were tried.
+#[test]
+fn a_server_that_is_away_is_named_by_its_addresses() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tried = [format!("127.0.0.1:{port}: "), format!("[::1]:{port}: ")];
+    for line in ["load", "check --ops 200 --url"] {
+        has(
+            &text(&ended(1, &format!("{line} http://localhost:{port}/")).stderr),
+            &["cannot be reached", &tried[0], &tried[1]],
+        );
+    }
+    let error = text(&ended(1, &format!("load http://127.0.0.1:{port}/")).stderr);
+    has(&error, &[&format!("cannot connect to 127.0.0.1:{port}: ")]);
 }
 
 /// The body of answer number `n`.

@@ -189,7 +189,8 @@ impl WorkerState {
         if !connection.has_shortage {
             connection.shortage_since = None;
             let count = connection.waiting().len();
-            self.fail(&pending, FailureKind::Connect, count, || format!("cannot connect: {error}"));
+            let target = self.target;
+            self.fail(&pending, FailureKind::Connect, count, || format!("cannot connect to {target}: {error}"));
             connection.next += count;
         }
         self.back_off(connection, index);

@@ -20,7 +20,7 @@ use crate::request_stream::RequestStream;
 /// The state that the connections of a thread share.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
-    target: SocketAddr,
+    pub(super) target: SocketAddr,
     /// The number of requests of a batch.
     depth: usize,
     /// Whether every request has its own connection.

@@ -288,7 +288,7 @@ fn a_closed_port_is_reported() {
                 (load.usage, load.pace, load.patience) = (usage, pace, Duration::from_millis(200));
                 load.length = RunLength::Time(Duration::from_millis(300));
             });
-            let report = failing(&load, "GET /: cannot connect");
+            let report = failing(&load, &format!("GET /: cannot connect to {target}: "));
             // Eight connections with growing pauses: a client without pauses would count thousands of failures.
             assert!(report.failed.connect > 0 && report.failed.total() == report.failed.connect);
             assert!(report.failed.connect <= 8 * 20, "{:?}", report.failed);

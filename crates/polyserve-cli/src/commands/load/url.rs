@@ -1,10 +1,12 @@
 //! `http://HOST:PORT/PATH`, and nothing else.
 
 use std::fmt;
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use polyserve::net::resolve_all;
 use polyserve_lab::Misuse;
 
@@ -46,7 +48,7 @@ impl FromStr for Url {
             |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         let is_v6 = |name: &str| {
             let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-            inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
+            inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
         };
         if !is_name(name) && !is_v6(name) {
             return Err(no("the host is not a name or an IP address"));
@@ -77,17 +79,45 @@ impl Url {
     }
 
     /// Returns the server's address. If its name has several, tries one after the other, and returns the first that takes a
-    /// connection: a server on `localhost` may listen on `[::1]` only. If none does, returns the first.
+    /// connection: a server on `localhost` may listen on `[::1]` only.
     ///
     /// # Errors
     ///
-    /// Returns [`Misuse`] if the name has no address.
-    pub(crate) fn reach(&self, timeout: Duration) -> Result<SocketAddr, Misuse> {
-        let addrs = resolve_all(&self.address);
-        let addrs = addrs.map_err(|error| Misuse(format!("{self} cannot be reached: {error}")))?;
-        let takes = |addr: &&SocketAddr| TcpStream::connect_timeout(addr, timeout).is_ok();
-        let reached = if addrs.len() > 1 { addrs.iter().find(takes) } else { None };
-        Ok(*reached.unwrap_or(&addrs[0]))
+    /// Returns [`Misuse`] if the name has no address. Returns an error that names the addresses if there are several, and none
+    /// takes a connection.
+    pub(crate) fn reach(&self, timeout: Duration) -> anyhow::Result<SocketAddr> {
+        let addrs = self.addrs().map_err(|error| Misuse(format!("{self} cannot be reached: {error}")))?;
+        if let [addr] = addrs[..] {
+            return Ok(addr);
+        }
+        let mut refusals = Vec::new();
+        for addr in addrs {
+            match TcpStream::connect_timeout(&addr, timeout) {
+                Ok(_) => return Ok(addr),
+                Err(error) => refusals.push(format!("{addr}: {error}")),
+            }
+        }
+        Err(anyhow!("{self} cannot be reached: {}", refusals.join("; ")))
+    }
+
+    /// The addresses of the server, at least one. `localhost` has both loopback addresses, whatever the resolver answers.
+    ///
+    /// Source: RFC 6761, 6.3.
+    fn addrs(&self) -> io::Result<Vec<SocketAddr>> {
+        let resolved = resolve_all(&self.address);
+        let (name, port) = self.address.rsplit_once(':').unwrap_or_default();
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let Ok(port) = port.parse() else { return resolved };
+        if name != "localhost" && !name.ends_with(".localhost") {
+            return resolved;
+        }
+        let mut addrs = resolved.unwrap_or_default();
+        for loopback in [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))] {
+            if !addrs.contains(&loopback) {
+                addrs.push(loopback);
+            }
+        }
+        Ok(addrs)
     }
 
     /// The path and the query.
@@ -110,6 +140,19 @@ mod tests {
         assert_eq!(parts("HTTP://example.org"), ["example.org", "example.org:80", "/"]);
         assert_eq!(parts("http://[::1]:80?q"), ["[::1]:80", "[::1]:80", "/?q"]);
         assert_eq!(parts("http://[::1]/"), ["[::1]", "[::1]:80", "/"]);
+    }
+
+    #[test]
+    fn localhost_has_both_loopback_addresses() {
+        for name in ["localhost", "LocalHost.", "any.localhost"] {
+            let url: Url = format!("http://{name}:81/").parse().unwrap();
+            let addrs = url.addrs().unwrap();
+            for addr in ["127.0.0.1:81", "[::1]:81"] {
+                assert_eq!(addrs.iter().filter(|found| found.to_string() == addr).count(), 1, "{name}: {addrs:?}");
+            }
+        }
+        let url: Url = "http://127.0.0.1:81/".parse().unwrap();
+        assert_eq!(url.addrs().unwrap().len(), 1);
     }
 
     #[test]
