@@ -1,8 +1,13 @@
 //! Cheap requests for a large entity in every store that gives versions: no expensive work, and none on a thread that commits.
 #![cfg(all(feature = "threadpool", feature = "memory"))]
 
-use polyserve::memory::{CopyOnWrite, Sharded, StdMutex, StdRwlock, TwoLevel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use polyserve::ETag;
+use polyserve::memory::{Actor, CopyOnWrite, Sharded, StdMutex, StdRwlock, TwoLevel};
 use polyserve::prelude::*;
+use polyserve::service::{Head, Headers, Method, Request, Version};
 use polyserve::threadpool::ThreadPerConnection;
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{Counted, ServerSubject, cheap_requests_do_no_expensive_work_over};
@@ -35,4 +40,50 @@ fn a_false_condition_costs_the_log_nothing() {
 
     let store = Durable::<_, Counted>::temporary(std::env::temp_dir(), Sharded::of::<Counted>());
     is_cheap_over(store.expect("the store opens"));
+}
+
+/// Regression test: a GET that raced with writes showed the tag of another version, so that a later `If-Match` with that tag
+/// replaced a version that its client had not seen.
+#[test]
+fn a_tag_names_the_bytes_of_a_get_that_races_with_writes() {
+    const GETS: usize = 1_000;
+    fn races_over(repo: impl EntityRepo) {
+        let service = EntityService::<_>::new(repo).etags(true);
+        let ask = |method, body: &[u8]| {
+            let mut in_place = Vec::new();
+            let request =
+                Request::new(Head { method, target: "/1", version: Version::Http11, headers: Headers::new(&[]) }, body);
+            let reply = service.call(request, &mut in_place).wait();
+            let tag = reply.etag();
+            (tag, reply.into_body().into_bytes(in_place))
+        };
+        let entity = |n: usize| format!(r#"{{"id":1,"description":"{}","value":0.5}}"#, n.to_string().repeat(5_000));
+        ask(Method::Put, entity(0).as_bytes());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in (0..10).cycle().take_while(|_| !done.load(Ordering::SeqCst)) {
+                    ask(Method::Put, entity(n).as_bytes());
+                }
+            });
+            let readers: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        (0..GETS)
+                            .filter(|_| {
+                                let (tag, body) = ask(Method::Get, b"");
+                                tag != Some(ETag::of(&body))
+                            })
+                            .count()
+                    })
+                })
+                .collect();
+            let wrong: usize = readers.into_iter().map(|reader| reader.join().expect("a reader panicked")).sum();
+            done.store(true, Ordering::SeqCst);
+            assert_eq!(wrong, 0, "{wrong} of {} answers have the tag of another version", 3 * GETS);
+        });
+    }
+    races_over(Actor::new());
+    races_over(Sharded::new());
+    races_over(TwoLevel::new());
 }

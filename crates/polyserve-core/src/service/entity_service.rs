@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::known_forms::{KnownForm, KnownForms};
@@ -38,7 +39,7 @@ use crate::throttled;
 ///
 /// Cost of a GET: one call of the repo. For the published entity there is no allocation if the repo answers now.
 pub struct EntityService<R, E: Identifiable = Entity> {
-    repo: R,
+    repo: Arc<R>,
     prefix: String,
     strict_media_type: bool,
     etags: bool,
@@ -67,7 +68,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// ```
     pub fn new(repo: R) -> Self {
         Self {
-            repo,
+            repo: Arc::new(repo),
             prefix: String::new(),
             strict_media_type: false,
             etags: false,
@@ -157,7 +158,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         match self.repo.get(&id, &mut show) {
             Answer::Now(Ok(Lookup::Visited)) => {
                 let shown = match written {
-                    Ok(()) if is_short || etags => shown(self.known.of(&id, version, body, etags), &condition),
+                    Ok(()) if is_short || etags => shown(self.form(&id, version, body), &condition),
                     Ok(()) => Ok(None),
                     Err(error) => Err(unwritable(&*error)),
                 };
@@ -170,18 +171,24 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 })
             }
             Answer::Now(found) => {
-                let form = |json: &[u8]| self.known.of(&id, version, json, etags);
+                let form = |json: &[u8]| self.form(&id, version, json);
                 Answer::Now(get_reply::<E>(&id, found, &condition, form))
             }
             Answer::Later(future) => {
-                let known = self.known.clone();
+                let (repo, known) = (Arc::clone(&self.repo), self.known.clone());
                 Answer::later(async move {
                     let found = future.await;
-                    let form = |json: &[u8]| known.of(&id, version, json, etags);
+                    let is_current = |version| repo.version(&id) == Some(version);
+                    let form = |json: &[u8]| known.of(&id, version, json, etags, is_current);
                     stack::for_values(|| get_reply::<E>(&id, found, &condition, form))
                 })
             }
         }
+    }
+
+    /// Returns the form of `json`, which a get has found after the repo gave `version`.
+    fn form(&self, id: &E::Id, version: Option<u64>, json: &[u8]) -> KnownForm {
+        self.known.of(id, version, json, self.etags, |version| self.repo.version(id) == Some(version))
     }
 
     /// Whether a condition does not hold now, if that can be told without the repo's writers. A write that is refused so takes
@@ -198,7 +205,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 Answer::Later(_) => self.gets_later.store(true, Ordering::Relaxed),
                 Answer::Now(_) => {}
             }
-            is_written.then(|| self.known.of(id, Some(version), &json, self.etags))
+            is_written.then(|| self.form(id, Some(version), &json))
         });
         form.is_some_and(|form| refusal(form.etag, condition).is_some())
     }
