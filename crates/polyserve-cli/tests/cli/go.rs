@@ -43,6 +43,30 @@ fn they_are_compared_and_what_they_keep_of_the_contract_is_told() {
     }
 }
 
+/// Returns the changed, the new and the ignored files of the repository; `None` if they are not known.
+fn files_in_source_tree(root: &str) -> Option<String> {
+    let args = ["--no-optional-locks", "status", "--porcelain", "--ignored", "--", ".", ":!target"];
+    let output = Command::new("git").args(args).current_dir(root).output().ok()?;
+    output.status.success().then(|| text(&output.stdout))
+}
+
+/// Programs are built, and records are made, below `target` or where `--out` says.
+#[test]
+fn a_measurement_writes_nothing_into_its_source_tree() {
+    let name = "a_measurement_writes_nothing_into_its_source_tree";
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let Some(before) = files_in_source_tree(root) else {
+        let _ = writeln!(std::io::stderr(), "not run: {name}: this is no repository of git");
+        return;
+    };
+    let peers = if is_here(name) { "--peers=go/nethttp" } else { "" };
+    for line in ["stress --server sequential --scale 0.002".to_owned(), format!("{TINY} {peers}")] {
+        let output = polyserve(&line).current_dir(root).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+        assert_eq!(files_in_source_tree(root).unwrap(), before, "{line}");
+    }
+}
+
 #[test]
 fn an_idle_crowd_is_held_by_a_server_in_go() {
     if !is_here("an_idle_crowd_is_held_by_a_server_in_go") {
