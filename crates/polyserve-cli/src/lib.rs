@@ -19,7 +19,7 @@
 //!
 //! Every command prints text, and JSON with `--json`. The exit code is 0 after success, 1 after a failure, and 2 for
 //! invalid arguments. A measurement that a signal has ended prints its report, and exits with 128 plus the signal's number: 130
-//! after Ctrl-C. If it had a wrong answer before, it exits with 1. `serve` drains at a signal, and exits with 0.
+//! after Ctrl-C. If it had a wrong answer before, it exits with 1; a goal such as `load --p99` then has no verdict. `serve` drains at a signal, and exits with 0.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -75,6 +75,10 @@ enum Command {
     /// Write entity test data as CSV.
     Data(DataArgs),
     /// Send a load to an HTTP/1.1 server, verify every answer, and print throughput, latencies and CPU time.
+    ///
+    /// Without --keys and --mix, the right answers are discovered first: each request is sent twice before the load, and a third
+    /// time, a second later, if both bodies are the same and show the present time. These answers must be 2xx or 304. A request that
+    /// creates or removes something does so then too. With --keys or --mix, all entities are stored first.
     Load(LoadArgs),
     /// Record the answers to concurrent clients, and check them for linearizability.
     Check(CheckArgs),

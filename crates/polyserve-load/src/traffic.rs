@@ -234,6 +234,9 @@ impl Exchange {
         if !is_token(method) || method == "CONNECT" {
             return reject(format!("{method:?} is no method"));
         }
+        if let Some(letter) = target.chars().find(|letter| !letter.is_ascii()) {
+            return reject(format!("{target:?}: {letter:?} is not ASCII, and must be percent-encoded"));
+        }
         if !(target == "*" || target.starts_with('/')) || !target.bytes().all(|byte| byte.is_ascii_graphic()) {
             return reject(format!("{target:?} is no path: it begins with a slash and has no blanks"));
         }
@@ -307,6 +310,7 @@ mod tests {
         refused(Traffic::one("G T", "/", None, None), "method");
         refused(Traffic::one("GET", "nonsense", None, None), "path");
         refused(Traffic::one("GET", "/a b", None, None), "path");
+        refused(Traffic::one("GET", "/\u{e9}", None, None), "'\u{e9}' is not ASCII");
         refused(Traffic::one("PUT", "/", None, Some("a\r\nb: c")), "header");
         refused(Traffic::expecting(Vec::new()), "no exchanges");
         let exchange = |change: fn(&mut Exchange)| Traffic::expecting(vec![Exchange::new("GET", "/").with(change)]);

@@ -210,7 +210,7 @@ fn requests_as_those_of_curl() {
     let dir = Dir::new("load-curl");
     dir.write("body", "from a file");
     let file = format!("@{dir}/body");
-    let cases: [(&[&str], &str, &str); 7] = [
+    let cases: [(&[&str], &str, &str); 10] = [
         (&[], "GET /a?b=c HTTP/1.1\r\nHost: {addr}\r\n", ""),
         (&["-X", "DELETE"], "DELETE /a?b=c HTTP/1.1\r\n", ""),
         (&["-H", "X-A: 1 2", "-H", "x-b:3"], "\r\nX-A: 1 2\r\nx-b: 3\r\n", ""),
@@ -218,6 +218,9 @@ fn requests_as_those_of_curl() {
         (&["-d", "some text"], "POST /a?b=c HTTP/1.1\r\n", "some text"),
         (&["--data", "10s", "-X", "PUT", "-d", "1h"], "PUT /a?b=c HTTP/1.1\r\n", "10s"),
         (&["-d", &file], "\r\nContent-Length: 11\r\n", "from a file"),
+        (&["-d", "a=1", "-d", "b=2"], "POST /a?b=c HTTP/1.1\r\n", "a=1&b=2"),
+        (&["-d", "@-", "-d", &file], "POST /a?b=c HTTP/1.1\r\n", "from standard input&from a file"),
+        (&["-H", "X-A;"], "\r\nX-A: \r\n", ""),
     ];
     for (args, head, body) in cases {
         let (sender, seen) = std::sync::mpsc::channel();
@@ -228,7 +231,10 @@ fn requests_as_those_of_curl() {
         let url = format!("http://{addr}/a?b=c");
         // Its duration is the default or an hour, so a signal or a number ends it.
         let number: &[&str] = if args.contains(&"1h") { &[] } else { &["-n", "1"] };
-        let mut child = polyserve("load").args([&url]).args(args).args(number).stdout(Stdio::null()).spawn().unwrap();
+        let mut command = polyserve("load");
+        command.args([&url]).args(args).args(number).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(b"from standard input"); // fails if it reads none and has ended
         for _ in 0..3 {
             let (seen_head, seen_body) = seen.recv_timeout(PATIENCE).unwrap();
             assert!(seen_head.contains(&head.replace("{addr}", &addr.to_string())), "{args:?}: {seen_head}");
@@ -247,7 +253,8 @@ fn several_urls_and_a_file_of_requests() {
     let dir = Dir::new("load-file");
     let (addr, requests) = scripted(ANY_PORT, |_, head, body| {
         let line = head.lines().next().unwrap();
-        ok(&format!("{line} {} {body}", head.contains("X-A: b\r\n")))
+        assert!(!line.starts_with("PUT") || head.contains("X-A: a\r\nX-A: b\r\n"), "{head}");
+        ok(&format!("{line} {body}"))
     });
     let report = json(&format!("load http://{addr}/1 http://{addr}/2 -n 10"));
     assert_eq!((&report["answered"], requests.swap(0, Ordering::SeqCst)), (&10.into(), 10 + 4), "{report}");
@@ -255,14 +262,15 @@ fn several_urls_and_a_file_of_requests() {
     dir.write("body", "from a file");
     let lines = [
         "# a comment".to_owned(),
+        "  # another".to_owned(),
         String::new(),
         r#"{"url": "/1"}"#.to_owned(),
         format!(
-            r#"{{"url": "http://{addr}/2", "method": "PUT", "headers": {{"X-A": "b"}}, "body": "c", "weight": 8}}"#
+            r#"{{"url": "http://{addr}/2", "method": "PUT", "headers": {{"X-A": ["a", "b"]}}, "body": "c", "weight": 8}}"#
         ),
         r#"{"url": "/3", "body_file": "body"}"#.to_owned(),
     ];
-    dir.write("requests.jsonl", lines.join("\n"));
+    dir.write("requests.jsonl", format!("\u{feff}{}", lines.join("\n"))); // with a byte order mark, as some editors add
     for url in [String::new(), format!("http://{addr}")] {
         let report = json(&format!("load {url} --file {dir}/requests.jsonl -n 100"));
         assert_eq!((&report["answered"], &report["first_failure"]), (&100.into(), &Value::Null), "{report}");
@@ -282,6 +290,10 @@ fn requests_that_cannot_be_sent_are_named() {
         (r#"{"url": "/", "method": "G T"}"#, "is no method"),
         (r#"{"url": "/", "headers": {"X": "a\r\nY: b"}}"#, "is no header field"),
         (r#"{"url": "/", "headers": {"content-length": "1"}}"#, "the load's own"),
+        (r#"{"url": "/", "headers": {"X": "a", "x": "b"}}"#, "the field x stands twice"),
+        (r#"{"url": "/", "headers": {"X": 1}}"#, "neither a text nor a list"),
+        (r#"{"url": "/é"}"#, "'é' is not ASCII"),
+        (r#"{"url": "http://127.0.0.1:9/é"}"#, "'é' is not ASCII"),
         (r#"{"url": "/", "weight": 0}"#, "weight 0"),
         (r#"{"url": "/", "body": "a", "body_file": "b"}"#, "not both"),
         (r#"{"url": "/", "body_file": "absent"}"#, "absent"),
@@ -297,14 +309,19 @@ fn requests_that_cannot_be_sent_are_named() {
     has(&misused(&format!("load --file {dir}/path.jsonl")), &["add the URL of the server"]);
     has(&misused(&format!("load {url} http://127.0.0.1:10/")), &["is not on the server 127.0.0.1:9"]);
     for (args, why) in [
-        (&["-H", "X: a\r\nY: b"][..], "is no header field"),
+        (&["-H", "X: a\r\nY: b"][..], "for '--header <FIELD>': \"X\": \"a\\r\\nY: b\" is no header field"),
+        (&["-H", ": x"], "for '--header <FIELD>': \"\": \"x\" is no header field"),
+        (&["-H", "X:"], "'X;' sends the field without a value"),
         (&["-H", "no colon"], "NAME: VALUE"),
+        (&["-H", "Host: a b"], "for '--header <FIELD>': a b is not one host"),
         (&["-H", "Host: a", "-H", "host: b"], "is not one host"),
+        (&["-X", "GET X"], "for '--method <METHOD>': \"GET X\" is no method"),
         (&["-X", "CONNECT"], "is no method"),
-        (&["-d", "a", "-d", "b"], "another -d"),
+        (&["--data", "a", "-d", "b"], "use --data for all"),
+        (&["-d", "10s", "-d", "5s"], "another duration"),
         (&["-d", "10s", "-n", "5"], "not both"),
         (&["-d", "a", "--keys", "5"], "cannot be used with"),
-        (&["--data", "@absent"], "absent"),
+        (&["--data", "@absent"], "--data @absent"),
     ] {
         let output = load(&[&[url], args].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -327,7 +344,20 @@ fn a_goal_for_the_p99() {
         let missed = ended(1, &format!("{line} 1ns --json"));
         assert_eq!(parsed(&missed)["p99_goal"]["met"], false);
         let since = if rate.is_empty() { "closed loop" } else { "was due" };
-        has(&text(&ended(1, &format!("{line} 1ns")).stdout), &["goal: p99 at most 0.0 us: NOT MET", since]);
+        has(&text(&ended(1, &format!("{line} 1ns")).stdout), &["goal: p99 at most 1 ns: NOT MET", since]);
+    }
+}
+
+/// Regression test: a signal ended a load, and the exit code was that of the missed goal.
+#[test]
+fn a_stopped_load_has_no_verdict() {
+    let (addr, requests) = scripted(ANY_PORT, |_, _, _| ok("a"));
+    for (flag, goal) in [("", "no verdict, because the load was stopped"), ("--json", "\"met\":null")] {
+        requests.store(0, Ordering::SeqCst);
+        let line = format!("load http://{addr}/ --duration 1h --connections 1 --p99 1ns {flag}");
+        let output = signalled(Signal::INT, &line, |_| requests.load(Ordering::SeqCst) > 10);
+        assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+        has(&text(&output.stdout), &[goal]);
     }
 }
 

@@ -41,7 +41,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("load http://127.0.0.1:1/ --connections 0", "connections 0"),
     ("load http://127.0.0.1:1/ --connections 900000", "--connections 900000: at most"),
     ("load http://127.0.0.1:1/ --pipeline 9999", "pipeline 9999"),
-    ("load http://127.0.0.1:1/ --duration 0s", "run length"),
+    ("load http://127.0.0.1:1/ --duration 0s", "--duration 0ns is not from 1ns to 30days"),
+    ("load http://127.0.0.1:1/ -d 0s", "--duration 0ns"),
+    ("load http://127.0.0.1:1/ --timeout 0s", "--timeout 0ns is not from 1ms"),
+    ("load http://127.0.0.1:1/ --warm-up 31days", "--warm-up"),
+    ("load http://127.0.0.1:1/ --p99 0s", "--p99 0ns is not from 1ns"),
+    ("load http://127.0.0.1:1/ -n 0", "--requests"),
     ("load http://127.0.0.1:1/ --cores 1-", "--cores"),
     ("load http://127.0.0.1:1/ --put /no/such/file", "/no/such/file"),
     // Linearizability.

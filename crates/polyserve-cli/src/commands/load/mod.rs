@@ -12,6 +12,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load};
 
 use super::session::on_signal;
+use super::times::within;
 use super::workload::{WorkloadArgs, misuse};
 use polyserve_lab::Misuse;
 use polyserve_lab::limits;
@@ -28,23 +29,25 @@ pub(crate) struct LoadArgs {
     #[arg(value_name = "URL", required_unless_present = "file")]
     urls: Vec<Url>,
     /// The method. [default: GET, with a body POST]
-    #[arg(long, short = 'X', value_name = "METHOD", conflicts_with_all = ["mix", "keys", "put", "file"])]
+    #[arg(long, short = 'X', value_name = "METHOD", value_parser = requests::method, conflicts_with_all = ["mix", "keys", "put", "file"])]
     method: Option<String>,
-    /// A header field of each request: 'NAME: VALUE'. Can be repeated. A Host replaces that of the URL.
+    /// A header field of each request: 'NAME: VALUE', or 'NAME;' without a value. Can be repeated. A Host replaces that of the URL.
     #[arg(long, short = 'H', value_name = "FIELD", value_parser = requests::header, conflicts_with_all = ["mix", "keys", "file"])]
     header: Vec<(String, String)>,
-    /// The body of each request, or @FILE for the content of a file. No Content-Type is added.
+    /// The body of each request; @FILE for the content of a file, @- for standard input. Several are joined by &. No Content-Type
+    /// is added.
     #[arg(long, value_name = "DATA", allow_hyphen_values = true, conflicts_with_all = ["mix", "keys", "put", "file"])]
-    data: Option<String>,
+    data: Vec<String>,
     /// The same as --data; or as --duration, if it is a time with a unit, such as 10s.
     #[arg(short = 'd', value_name = "DATA|TIME", allow_hyphen_values = true)]
     data_or_duration: Vec<String>,
     /// Send the requests of this file. Each line is JSON: {"url": "/1", "method": "PUT", "headers": {"Accept": "*/*"},
-    /// "body": "...", "weight": 3}. All fields but url can be left out; body_file names a file with the body.
+    /// "body": "...", "weight": 3}. All fields but url can be left out; body_file names a file with the body. A list in headers
+    /// repeats a field. Lines that begin with # are comments.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys", "put"])]
     file: Option<PathBuf>,
     /// A goal: at most this time for 99 % of the requests. The exit code is 0 if it is met, and 1 if not. At a fixed --rate, the
-    /// time begins when a request is due; in a closed loop, when it is sent.
+    /// time begins when a request is due; in a closed loop, when it is sent. A load that a signal ended has no verdict.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     p99: Option<Duration>,
     #[command(flatten)]
@@ -63,7 +66,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
     duration: Option<Duration>,
     /// The number of measured requests.
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// The duration of the same load before the measurement.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
@@ -88,20 +91,25 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     let progress_line = ProgressLine::new(&load);
     let report = run_load(&load, &mut |progress| progress_line.show(progress)).map_err(misuse)?;
     progress_line.bar.finish_and_clear();
-    let summary = LoadSummary::new(url, &load, &report, args.p99);
+    let is_stopped = load.stop.is_begun();
+    let summary = LoadSummary::new(url, &load, &report, args.p99, is_stopped);
     if json { print_json(&summary) } else { print_text(&summary) }?;
-    let is_stopped_early = load.stop.is_begun() && report.failed.total() == 0;
-    Ok(if !summary.is_goal_missed() && (report.is_clean() || is_stopped_early) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    // A load that a signal ended has its exit code.
+    let is_right = report.is_clean() || (is_stopped && report.failed.total() == 0);
+    Ok(if is_right && !summary.is_goal_missed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+const NANOSECOND: Duration = Duration::from_nanos(1);
 
 /// The load, and the name of its target.
 fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
     let Short { data, duration } = short(args)?;
-    let (server, traffic) = traffic(args, data.as_deref())?;
+    within("--warm-up", args.warm_up, Duration::ZERO..=MONTH)?;
+    within("--timeout", args.timeout, Duration::from_millis(1)..=MONTH)?;
+    args.p99.map_or(Ok(()), |goal| within("--p99", goal, NANOSECOND..=MONTH))?;
+    duration.map_or(Ok(()), |time| within("--duration", time, NANOSECOND..=MONTH))?;
+    let (server, traffic) = traffic(args, &data)?;
     let name = match &args.file {
         Some(file) => format!("http://{}, requests of {}", server.host(), file.display()),
         None => args.urls.iter().map(Url::to_string).collect::<Vec<_>>().join(" "),
@@ -125,9 +133,9 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
     Ok((load, name))
 }
 
-/// The body and the duration, whether given by their long flags or by `-d`.
+/// The parts of the body, and the duration, whether given by their long flags or by `-d`.
 struct Short {
-    data: Option<String>,
+    data: Vec<String>,
     duration: Option<Duration>,
 }
 
@@ -136,12 +144,17 @@ fn short(args: &LoadArgs) -> Result<Short, Misuse> {
     let mut short = Short { data: args.data.clone(), duration: args.duration };
     for text in &args.data_or_duration {
         let time = humantime::parse_duration(text).ok().filter(|_| text.bytes().any(|byte| byte.is_ascii_alphabetic()));
-        let is_second = match time {
-            Some(time) => short.duration.replace(time).is_some(),
-            None => short.data.replace(text.clone()).is_some(),
-        };
-        if is_second {
-            return Err(Misuse(format!("-d {text}: there is another -d, --data or --duration")));
+        match time {
+            None if !args.data.is_empty() => {
+                return Err(Misuse(format!(
+                    "-d {text}: the parts of a body have an order: use --data for all of them"
+                )));
+            }
+            None => short.data.push(text.clone()),
+            Some(time) if short.duration.replace(time).is_some() => {
+                return Err(Misuse(format!("-d {text}: there is another duration")));
+            }
+            Some(_) => {}
         }
     }
     let Short { data, duration } = &short;
@@ -149,7 +162,7 @@ fn short(args: &LoadArgs) -> Result<Short, Misuse> {
         return Err(Misuse("a load has a duration or a number of requests, not both".into()));
     }
     let others = args.file.is_some() || args.put.is_some() || is_of_entities(args);
-    if data.is_some() && others {
+    if !data.is_empty() && others {
         return Err(Misuse("-d and --data cannot be used with --file, --put, --keys or --mix".into()));
     }
     Ok(short)
@@ -160,7 +173,7 @@ fn is_of_entities(args: &LoadArgs) -> bool {
 }
 
 /// The server and the requests.
-fn traffic(args: &LoadArgs, data: Option<&str>) -> anyhow::Result<(Url, Traffic)> {
+fn traffic(args: &LoadArgs, data: &[String]) -> anyhow::Result<(Url, Traffic)> {
     if !is_of_entities(args) && args.workload.dist.is_some() {
         return Err(Misuse("--dist needs --keys: it is the distribution of the keys".into()).into());
     }
@@ -195,7 +208,7 @@ fn traffic(args: &LoadArgs, data: Option<&str>) -> anyhow::Result<(Url, Traffic)
             }
             Some(std::fs::read(file).map_err(|error| Misuse(format!("{}: {error}", file.display())))?)
         }
-        None => data.map(requests::body).transpose()?,
+        None => requests::body(data)?,
     };
     let requests = requests::of_urls(&args.urls, method, &headers, body.as_deref());
     Ok((url.clone(), Traffic::discovering(requests).map_err(misuse)?))

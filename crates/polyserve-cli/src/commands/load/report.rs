@@ -34,8 +34,9 @@ struct P99Goal {
     goal_ns: u64,
     /// The measured latency; `null` without a request.
     p99_ns: Option<u64>,
-    /// Requests that were never sent have no latency in a closed loop, and count as late in an open one.
-    met: bool,
+    /// Requests that were never sent have no latency in a closed loop, and count as late in an open one. `null` if a signal ended
+    /// the load: a part of a load is no verdict.
+    met: Option<bool>,
 }
 
 /// The share of its time from which the client counts as saturated.
@@ -45,11 +46,12 @@ const MIN_ANSWERS_PER_CONNECTION: u64 = 100;
 const LATE_NS: u64 = 1_000_000;
 
 impl<'a> LoadSummary<'a> {
-    pub(crate) fn new(url: String, load: &Load, report: &'a Report, p99: Option<Duration>) -> Self {
+    pub(crate) fn new(url: String, load: &Load, report: &'a Report, p99: Option<Duration>, is_stopped: bool) -> Self {
         let goal = |time: Duration| {
             let goal_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let p99_ns = (!report.latency.is_empty()).then(|| report.latency.value_at_quantile(0.99));
-            P99Goal { goal_ns, p99_ns, met: p99_ns.is_some_and(|p99| p99 <= goal_ns) }
+            let met = (!is_stopped).then(|| p99_ns.is_some_and(|p99| p99 <= goal_ns));
+            P99Goal { goal_ns, p99_ns, met }
         };
         let rate = match load.pace {
             Pace::Rate(rate) => Some(rate),
@@ -73,15 +75,19 @@ impl<'a> LoadSummary<'a> {
         }
     }
 
-    /// Whether the goal is missed; false without a goal and without a request.
+    /// Whether the goal is missed; false without a goal, without a request and without a verdict.
     pub(crate) fn is_goal_missed(&self) -> bool {
-        self.p99_goal.is_some_and(|goal| !goal.met && goal.p99_ns.is_some())
+        self.p99_goal.is_some_and(|goal| goal.met == Some(false) && goal.p99_ns.is_some())
     }
 
     fn goal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(P99Goal { goal_ns, p99_ns, met }) = self.p99_goal else { return Ok(()) };
         let p99 = p99_ns.map_or_else(|| String::from("not measured"), time);
-        let verdict = if met { "met" } else { "NOT MET" };
+        let verdict = match met {
+            Some(true) => "met",
+            Some(false) => "NOT MET",
+            None => "no verdict, because the load was stopped",
+        };
         let since = match self.rate {
             Some(_) => "from the time that a request was due",
             None => "closed loop, from the send; with --rate, from the time that a request is due",
@@ -174,7 +180,8 @@ impl fmt::Display for LoadSummary<'_> {
         writeln!(f, "{url}: {connections} connections ({usage}), threads {threads}, {pace}")?;
         let (seconds, answered) = (report.elapsed.as_secs_f64(), report.answered);
         let (per_s, answers) = (per_s(*requests_per_s), count(answered as f64));
-        writeln!(f, "{per_s} requests/s: {answers} right answers in {seconds:.3} s")?;
+        let late = late(answered, report.answered_late);
+        writeln!(f, "{per_s} requests/s: {answers} right answers in {seconds:.3} s{late}")?;
         self.failures(f)?;
         for ChangingAnswer { request, judged, .. } in &report.changing {
             let judged =
@@ -200,11 +207,21 @@ impl fmt::Display for LoadSummary<'_> {
     }
 }
 
+/// The end of the sentence about the right answers, if none arrived in time.
+fn late(answered: u64, answered_late: u64) -> String {
+    match (answered, answered_late) {
+        (0, 0) => String::from("; nothing was verified"),
+        (0, late) => format!("; {} came after that time", count(late as f64)),
+        _ => String::new(),
+    }
+}
+
 /// A number of nanoseconds, with a readable unit.
 fn time(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
     match nanoseconds {
-        0..1_000_000 => format!("{:.1} us", value / 1e3),
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{:.1} us", value / 1e3),
         1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
         _ => format!("{:.2} s", value / 1e9),
     }
@@ -215,10 +232,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn late_answers_are_named_if_there_are_no_others() {
+        assert_eq!(late(0, 64), "; 64 came after that time");
+        assert_eq!(late(0, 0), "; nothing was verified");
+        assert_eq!(late(1, 64), "");
+    }
+
+    #[test]
     fn times_are_for_people() {
         assert_eq!(
             [0, 1_500, 999_999, 1_000_000, 2_500_000_000].map(time),
-            ["0.0 us", "1.5 us", "1000.0 us", "1.00 ms", "2.50 s"]
+            ["0 ns", "1.5 us", "1000.0 us", "1.00 ms", "2.50 s"]
         );
     }
 }

@@ -9,16 +9,19 @@
 //! ```
 //!
 //! `url` is the only field that is needed. `method` is GET by default, POST with a body. `body_file` is relative to the file.
-//! `weight` is how often a request is sent in relation to the others, 1 by default. Empty lines, and lines that begin with `#`, are
-//! skipped.
+//! A header field that is sent several times has a list of values: `{"Cookie": ["a=1", "b=2"]}`. `weight` is how often a request is
+//! sent in relation to the others, 1 by default. Empty lines, lines that begin with `#`, perhaps after blanks, and a byte order mark
+//! are skipped.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use polyserve_lab::Misuse;
 use polyserve_load::{Exchange, Traffic};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::url::Url;
 
@@ -29,10 +32,55 @@ struct FileRequest {
     url: String,
     method: Option<String>,
     #[serde(default)]
-    headers: BTreeMap<String, String>,
+    headers: FileHeaders,
     body: Option<String>,
     body_file: Option<PathBuf>,
     weight: Option<u32>,
+}
+
+/// Header fields, as a JSON object.
+#[derive(Debug, Default)]
+struct FileHeaders(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for FileHeaders {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FileHeadersVisitor)
+    }
+}
+
+/// Reads [`FileHeaders`]. A map type of the standard library would keep the last of two equal names.
+struct FileHeadersVisitor;
+
+/// The values of a field.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a value of headers is neither a text nor a list of texts")]
+enum Values {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl<'de> Visitor<'de> for FileHeadersVisitor {
+    type Value = FileHeaders;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of header fields")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<FileHeaders, M::Error> {
+        let (mut names, mut fields) = (Vec::<String>::new(), Vec::new());
+        while let Some((name, values)) = map.next_entry::<String, Values>()? {
+            if names.iter().any(|other| other.eq_ignore_ascii_case(&name)) {
+                return Err(M::Error::custom(format!("the field {name} stands twice: use one list of its values")));
+            }
+            let values = match values {
+                Values::One(value) => vec![value],
+                Values::Several(values) => values,
+            };
+            fields.extend(values.into_iter().map(|value| (name.clone(), value)));
+            names.push(name);
+        }
+        Ok(FileHeaders(fields))
+    }
 }
 
 /// The method of a request without one.
@@ -65,8 +113,8 @@ pub(super) fn of_urls(
 pub(super) fn of_file(path: &Path, mut server: Option<Url>) -> Result<(Url, Vec<Exchange>), Misuse> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut requests = Vec::new();
-    for (line, number) in text.lines().zip(1..) {
-        if line.trim().is_empty() || line.starts_with('#') {
+    for (line, number) in text.strip_prefix('\u{feff}').unwrap_or(&text).lines().zip(1..) {
+        if line.trim().is_empty() || line.trim_start().starts_with('#') {
             continue;
         }
         let wrong = |why: String| Misuse(format!("{}:{number}: {why}", path.display()));
@@ -104,7 +152,7 @@ fn request(line: &str, path: &Path, server: &mut Option<Url>) -> Result<Exchange
     };
     let method = line.method.unwrap_or_else(|| default_method(body.as_deref()).to_owned());
     let request = Exchange::new(&method, &target).with(|request| {
-        (request.headers, request.body) = (line.headers.into_iter().collect(), body);
+        (request.headers, request.body) = (line.headers.0, body);
         request.weight = line.weight.unwrap_or(1);
     });
     // The error names the line.
@@ -119,16 +167,41 @@ fn json_error(error: &serde_json::Error) -> String {
     format!("{why}, at column {}", error.column())
 }
 
-/// Reads a header field of the command line: `Name: value`.
-pub(super) fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("a header field is NAME: VALUE")?;
-    Ok((name.to_owned(), value.trim().to_owned()))
+/// Reads a method of the command line.
+pub(super) fn method(text: &str) -> Result<String, String> {
+    Traffic::one(text, "/", None, None).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
 }
 
-/// Reads a body of the command line: the text, or `@FILE`.
-pub(super) fn body(text: &str) -> Result<Vec<u8>, Misuse> {
-    match text.strip_prefix('@') {
-        Some(file) => fs::read(file).map_err(|error| Misuse(format!("{file}: {error}"))),
+/// Reads a header field of the command line: `Name: value`, or `Name;` for a field without a value.
+pub(super) fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = match text.split_once(':') {
+        Some((name, value)) if value.trim().is_empty() => {
+            return Err(format!(
+                "'{name};' sends the field without a value; there is no field that '{name}:' could remove"
+            ));
+        }
+        Some((name, value)) => (name, value.trim()),
+        None => (text.strip_suffix(';').ok_or("a header field is NAME: VALUE")?, ""),
+    };
+    let field = (name.to_owned(), value.to_owned());
+    let request = Exchange::new("GET", "/").with(|request| request.headers = vec![field.clone()]);
+    Traffic::discovering(vec![request]).map_err(|error| error.to_string())?;
+    Ok(field)
+}
+
+/// Reads the parts of a body of the command line, and joins them by `&`. A part is the text, `@FILE`, or `@-` for standard input.
+pub(super) fn body(parts: &[String]) -> Result<Option<Vec<u8>>, Misuse> {
+    let part = |text: &String| match text.strip_prefix('@') {
+        Some("-") => {
+            let mut body = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut body);
+            read.map_err(|error| Misuse(format!("--data @-: standard input: {error}")))?;
+            Ok(body)
+        }
+        Some(file) => fs::read(file).map_err(|error| Misuse(format!("--data @{file}: {error}"))),
         None => Ok(text.as_bytes().to_vec()),
-    }
+    };
+    let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+    Ok(if parts.is_empty() { None } else { Some(parts.join(&b'&')) })
 }

@@ -25,6 +25,9 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let no = |why: &str| format!("{why}: the URL must be http://HOST:PORT/PATH");
+        if let Some(letter) = text.chars().find(|letter| !letter.is_ascii()) {
+            return Err(no(&format!("{letter:?} is not ASCII, and must be percent-encoded, or a host in Punycode")));
+        }
         let (scheme, rest) = text.split_once("://").ok_or_else(|| no("this is no URL"))?;
         match scheme.to_ascii_lowercase().as_str() {
             "http" => {}
@@ -54,7 +57,7 @@ impl FromStr for Url {
             return Err(no("the host is not a name or an IP address"));
         }
         if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(no("the path has blanks or letters that must be percent-encoded"));
+            return Err(no("the path has blanks or control characters, which must be percent-encoded"));
         }
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let address = if port.is_some() { host.to_owned() } else { format!("{host}:80") };
@@ -171,6 +174,8 @@ mod tests {
             ("http://h:0/", "port"),
             ("http://h:65536/", "port"),
             ("http://h/a b", "blanks"),
+            ("http://h/\u{e9}", "'\u{e9}' is not ASCII"),
+            ("http://b\u{fc}cher/", "'\u{fc}' is not ASCII"),
         ] {
             let error = text.parse::<Url>().unwrap_err();
             assert!(error.contains(why) && error.contains("http://HOST:PORT/PATH"), "{text}: {error}");
