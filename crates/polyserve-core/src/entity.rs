@@ -139,7 +139,12 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
         Ok(stack::for_values(|| serde_json::to_writer(out, &view))?)
     }
 
-    /// Reads the JSON form. At most 128 levels may be nested. The stack grows if what remains is too small for them.
+    /// Reads the JSON form. At most 128 levels may be nested. The stack grows if what remains is too small for them, and the depth
+    /// of the value is noted: from then on the service has stack to write, copy and drop it.
+    ///
+    /// A value from elsewhere is not noted: one that the program puts, or of a type with a `read_json` of its own. If such a value
+    /// has more than two levels, there may be too little stack for it: read one of the same depth by the provided method first, or
+    /// use threads with a stack of [`FOR_ANY_VALUE`](stack::FOR_ANY_VALUE).
     ///
     /// # Errors
     ///

@@ -4,7 +4,11 @@
 //! entity is read in one pass. Any other body is read a second time as plain JSON, to choose between the two errors, and
 //! JSON of something else a third time, to name the field. Nesting is bounded before parsing, and `stack` has room for as many
 //! levels.
+//!
+//! A body that nests deeper than all values before it may do so only in fields that the type ignores. Its deeper parts are first
+//! replaced by a value that no type accepts. If an entity can still be read, these parts were ignored.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io::Write;
@@ -79,9 +83,70 @@ pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity>
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
+    let noted = stack::noted();
+    if depth > noted
+        && let Some(entity) = stack::for_depth(noted, || read_within(body, noted))
+    {
+        return Ok(entity);
+    }
     let entity = stack::for_depth(depth, || parse(body))?;
-    stack::note(depth);
+    if depth > noted {
+        stack::note(value_depth::<E>(body, noted, depth));
+    }
     Ok(entity)
+}
+
+/// Returns the depth of the entity in a body of `depth` levels, which is more than `noted`. Cost: at most seven passes over the
+/// body. It is paid only if there has been no value of this depth in the process.
+#[cold]
+fn value_depth<E: DeserializeOwned>(body: &[u8], noted: usize, depth: usize) -> usize {
+    let (mut least, mut most) = (noted + 1, depth);
+    while least < most {
+        let middle = least.midpoint(most);
+        // The value is also dropped with enough stack.
+        if stack::for_depth(middle, || read_within::<E>(body, middle).is_some()) {
+            most = middle;
+        } else {
+            least = middle + 1;
+        }
+    }
+    most
+}
+
+/// Reads an entity that has at most this many levels. The body may have more in fields that the type ignores.
+#[cold]
+fn read_within<E: DeserializeOwned>(body: &[u8], levels: usize) -> Option<E> {
+    let text = std::str::from_utf8(body).ok().filter(|_| is_object(body))?;
+    deserialize::<IgnoredAny>(text).ok()?;
+    read_object(&clipped(text, levels)).ok()
+}
+
+/// Replaces each value below this level. The text is JSON.
+fn clipped(text: &str, levels: usize) -> String {
+    // It is half of a character, so the reader accepts it only for a value that it ignores.
+    const NOWHERE_VALID: &str = r#""\ud800""#;
+    let mut clipped = String::with_capacity(text.len());
+    let (mut depth, mut start) = (0_usize, 0);
+    for (at, byte) in outside_strings(text.as_bytes()) {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                if depth == levels + 1 {
+                    clipped.push_str(text.get(start..at).unwrap_or_default());
+                    clipped.push_str(NOWHERE_VALID);
+                }
+            }
+            b']' | b'}' => {
+                if depth == levels + 1 {
+                    start = at + 1;
+                }
+                depth = depth.saturating_sub(1);
+            }
+            _ => {}
+        }
+    }
+    clipped.push_str(text.get(start..).unwrap_or_default());
+    clipped
 }
 
 /// Reads an entity of a type without nested values, so what the body nests is ignored.
@@ -102,23 +167,23 @@ fn parse<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
     let text = std::str::from_utf8(body).map_err(|error| {
         InvalidEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
     })?;
-    // Without this check an array of the fields' values would be accepted.
-    let is_object = body.trim_ascii_start().starts_with(b"{");
-    if is_object {
-        match deserialize(text) {
-            Ok(entity) => return Ok(entity),
-            Err(error) => {
-                if let Some(entity) = read_with_negative_zeros(text, error) {
-                    return Ok(entity);
-                }
-            }
-        }
-    }
+    let read = if is_object(body) { read_object(text) } else { Err(text.into()) };
+    let tried = match read {
+        Ok(entity) => return Ok(entity),
+        Err(tried) => tried,
+    };
     Err(match deserialize::<IgnoredAny>(text) {
         Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", &error))),
-        Ok(_) if !is_object => InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
-        Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(text))),
+        Ok(_) if !is_object(body) => {
+            InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object."))
+        }
+        Ok(_) => InvalidEntity::NotAnEntity(format!("The body is not an entity: {}.", wrong_field::<E>(&tried))),
     })
+}
+
+/// Whether a body is an object, if it is JSON. Without this check an array of the fields' values would be an entity.
+fn is_object(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"{")
 }
 
 /// Returns a reader without a limit of its own on nesting: the depth of the body is checked, and the stack has room for it.
@@ -135,26 +200,59 @@ fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> 
     Ok(value)
 }
 
-/// Reads an entity with `-0` for an integer, which `serde_json` takes for a float only. `error` is what reading has returned.
+/// Reads an entity from an object. On an error, returns the text in which the fault is.
 ///
-/// An error right after a `-0` that is no part of a longer number is due to this. The sign is then removed, and the body read again.
-/// So a `-0` for a float keeps its sign.
+/// `serde_json` takes `-0` for a float only. So an error right after a `-0` that is no part of a longer number is about an integer:
+/// the sign is then removed, and the text read again. After [`ONE_BY_ONE`] such errors, all signs are removed at once. So a `-0` for
+/// a float keeps its sign, if no more integers are written in this way. Offsets do not change.
+fn read_object<E: DeserializeOwned>(text: &str) -> Result<E, Cow<'_, str>> {
+    let error = match deserialize(text) {
+        Ok(entity) => return Ok(entity),
+        Err(error) => error,
+    };
+    read_unsigned(text, error)
+}
+
+/// Does the same after this error.
 #[cold]
-fn read_with_negative_zeros<E: DeserializeOwned>(text: &str, mut error: serde_json::Error) -> Option<E> {
-    let mut unsigned = text.to_owned();
-    for _ in 0..MAX_NEGATIVE_ZEROS {
-        let at = negative_zero_before(unsigned.as_bytes(), error.line(), error.column())?;
-        unsigned.replace_range(at..=at, " ");
-        match deserialize(&unsigned) {
-            Ok(entity) => return Some(entity),
+fn read_unsigned<E: DeserializeOwned>(text: &str, mut error: serde_json::Error) -> Result<E, Cow<'_, str>> {
+    let mut text = Cow::Borrowed(text);
+    for hits in 1.. {
+        let Some(at) = negative_zero_before(text.as_bytes(), error.line(), error.column()) else { break };
+        match hits {
+            1..=ONE_BY_ONE => text.to_mut().replace_range(at..=at, " "),
+            ALL => text = Cow::Owned(without_negative_zeros(&text)),
+            _ => break,
+        }
+        match deserialize(&text) {
+            Ok(entity) => return Ok(entity),
             Err(next) => error = next,
         }
     }
-    None
+    Err(text)
 }
 
-/// The maximum number of integers `-0` in a body. Each costs a pass over the body.
-const MAX_NEGATIVE_ZEROS: usize = 16;
+/// The number of integers `-0` that are found one by one. Each costs a pass over the body.
+const ONE_BY_ONE: usize = 2;
+const ALL: usize = ONE_BY_ONE + 1;
+
+/// Returns the text with a space for the sign of each number `-0`.
+fn without_negative_zeros(text: &str) -> String {
+    let mut unsigned = text.to_owned();
+    for (at, byte) in outside_strings(text.as_bytes()) {
+        if byte == b'-' && is_negative_zero(text.as_bytes(), at) {
+            unsigned.replace_range(at..=at, " ");
+        }
+    }
+    unsigned
+}
+
+/// Whether a number at this offset is `-0`. Outside of strings, `-` may also be in an exponent.
+fn is_negative_zero(text: &[u8], at: usize) -> bool {
+    let is_in_number = at.checked_sub(1).is_some_and(|before| matches!(text.get(before), Some(b'e' | b'E')));
+    let is_longer = matches!(text.get(at + 2), Some(b'0'..=b'9' | b'.' | b'e' | b'E'));
+    text.get(at..at + 2) == Some(b"-0") && !is_in_number && !is_longer
+}
 
 /// Returns the offset of a number `-0` that ends in front of this position. Lines and columns count from 1.
 fn negative_zero_before(text: &[u8], line: usize, column: usize) -> Option<usize> {
@@ -162,8 +260,7 @@ fn negative_zero_before(text: &[u8], line: usize, column: usize) -> Option<usize
         line.checked_sub(2).map_or(Some(0), |lines| memchr::memchr_iter(b'\n', text).nth(lines).map(|lf| lf + 1))?;
     let end = before.checked_add(column)?;
     let start = end.checked_sub(2)?;
-    let is_longer = matches!(text.get(end), Some(b'0'..=b'9' | b'.' | b'e' | b'E'));
-    (text.get(start..end)? == b"-0" && !is_longer).then_some(start)
+    is_negative_zero(text, start).then_some(start)
 }
 
 /// Returns the field that is wrong, and what was expected.
@@ -223,9 +320,8 @@ fn openings(body: &[u8]) -> usize {
 
 /// Returns the depth of a body, or one more than [`MAX_DEPTH`] if it is deeper.
 fn depth(body: &[u8]) -> usize {
-    let (mut depth, mut max, mut rest) = (0_usize, 0, body);
-    while let [byte, after @ ..] = rest {
-        rest = after;
+    let (mut depth, mut max) = (0_usize, 0);
+    for (_, byte) in outside_strings(body) {
         match byte {
             b'[' | b'{' => {
                 depth += 1;
@@ -235,11 +331,26 @@ fn depth(body: &[u8]) -> usize {
                 }
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => rest = after_string(rest),
             _ => {}
         }
     }
     max
+}
+
+/// Returns the bytes of JSON that are outside of strings, with their offsets.
+fn outside_strings(json: &[u8]) -> impl Iterator<Item = (usize, u8)> {
+    let mut rest = json;
+    std::iter::from_fn(move || {
+        loop {
+            let (&byte, after) = rest.split_first()?;
+            let at = json.len() - rest.len();
+            if byte != b'"' {
+                rest = after;
+                return Some((at, byte));
+            }
+            rest = after_string(after);
+        }
+    })
 }
 
 /// Returns what follows the string that `rest` begins in.
@@ -364,8 +475,20 @@ mod tests {
             counts: Vec<u8>,
             inner: Option<Box<Counts>>,
         }
+        // The wrong field is named, not the zero.
+        for (body, expected) in [
+            (r#"{"id":-0,"description":5,"value":1}"#, "description: invalid type: integer `5`"),
+            (r#"{"id":1e-0,"description":"d","value":-0}"#, "id: invalid type: floating point `1.0`"),
+            (r#"{"id":-0,"description":"-0","value":"-0"}"#, "value: invalid type: string \"-0\""),
+        ] {
+            let Err(InvalidEntity::NotAnEntity(why)) = read(body.as_bytes()) else { panic!("{body}") };
+            assert!(why.contains(expected), "{body}: {why}");
+        }
         let counts = super::read::<Counts>(br#"{"counts":[-0,1,-0],"inner":{"counts":[-0],"inner":null}}"#).unwrap();
         assert_eq!((counts.counts, counts.inner.unwrap().counts), (vec![0, 1, 0], vec![0]));
+        let many = format!(r#"{{"counts":[{}-0],"text":"\"-0,-0","inner":null}}"#, "-0,".repeat(1000));
+        assert_eq!(super::read::<Counts>(many.as_bytes()).map(|counts| counts.counts), Ok(vec![0; 1001]));
+        assert_eq!(without_negative_zeros(r#"[-0,-0.0,1e-0,"-0\"-0",-01,-0]"#), r#"[ 0,-0.0,1e-0,"-0\"-0",-01, 0]"#);
     }
 
     #[test]

@@ -5,11 +5,12 @@
 //! So the stack grows if what remains is too small.
 //!
 //! Invariant: a value that was read from a body is noted before anything else sees it. [`for_values`] then has stack for the most
-//! deeply nested value of the process.
+//! deeply nested value of the process. What a body nests in fields that the type ignores is no part of the value, and is not noted.
 //!
-//! Cost: a load of an atomic for each call of [`for_values`] while no value has more than [`SHALLOW`] levels. Later, the remaining
-//! stack is computed as well: a thread-local variable and a subtraction. To grow maps memory for the call, which takes some
-//! microseconds; only pages that are touched are taken.
+//! Cost: a load of an atomic for each call of [`for_values`] while no value has more than [`SHALLOW`] levels. Later, for the life of
+//! the process, the remaining stack is computed as well: a thread-local variable and a subtraction. If it is too small for the most
+//! deeply nested value, a new stack is mapped for the call, touched and unmapped, once for each request: some 5 to 10 us. Only pages
+//! that are touched take memory. A thread that has [`FOR_ANY_VALUE`] never grows its stack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,9 +23,12 @@ const PER_LEVEL: usize = 64 * 1024;
 /// The stack in bytes for code that does not recurse.
 const RESERVE: usize = 64 * 1024;
 
+/// What a new stack has more than is needed, in bytes. Calls within a call of [`for_values`] then need no other one.
+const SPARE: usize = 3 * RESERVE;
+
 /// The stack of a thread that needs no growth, in bytes, for stores that run code of an entity's type on a thread of their own. The
 /// system takes memory only for the part that is used.
-pub const FOR_ANY_VALUE: usize = MAX_DEPTH * PER_LEVEL + 4 * RESERVE;
+pub const FOR_ANY_VALUE: usize = needed(MAX_DEPTH) + SPARE;
 
 /// A value of at most this many levels has enough stack on every thread of this project's servers. It is not noted.
 pub(crate) const SHALLOW: usize = 2;
@@ -39,22 +43,26 @@ const fn needed(depth: usize) -> usize {
     depth * PER_LEVEL + RESERVE
 }
 
+/// Returns the number of levels that [`for_values`] has stack for.
+pub(crate) fn noted() -> usize {
+    DEEPEST.load(Ordering::Relaxed).max(SHALLOW)
+}
+
 /// Whether the present stack is enough for a value of `depth` levels, and such values are noted.
 pub(crate) fn is_enough_and_noted(depth: usize) -> bool {
-    (depth <= SHALLOW || depth <= DEEPEST.load(Ordering::Relaxed))
-        && stacker::remaining_stack().is_some_and(|remaining| remaining >= needed(depth))
+    depth <= noted() && stacker::remaining_stack().is_some_and(|remaining| remaining >= needed(depth))
 }
 
 /// Notes that there are values of `depth` levels.
 pub(crate) fn note(depth: usize) {
-    if depth > SHALLOW && depth > DEEPEST.load(Ordering::Relaxed) {
+    if depth > noted() {
         DEEPEST.fetch_max(depth, Ordering::Relaxed);
     }
 }
 
 /// Runs code that recurses over a value of `depth` levels.
 pub(crate) fn for_depth<T>(depth: usize, run: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(needed(depth), needed(depth), run)
+    stacker::maybe_grow(needed(depth), needed(depth) + SPARE, run)
 }
 
 /// Runs code that may recurse over any value that was read from a body.

@@ -11,7 +11,8 @@ pub(super) fn is_text(byte: u8) -> bool {
 }
 
 /// Whether a request target has only bytes that a URI without a fragment may have, and each `%` two hexadecimal
-/// digits. Brackets are allowed everywhere. The query may also have the other bytes that browsers send unencoded.
+/// digits. Brackets are allowed everywhere. The query may also have the other bytes that browsers send unencoded. A byte above 127
+/// comes here only as a part of UTF-8: the parser refuses what is no text.
 pub(super) fn is_target(target: &[u8]) -> bool {
     is_uri(target) || has_lenient_query(target)
 }
