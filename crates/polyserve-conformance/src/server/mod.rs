@@ -159,7 +159,9 @@ pub use named::{
     conditions_on_named_entities_are_evaluated, no_increment_is_lost_of_a_named_entity,
     no_increment_is_lost_of_named_entities_over,
 };
-pub use nested::{Nested, a_nested_body_overflows_no_stack, nested_entities_are_kept_over};
+pub use nested::{
+    Nested, a_nested_body_overflows_no_stack, an_ordinary_entity_needs_no_new_stack, nested_entities_are_kept_over,
+};
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
     a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
@@ -259,6 +261,7 @@ kit! {
         every_json_form_of_an_entity_is_stored,
         a_million_brackets_are_a_bad_request,
         a_nested_body_overflows_no_stack,
+        an_ordinary_entity_needs_no_new_stack,
         a_value_comes_back_bit_for_bit,
         a_description_comes_back_whole,
         errors_do_not_echo_the_request,

@@ -1,10 +1,14 @@
-//! Entities that contain themselves: no body overflows a stack, and one limit of nesting holds for all types.
+//! Entities that contain themselves: no body overflows a stack, and one limit of nesting holds for all types. Entities that do not
+//! are served on the stacks that a server's threads have.
 
+use std::cell::Cell;
+use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polyserve_core::service::EntityService;
-use polyserve_core::{EntityRepo, Identifiable, identifiable};
-use serde::{Deserialize, Serialize};
+use polyserve_core::service::{EntityService, Request};
+use polyserve_core::{Answer, EntityRepo, Identifiable, Reply, Service, identifiable};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::live::Live;
@@ -104,6 +108,79 @@ pub fn a_nested_body_overflows_no_stack(subject: &ServerSubject) -> Outcome {
                 assert_eq!(free.ask(&get("/a"), 200).text(), body, "{depth} levels");
             }
         }
+    })
+}
+
+/// An entity of three levels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Account {
+    name: String,
+    owner: Owner,
+}
+
+identifiable!(Account, name: String);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Owner {
+    address: Address,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Address {
+    #[serde(serialize_with = "write_and_compare")]
+    city: String,
+}
+
+thread_local! {
+    /// Where the stack of this thread was when the service was called.
+    static CALLED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The number of times that an [`Address`] was written, and of those on another stack than the service was called on.
+static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+static ELSEWHERE: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns an address in the present stack.
+#[inline(never)]
+fn here() -> usize {
+    let local = 0_u8;
+    black_box(&raw const local) as usize
+}
+
+fn write_and_compare<S: Serializer>(city: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    // A call takes some KiB. A new stack begins below all that remains of the thread's own.
+    let is_elsewhere = CALLED.get().abs_diff(here()) > 128 * 1024;
+    WRITTEN.fetch_add(1, Ordering::SeqCst);
+    ELSEWHERE.fetch_add(usize::from(is_elsewhere), Ordering::SeqCst);
+    serializer.serialize_str(city)
+}
+
+/// A service that notes the stack of each call.
+struct Noting<S>(S);
+
+impl<S: Service> Service for Noting<S> {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        CALLED.set(here());
+        self.0.call(request, body)
+    }
+}
+
+/// An entity of three levels is served without a new stack, which a request would map and unmap. It stays so after a body that
+/// nests deeply in a field that the entity's type ignores.
+pub fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
+    in_child(|| {
+        let service = EntityService::<_, Account>::new(MapRepo::default());
+        let live = subject.live(Arc::new(Noting(service)), |_| ());
+        let body = r#"{"name":"a","owner":{"address":{"city":"b"}}}"#;
+        let ignored = format!(r#"{{"x":{}{},{}"#, "[".repeat(127), "]".repeat(127), &body[1..]);
+        for (put_body, status) in [(body, 201), (&ignored, 200)] {
+            live.ask(&put("/", put_body), status);
+            for _ in 0..10 {
+                assert_eq!(live.ask(&get("/a"), 200).text(), body);
+            }
+        }
+        assert!(WRITTEN.load(Ordering::SeqCst) >= 20, "each GET writes the entity");
+        assert_eq!(ELSEWHERE.load(Ordering::SeqCst), 0, "answers that took a new stack");
     })
 }
 

@@ -23,7 +23,7 @@
 //! so that active clients take turns.
 //!
 //! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
-//! connection, and a second poll if it was idle for 50 ms; a stack of 256 KiB of address space and at most 16 KiB of
+//! connection, and a second poll if it was idle for 50 ms; a stack of 512 KiB of address space and at most 16 KiB of
 //! buffers for each idle connection.
 //!
 //! Source: the threaded server of W. R. Stevens, *UNIX Network Programming*, volume 1.
@@ -42,9 +42,10 @@ use std::time::{Duration, Instant};
 use polyserve_core::serving::{Bound, Incoming, OpenConnection, OpenConnections, ServerState, bind, blocking};
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 
-/// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service,
-/// also with entities of two levels. For entities that nest deeper the stack grows (`polyserve_core::stack`).
-const STACK_SIZE: usize = 256 * 1024;
+/// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
+/// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
+/// reserved: pages that are never touched take no memory.
+const STACK_SIZE: usize = 512 * 1024;
 
 /// A new connection cannot be evicted for this long, because its first request usually follows.
 const FIRST_BYTE_GRACE: Duration = Duration::from_millis(100);

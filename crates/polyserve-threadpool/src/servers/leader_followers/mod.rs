@@ -61,7 +61,7 @@
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
 //! and a write for each request; a `setsockopt` or two and a second read after a pause of 50 ms; for a thread at most
-//! 16 KiB of buffers at rest and 256 KiB of address space for a stack.
+//! 16 KiB of buffers at rest and 512 KiB of address space for a stack.
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!

@@ -23,9 +23,10 @@ use rustix::event::{PollFd, PollFlags};
 use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
 use super::connection_slot::{ConnectionSlot, IdleClock};
 
-/// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service,
-/// also with entities of two levels. For entities that nest deeper the stack grows (`polyserve_core::stack`).
-const STACK_SIZE: usize = 256 * 1024;
+/// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
+/// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
+/// reserved: pages that are never touched take no memory.
+const STACK_SIZE: usize = 512 * 1024;
 
 /// Max idle threads; a further one ends. Each holds its buffers.
 const MAX_IDLE_THREADS: usize = 128;
