@@ -66,6 +66,14 @@ impl EngineFailure {
         Self::Unknown(source)
     }
 
+    /// Makes it the failure of an operation that changes nothing.
+    pub(crate) fn of_read(self) -> Self {
+        match self {
+            Self::Unknown(source) => Self::NotDone(source),
+            failure => failure,
+        }
+    }
+
     /// The error of the repo's operation. `engine` is the engine's name.
     pub(crate) fn into_repo_error(self, engine: &'static str) -> RepoError {
         let error = |what, source: Source| format!("{engine} {what}: {}", without_data(&*source)).into();

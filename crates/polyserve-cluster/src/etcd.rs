@@ -196,10 +196,7 @@ impl Members {
         });
         match connected.await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(match classify(error) {
-                EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
-                failure => failure,
-            }),
+            Ok(Err(error)) => Err(classify(error).of_read()),
             Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {:?}", self.patience).into())),
         }
     }

@@ -476,8 +476,7 @@ fn not_open(error: Error) -> EngineFailure {
     if ["invalid configuration", "authentication error"].contains(&&*error.to_string()) {
         return EngineFailure::Rejected(error.into());
     }
-    match classify(error, false) {
-        EngineFailure::Unknown(source) => EngineFailure::NotDone(source),
+    match classify(error, false).of_read() {
         // Another process creates the table at the same time.
         EngineFailure::Rejected(source) if is_race(&source) => EngineFailure::NotDone(source),
         failure => failure,

@@ -47,13 +47,14 @@ impl Attempts {
         Self { deadline: Instant::from_std(std::time::Instant::now() + timeout), timeout }
     }
 
-    /// Repeats a read until it is answered.
+    /// Repeats a read until it is answered. A read that fails has done nothing, so the failure is never
+    /// [`EngineFailure::Unknown`]: a write with a condition that fails at its read was not done.
     pub(crate) async fn read<N: Engine, T>(
         &self,
         engine: &N,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
-        self.read_over(engine, &attempt, None, READ_ATTEMPTS).await
+        self.read_over(engine, &attempt, None, READ_ATTEMPTS).await.map_err(EngineFailure::of_read)
     }
 
     /// Repeats a write until it is done, may have been done, or cannot be done.
@@ -421,7 +422,8 @@ mod tests {
     async fn a_dead_engine_gets_a_bounded_number_of_attempts() {
         let engine = SlowEngine::new(|_| TIMEOUT * 2);
         let failure = engine.read().await.expect_err("nothing answers");
-        assert!(matches!(failure, EngineFailure::Unknown(_)), "{failure:?}");
+        // A read changes nothing.
+        assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
         assert_eq!((engine.sent.get(), engine.max_in_flight.get()), (READ_ATTEMPTS, READ_ATTEMPTS));
         assert_eq!(engine.in_flight.get(), 0);
     }

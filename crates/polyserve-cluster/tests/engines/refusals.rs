@@ -21,8 +21,10 @@ use crate::faults::OnDrop;
 use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
-    let mut tests =
-        vec![Test::own(kind, "what_was_not_done_is_not_there", move || what_was_not_done_is_not_there(kind))];
+    let mut tests = vec![
+        Test::own(kind, "what_was_not_done_is_not_there", move || what_was_not_done_is_not_there(kind)),
+        Test::own(kind, "a_read_that_failed_has_done_nothing", move || a_read_that_failed_has_done_nothing(kind)),
+    ];
     tests.extend(match kind {
         Kind::Etcd => vec![
             Test::own(kind, "a_token_of_an_old_revision_is_renewed", a_token_of_an_old_revision_is_renewed),
@@ -341,6 +343,29 @@ fn a_killed_member_in_use_fails_no_write() -> Result<(), Missing> {
         let put = settled(store.put(Entity::new(id, "after", 0.5))).expect("another member serves");
         assert_eq!(put, Put::Replaced);
     }
+    Ok(())
+}
+
+/// Regression test: a write with a condition was reported as one that may have been done, although the read before it was not
+/// answered. So was a read.
+fn a_read_that_failed_has_done_nothing(kind: Kind) -> Result<(), Missing> {
+    let mut engine = kind.start()?;
+    let store = kind.connect::<Entity>(&engine.urls(), "reads", short_limits()).expect("it connects");
+    settled(store.put(first())).expect("it is stored");
+    engine.stop();
+    let (present, absent) = (Condition::present(), Condition::absent());
+    let failures = [
+        settled(store.put_if(Entity::new(1, "lost", 1.0), &present)).map(drop),
+        settled(store.put_if(Entity::new(2, "lost", 1.0), &absent)).map(drop),
+        settled(store.remove_if(&1, &present)).map(drop),
+        settled(store.get(&1, &mut |_| ())).map(drop),
+        settled(store.len()).map(drop),
+        settled(store.status()),
+    ];
+    failures.into_iter().for_each(|failure| assert_failed(failure, is_not_done));
+    engine.resume();
+    let stored = wait_for("the store serves after a pause", || store.fetch(&1).ok());
+    assert_eq!(stored, Some(first()));
     Ok(())
 }
 
