@@ -82,6 +82,9 @@ const NOT_DONE: [&str; 11] = [
     "TRYAGAIN",
 ];
 
+/// The start of the client's error for a request to a node to which it has no connection. Nothing was sent.
+const NOT_CONNECTED: &str = "Requested connection not found";
+
 /// Whether a refusal is likely to last: there is no room, or replicas are missing.
 pub(super) fn lasts(error: &RedisError) -> bool {
     matches!(code(error), Some("OOM" | "MISCONF" | "NOREPLICAS"))
@@ -90,7 +93,11 @@ pub(super) fn lasts(error: &RedisError) -> bool {
 /// What an error means for the request.
 pub(super) fn classify(error: RedisError) -> EngineFailure {
     match error.kind() {
-        ErrorKind::ClusterConnectionNotFound => EngineFailure::NotDone(error.into()),
+        ErrorKind::ClusterConnectionNotFound if error.to_string().starts_with(NOT_CONNECTED) => {
+            EngineFailure::NotDone(error.into())
+        }
+        // The client also answers requests with it that were sent, if it has no connection left to read the layout from.
+        ErrorKind::ClusterConnectionNotFound => EngineFailure::Unknown(error.into()),
         ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),
         ErrorKind::Io | ErrorKind::Parse => EngineFailure::Unknown(error.into()),
         _ if code(&error).is_some_and(|code| NOT_DONE.contains(&code)) => EngineFailure::NotDone(error.into()),
@@ -152,6 +159,18 @@ mod tests {
         ] {
             assert!(matches!(failure(text), EngineFailure::Rejected(_)), "{text}: {:?}", failure(text));
         }
+    }
+
+    /// Regression test: a write that was sent counted as one that was certainly not done, if the client had lost all connections
+    /// before the answer.
+    #[test]
+    fn a_client_without_connections_may_have_sent_it() {
+        let lost = RedisError::from((ErrorKind::ClusterConnectionNotFound, "No connections found"));
+        assert!(matches!(classify(lost), EngineFailure::Unknown(_)));
+        let address = "127.0.0.1:1".to_owned();
+        let absent =
+            RedisError::from((ErrorKind::ClusterConnectionNotFound, "Requested connection not found", address));
+        assert!(matches!(classify(absent), EngineFailure::NotDone(_)));
     }
 
     /// Regression test: an error reply to a put was taken for the value that the put has replaced. Nothing but a value is one.
