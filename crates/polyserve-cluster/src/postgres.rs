@@ -13,8 +13,10 @@
 //! * The statements of a connection are prepared. A connection through a pooler, such as PgBouncer, uses unnamed statements:
 //!   one that pools transactions passes each to any of its servers, and these know the names of other clients' statements.
 //!   Such a connection has no `statement_timeout`. Set one for the user if statements may wait for locks.
-//! * When a store opens, it looks at the columns and the key of its table, and at the encoding of the database: see
-//!   [`PostgresOptions::table`]. It needs PostgreSQL 12 or later.
+//! * When a store opens, it looks at the columns, the key, the rules and the persistence of its table, and at the encoding of the
+//!   database: see [`PostgresOptions::table`]. It logs rights that writes lack. It needs PostgreSQL 12 or later.
+//! * `status` inserts no row. So it sees a standby, a missing right and a server that is away, and it does not see a disk that is
+//!   full: a put fails there, and is not done.
 //! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
 //!   about 2,700 bytes.
 //!
@@ -64,7 +66,8 @@ pub struct Postgres<E: Identifiable = Entity> {
 #[non_exhaustive]
 pub struct PostgresOptions {
     /// The table: letters, digits and `_`, after a schema and a dot if need be. It is created if it does not exist. Otherwise
-    /// it needs `id text PRIMARY KEY, value text NOT NULL`; other columns need a default or may be null.
+    /// it needs `id text PRIMARY KEY, value text NOT NULL`; other columns need a default or may be null. It may not be
+    /// `UNLOGGED` or temporary, and may have no rules.
     /// Stores with the same table share their entities. Default: `polyserve`.
     pub table: String,
     /// The number of connections. A read that is late uses another one, so there may be twice that number. Default: 4.

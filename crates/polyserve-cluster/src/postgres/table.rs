@@ -17,7 +17,8 @@ struct TableColumn {
     is_key: bool,
 }
 
-/// Returns what makes the database or the table unfit, with what would be right. A table that does not exist is fit.
+/// Returns what makes the database or the table unfit, with what would be right. A table that does not exist is fit. Logs which
+/// rights of a write are missing: a store may be only read.
 ///
 /// # Cost
 ///
@@ -29,7 +30,11 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
             format_type(c.atttypid, c.atttypmod), c.attnotnull, c.atthasdef OR c.attidentity <> '', c.attgenerated <> '',
             coalesce(l.collisdeterministic, true),
             EXISTS (SELECT FROM pg_index i WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
-                AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = c.attnum)
+                AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = c.attnum),
+            t.relpersistence, EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = t.oid),
+            concat_ws(', ', CASE WHEN NOT has_any_column_privilege(t.oid, 'INSERT') THEN 'INSERT' END,
+                CASE WHEN NOT has_any_column_privilege(t.oid, 'UPDATE') THEN 'UPDATE' END,
+                CASE WHEN NOT has_table_privilege(t.oid, 'DELETE') THEN 'DELETE' END)
         FROM (SELECT to_regclass('{table}') AS oid) named LEFT JOIN pg_class t ON t.oid = named.oid
             LEFT JOIN pg_attribute c ON c.attrelid = t.oid AND c.attnum > 0 AND NOT c.attisdropped
             LEFT JOIN pg_collation l ON l.oid = c.attcollation"
@@ -59,6 +64,25 @@ pub(super) async fn misfit(client: &Client, table: &str) -> Result<Option<String
         _ => return Ok(Some(format!("{table} is no table; name a table, or a name that is free"))),
     }
     let is = |row: &SimpleQueryRow, index| row.get(index) == Some("t");
+    match &*text(first, 10) {
+        // After a crash, the server empties it.
+        "u" => {
+            return Ok(Some(format!(
+                "the table {table} is UNLOGGED, so a crash loses what is in it; it has to be logged: ALTER TABLE {table} SET LOGGED"
+            )));
+        }
+        "t" => return Ok(Some(format!("the table {table} is temporary; name another table, or a name that is free"))),
+        _ => {}
+    }
+    if is(first, 11) {
+        return Ok(Some(format!(
+            "the table {table} has rules, which change what a write does; it has to have none: DROP RULE name ON {table}"
+        )));
+    }
+    let missing = text(first, 12);
+    if !missing.is_empty() {
+        tracing::warn!(table, missing, "the user of the PostgreSQL URL has not all rights of writes: these will fail");
+    }
     let columns = rows.iter().map(|row| TableColumn {
         name: text(row, 3),
         type_name: text(row, 4),

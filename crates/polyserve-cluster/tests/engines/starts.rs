@@ -151,6 +151,13 @@ fn a_table_that_cannot_serve_is_refused() -> Result<(), Missing> {
         server.run_sql(&format!("CREATE TABLE {table} ({columns})"));
         refused(postgres(&server.url(), &table), &[texts, &[table.as_str()][..]].concat());
     }
+    server.run_sql("CREATE UNLOGGED TABLE bad_unlogged (id text PRIMARY KEY, value text NOT NULL)");
+    refused(postgres(&server.url(), "bad_unlogged"), &["bad_unlogged", "UNLOGGED", "SET LOGGED"]);
+    server.run_sql(
+        "CREATE TABLE bad_rule (id text PRIMARY KEY, value text NOT NULL);
+         CREATE RULE drops AS ON DELETE TO bad_rule DO INSTEAD NOTHING",
+    );
+    refused(postgres(&server.url(), "bad_rule"), &["bad_rule", "rules", "DROP RULE"]);
     server.run_sql("CREATE VIEW bad_view AS SELECT 'a' AS id, 'b' AS value");
     refused(postgres(&server.url(), "bad_view"), &["bad_view", "no table"]);
     server.run_sql("CREATE TABLE bad_parts (id text PRIMARY KEY, value text NOT NULL) PARTITION BY HASH (id)");
