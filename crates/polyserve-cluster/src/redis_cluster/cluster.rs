@@ -243,19 +243,20 @@ impl Engine for Cluster {
         self.write(connection, key, script).await
     }
 
-    /// Asks all masters, as far as [`SPREAD_TAGS`] finds them. `SETRANGE` with an empty text changes nothing.
+    /// Asks all masters, as far as [`SPREAD_TAGS`] finds them. A node looks at the rights of the user, at its memory and its
+    /// replicas before it looks at the options of `SET`, and these two exclude each other. So it stores nothing, and what it
+    /// refuses before it would refuse a put.
     async fn try_write(&self, connection: &Held<Nodes>, prefix: &str) -> Result<(), EngineFailure> {
         for tag in SPREAD_TAGS {
             let key = format!("{prefix}{{{tag}}}");
             let set_nothing = || {
-                let mut set = cmd("SETRANGE");
-                set.arg(&key).arg(0).arg("");
+                let mut set = Cmd::set(&key, "");
+                set.arg("NX").arg("XX");
                 set
             };
-            match self.ask::<u64>(connection, &key, set_nothing).await {
-                // A user may have no permission for this command, and have it for those of writes.
-                Err(EngineFailure::Rejected(_)) | Ok(_) => {}
-                Err(failure) => return Err(failure),
+            match self.ask::<Option<Vec<u8>>>(connection, &key, set_nothing).await {
+                Err(EngineFailure::Rejected(why)) if is_syntax_error(&why) => {}
+                answer => _ = answer?,
             }
         }
         Ok(())
@@ -281,6 +282,11 @@ impl Engine for Cluster {
         }
         Ok(())
     }
+}
+
+/// Whether a node has looked at a command's options, and found them wrong.
+fn is_syntax_error(why: &Source) -> bool {
+    why.downcast_ref().and_then(RedisError::detail) == Some("syntax error")
 }
 
 /// The number of keys that a master visits for one `SCAN`, and removes in one piece.

@@ -40,8 +40,10 @@ use crate::limits::StoreLimits;
 /// The max number of times that a write with a condition reads the entity again, because another write came in between.
 const MAX_CONFLICTS: u32 = 100;
 
-/// A status has this part of the timeout: what asks for it, asks again soon.
+/// A status has this part of the timeout, and at most [`MAX_STATUS_TIME`]: what asks for it waits for less than a second, and
+/// asks again soon.
 const STATUS_PART: u32 = 5;
+const MAX_STATUS_TIME: Duration = Duration::from_millis(500);
 
 /// The max time to remove the entities of a temporary repo.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(30);
@@ -188,11 +190,16 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
-    /// Asks for a write that changes nothing.
+    /// Asks for a write that changes nothing. A refusal that lasts is the answer, and is not repeated.
     pub(crate) fn status(&self) -> Answer<Result<(), RepoError>> {
         let prefix = self.prefix.clone();
-        self.run(self.limits.timeout / STATUS_PART, prefix.len(), async move |engine: &N, attempts: &Attempts| {
-            attempts.read(engine, async |connection| engine.try_write(connection, &prefix).await).await
+        let timeout = (self.limits.timeout / STATUS_PART).min(MAX_STATUS_TIME);
+        self.run(timeout, prefix.len(), async move |engine: &N, attempts: &Attempts| {
+            let try_write = async |connection: &_| match engine.try_write(connection, &prefix).await {
+                Err(EngineFailure::NotDone(why)) if N::lasts(&why) => Ok(Err(EngineFailure::NotDone(why))),
+                tried => tried.map(Ok),
+            };
+            attempts.read(engine, try_write).await?
         })
     }
 
@@ -339,7 +346,8 @@ macro_rules! repo {
                 self.remote.len()
             }
 
-            /// Asks the engine for a write that changes nothing. It is answered within a fifth of the timeout.
+            /// Asks the engine for a write that changes nothing. It is answered within a fifth of the timeout, and
+            /// within half a second.
             fn status(&self) -> ::polyserve_core::Answer<Result<(), ::polyserve_core::RepoError>> {
                 self.remote.status()
             }

@@ -135,7 +135,11 @@ fn a_missing_permission_is_no_success() -> Result<(), Missing> {
         settled(reader.remove_if(&1, &Condition::present())).map(drop),
     ];
     failures.into_iter().for_each(|failure| assert_failed(failure, is_for_good));
+    assert_failed(settled(reader.status()), is_for_good);
     assert_eq!(reader.fetch(&1).expect("it is read"), Some(first()));
+    // What decides is the right that a put needs.
+    assert_failed(settled(connect("ranger", "+@all -set").status()), is_for_good);
+    settled(connect("setter", "+@all -setrange").status()).expect("it has the right to put");
     redis.ask_all("ACL SETUSER reader -get -scan");
     assert_failed(reader.fetch(&1), is_for_good);
     assert_failed(settled(reader.len()), is_for_good);
