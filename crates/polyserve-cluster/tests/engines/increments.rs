@@ -3,7 +3,7 @@
 //!
 //! Each client has a number in each entity, and adds one to it: it reads the entity, and puts the next one with the tag that it
 //! has read. After a 503, it reads the entity again, which tells whether the write was done. A write that is done late changes
-//! nothing then, because its tag is old.
+//! nothing then, because its tag is old. Only a write that may have been done, by its answer or without one, may be found done.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -74,7 +74,7 @@ struct Seen {
 ///
 /// # Panics
 ///
-/// Panics if an increment is lost or done twice, if an answer is a 500, or if clients do not go on after a fault.
+/// Panics if an increment is lost, done twice, or done although the answer was that it was not, if an answer is a 500, or if clients do not go on after a fault.
 fn count(kind: Kind, stores: &[Arc<dyn EntityRepo>], rounds: u32, mut fault: impl FnMut(u32)) {
     let serve = |store: &Arc<dyn EntityRepo>| {
         let server = TokioTcp::new(ServerConfig::default().workers(2)).expect("the settings are valid");
@@ -167,26 +167,35 @@ impl Counting<'_> {
     /// Puts the client's next number.
     fn increment(&mut self, key: i64, next: u64) {
         let deadline = Instant::now() + PATIENCE;
+        let mut may_be_done = false;
         loop {
             assert!(Instant::now() < deadline, "client {} cannot put {next} within {PATIENCE:?}", self.number);
             let Some((tag, mut numbers)) = self.read(key) else { continue };
             let number = &mut numbers[self.number];
             if *number == next {
-                break; // an earlier try was done
+                assert!(may_be_done, "client {} put {next} in entity {key}, and was told that it did not", self.number);
+                break;
             }
             assert_eq!(*number + 1, next, "an increment of client {} in entity {key} is lost", self.number);
             *number = next;
-            let Some(response) = self.ask(&put(key, &tag, &numbers)) else { continue };
+            let Some(response) = self.ask(&put(key, &tag, &numbers)) else {
+                may_be_done = true;
+                continue;
+            };
             match response.status {
                 200 => break,
                 412 => _ = self.seen.conflicts.fetch_add(1, Relaxed),
                 503 => {
                     let is_undone = response.text().contains("not done");
+                    may_be_done |= !is_undone;
                     let count = if is_undone { &self.seen.not_done } else { &self.seen.may_be_done };
                     count.fetch_add(1, Relaxed);
                     thread::park_timeout(PAUSE);
                 }
-                _ => self.is_wrong("PUT", &response),
+                _ => {
+                    may_be_done = true;
+                    self.is_wrong("PUT", &response);
+                }
             }
         }
         self.seen.increments.fetch_add(1, Relaxed);
