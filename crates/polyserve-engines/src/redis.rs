@@ -1,5 +1,6 @@
 //! A Redis Cluster of three masters, each with a replica.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub struct RedisNodes {
     keeps: bool,
 }
 
-/// A Redis server that is no cluster. It ends when this is dropped.
+/// A server of Redis that is no cluster. It ends when this is dropped.
 #[derive(Debug)]
 pub struct LoneRedis {
     port: u16,
@@ -41,9 +42,29 @@ impl LoneRedis {
     ///
     /// Panics if the engine does not start.
     pub fn start() -> Result<Self, Missing> {
+        Self::start_with(&["--save", ""])
+    }
+
+    /// Starts a sentinel, which knows of no server, and of no command of a cluster.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start_sentinel() -> Result<Self, Missing> {
+        Self::start_with(&["--sentinel"])
+    }
+
+    fn start_with(args: &[&str]) -> Result<Self, Missing> {
         let server = program("redis-server")?;
         let (folder, port) = (Folder::new("redis"), free_port());
-        let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
+        // A sentinel writes its settings to a file.
+        let file = folder.path().join("redis.conf");
+        std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n")).expect("the folder is new");
+        let args: Vec<&OsStr> = std::iter::once(file.as_os_str()).chain(args.iter().map(OsStr::new)).collect();
         let mut process = EngineProcess::start(&server, None, &args, &folder.path().join("log"));
         wait_for("redis-server listens", || {
             process.assert_runs();

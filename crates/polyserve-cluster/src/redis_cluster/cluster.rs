@@ -151,10 +151,18 @@ fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
     Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-/// Texts of errors that no other try mends: a password, a server that is too old, a right, a server that is no cluster, another
-/// database.
-const NEVER_OPEN: [&str; 6] =
-    ["NOAUTH", "WRONGPASS", "doesn't support HELLO", "NOPERM", "cluster support disabled", "SELECT is not allowed"];
+/// Texts of errors that no other try mends: a password, a server that is too old, a right, a server that is no cluster, such as a
+/// sentinel, one that is no Redis, another database.
+const NEVER_OPEN: [&str; 8] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "doesn't support HELLO",
+    "NOPERM",
+    "cluster support disabled",
+    "unknown command 'CLUSTER'",
+    "Parse error",
+    "SELECT is not allowed",
+];
 
 /// What an error means for a connection that is being opened. Nothing was written.
 ///

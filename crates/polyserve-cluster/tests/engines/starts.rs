@@ -1,5 +1,7 @@
 //! Starts that can never succeed: they fail at once, and the error names what is wrong.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -20,6 +22,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
         Kind::Redis => vec![
             Test::own(kind, "a_start_with_a_wrong_password_fails_at_once", redis_with_a_wrong_password),
             Test::own(kind, "a_start_without_a_cluster_fails_at_once", redis_without_a_cluster),
+            Test::own(kind, "a_start_over_another_protocol_fails_at_once", redis_of_another_protocol),
         ],
         Kind::Postgres => vec![
             Test::own(kind, "a_start_without_rights_fails_at_once", postgres_without_rights),
@@ -100,6 +103,23 @@ fn redis_with_a_wrong_password() -> Result<(), Missing> {
 fn redis_without_a_cluster() -> Result<(), Missing> {
     let lone = LoneRedis::start()?;
     refused(redis(&lone.url(), None), &["cluster support disabled"]);
+    let sentinel = LoneRedis::start_sentinel()?;
+    refused(redis(&sentinel.url(), None), &["unknown command 'CLUSTER'"]);
+    Ok(())
+}
+
+/// A server of another protocol: its first answer is none of Redis.
+fn redis_of_another_protocol() -> Result<(), Missing> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.expect("a client connects");
+            client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").expect("it is sent");
+            let _ = client.read_to_end(&mut Vec::new());
+        }
+    });
+    refused(redis(&format!("redis://127.0.0.1:{port}"), None), &["Parse error"]);
     Ok(())
 }
 
