@@ -233,6 +233,8 @@ const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 const NO_LEADER: &str = "etcdserver: no leader";
 const OLD_TOKEN: &str = "etcdserver: revision of auth store is old";
+/// A member that does not vote yet answers only reads of its own data.
+const LEARNER: &str = "etcdserver: rpc not supported for learner";
 
 /// What an error means for the request. The numbers are the codes of gRPC.
 fn classify(error: Error) -> EngineFailure {
@@ -240,7 +242,7 @@ fn classify(error: Error) -> EngineFailure {
     let Error::GRpcStatus(status) = error else { return EngineFailure::Unknown(text) };
     match (i32::from(status.code()), status.message()) {
         _ if was_not_sent(&status) => EngineFailure::NotDone(text),
-        (_, NO_LEADER | TOO_MANY_REQUESTS | NO_SPACE | OLD_TOKEN) => EngineFailure::NotDone(text),
+        (_, NO_LEADER | TOO_MANY_REQUESTS | NO_SPACE | OLD_TOKEN | LEARNER) => EngineFailure::NotDone(text),
         // Unauthenticated: the token is invalid.
         (16, _) => EngineFailure::NotDone(text),
         // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
@@ -360,6 +362,15 @@ mod tests {
         }
         assert!(checked("http://127.0.0.1").expect_err("it has no port").to_string().contains("127.0.0.1\""));
     }
+
+    /// Regression test: a write that a learner refused was reported as one that may have been done.
+    #[test]
+    fn a_learner_has_not_done_it() {
+        let failure = |text| classify(Error::GRpcStatus(Status::unavailable(text)));
+        assert!(matches!(failure("etcdserver: rpc not supported for learner"), EngineFailure::NotDone(_)));
+        assert!(matches!(failure("etcdserver: request timed out"), EngineFailure::Unknown(_)));
+    }
+
     /// Regression test: an IPv6 address without brackets was tried until the connect timeout.
     #[test]
     fn only_addresses_are_taken() {

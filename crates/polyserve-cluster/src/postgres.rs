@@ -413,7 +413,11 @@ impl Pool {
         let is_ending = error.as_db_error().and_then(DbError::parsed_severity);
         let is_ending = matches!(is_ending, Some(Severity::Fatal | Severity::Panic));
         let is_useless = is_forgotten(&error) || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
-        let failure = classify(error, is_complete || !session.is_direct);
+        let failure = if !session.is_direct && !is_complete && has_no_server(&error) {
+            EngineFailure::NotDone(error.into())
+        } else {
+            classify(error, is_complete || !session.is_direct)
+        };
         if is_ending || is_useless || session.client.is_closed() || matches!(failure, EngineFailure::Unknown(_)) {
             self.suspect(turn);
         }
@@ -430,6 +434,19 @@ fn is_forgotten(error: &Error) -> bool {
         }
         _ => false,
     }
+}
+
+/// Texts of PgBouncer, which has one code for several errors, for a statement that it has given to no server.
+const NO_SERVER: [&str; 4] =
+    ["query_wait_timeout", "server login has been failing", "server login failed", "cannot connect to server"];
+
+/// Whether a pooler has given the statement to no server.
+fn has_no_server(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|error| is_without_server(error.code(), error.message()))
+}
+
+fn is_without_server(code: &SqlState, message: &str) -> bool {
+    *code == SqlState::PROTOCOL_VIOLATION && NO_SERVER.iter().any(|text| message.contains(text))
 }
 
 /// What an error means for the statement. If `is_complete`, the server may have committed it before it sent the error.
@@ -623,6 +640,17 @@ mod tests {
         for code in ["23505", "42P01", "42501", "54000", "40002", "0A000", "22021"] {
             assert!(matches!(failure(code, true), EngineFailure::Rejected(_)), "{code}");
         }
+    }
+
+    /// Regression test: a statement that PgBouncer gave to no server was reported as one that may have been done.
+    #[test]
+    fn a_pooler_without_a_server_has_not_done_it() {
+        let is_without = |text| is_without_server(&SqlState::from_code("08P01"), text);
+        assert!(is_without("query_wait_timeout"));
+        assert!(is_without("server login has been failing, try again later (server_login_retry)"));
+        assert!(is_without("pgbouncer cannot connect to server"));
+        assert!(!is_without("server conn crashed?"));
+        assert!(!is_without_server(&SqlState::from_code("P0001"), "query_wait_timeout"));
     }
 
     /// A server that is shut down ends a statement before its commit, if it has not sent that it is complete.
