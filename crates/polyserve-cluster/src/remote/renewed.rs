@@ -21,7 +21,29 @@ pub(crate) struct Renewed<C> {
     spare: RefCell<Option<Rc<Generation<C>>>>,
     /// The number of the next connection.
     next: Cell<usize>,
-    failed: RefCell<Option<(Instant, String)>>,
+    failed: RefCell<Option<FailedOpen>>,
+}
+
+/// Why a connection could not be opened.
+struct FailedOpen {
+    at: Instant,
+    text: String,
+    is_rejected: bool,
+}
+
+impl FailedOpen {
+    fn new(failure: &EngineFailure) -> Self {
+        let (EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source)) =
+            failure;
+        let is_rejected = matches!(failure, EngineFailure::Rejected(_));
+        Self { at: Instant::now(), text: in_one_line(&**source), is_rejected }
+    }
+
+    /// The failure of an operation that has not tried to open a connection.
+    fn failure(&self) -> EngineFailure {
+        let source = self.text.clone().into();
+        if self.is_rejected { EngineFailure::Rejected(source) } else { EngineFailure::NotDone(source) }
+    }
 }
 
 struct Generation<C> {
@@ -68,17 +90,14 @@ impl<C: Clone> Renewed<C> {
         }
         // Boxed, so that an operation over an open connection is a small task.
         let opened = Box::pin(generation.connection.get_or_try_init(async || {
-            if let Some((at, why)) = &*self.failed.borrow()
-                && at.elapsed() < FAILURE_PAUSE
+            if let Some(failed) = &*self.failed.borrow()
+                && failed.at.elapsed() < FAILURE_PAUSE
             {
-                return Err(EngineFailure::NotDone(why.clone().into()));
+                return Err(failed.failure());
             }
             let opened = open(number).await;
-            if let Err(
-                EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source),
-            ) = &opened
-            {
-                *self.failed.borrow_mut() = Some((Instant::now(), in_one_line(&**source)));
+            if let Err(failure) = &opened {
+                *self.failed.borrow_mut() = Some(FailedOpen::new(failure));
                 self.renew(number);
             }
             opened
@@ -126,6 +145,25 @@ impl<C: Clone> Renewed<C> {
             *current = spare.take().unwrap_or_else(|| self.new_generation());
         } else if spare.as_ref().is_some_and(|spare| spare.number == number) {
             *spare = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: operations that came soon after a connection was rejected for good failed as if it were for now.
+    #[tokio::test]
+    async fn a_failure_keeps_its_kind_during_the_pause() {
+        for kind in [EngineFailure::NotDone as fn(_) -> _, EngineFailure::Rejected] {
+            let connections = Renewed::<()>::new();
+            let first = connections.get(None, async |_| Err(kind("it is refused".into()))).await;
+            // In the pause or after it.
+            let second = connections.get(None, async |_| Err(kind("it is refused".into()))).await;
+            let rejected = |result: &Result<Held<()>, _>| matches!(result, Err(EngineFailure::Rejected(_)));
+            assert_eq!(rejected(&first), rejected(&second));
+            assert!(first.is_err() && second.is_err());
         }
     }
 }
