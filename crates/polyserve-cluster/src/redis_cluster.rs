@@ -6,6 +6,10 @@
 //! that was cut off or paused also serves until it notices that it was replaced: its reads may be stale, and the writes
 //! that it acknowledges then are lost.
 //!
+//! **A Redis that evicts loses acknowledged writes too**: with `maxmemory` and a `maxmemory-policy` of `allkeys-...`, a full
+//! master removes entities. A store logs a warning when it opens. Set `maxmemory-policy noeviction`: a full master then refuses
+//! puts. It needs Redis 6.2 or later, for `SET` with `GET`, and its protocol RESP3.
+//!
 //! * A key is the prefix and the text of the id; its value is the JSON of the entity. A put is one `SET` with `GET`:
 //!   its answer tells `Created` from `Replaced`. A write with a condition is a script that compares the bytes of the
 //!   entity that the condition was evaluated on.

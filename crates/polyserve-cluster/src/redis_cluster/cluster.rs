@@ -1,5 +1,6 @@
 //! The engine: the requests of a store to the nodes of a cluster, and what their answers mean.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+
+use tokio::task::spawn_local;
 
 use super::link::Link;
 use super::reply::{ReplyForm, Scanned, classify, lasts, read};
@@ -33,13 +36,15 @@ pub(super) struct Cluster {
     replicas: u32,
     /// The max wait for replicas.
     patience: Duration,
+    /// Whether the masters were asked what they evict.
+    is_checked: Cell<bool>,
     current: Renewed<Nodes>,
 }
 
 impl Cluster {
     /// `patience` is the max wait for replicas.
     pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration) -> Self {
-        Self { client, replicas, patience, current: Renewed::new() }
+        Self { client, replicas, patience, is_checked: Cell::new(false), current: Renewed::new() }
     }
 
     /// Sends a command to the master of `key`.
@@ -183,7 +188,13 @@ impl Engine for Cluster {
     type Version = ();
 
     async fn connection(&self, late: Option<&Held<Nodes>>) -> Result<Held<Nodes>, EngineFailure> {
-        let open = async |_| self.client.get_async_generic_connection::<Link>().await.map_err(not_open);
+        let open = async |_| {
+            let nodes = self.client.get_async_generic_connection::<Link>().await.map_err(not_open)?;
+            if !self.is_checked.replace(true) {
+                spawn_local(warn_of_eviction(nodes.clone()));
+            }
+            Ok(nodes)
+        };
         self.current.get(late, open).await
     }
 
@@ -292,6 +303,29 @@ impl Engine for Cluster {
     }
 }
 
+/// Logs which masters remove entities if they are full. A user may have no right to ask: then it logs nothing.
+async fn warn_of_eviction(mut nodes: Nodes) {
+    let mut info = cmd("INFO");
+    info.arg("memory");
+    let all_masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    let Ok(answer) = nodes.route_command(info, all_masters).await else { return };
+    for (master, info) in read::<Vec<(String, String)>>(answer).unwrap_or_default() {
+        if let Some(policy) = evicting_policy(&info) {
+            tracing::warn!(
+                master,
+                policy,
+                "Redis removes acknowledged entities if its memory is full; set maxmemory-policy to noeviction"
+            );
+        }
+    }
+}
+
+/// The policy of a node that removes keys without a time to live, which entities are.
+fn evicting_policy(info: &str) -> Option<&str> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    field("maxmemory_policy:").filter(|policy| policy.starts_with("allkeys") && field("maxmemory:") != Some("0"))
+}
+
 /// Whether a node has looked at a command's options, and found them wrong.
 fn is_syntax_error(why: &Source) -> bool {
     why.downcast_ref().and_then(RedisError::detail) == Some("syntax error")
@@ -360,6 +394,18 @@ mod tests {
             let slot = Slot::for_key(format!("polyserve:{{{tag}}}"));
             assert!((0..1_024).any(|offset| Slot::new(part * 1_024 + offset) == Some(slot)), "{tag}");
         }
+    }
+
+    #[test]
+    fn only_a_policy_for_all_keys_evicts_entities() {
+        let policy_of = |max, policy| {
+            let info = format!("# Memory\r\nused_memory:1\r\nmaxmemory:{max}\r\nmaxmemory_policy:{policy}\r\n");
+            evicting_policy(&info).map(str::to_owned)
+        };
+        assert_eq!(policy_of(1, "allkeys-lru").as_deref(), Some("allkeys-lru"));
+        assert_eq!(policy_of(0, "allkeys-lru"), None);
+        assert_eq!(policy_of(1, "volatile-lru"), None);
+        assert_eq!(policy_of(1, "noeviction"), None);
     }
 
     /// Regression test: the error of the `WAIT` was taken for that of the write before it.

@@ -59,6 +59,13 @@ impl ReplyForm for Vec<(String, Scanned)> {
     }
 }
 
+/// The texts of several nodes, each with the node's address.
+impl ReplyForm for Vec<(String, String)> {
+    fn of(value: Value) -> Option<Self> {
+        Self::from_redis_value(value).ok()
+    }
+}
+
 /// Reads a reply. All replies to the store's commands go through this function.
 ///
 /// An error reply is a failure, also within another reply. So is a reply of an unexpected form: the command may have been done.
