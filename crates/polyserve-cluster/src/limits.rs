@@ -28,8 +28,10 @@ pub struct StoreLimits {
     pub max_waiting: NonZeroUsize,
     /// The max number of bytes of the operations that wait or are in flight: their keys and the JSON of their entities. An
     /// operation that comes when there are as many is answered with
-    /// [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). So the bound may be exceeded by one operation. The client
-    /// libraries have up to three copies more of what is in flight. Default: 64 MiB.
+    /// [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). So the bound may be exceeded by one operation.
+    ///
+    /// Operations of fewer than 4 KiB, such as gets, are bounded only in number. What gets fetch is not counted: each get in
+    /// flight may have an entity. The client libraries have up to three copies more of what is in flight. Default: 64 MiB.
     pub max_bytes: NonZeroUsize,
 }
 

@@ -22,6 +22,9 @@ use crate::limits::StoreLimits;
 /// An operation. It starts a task on the I/O thread. The task holds the permit until it ends.
 type IoJob<N> = Box<dyn FnOnce(Rc<N>, Permit) + Send>;
 
+/// An operation of fewer bytes, such as a get, is bounded only in number: large writes do not refuse it.
+const SMALL: usize = 4 * 1_024;
+
 /// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
 pub(crate) struct IoThread<N> {
     jobs: mpsc::Sender<IoJob<N>>,
@@ -141,11 +144,11 @@ struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Returns `None` if there are `max` bytes already.
+    /// Returns `None` if there are `max` bytes already, unless the operation is small.
     fn new(total: &Arc<AtomicUsize>, bytes: usize, max: usize) -> Option<Self> {
-        // The bytes count before it is known whether there is room: two calls at once cannot both take the last room.
-        let held = Self { total: Arc::clone(total), bytes };
-        (total.fetch_add(bytes, Relaxed) < max).then_some(held)
+        let has_room = |held: usize| (held < max || bytes < SMALL).then_some(held.saturating_add(bytes));
+        total.fetch_update(Relaxed, Relaxed, has_room).ok()?;
+        Some(Self { total: Arc::clone(total), bytes })
     }
 }
 
@@ -184,5 +187,23 @@ impl<N> Drop for IoThread<N> {
         {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: large writes that were refused counted for a moment, and refused a get.
+    #[test]
+    fn only_large_operations_need_room() {
+        let (total, max) = (Arc::default(), 100_000);
+        let large = HeldBytes::new(&total, 100_000, max).expect("there is room");
+        assert!(HeldBytes::new(&total, SMALL, max).is_none());
+        assert_eq!(total.load(Relaxed), 100_000);
+        let small = HeldBytes::new(&total, 20, max).expect("it is small");
+        assert_eq!(total.load(Relaxed), 100_020);
+        drop((large, small));
+        assert_eq!(total.load(Relaxed), 0);
     }
 }
