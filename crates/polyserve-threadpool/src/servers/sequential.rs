@@ -343,7 +343,9 @@ impl SequentialWorker {
         if is_silent {
             if self.shared.silent.len() >= self.server.config.max_connections {
                 match self.shared.silent.take_older(EVICTION_GRACE) {
-                    Some(oldest) if net::has_input(&oldest) => lock(&self.shared.queue).push_back((oldest, since)),
+                    Some(oldest) if net::has_input(&oldest) => {
+                        lock(&self.shared.queue).push_back((oldest, Instant::now()));
+                    }
                     Some(oldest) => lingering.add(oldest),
                     None => return lingering.reject(stream, &self.server),
                 }

@@ -74,6 +74,8 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     /// The waker of hyper's polls. `None` before the first one.
     poll_waker: Option<Arc<PollWaker>>,
     unsent: Option<Box<Output>>,
+    /// The last poll of hyper ended with an empty socket. So a body that is not complete is the client's to send.
+    body_is_awaited: bool,
     /// hyper is done, and the connection is to be closed.
     close: Option<Close>,
     /// The connection lingers.
@@ -129,6 +131,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             hyper: None,
             poll_waker: None,
             unsent: None,
+            body_is_awaited: true,
             close: None,
             lingering: None,
             http2: None,
@@ -237,8 +240,10 @@ impl<S: RequestHandler> HyperConnection<S> {
             // Answered early; the service still reads the body.
             Stage::Done if !state.is_reading() => Stage::Body,
             Stage::Done => state.after_answer(),
+            Stage::Head => state.after_empty_lines(),
             stage => stage,
         };
+        self.body_is_awaited = events.input_drained;
         drop(state);
         if stage == Stage::Body && events.input_drained {
             self.low_water.await_bytes(&self.state, missing);
@@ -379,6 +384,8 @@ impl<S: RequestHandler> HyperConnection<S> {
         match waiting {
             WaitReason::Stage(_, Stage::Idle) => self.idle_timeout().min(PARKED_AFTER),
             WaitReason::Stage(_, Stage::Head) => TimeLimit::Head.of(config),
+            // The service has not asked for what has arrived. So the rate of the body is not the client's.
+            WaitReason::Stage(_, Stage::Body) if !self.body_is_awaited => config.body_timeout,
             WaitReason::Stage(_, Stage::Body) => {
                 let received = self.state.state().scanner.position().body;
                 TimeLimit::Body { received }.of(config)

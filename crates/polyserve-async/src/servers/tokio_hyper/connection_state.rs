@@ -288,6 +288,14 @@ impl RequestState {
         input.get(..valid).unwrap_or_default()
     }
 
+    /// Returns the stage after a read of a part of a head: the connection is still idle if only empty lines have arrived.
+    pub(super) fn after_empty_lines(&mut self) -> Stage {
+        if self.nothing_follows() {
+            self.stage = Stage::Idle;
+        }
+        self.stage
+    }
+
     /// Counts a request in this turn. Returns false if the turn is over.
     pub(super) fn take_place_in_turn(&mut self) -> bool {
         let turn = &mut self.buffers().turn;

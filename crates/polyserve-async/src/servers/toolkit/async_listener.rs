@@ -81,7 +81,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
         loop {
             if self.accepted >= MAX_BATCH {
                 self.accepted = 0;
-                cx.waker().wake_by_ref();
+                S::yield_turn(cx);
                 return Pin::new(&mut self.shutdown).poll(cx).map(|()| None);
             }
             let mut accepted = None;

@@ -125,6 +125,7 @@ impl<'a> BlockingIo<'a> {
             Ok((0, _)) => Ok(Read::End),
             Ok((count, _)) => {
                 self.slot.set_busy();
+                self.slot.set_received();
                 Ok(Read::Bytes(count))
             }
             Err(Errno::AGAIN) => Ok(Read::Leave),
