@@ -362,3 +362,36 @@ fn a_client_that_takes_its_time_is_not_idle() {
     });
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
 }
+
+/// Answers of streams that the client does not take, and bodies that do not end, share the memory of the server: beyond it a
+/// GET and a body are answered with 503. A stream that ends releases its memory.
+#[test]
+fn streams_share_the_memory_budget() {
+    const LENGTH: usize = 700 * 1024;
+    struct Large;
+    impl Service for Large {
+        fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            let length = if request.head.path() == "/small" { 1 } else { LENGTH };
+            Answer::Now(Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; length])))
+        }
+    }
+    let running = serve(Arc::new(Large), |config| *config = config.clone().memory(1 << 20));
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        // The connection of the first client takes nothing of its answer.
+        let (mut slow, _slow) = connect_with(addr, 0).await;
+        let (mut other, _other) = connect(addr).await;
+        let held = slow.send_request(request(Method::GET, "/", "")).await.expect("a head");
+        assert_eq!(held.status(), StatusCode::OK);
+        let refused = other.send_request(request(Method::GET, "/", "")).await.expect("an answer");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        let refused = other.send_request(request(Method::POST, "/small", vec![b'x'; LENGTH])).await.expect("an answer");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let small = other.send_request(request(Method::POST, "/small", "x")).await.expect("an answer");
+        assert_eq!(small.status(), StatusCode::OK);
+        drop((held, slow)); // the server may need a moment to see it
+        while other.send_request(request(Method::GET, "/", "")).await.expect("an answer").status() != StatusCode::OK {}
+    });
+    assert!(running.shutdown().is_ok());
+}

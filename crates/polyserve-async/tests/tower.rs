@@ -597,3 +597,32 @@ fn a_client_may_leave_half_way() {
     drop(other.half_close());
     assert_eq!(other.end().1, Ending::Closed);
 }
+
+/// The answers and bodies of a router count towards the memory of the server: beyond it a GET and a body are answered with 503.
+#[test]
+fn a_router_keeps_to_the_memory_budget() {
+    // More than the kernel takes for a client that does not read, and half of the budget or more is left.
+    const LENGTH: usize = 12 << 20;
+    const BUDGET: usize = 16 << 20;
+    let large = || async { vec![b'x'; LENGTH] };
+    let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
+    let router = Router::new().route("/", get(large)).route("/", post(read)).route("/small", get(async || "small"));
+    let router = router.layer(axum::extract::DefaultBodyLimit::disable());
+    let running = serve(router, |config| *config = config.clone().memory(BUDGET).max_body(LENGTH));
+    let mut slow = client(&running);
+    slow.limit_receive_buffer(64 << 10).expect("the system takes the size of a buffer");
+    slow.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it takes the request");
+    slow.peek().expect("it is answered");
+    let mut other = client(&running);
+    let refused = other.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 503);
+    assert_eq!(refused.header("Retry-After"), Some("1"));
+    other.ask(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n", 200);
+    let post =
+        [format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n").into_bytes(), vec![b'x'; LENGTH]];
+    let mut sender = client(&running);
+    let _ = sender.send(&post.concat()); // an error: the server has refused the body
+    sender.expect(503);
+    assert_eq!(slow.expect(200).body.len(), LENGTH);
+    other.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200);
+    assert!(running.shutdown().is_ok());
+}

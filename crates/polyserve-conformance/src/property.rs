@@ -203,6 +203,8 @@ fn child_command(context: &PropertyContext, descriptors: Option<usize>) -> Comma
         Harness::Main => command.args(std::env::args_os().skip(1)),
     };
     command.env(CHILD_VARIABLE, &context.path);
+    // By default glibc keeps freed blocks of many MiB in each of its arenas, so that memory could not be measured.
+    command.env("MALLOC_MMAP_THRESHOLD_", "131072");
     command
 }
 

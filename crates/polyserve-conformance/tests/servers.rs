@@ -147,6 +147,8 @@ caught! {
     evicts_kept_connections_first: EvictsKeptConnectionsFirst,
     evicts_young_connections: EvictsYoungConnections,
     evicts_before_reading: EvictsBeforeReading,
+    keeps_any_body: KeepsAnyBody,
+    keeps_any_answer: KeepsAnyAnswer,
 }
 
 macro_rules! caught_too {

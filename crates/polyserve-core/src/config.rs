@@ -61,6 +61,10 @@ pub struct ServerConfig {
     pub max_headers: usize,
     /// Max bytes of a body. Beyond it: 413. Default 1 MiB.
     pub max_body: usize,
+    /// Max bytes of incomplete bodies and of answers that clients have not taken, of all connections together. Beyond it, a
+    /// new body and the answer to a safe method become 503. `None` is the default: a quarter of the machine's memory, or of the
+    /// cgroup's if that is less. See [`memory`](crate::memory).
+    pub memory: Option<usize>,
     /// Max number of requests on one connection before it is closed. `None`, the default, is no limit.
     pub requests_per_connection: Option<u64>,
     /// Whether the kernel hands a connection over only when its first byte is there (Linux). Default off.
@@ -91,6 +95,7 @@ impl Default for ServerConfig {
             max_head: 16 * 1024,
             max_headers: MAX_HEADERS,
             max_body: 1024 * 1024,
+            memory: None,
             requests_per_connection: None,
             defer_accept: false,
             drain_grace: Duration::from_secs(10),
@@ -108,6 +113,9 @@ pub const MAX_HEADERS: usize = 100;
 
 /// The largest `workers`.
 pub const MAX_WORKERS: usize = 4096;
+
+/// The smallest `memory`.
+pub const MIN_MEMORY: usize = 1 << 20;
 
 /// The largest `max_connections`, and the largest `queue`.
 pub const MAX_CONNECTIONS: usize = 1 << 20;
@@ -145,6 +153,7 @@ setters! {
     max_head: usize;
     max_headers: usize;
     max_body: usize;
+    memory: impl Into<Option<usize>>;
     requests_per_connection: impl Into<Option<u64>>;
     defer_accept: bool;
     drain_grace: Duration;
@@ -205,6 +214,11 @@ impl ServerConfig {
     /// ```
     pub fn queue_or_default(&self) -> usize {
         self.queue.unwrap_or(DEFAULT_QUEUE)
+    }
+
+    /// Returns the memory budget in bytes: as configured, or [`default_budget`](crate::memory::default_budget).
+    pub fn memory_or_default(&self) -> usize {
+        self.memory.unwrap_or_else(crate::memory::default_budget)
     }
 
     /// Refuses a configured queue. For a server that has none.
@@ -272,9 +286,12 @@ impl ServerConfig {
         if requests == 0 {
             return Err(ConfigError::new("requests_per_connection", requests, "at least 1"));
         }
-        for (name, value, min, max) in
-            [("max_head", self.max_head, 64, 16 << 20), ("max_body", self.max_body, 0, 1 << 30)]
-        {
+        let memory = self.memory.unwrap_or(MIN_MEMORY);
+        for (name, value, min, max) in [
+            ("max_head", self.max_head, 64, 16 << 20),
+            ("max_body", self.max_body, 0, 1 << 30),
+            ("memory", memory, MIN_MEMORY, isize::MAX as usize),
+        ] {
             if value < min || value > max {
                 return Err(ConfigError::new(name, value, format!("from {min} to {max} bytes")));
             }
@@ -423,6 +440,7 @@ mod tests {
         let config = ServerConfig::default;
         let wrong = [
             ("workers", "0", config().workers(0)),
+            ("memory", "1048575", config().memory(MIN_MEMORY - 1)),
             ("queue", "0", config().queue(0)),
             ("max_connections", "18446744073709551615", config().max_connections(usize::MAX)),
             ("max_headers", "101", config().max_headers(101)),

@@ -31,6 +31,7 @@ mod json;
 pub mod log;
 #[doc(hidden)]
 pub mod mailbox;
+pub mod memory;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 pub mod net;

@@ -24,6 +24,7 @@ use http::{Extensions, HeaderValue};
 use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
 use polyserve_core::http1::session::panicked;
+use polyserve_core::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
 
 use crate::types::{head, reply};
@@ -53,6 +54,8 @@ pub struct AsTower {
     max_body: usize,
     prefix: Option<Arc<str>>,
     peer: fn(&Extensions) -> Option<SocketAddr>,
+    /// The budget that an incomplete body counts towards.
+    memory: Option<MemoryBudget>,
 }
 
 /// The default limit of a body, in bytes.
@@ -62,13 +65,20 @@ impl AsTower {
     /// Wraps `service`, with a limit of 1 MiB for bodies.
     pub fn new(service: impl Service) -> Self {
         let peer = |extensions: &Extensions| extensions.get().copied();
-        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None, peer }
+        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None, peer, memory: None }
     }
 
     /// Sets the limit for bodies. A larger body is answered with 413.
     #[must_use]
     pub fn with_max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
+        self
+    }
+
+    /// Counts incomplete bodies towards `memory`.
+    #[cfg(feature = "http2")]
+    pub(crate) fn with_memory(mut self, memory: MemoryBudget) -> Self {
+        self.memory = Some(memory);
         self
     }
 
@@ -198,7 +208,7 @@ impl AsTower {
             return Err(too_large());
         }
         let mut body = pin!(body);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut kept) = (Vec::new(), Reservation::default());
         while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
             let frame = frame.map_err(|error| match is_past_a_limit(&*error.into()) {
                 true => too_large(),
@@ -213,6 +223,9 @@ impl AsTower {
                 bytes.extend_from_slice(chunk);
                 let count = chunk.len();
                 data.advance(count);
+            }
+            if self.memory.as_ref().is_some_and(|memory| !kept.try_set(memory, bytes.capacity())) {
+                return Err(out_of_memory_reply());
             }
         }
         Ok((method, bytes))

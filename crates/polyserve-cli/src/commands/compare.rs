@@ -140,8 +140,8 @@ impl PlanArgs {
         {
             return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
         }
-        if self.memory.memory.is_some() && !(self.quick && self.repos.is_empty()) {
-            return Err(Misuse("--memory is for the choice of repos by --quick without --repos".into()).into());
+        if self.memory.store_memory.is_some() && !(self.quick && self.repos.is_empty()) {
+            return Err(Misuse("--store-memory is for the choice of repos by --quick without --repos".into()).into());
         }
         let instrument = self.instrument(session)?;
         let (keys, mix) = self.keys_and_mix();
@@ -164,7 +164,7 @@ impl PlanArgs {
                 payload_bytes: workload::PAYLOAD as u64,
                 cores: instrument.server_cores.count(),
                 waits: false,
-                memory_limit: self.memory.memory,
+                memory_limit: self.memory.store_memory,
             },
         };
         let Entered { contestants, absent, because } = entrants.enter()?;

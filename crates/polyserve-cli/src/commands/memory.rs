@@ -1,4 +1,5 @@
-//! The flag `--memory`: a limit for the choice of stores. `recommend` and `compare` share it.
+//! The flag `--store-memory`: a limit for the choice of stores. `recommend` and `compare` share it. The flag `--memory` is a
+//! setting of servers.
 
 use polyserve::env::parse_bytes;
 
@@ -7,7 +8,7 @@ use polyserve::env::parse_bytes;
 pub(crate) struct MemoryArgs {
     /// The max memory for the entities, such as 64MiB. A store that is known to need more is left out. [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) memory: Option<u64>,
+    pub(crate) store_memory: Option<u64>,
 }
 
 /// Parses a number of bytes.

@@ -105,7 +105,7 @@ fn a_quick_comparison_takes_repos_by_the_workload() {
 fn a_quick_comparison_keeps_to_the_memory() {
     let tiny = TINY.replace("--keys=50", "--keys=10000");
     let quick = format!("compare --quick --rounds=1 --no-latency --servers=tokio_tcp {tiny}");
-    let output = ended(0, &format!("{quick} --memory=512KiB"));
+    let output = ended(0, &format!("{quick} --store-memory=512KiB"));
     has(
         &text(&output.stderr),
         &["packed is a candidate: it is the smallest", "sharded is left out", "the limit is 512 KiB"],
@@ -113,10 +113,10 @@ fn a_quick_comparison_keeps_to_the_memory() {
     let ranked = text(&output.stdout);
     has(&ranked, &["tokio_tcp/packed"]);
     assert!(!ranked.contains("tokio_tcp/sharded"), "{ranked}");
-    has(&misused(&format!("{quick} --memory=1KiB")), &["packed is left out"]);
-    let unused = "--memory is for the choice of repos by --quick without --repos";
-    has(&misused(&format!("{quick} --repos=sharded --memory=1MiB")), &[unused]);
-    has(&misused(&format!("compare --servers=tokio_tcp {TINY} --memory=1MiB")), &[unused]);
+    has(&misused(&format!("{quick} --store-memory=1KiB")), &["packed is left out"]);
+    let unused = "--store-memory is for the choice of repos by --quick without --repos";
+    has(&misused(&format!("{quick} --repos=sharded --store-memory=1MiB")), &[unused]);
+    has(&misused(&format!("compare --servers=tokio_tcp {TINY} --store-memory=1MiB")), &[unused]);
 }
 
 /// As after a crash: the last round is not whole, and is measured again. Earlier rounds are kept, and so is the rate.

@@ -156,7 +156,7 @@ fn requests_wait_and_a_pool_has_a_worker_for_each() {
 /// The reasons name each store that takes part, and each that is too large.
 #[test]
 fn what_does_not_fit_the_memory_is_left_out() {
-    let error = misused("recommend --defaults --time=20s --memory=1KiB --cores=1");
+    let error = misused("recommend --defaults --time=20s --store-memory=1KiB --cores=1");
     has(
         &error,
         &[
@@ -164,9 +164,8 @@ fn what_does_not_fit_the_memory_is_left_out() {
             "packed is left out",
         ],
     );
-    has(&misused("recommend --defaults --memory=12MB"), &["a number of bytes such as 65536, 64MiB or 1GiB"]);
-    let args =
-        "recommend --defaults --rounds=1 --time=20s --connections=4 --servers=tokio_tcp --cores=1 --memory=512KiB";
+    has(&misused("recommend --defaults --store-memory=12MB"), &["a number of bytes such as 65536, 64MiB or 1GiB"]);
+    let args = "recommend --defaults --rounds=1 --time=20s --connections=4 --servers=tokio_tcp --cores=1 --store-memory=512KiB";
     let report = json(args);
     assert_eq!(report["workload"]["memory_limit_bytes"], 512 << 10);
     assert_eq!(texts(array(&report["ranked"]), "repo"), ["packed"], "{report}");

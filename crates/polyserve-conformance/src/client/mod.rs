@@ -99,6 +99,15 @@ impl Client {
         Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
     }
 
+    /// Limits what the kernel receives for this client before it is read to about `bytes`. By default it may be tens of MiB.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `setsockopt(2)`.
+    pub fn limit_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        Ok(rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, bytes)?)
+    }
+
     /// The same client, which also accepts answers with a wrong `Date` or none.
     #[must_use]
     pub fn without_dates(mut self) -> Self {

@@ -40,7 +40,7 @@
 //! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
 //! * Many connections: `limits`, `eviction`, `shape`, `fairness`, `turns`, `queued`.
-//! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`.
+//! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`, `memory`.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `repos`, which answer now and later.
 
@@ -62,6 +62,7 @@ mod keep_alive;
 mod limits;
 mod linearizable;
 mod live;
+mod memory;
 mod named;
 mod nested;
 mod panics;
@@ -154,6 +155,7 @@ pub use limits::{
 pub use linearizable::{
     conditional_writes_are_linearizable_over_http, linearizable_over_http, named_entities_are_linearizable,
 };
+pub use memory::{incomplete_bodies_keep_to_the_memory_budget, unread_answers_keep_to_the_memory_budget};
 pub use named::{
     a_condition_holds_for_every_spelling_of_an_id, a_later_repo_of_named_entities_answers_the_same,
     conditions_on_named_entities_are_evaluated, no_increment_is_lost_of_a_named_entity,
@@ -364,6 +366,8 @@ kit! {
         silent_connections_are_closed_first,
         a_young_connection_is_not_closed_for_another,
         a_request_that_has_arrived_is_not_evicted,
+        incomplete_bodies_keep_to_the_memory_budget,
+        unread_answers_keep_to_the_memory_budget,
         deferred_accept_serves_the_same,
         a_waiting_request_is_not_idle,
         two_servers_share_nothing,

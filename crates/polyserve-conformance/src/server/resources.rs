@@ -32,7 +32,7 @@ fn count() -> io::Result<(usize, usize)> {
     Ok((entries("/proc/self/task")?, entries("/proc/self/fd")?))
 }
 
-const NO_PROC: &str = "threads and descriptors are counted in /proc, which this system does not have";
+pub(super) const NO_PROC: &str = "threads and descriptors are counted in /proc, which this system does not have";
 
 /// Starts a server, ends its connections in different ways, and ends it.
 fn serve_and_end(subject: &ServerSubject) {
@@ -290,7 +290,7 @@ pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> O
 }
 
 /// The resident memory of this process, in KiB.
-fn resident() -> Option<u64> {
+pub(super) fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()

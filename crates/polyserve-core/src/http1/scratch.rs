@@ -9,6 +9,7 @@ use super::decode::Limits;
 use super::turn::Turn;
 use crate::answer_hook::AnswerHook;
 use crate::config::ServerConfig;
+use crate::memory::MemoryBudget;
 use crate::service::Service;
 
 /// The environment that all connections of a server share.
@@ -19,6 +20,8 @@ pub struct Env {
     pub limits: Limits,
     pub(super) server_header: Option<Box<str>>,
     pub(super) requests_per_connection: u64,
+    /// The memory that all connections share.
+    pub memory: MemoryBudget,
     /// Sees every answer.
     pub on_answer: Option<AnswerHook>,
 }
@@ -31,6 +34,7 @@ impl Env {
             limits: Limits::from(config),
             server_header: config.server_header.as_deref().map(Box::from),
             requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
+            memory: MemoryBudget::new(config.memory_or_default()),
             on_answer: config.on_answer.clone(),
         }
     }
@@ -57,6 +61,8 @@ pub struct Scratch {
     pub(super) others_wait: bool,
     /// `None` if the work of one connection is not limited.
     turn: Option<Turn>,
+    /// The budget of the server that the output belongs to.
+    pub(super) memory: Option<MemoryBudget>,
 }
 
 impl Scratch {
@@ -70,6 +76,7 @@ impl Scratch {
             closing: false,
             others_wait: false,
             turn: None,
+            memory: None,
         }
     }
 
@@ -146,6 +153,22 @@ impl Scratch {
     pub fn trim(&mut self, limit: usize) {
         if self.capacity() > limit && self.out.is_empty() {
             (self.out, self.ends, self.body) = (Vec::new(), Vec::new(), Vec::new());
+        }
+    }
+
+    /// Notes the budget that the output counts towards if it is kept.
+    #[inline]
+    pub(super) fn set_memory(&mut self, memory: &MemoryBudget) {
+        if !self.memory.as_ref().is_some_and(|known| known.is(memory)) {
+            self.memory = Some(memory.clone());
+        }
+    }
+
+    /// Releases the buffer of a body that was copied into the output, if it is large. To be called before a wait for the client
+    /// to take the output.
+    pub(crate) fn release_body(&mut self) {
+        if self.body.capacity() > MAX_KEPT_CAPACITY {
+            self.body = Vec::new();
         }
     }
 

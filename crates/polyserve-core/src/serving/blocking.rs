@@ -20,6 +20,7 @@ use super::{
     wait_for_answer, with_buffers,
 };
 use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::memory::Reservation;
 use crate::net;
 use crate::panics::isolate;
 
@@ -71,7 +72,7 @@ pub enum Read {
     Evicted,
 }
 
-/// The thread of a connection that is idle for this long releases large buffers.
+/// A thread that has waited for this long for bytes releases large buffers.
 const SHRINK_AFTER: Duration = Duration::from_millis(500);
 
 /// Serves a connection to its end. Returns whether it must linger.
@@ -85,7 +86,8 @@ pub fn drive(
     accepted: Instant,
 ) -> bool {
     let session = Session::from_peer(transport.peer());
-    let mut drive = Drive { transport, server, buffers, session, queued: accepted.elapsed() };
+    let reservation = Reservation::default();
+    let mut drive = Drive { transport, server, buffers, session, queued: accepted.elapsed(), reservation };
     let linger = drive.run();
     server.count(&mut drive.session);
     linger
@@ -167,6 +169,8 @@ struct Drive<'a, T> {
     session: Session,
     /// How long the connection has waited for its thread.
     queued: Duration,
+    /// The buffers that the thread keeps while it waits.
+    reservation: Reservation,
 }
 
 impl<T: Transport> Drive<'_, T> {
@@ -196,6 +200,7 @@ impl<T: Transport> Drive<'_, T> {
                 }
                 Want::Answer => {
                     self.transport.about_to_wait();
+                    self.reserve_buffers();
                     match wait_for_answer(&mut self.session, server) {
                         WaitOutcome::Here => self.resume(),
                         WaitOutcome::TimedOut => self.time_out(),
@@ -215,7 +220,19 @@ impl<T: Transport> Drive<'_, T> {
         since + if is_first { limit.saturating_sub(self.queued) } else { limit }
     }
 
+    /// Reserves the memory of large buffers, before a wait. If memory is used up, releases what is not needed.
+    fn reserve_buffers(&mut self) {
+        let memory = &self.server.env.memory;
+        let reserved = self.session.reserved_bytes();
+        if !self.reservation.try_set(memory, self.buffers.kept_bytes().saturating_sub(reserved)) {
+            self.buffers.shrink();
+            self.reservation.set(memory, self.buffers.kept_bytes().saturating_sub(reserved));
+        }
+    }
+
     fn write(&mut self, last: bool) -> bool {
+        self.buffers.scratch.release_body();
+        self.reserve_buffers();
         let out = self.buffers.scratch.out();
         let length = out.len();
         let config = &self.server.config;
@@ -252,15 +269,17 @@ impl<T: Transport> Drive<'_, T> {
         }
     }
 
-    /// Reads once. If the connection is idle for a while, releases large buffers, and waits again.
+    /// Reads once. If nothing comes for a while, releases large buffers, and waits again.
     fn read_or_shrink(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
         let shrink_at = Instant::now() + SHRINK_AFTER;
-        if matches!(phase, Phase::FirstByte | Phase::Idle) && shrink_at < deadline && self.buffers.is_large() {
+        if shrink_at < deadline && self.buffers.is_large() {
+            self.reserve_buffers();
             match self.transport.read(&mut self.buffers.input, phase, shrink_at)? {
                 Read::TimedOut => self.buffers.shrink(),
                 read => return Ok(read),
             }
         }
+        self.reserve_buffers();
         self.transport.read(&mut self.buffers.input, phase, deadline)
     }
 

@@ -101,6 +101,11 @@ impl ThreadBuffers {
         self.input.len() > SMALL_INPUT || self.scratch.capacity() > MAX_IDLE_BYTES - SMALL_INPUT
     }
 
+    /// The number of bytes that a thread keeps while it waits, without those that every thread keeps.
+    pub fn kept_bytes(&self) -> usize {
+        if self.is_large() { self.input.len().saturating_add(self.scratch.capacity()) } else { 0 }
+    }
+
     /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the scratch's
     /// output has been written.
     ///

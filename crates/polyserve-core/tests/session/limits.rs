@@ -1,7 +1,8 @@
 //! Limits: exactly at the limit, and one past it.
 
-use polyserve_core::Status;
-use polyserve_core::http1::{Env, Phase, Want};
+use polyserve_core::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve_core::service::Body;
+use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
 
 use super::support::*;
 
@@ -134,4 +135,77 @@ fn extensions_and_trailers_are_bounded() {
     check(&env, &put(&format!("0\r\n{}: \r\n\r\n", "x".repeat(100))), 431);
     check(&env, &put("0\r\nA:\r\nB:\r\nC:\r\n\r\n"), 200);
     check(&env, &put("0\r\nA:\r\nB:\r\nC:\r\nD:\r\n\r\n"), 431);
+}
+
+/// Answers with a large body, which all answers share.
+struct OneLargeBody;
+
+impl Service for OneLargeBody {
+    fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        const BODY: &[u8] = &[b'x'; 700 * 1024];
+        Answer::Now(Reply::new(Status::OK, "text/plain", Body::Static(BODY)))
+    }
+}
+
+/// What connections keep counts towards one budget: unsent answers and incomplete bodies. A safe method and a new body get 503
+/// beyond it, a write is answered.
+#[test]
+fn connections_share_the_memory_budget() {
+    let config = ServerConfig::default().memory(1 << 20);
+    let env = Env::new(std::sync::Arc::new(OneLargeBody), &config);
+    let mut scratch = Scratch::new();
+    let mut ask = |session: &mut Session, request: &[u8], sent: usize| {
+        let _ = session.receive(request, &env, &mut scratch);
+        let answer = scratch.out().get(..12).unwrap_or_default().to_vec();
+        session.written(sent.min(scratch.out().len()), &mut scratch);
+        String::from_utf8(answer).unwrap()
+    };
+    let [mut slow, mut other, mut writer] = [(); 3].map(|()| Session::new());
+    let get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(ask(&mut other, get, usize::MAX), "HTTP/1.1 200");
+    assert_eq!(env.memory.reserved(), 0, "an answer that was taken at once is not kept");
+    assert_eq!(ask(&mut slow, get, 1000), "HTTP/1.1 200");
+    assert!(env.memory.reserved() >= 690 * 1024, "{:?}", env.memory);
+    assert_eq!(ask(&mut other, get, usize::MAX), "HTTP/1.1 503");
+    let put = [&b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n"[..], &[b'x'; 400_000]].concat();
+    assert_eq!(ask(&mut writer, &put, usize::MAX), "HTTP/1.1 503");
+    assert_eq!(ask(&mut other, b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", usize::MAX), "HTTP/1.1 200");
+    drop(slow);
+    assert_eq!(env.memory.reserved(), 0);
+    assert_eq!(ask(&mut other, get, usize::MAX), "HTTP/1.1 200");
+}
+
+/// Regression test: the room of a large answer was free from the end of its encoding until the kernel had taken a part. Another
+/// thread gave it to a second answer.
+#[test]
+fn a_large_answer_keeps_its_room_while_it_is_sent() {
+    let env = Env::new(std::sync::Arc::new(OneLargeBody), &ServerConfig::default().memory(1 << 20));
+    for last in ["", "Connection: close\r\n"] {
+        let get = format!("GET / HTTP/1.1\r\nHost: a\r\n{last}\r\n").into_bytes();
+        let [(mut slow, mut slow_scratch), (mut other, mut other_scratch)] =
+            [(); 2].map(|()| (Session::new(), Scratch::new()));
+        let _ = slow.receive(&get, &env, &mut slow_scratch);
+        assert!(env.memory.reserved() >= 700 * 1024, "{:?}", env.memory);
+        let _ = other.receive(&get, &env, &mut other_scratch);
+        assert!(other_scratch.out().starts_with(b"HTTP/1.1 503"));
+        slow.written(slow_scratch.out().len(), &mut slow_scratch);
+        assert_eq!(env.memory.reserved(), 0);
+    }
+}
+
+/// Requests that are read and answered in one turn use no budget, pipelined or not.
+#[test]
+fn a_small_exchange_reserves_nothing() {
+    let env = Env::new(std::sync::Arc::new(polyserve_core::service::Echo), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    for length in [0, 100, 4000] {
+        let body = "x".repeat(length);
+        let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}");
+        for request in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], put.as_bytes(), &put.as_bytes().repeat(10)] {
+            let _ = session.receive(request, &env, &mut scratch);
+            assert_eq!(env.memory.reserved(), 0);
+            session.written(scratch.out().len(), &mut scratch);
+            assert_eq!(env.memory.reserved(), 0);
+        }
+    }
 }

@@ -79,6 +79,20 @@ pub(super) mod bytes {
     }
 }
 
+/// A number of bytes. The default is [`default_budget`](polyserve_core::memory::default_budget).
+pub(super) mod memory {
+    pub(crate) const NAME: &str = super::bytes::NAME;
+    pub(crate) const FORM: &str = super::bytes::FORM;
+
+    pub(crate) fn parse(text: &str) -> Option<Option<usize>> {
+        super::bytes::parse(text).map(Some)
+    }
+
+    pub(crate) fn show(value: &Option<usize>) -> String {
+        value.map_or("a quarter of the machine's or the cgroup's".into(), |bytes| super::bytes::show(&bytes))
+    }
+}
+
 /// A time.
 pub(super) mod time {
     use std::time::Duration;

@@ -125,6 +125,7 @@ settings! {
     max_head: bytes, "Max size of request line and headers; more is answered 431 or 414";
     max_headers: count, "Max number of header fields; more are answered 431";
     max_body: bytes, "Max size of a body; more is answered 413";
+    memory: memory, "Max memory of incomplete bodies and unsent answers of all connections; more is answered 503";
     requests_per_connection: limit, "Max requests on one connection; then it is closed; 0 is no limit";
     defer_accept: switch, "The kernel hands a connection over only when its first byte is there (Linux)";
     drain_grace: time, "Max time that a shutdown waits for requests that have begun";

@@ -407,6 +407,6 @@ impl RequestState {
         let output = &mut self.buffers.as_mut()?.output;
         self.partly_sent |= output.is_partial();
         output.try_send(&connection.entry, connection.server(), last);
-        (!output.is_empty()).then(|| Box::new(std::mem::take(output)))
+        (!output.is_empty()).then(|| std::mem::take(output).keep(connection.server()))
     }
 }

@@ -5,6 +5,7 @@
 
 use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
 use polyserve_core::http1::encode::{self, AnswerHead};
+use polyserve_core::memory::out_of_memory_reply;
 use polyserve_core::{Reply, Status, Version};
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
@@ -12,6 +13,19 @@ use super::connection_state::{ConnectionState, RequestState, Stage};
 /// The refusal of a body that is longer than the limit.
 pub(super) const TOO_LARGE: Refusal =
     Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." };
+
+/// The refusal of a body for which there is no memory.
+#[cfg(feature = "tower")]
+pub(super) const OUT_OF_MEMORY: Refusal =
+    Refusal { status: Status::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };
+
+/// The answer to a refused request.
+pub(super) fn reply_to(refusal: Refusal) -> Reply {
+    match refusal.status {
+        Status::SERVICE_UNAVAILABLE => out_of_memory_reply(),
+        status => Reply::problem(status, refusal.detail),
+    }
+}
 
 const INVALID_HEAD: &str = "The request's head, or what it says of its body, is not valid.";
 
@@ -64,7 +78,7 @@ pub(super) fn replace_begun(state: &mut RequestState, connection: &ConnectionSta
 /// Writes an error to the output. `head_only`: whether the method is HEAD. If it is unknown, the answer has no body.
 fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refusal, head_only: Option<bool>) {
     let reply = match head_only {
-        Some(_) => Reply::problem(refusal.status, refusal.detail),
+        Some(_) => reply_to(refusal),
         None => Reply::empty(refusal.status),
     };
     let begun = state.report.take().begun;

@@ -30,6 +30,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::http1::TimeLimit;
 use polyserve_core::http1::session::OUTPUT_BOUND;
+use polyserve_core::memory::{Reservation, out_of_memory_reply};
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
 use tokio::runtime::Handle;
 
@@ -37,7 +38,7 @@ use self::streams::{CountedBody, OpenStream, Streams};
 use super::connection_state::{ConnectionState, Http2, Stage};
 use super::io::HyperIo;
 use super::output::Output;
-use super::response::finish;
+use super::response::{finish, reserve};
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
@@ -254,18 +255,22 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
         let begun = Instant::now();
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
-            let head_only = request.method() == Method::HEAD;
+            let (head_only, is_safe) = (request.method() == Method::HEAD, request.method().is_safe());
             let mut response = answer(open.streams(), request).await;
             if head_only && let Some(length) = response.body().size_hint().exact() {
                 *response.body_mut() = ReplyBody::of(Bytes::new());
                 response.headers_mut().insert(CONTENT_LENGTH, length.into());
             }
+            let reservation = reserve(&connection, is_safe, response.body()).unwrap_or_else(|| {
+                response = crate::tower::response(out_of_memory_reply(), Vec::new());
+                Reservation::default()
+            });
             finish(&connection.shared, response.headers_mut(), false);
             if let Some(status) = Status::new(response.status().as_u16()) {
                 let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
                 connection.report_answer(status, length.unwrap_or(0), Some(begun));
             }
-            Ok(response.map(|body| CountedBody::new(body, open)))
+            Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }
 }
@@ -277,7 +282,9 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         let detail = "There are more header fields than this server takes.";
         return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
     }
-    let service = AsTower::new(Arc::new(TrackedService(Arc::clone(streams)))).with_max_body(server.env.limits.max_body);
+    let service = AsTower::new(Arc::new(TrackedService(Arc::clone(streams))))
+        .with_max_body(server.env.limits.max_body)
+        .with_memory(server.env.memory.clone());
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let body = ReceivedBody { body, received: &received };
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use polyserve_core::http1::date::Date;
 use polyserve_core::http1::turn::Turn;
+use polyserve_core::memory::Reservation;
 use polyserve_core::net;
 use polyserve_core::serving::ServerState;
 
@@ -25,6 +26,8 @@ const KEPT_CAPACITY: usize = 256 * 1024;
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// The memory of output that waits for the client.
+    reservation: Reservation,
 }
 
 impl Output {
@@ -42,6 +45,12 @@ impl Output {
         let code = std::str::from_utf8(code).ok()?.parse().ok();
         self.bytes.truncate(end);
         code
+    }
+
+    /// Counts the output towards the server's memory, because it waits for the client.
+    pub(super) fn keep(mut self, server: &ServerState) -> Box<Self> {
+        self.reservation.set(&server.env.memory, self.bytes.capacity());
+        Box::new(self)
     }
 
     fn clear(&mut self) {

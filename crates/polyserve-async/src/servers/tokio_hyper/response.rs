@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use polyserve_core::Reply;
+use polyserve_core::memory::Reservation;
 use polyserve_core::service::Body as ReplyBody;
 
 use super::connection_state::{ConnectionState, HyperShared};
@@ -161,12 +162,27 @@ impl Drop for BodyPiece {
 pub(crate) struct TrackedBody<B> {
     connection: Arc<ConnectionState>,
     body: B,
+    /// The memory of a body of known length, until hyper has taken the whole body.
+    _reservation: Reservation,
 }
 
 impl<B> TrackedBody<B> {
-    pub(super) fn new(connection: Arc<ConnectionState>, body: B) -> Self {
-        Self { connection, body }
+    /// `reservation`: the memory that [`reserve`] has reserved for `body`.
+    pub(super) fn new(connection: Arc<ConnectionState>, body: B, reservation: Reservation) -> Self {
+        Self { connection, body, _reservation: reservation }
     }
+}
+
+/// Reserves memory for a body of known length, until the client has taken it. Returns `None` if there is none, and the answer
+/// may be refused because its request `is_safe`.
+pub(super) fn reserve(connection: &ConnectionState, is_safe: bool, body: &impl Body) -> Option<Reservation> {
+    let (memory, mut reservation) = (&connection.server().env.memory, Reservation::default());
+    let length = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if is_safe {
+        return reservation.try_set(memory, length).then_some(reservation);
+    }
+    reservation.set(memory, length);
+    Some(reservation)
 }
 
 impl<B: Body + Unpin> Body for TrackedBody<B> {

@@ -21,6 +21,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use polyserve_core::answer::{Answer, BoxFuture};
 use polyserve_core::http1::decode::{Framing, Refusal};
+use polyserve_core::memory::{Reservation, out_of_memory_reply};
 use polyserve_core::service::Body;
 use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
 
@@ -41,7 +42,12 @@ impl hyper::service::Service<http::Request<Incoming>> for ServiceAdapter {
 
     fn call(&self, request: http::Request<Incoming>) -> ServiceFuture {
         let (parts, body) = request.into_parts();
-        let mut future = ServiceFuture { connection: Arc::clone(&self.0), close: false, state: ServiceState::Taken };
+        let mut future = ServiceFuture {
+            connection: Arc::clone(&self.0),
+            close: false,
+            is_safe: parts.method.is_safe(),
+            state: ServiceState::Taken,
+        };
         if body.is_end_stream() {
             future.validate_and_call(parts);
             return future;
@@ -62,6 +68,8 @@ pub(crate) struct ServiceFuture {
     connection: Arc<ConnectionState>,
     /// The connection is closed after the answer.
     close: bool,
+    /// The request changes nothing, so its answer may be refused.
+    is_safe: bool,
     state: ServiceState,
 }
 
@@ -79,6 +87,8 @@ struct PendingRequest {
     method: Method,
     incoming: Incoming,
     body: BodyBuffer,
+    /// The memory of `body`.
+    reservation: Reservation,
     /// `Service::head` was called, and did not refuse the request.
     head_shown: bool,
 }
@@ -102,6 +112,14 @@ impl BodyBuffer {
         };
     }
 
+    fn capacity(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Single(bytes) => bytes.len(),
+            Self::Joined(bytes) => bytes.capacity(),
+        }
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Empty => &[],
@@ -123,7 +141,6 @@ impl ServiceFuture {
     fn respond(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
         let close = self.close || self.connection.is_last();
         let (answer, body) = response::head(&self.connection.shared, reply, close, headers);
-        self.connection.begin_sending(answer.status);
         let body = match body {
             Body::InPlace => FullBody::Buffer(in_place),
             body => {
@@ -134,8 +151,14 @@ impl ServiceFuture {
                 }
             }
         };
-        self.state =
-            ServiceState::Ready(Response::from_parts(answer, TrackedBody::new(Arc::clone(&self.connection), body)));
+        let Some(reservation) = response::reserve(&self.connection, std::mem::take(&mut self.is_safe), &body) else {
+            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new());
+        };
+        self.connection.begin_sending(answer.status);
+        self.state = ServiceState::Ready(Response::from_parts(
+            answer,
+            TrackedBody::new(Arc::clone(&self.connection), body, reservation),
+        ));
     }
 
     /// Handles a request without a body. Its head is converted once, for the validation and for the service.
@@ -200,6 +223,7 @@ impl ServiceFuture {
             method: valid.method,
             incoming,
             body: BodyBuffer::Empty,
+            reservation: Reservation::default(),
             head_shown: false,
         });
         let limit = self.connection.server().env.limits.max_body as u64;
@@ -255,6 +279,10 @@ impl ServiceFuture {
                         return self.reply_early(Reply::problem(TOO_LARGE.status, TOO_LARGE.detail), *pending);
                     }
                     pending.body.push(bytes);
+                    let memory = &self.connection.server().env.memory;
+                    if !pending.reservation.try_set(memory, pending.body.capacity()) {
+                        return self.reply_early(out_of_memory_reply(), *pending);
+                    }
                     if pending.incoming.is_end_stream() {
                         break;
                     }
@@ -285,7 +313,7 @@ impl ServiceFuture {
                 }
             }
         }
-        let PendingRequest { parts, method, body, .. } = *pending;
+        let PendingRequest { parts, method, body, reservation: _reservation, .. } = *pending;
         self.call_service(parts, method, body.bytes());
     }
 

@@ -21,11 +21,12 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_core::http1::decode::Framing;
 use polyserve_core::log::in_one_line;
+use polyserve_core::memory::{Reservation, out_of_memory_reply};
 use polyserve_core::panics::text_of;
 use polyserve_core::{Reply, Status};
 
 use super::connection_state::{ConnectionState, Stage};
-use super::error_response::TOO_LARGE;
+use super::error_response::{OUT_OF_MEMORY, TOO_LARGE, reply_to};
 use super::response;
 use super::response::{MAX_PIECE, TrackedBody};
 use super::validate::validate;
@@ -40,11 +41,16 @@ pub struct RequestBody {
     remaining: usize,
     connection: Arc<ConnectionState>,
     ended: bool,
+    /// The number of bytes that the service has received.
+    received: usize,
+    /// The memory of these bytes, until the body ends: a service may collect them.
+    reservation: Reservation,
 }
 
 impl RequestBody {
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
+            self.reservation = Reservation::default();
             let mut state = self.connection.state();
             state.body_is_open = false;
             if state.stage == Stage::Body {
@@ -69,6 +75,11 @@ impl Body for RequestBody {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
+                body.received += length;
+                if !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
+                    body.connection.state().body_refusal = Some(OUT_OF_MEMORY);
+                    return Poll::Ready(Some(Err("the memory of the server is used up".into())));
+                }
                 if let Some(remaining) = body.remaining.checked_sub(length) {
                     body.remaining = remaining;
                     if body.incoming.is_end_stream() {
@@ -237,7 +248,7 @@ where
     fn call(&self, request: Request<Incoming>) -> TowerFuture<B> {
         let (mut parts, incoming) = request.into_parts();
         let connection = Arc::clone(&self.connection);
-        let is_bodiless = incoming.is_end_stream();
+        let (is_bodiless, is_safe) = (incoming.is_end_stream(), parts.method.is_safe());
         let remaining = connection.server().env.limits.max_body;
         let valid = match validate(&connection, &parts, is_bodiless) {
             Err(refusal) => return TowerFuture::refused(connection, Reply::problem(refusal.status, refusal.detail)),
@@ -254,13 +265,20 @@ where
         if let Some(peer) = connection.peer {
             parts.extensions.insert(peer);
         }
-        let body = RequestBody { incoming, remaining, connection: Arc::clone(&connection), ended: is_bodiless };
+        let body = RequestBody {
+            incoming,
+            remaining,
+            connection: Arc::clone(&connection),
+            ended: is_bodiless,
+            received: 0,
+            reservation: Reservation::default(),
+        };
         let mut service = self.service.clone();
         let future = async move {
             poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
             service.call(Request::from_parts(parts, body)).await.map_err(Into::into)
         };
-        TowerFuture { connection, close: valid.is_last, state: TowerState::Called(Box::pin(future)) }
+        TowerFuture { connection, close: valid.is_last, is_safe, state: TowerState::Called(Box::pin(future)) }
     }
 }
 
@@ -270,6 +288,8 @@ type BoxedCall<B> = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> +
 pub(crate) struct TowerFuture<B> {
     connection: Arc<ConnectionState>,
     close: bool,
+    /// The request changes nothing, so its answer may be refused.
+    is_safe: bool,
     state: TowerState<B>,
 }
 
@@ -283,7 +303,7 @@ enum TowerState<B> {
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<B> {
     fn refused(connection: Arc<ConnectionState>, reply: Reply) -> Self {
         connection.state().must_linger = true;
-        Self { connection, close: true, state: TowerState::Refused(reply) }
+        Self { connection, close: true, is_safe: false, state: TowerState::Refused(reply) }
     }
 
     /// Makes an answer of the server, in place of an answer of the service.
@@ -293,10 +313,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
             Cow::Borrowed(bytes) => Bytes::from_static(bytes),
             Cow::Owned(bytes) => Bytes::from(bytes),
         };
-        self.begin_sending(Response::from_parts(parts, crate::tower::ReplyBody::of(bytes)))
+        self.begin_sending(Response::from_parts(parts, crate::tower::ReplyBody::of(bytes)), Reservation::default())
     }
 
-    fn begin_sending<T>(&self, response: Response<T>) -> Response<TrackedBody<StreamedBody>>
+    fn begin_sending<T>(&self, response: Response<T>, reservation: Reservation) -> Response<TrackedBody<StreamedBody>>
     where
         T: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -308,7 +328,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
                 rest: Bytes::new(),
                 connection: Arc::clone(&connection),
             };
-            TrackedBody::new(connection, body)
+            TrackedBody::new(connection, body, reservation)
         })
     }
 
@@ -317,15 +337,18 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         let close = self.close || self.connection.is_last();
         let refusal = self.connection.state().body_refusal.take();
         if let Some(refusal) = refusal {
-            return self.server_reply(Reply::problem(refusal.status, refusal.detail), true);
+            return self.server_reply(reply_to(refusal), true);
         }
         match result {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 self.server_reply(Reply::problem(Status::NOT_IMPLEMENTED, "This server changes no protocols."), true)
             }
             Ok(mut response) => {
+                let Some(reservation) = response::reserve(&self.connection, self.is_safe, response.body()) else {
+                    return self.server_reply(out_of_memory_reply(), close);
+                };
                 response::finish(&self.connection.shared, response.headers_mut(), close);
-                self.begin_sending(response)
+                self.begin_sending(response, reservation)
             }
             Err(error) => {
                 polyserve_core::throttled!(warn, error = in_one_line(&*error), "a service failed");

@@ -74,11 +74,11 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     };
     let wait = time(args.wait, &source, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
     let p99 = time(args.p99, &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
-    let memory = memory(args.memory.memory, &source)?;
+    let memory = memory(args.memory.store_memory, &source)?;
     if matches!(source, Source::Defaults) {
         defaulted.extend(args.wait.is_none().then(|| String::from("--wait 0s")));
         defaulted.extend(args.p99.is_none().then(|| String::from("no --p99")));
-        defaulted.extend(args.memory.memory.is_none().then(|| String::from("no --memory")));
+        defaulted.extend(args.memory.store_memory.is_none().then(|| String::from("no --store-memory")));
     }
     if payload > LARGEST_PAYLOAD as u64 {
         return Err(Misuse(format!("--payload {payload} is more than {LARGEST_PAYLOAD}")).into());
@@ -121,8 +121,8 @@ fn memory(given: Option<u64>, source: &Source) -> anyhow::Result<Option<u64>> {
         .default(NONE.to_owned())
         .validate_with(|text: &String| parse(text).map(drop))
         .interact_text()
-        .context("--memory was not answered")?;
-    parse(&answer).map_err(|expected| Misuse(format!("--memory {answer}: {expected}")).into())
+        .context("--store-memory was not answered")?;
+    parse(&answer).map_err(|expected| Misuse(format!("--store-memory {answer}: {expected}")).into())
 }
 
 /// Returns the time that was given or answered; `None` without one.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use polyserve_core::memory::MemoryBudget;
 use polyserve_core::serving::EVICTION_GRACE;
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, ListenOn, Running, ServerConfig, Service, Shutdown, net};
@@ -35,6 +36,7 @@ pub(super) fn serve(
     let server = Arc::new(RunContext {
         config: config.clone(),
         flaw,
+        memory: MemoryBudget::new(config.memory_or_default()),
         service,
         shutdown: shutdown.clone(),
         answered: AtomicU64::new(0),

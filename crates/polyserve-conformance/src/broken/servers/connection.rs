@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use polyserve_core::http1::TimeLimit;
+use polyserve_core::memory::{Reservation, out_of_memory_reply};
 use polyserve_core::service::{Body, Status};
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Head, Method, Reply, Request};
@@ -201,6 +202,10 @@ impl Connection<'_> {
                 self.call(&head, &reading.body)?
             }
         };
+        let (reply, body) = match self.output.reserve(head.is_safe(), reply.body_bytes(&body).len()) {
+            true => (reply, body),
+            false => (out_of_memory_reply(), Vec::new()),
+        };
         if self.has(Flaw::ClosesOnHalfClose) && matches!(self.tracked.stream.peek(&mut [0]), Ok(0)) {
             return Err(Stop::Gone);
         }
@@ -241,7 +246,11 @@ impl Connection<'_> {
             started = *self.first_body.get_or_insert(started);
         }
         let mut received = reading.body.len();
+        let mut kept = Reservation::default();
         while !is_complete {
+            if !kept.try_set(&self.server.memory, reading.body.capacity()) && !self.has(Flaw::KeepsAnyBody) {
+                return Err(Stop::Refused(OUT_OF_MEMORY));
+            }
             let limit = match self.has(Flaw::TakesBodiesAtAnyRate) {
                 true => self.server.config.body_timeout,
                 false => TimeLimit::Body { received: received as u64 }.of(&self.server.config),
@@ -327,7 +336,11 @@ impl Connection<'_> {
         }
         self.output.refuses = true;
         let empty = self.has(Flaw::SendsEmptyErrors);
-        let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
+        let reply = match status {
+            _ if empty => Reply::empty(status),
+            Status::SERVICE_UNAVAILABLE => out_of_memory_reply(),
+            status => Reply::problem(status, refusal.detail),
+        };
         let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
         let was_sent = self.output.answer(&reply, &[], to_head, Some("close"));
         if was_sent && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
@@ -466,5 +479,8 @@ enum Stop {
     Refused(RequestError),
     Gone,
 }
+
+const OUT_OF_MEMORY: RequestError =
+    RequestError { status: Status::SERVICE_UNAVAILABLE, detail: "There is no memory for this body." };
 
 const TIMED_OUT: RequestError = RequestError { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };

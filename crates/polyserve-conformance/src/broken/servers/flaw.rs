@@ -210,6 +210,10 @@ flaws! {
     EvictsYoungConnections, caught by a_young_connection_is_not_closed_for_another;
     /// Closes a connection for another one without reading what has arrived.
     EvictsBeforeReading, caught by a_request_that_has_arrived_is_not_evicted;
+    /// Keeps incomplete bodies beyond the memory budget.
+    KeepsAnyBody, caught by incomplete_bodies_keep_to_the_memory_budget;
+    /// Keeps unsent answers beyond the memory budget.
+    KeepsAnyAnswer, caught by unread_answers_keep_to_the_memory_budget;
 }
 
 impl Flaw {

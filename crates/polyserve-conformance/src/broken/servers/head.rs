@@ -44,6 +44,10 @@ impl ParsedHead {
         self.method == Method::Head
     }
 
+    pub(super) fn is_safe(&self) -> bool {
+        matches!(self.method, Method::Get | Method::Head | Method::Options)
+    }
+
     pub(super) fn is_1_0(&self) -> bool {
         self.version == Version::Http10
     }

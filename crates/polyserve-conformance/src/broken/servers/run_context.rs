@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use polyserve_core::memory::MemoryBudget;
 use polyserve_core::sync::lock;
 use polyserve_core::{Counters, ETag, ServerConfig, Service, Shutdown};
 
@@ -20,6 +21,7 @@ pub(super) const TICK: Duration = Duration::from_millis(20);
 pub(super) struct RunContext {
     pub(super) config: ServerConfig,
     pub(super) flaw: Option<Flaw>,
+    pub(super) memory: MemoryBudget,
     pub(super) service: Arc<dyn Service>,
     pub(super) shutdown: Shutdown,
     pub(super) answered: AtomicU64,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use polyserve_core::http1::TimeLimit;
+use polyserve_core::memory::Reservation;
 use polyserve_core::service::Status;
 use polyserve_core::{AnswerReport, Reply};
 
@@ -26,6 +27,8 @@ pub(super) struct AnswerBuffer<'a> {
     server: &'a RunContext,
     stream: &'a TcpStream,
     held: Vec<Held>,
+    /// The memory of these answers.
+    reservation: Reservation,
     /// When the first byte of the present request was read.
     pub(super) begun: Option<Instant>,
     /// The server answers in place of the service.
@@ -34,11 +37,22 @@ pub(super) struct AnswerBuffer<'a> {
 
 impl<'a> AnswerBuffer<'a> {
     pub(super) fn new(server: &'a RunContext, stream: &'a TcpStream) -> Self {
-        Self { server, stream, held: Vec::new(), begun: None, refuses: false }
+        Self { server, stream, held: Vec::new(), reservation: Reservation::default(), begun: None, refuses: false }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
         self.server.has(flaw)
+    }
+
+    /// Reserves memory for an answer with a body of this length. Returns false if there is none, and the answer may be refused.
+    pub(super) fn reserve(&mut self, is_safe: bool, length: usize) -> bool {
+        let held = self.held.iter().map(|held| held.bytes.len()).sum::<usize>();
+        let bytes = 3 * (held + length); // the reply, its bytes, and the bytes of all held answers
+        if !is_safe || self.has(Flaw::KeepsAnyAnswer) {
+            self.reservation.set(&self.server.memory, bytes);
+            return true;
+        }
+        self.reservation.try_set(&self.server.memory, bytes)
     }
 
     /// Holds the interim answer that asks for a body.
@@ -97,6 +111,7 @@ impl<'a> AnswerBuffer<'a> {
             end += held.bytes.len();
             self.server.answered.fetch_add(u64::from(held.counts && end <= written), Ordering::SeqCst);
         }
+        self.reservation = Reservation::default();
         written == bytes.len()
     }
 

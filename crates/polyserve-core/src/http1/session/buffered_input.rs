@@ -15,6 +15,11 @@ impl BufferedInput {
         self.bytes.is_empty()
     }
 
+    /// Returns the size of the buffer.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Returns the bytes that are not used.
     pub(super) fn unused(&self) -> &[u8] {
         self.bytes.get(self.used..).unwrap_or_default()

@@ -11,7 +11,8 @@
 //!   had arrived (RFC 9110, 10.1.1): `100 Continue`, and whether the refusal of a request that expects it closes the
 //!   connection.
 //! * The output holds complete answers only, even if the service panics.
-//! * Memory is bounded: the limits cover a head, a body and the collected output.
+//! * Memory is bounded: the limits cover a head, a body and the collected output. What a connection keeps while it waits counts
+//!   towards the [memory budget](crate::memory) of its server.
 //!
 //! Cost: an idle connection owns no buffer. A request that arrives in one piece is parsed in the read buffer. Otherwise
 //! its bytes are copied once or twice.
@@ -46,6 +47,7 @@ use super::scratch::{Env, Scratch};
 use super::time_limit::TimeLimit;
 use crate::answer::BoxFuture;
 use crate::executor::isolated;
+use crate::memory::{MemoryBudget, Reservation};
 use crate::panics::{drop_payload, panic_text};
 use crate::service::{Method, Reply, Status, Version};
 
@@ -120,6 +122,8 @@ pub struct Session {
     /// `None` unless a hook sees the answers.
     times: Option<Box<ReadTimes>>,
     unsent: Option<Box<Unsent>>,
+    /// The memory that the connection keeps while it waits: its input, its body and its unsent answers.
+    reservation: Reservation,
 }
 
 /// When the bytes of requests were read.
@@ -158,6 +162,8 @@ struct AnswerContext {
     version: Version,
     head_only: bool,
     keep_alive: bool,
+    /// The request has changed nothing, so another answer may take the place of its answer.
+    is_safe: bool,
 }
 
 impl Default for Session {
@@ -187,6 +193,7 @@ impl Session {
             peer,
             times: None,
             unsent: None,
+            reservation: Reservation::default(),
         }
     }
 
@@ -262,13 +269,39 @@ impl Session {
                 self.run_buffered(env, scratch);
             }
         }
+        self.reserve(&env.memory, scratch.out.len());
         self.want
     }
 
     /// Continues after the output was written or the answer has arrived.
     pub fn resume(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         self.run_buffered(env, scratch);
+        self.reserve(&env.memory, scratch.out.len());
         self.want
+    }
+
+    /// The number of bytes that the connection keeps while it waits.
+    fn kept_bytes(&self) -> usize {
+        let body = match &self.state {
+            SessionState::Body(pending) | SessionState::Skip(pending) => pending.capacity(),
+            _ => 0,
+        };
+        let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.capacity());
+        self.buffered.capacity().saturating_add(body).saturating_add(unsent)
+    }
+
+    /// The number of bytes that are reserved for the connection: what it keeps, and a large answer in the output.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reservation.bytes()
+    }
+
+    /// Reserves the memory that the connection keeps, and that of `output` bytes that are not written yet. Other threads must
+    /// not use the room of a large answer before it is known how much the client takes. Output up to the usual bound is what a
+    /// request in work uses, so it is not reserved.
+    #[inline]
+    fn reserve(&mut self, memory: &MemoryBudget, output: usize) {
+        let output = if output > OUTPUT_BOUND { output } else { 0 };
+        self.reservation.set(memory, self.kept_bytes().saturating_add(output));
     }
 
     /// Records that the client sends no more. Requests that have arrived completely are still answered.
@@ -276,6 +309,7 @@ impl Session {
         self.input_ended = true;
         if matches!(self.want, Want::Read(_)) {
             self.close(false);
+            self.reservation.shrink(self.kept_bytes());
         }
         self.want
     }
@@ -315,6 +349,7 @@ impl Session {
             }
             _ => self.close(false),
         }
+        self.reserve(&env.memory, scratch.out.len());
         self.want
     }
 
@@ -322,14 +357,16 @@ impl Session {
     pub fn reject(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         if matches!(self.state, SessionState::Skip(_)) {
             self.close(true); // this request was answered
+            self.reservation.shrink(self.kept_bytes());
             return self.want;
         }
         self.rejected = true;
-        let context = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false };
+        let context = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false, is_safe: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
         self.encode(context, &reply, Following::Nothing, env, scratch);
         self.close(true);
+        self.reserve(&env.memory, scratch.out.len());
         self.want
     }
 
@@ -343,6 +380,9 @@ impl Session {
                 Some(unsent) => unsent.append(&rest),
                 none => *none = Some(rest),
             }
+        }
+        if let Some(memory) = &scratch.memory {
+            self.reserve(memory, 0);
         }
         scratch.clear();
     }
@@ -360,6 +400,7 @@ impl Session {
         let done = unsent.rest().is_empty();
         if done {
             self.unsent = None;
+            self.reservation.shrink(self.kept_bytes());
         }
         done
     }
@@ -368,6 +409,7 @@ impl Session {
     pub fn abandon(&mut self) {
         self.unsent = None;
         self.set_state(SessionState::Closed);
+        self.reservation = Reservation::default();
         self.want = Want::Close { linger: false };
     }
 }
@@ -377,6 +419,7 @@ fn answer_context(parsed: &Parsed<'_>) -> AnswerContext {
         version: parsed.head.version,
         head_only: parsed.head.method == Method::Head,
         keep_alive: parsed.keep_alive,
+        is_safe: matches!(parsed.head.method, Method::Get | Method::Head | Method::Options),
     }
 }
 

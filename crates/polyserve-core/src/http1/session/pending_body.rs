@@ -41,6 +41,11 @@ impl PendingBody {
         Self { is_skipped: true, ..Self::new(&[], framing) }
     }
 
+    /// Returns the size of the buffers.
+    pub(super) fn capacity(&self) -> usize {
+        self.head.capacity().saturating_add(self.body.capacity())
+    }
+
     /// Reads from `input`. Returns the number of bytes used, and whether the body is complete.
     pub(super) fn read(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Refusal> {
         let read = match &mut self.reader {

@@ -7,6 +7,7 @@ use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, S
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
+use crate::memory::FREE_BYTES;
 use crate::service::{Reply, Status};
 
 /// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment
@@ -44,7 +45,7 @@ impl Session {
         let mut used = 0_usize;
         loop {
             let rest = input.get(used..).unwrap_or_default();
-            if scratch.out.len() >= FLUSH_THRESHOLD && !matches!(self.state, SessionState::Closed) {
+            if must_flush(scratch.out.len(), env) && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
                 return used;
             }
@@ -187,6 +188,12 @@ impl Session {
             }
         };
         if !done {
+            let kept = pending.capacity();
+            if !skipping && !self.reservation.try_set(&env.memory, kept) {
+                let head_only = is_head(&pending.head);
+                self.refuse_for_memory(head_only, env, scratch);
+                return input.len();
+            }
             self.wait(if skipping { Phase::Skip } else { Phase::Body });
             return used;
         }
@@ -207,6 +214,11 @@ impl Session {
             Decoded::Partial => self.close(true),
         }
     }
+}
+
+/// Whether output of this length is written before the next request is read. If memory is used up, a few answers are enough.
+fn must_flush(length: usize, env: &Env) -> bool {
+    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !env.memory.has_room(length)
 }
 
 /// Classifies the bytes after a request that is answered now.

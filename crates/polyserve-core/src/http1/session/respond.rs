@@ -6,13 +6,15 @@ use std::time::SystemTime;
 
 use super::buffered_input::BufferedInput;
 use super::{
-    AnswerContext, Env, Following, Phase, Scratch, Session, SessionState, Want, answer_context, log_panic, panicked,
+    AnswerContext, Env, Following, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want, answer_context,
+    log_panic, panicked,
 };
 use crate::answer::Answer;
 use crate::answer_hook::AnswerReport;
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
+use crate::memory::{FREE_BYTES, out_of_memory_reply};
 use crate::service::{Reply, Request, Version};
 
 impl Session {
@@ -81,6 +83,9 @@ impl Session {
             || is_last
             || (scratch.closing && following == Following::Nothing)
             || (scratch.others_wait && following != Following::Request);
+        scratch.set_memory(&env.memory);
+        let refusal = self.memory_refusal(context, reply, env, scratch);
+        let reply = refusal.as_ref().unwrap_or(reply);
         if cfg!(polyserve_without = "date_cache") {
             scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
@@ -103,8 +108,30 @@ impl Session {
         !close
     }
 
+    /// The answer in place of `reply`, if its request was safe and there is no memory to keep the answer until the client takes
+    /// it.
+    fn memory_refusal(&mut self, context: AnswerContext, reply: &Reply, env: &Env, scratch: &Scratch) -> Option<Reply> {
+        let length = scratch.out.len().saturating_add(reply.body_bytes(&scratch.body).len());
+        if length <= FREE_BYTES || !context.is_safe || context.head_only {
+            return None;
+        }
+        // A large answer is reserved before it is known whether the client takes it at once: other threads may encode one too.
+        let has_room = match length {
+            ..=OUTPUT_BOUND => env.memory.has_room(length),
+            length => self.reservation.try_set(&env.memory, self.kept_bytes().saturating_add(length)),
+        };
+        (!has_room).then(out_of_memory_reply)
+    }
+
+    /// Refuses a body because there is no memory for it.
+    pub(super) fn refuse_for_memory(&mut self, head_only: bool, env: &Env, scratch: &mut Scratch) {
+        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
+        self.encode(context, &out_of_memory_reply(), Following::Nothing, env, scratch);
+        self.close(true);
+    }
+
     pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
-        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false };
+        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
         self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
         self.close(true);
     }

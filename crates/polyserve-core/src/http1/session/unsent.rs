@@ -21,6 +21,11 @@ impl Unsent {
         (rest, complete as u64)
     }
 
+    /// Returns the size of the buffers.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity().saturating_add(self.ends.capacity().saturating_mul(size_of::<usize>()))
+    }
+
     pub(super) fn rest(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }

@@ -302,6 +302,7 @@ impl ConnectionThread {
                 self.serve(stream, &mut buffers);
                 next = self.next_connection();
             }
+            buffers.shrink();
             assignment = self.next_assignment();
         }
     }

@@ -14,6 +14,7 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use polyserve_core::http1::TimeLimit;
+use polyserve_core::memory::Reservation;
 use polyserve_core::sync::lock;
 
 use super::super::connection_state::ConnectionState;
@@ -57,12 +58,14 @@ pub(super) struct OpenStream {
     streams: Arc<Streams>,
     /// The number of the answer, if it waits for the client, and the number of bytes that it has left.
     held: Option<(u64, usize)>,
+    /// The memory of the answer.
+    _reservation: Reservation,
 }
 
 impl OpenStream {
     pub(super) fn new(streams: &Arc<Streams>) -> Self {
         streams.open.fetch_add(1, Ordering::SeqCst);
-        Self { streams: Arc::clone(streams), held: None }
+        Self { streams: Arc::clone(streams), held: None, _reservation: Reservation::default() }
     }
 
     pub(super) fn streams(&self) -> &Arc<Streams> {
@@ -73,8 +76,9 @@ impl OpenStream {
         &self.streams.connection
     }
 
-    /// Marks the answer, a body of `length` bytes, as waiting for the client.
-    fn hold(mut self, length: usize) -> Self {
+    /// Marks the answer, a body of `length` bytes, as waiting for the client. `reservation`: the memory of the answer.
+    fn hold(mut self, length: usize, reservation: Reservation) -> Self {
+        self._reservation = reservation;
         let mut held = lock(&self.streams.held);
         held.bytes += length;
         let number = held.next;
@@ -120,13 +124,14 @@ pub(super) struct CountedBody {
 }
 
 impl CountedBody {
-    pub(super) fn new(body: ReplyBody, open: OpenStream) -> Self {
+    /// `reservation`: the memory of `body`.
+    pub(super) fn new(body: ReplyBody, open: OpenStream, reservation: Reservation) -> Self {
         if body.is_end_stream() {
             open.end();
             return Self { body, open: None };
         }
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-        Self { body, open: Some(open.hold(length)) }
+        Self { body, open: Some(open.hold(length, reservation)) }
     }
 }
 

@@ -1,0 +1,143 @@
+//! The memory budget of a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_core::service::{Body, Echo};
+use polyserve_core::{Answer, Connections, Reply, Request, ServerConfig, Service, Status};
+
+use super::live::{Live, eventually};
+use super::resources::{NO_PROC, resident};
+use super::services::let_pass;
+use super::subject::ServerSubject;
+use super::wire::{get, request, with_body};
+use crate::client::Client;
+use crate::property::{Outcome, in_child_with_descriptors};
+
+/// What a server may use in addition: the buffers of its threads and connections, and what its allocator keeps.
+const FIXED: u64 = 32 << 20;
+
+/// Longer than the property takes.
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn config(config: &mut ServerConfig, subject: &ServerSubject, clients: usize, budget: usize) {
+    config.memory = Some(budget);
+    // On a pool, each of the connections holds a thread.
+    config.workers = subject.pooled.then_some(clients + 8);
+    config.body_timeout = NEVER;
+    config.write_timeout = NEVER;
+}
+
+fn not_run(subject: &ServerSubject) -> Option<Outcome> {
+    match resident() {
+        _ if subject.shape() == Connections::One => {
+            Some(Outcome::NotRun("a server of one connection keeps one body and one answer".into()))
+        }
+        None => Some(Outcome::NotRun(NO_PROC.into())),
+        Some(_) => None,
+    }
+}
+
+/// Checks that the process has not grown by more than `budget` and a fixed amount since it had `before` KiB, and that small
+/// requests are served.
+#[track_caller]
+fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, what: &str) {
+    let grown = || resident().expect("/proc is there").saturating_sub(before) << 10;
+    let max = budget as u64 + FIXED;
+    // The memory of a refused request may be freed a little after its answer.
+    let held = eventually(subject.patience.min(Duration::from_secs(5)), || grown() <= max);
+    assert!(held, "{what} take {} MiB, at a budget of {} MiB", grown() >> 20, budget >> 20);
+    for _ in 0..3 {
+        live.ask(&get("/10"), 200);
+        live.ask(&with_body("POST", "/10", "", b"hello"), 200);
+    }
+    let mut client = live.client();
+    client.send(&request("POST", "/10", "Content-Length: 5\r\n")).expect("the server takes the request");
+    let_pass(Duration::from_millis(20));
+    client.ask(b"hello", 200);
+}
+
+/// Answers `/n` with n bytes of its own.
+struct LargeBodies;
+
+impl Service for LargeBodies {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let length = request.head.path().trim_start_matches('/').parse().unwrap_or(0);
+        Answer::Now(Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; length])))
+    }
+}
+
+/// Bodies that do not end take no more memory than the budget, whatever their number. Beyond it, a body is answered with 503 and
+/// `Retry-After`. Small requests are served.
+///
+/// A server of one connection is not tested.
+pub fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+    const BUDGET: usize = 16 << 20;
+    const CLIENTS: usize = 160;
+    const LENGTH: usize = 1 << 20;
+    if let Some(not_run) = not_run(subject) {
+        return not_run;
+    }
+    in_child_with_descriptors(2 * CLIENTS + 500, || {
+        let live = subject.live(Arc::new(Echo), |it| config(it, subject, CLIENTS, BUDGET));
+        live.ask(&get("/"), 200);
+        let body = with_body("POST", "/", "", &vec![b'x'; LENGTH]);
+        let before = resident().expect("/proc is there");
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
+        for client in &mut clients {
+            let _ = client.send(&body[..body.len() - 1]); // an error: the server has refused the body
+        }
+        let refused = || clients.iter().filter(|client| client.has_input()).count();
+        // What a body needs in addition to its bytes counts too.
+        let settled = eventually(subject.patience, || refused() >= CLIENTS - BUDGET / LENGTH);
+        assert!(settled, "only {} of {CLIENTS} bodies of {LENGTH} bytes were refused", refused());
+        assert!(refused() < CLIENTS, "every body was refused");
+        check(subject, &live, before, BUDGET, "incomplete bodies");
+        for client in clients.iter_mut().filter(|client| client.has_input()) {
+            let response = client.expect(503);
+            assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", client.show());
+        }
+        drop(clients);
+        // The server may need a moment to see that the others have gone.
+        assert_eq!(live.ask_until_served(&body).body.len(), LENGTH);
+    })
+}
+
+/// Answers that no client reads take no more memory than the budget, whatever their number. Beyond it, the answer to a GET is
+/// 503 with `Retry-After`. Small requests are served, and what was begun arrives once the client reads.
+///
+/// A server of one connection is not tested.
+pub fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+    const BUDGET: usize = 16 << 20;
+    const CLIENTS: usize = 60;
+    // Two such answers exceed the budget, even after the kernel has taken what it takes for a client that does not read.
+    const LENGTH: usize = 12 << 20;
+    const RECEIVE_BUFFER: usize = 64 << 10;
+    if let Some(not_run) = not_run(subject) {
+        return not_run;
+    }
+    in_child_with_descriptors(2 * CLIENTS + 500, || {
+        let live = subject.live(Arc::new(LargeBodies), |it| config(it, subject, CLIENTS, BUDGET));
+        live.ask(&get("/10"), 200);
+        let before = resident().expect("/proc is there");
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
+        for client in &mut clients {
+            client.limit_receive_buffer(RECEIVE_BUFFER).expect("the system takes the size of a buffer");
+            client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
+        }
+        for client in &mut clients {
+            client.peek().expect("every request is answered");
+        }
+        let mut refused = live.client();
+        let response = refused.ask(&get(&format!("/{LENGTH}")), 503);
+        assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", refused.show());
+        check(subject, &live, before, BUDGET, "unread answers");
+        let is_whole = |client: &mut Client| client.expect_one_of(&[200, 503]).body.len() == LENGTH;
+        let whole = clients.iter_mut().filter_map(|client| is_whole(client).then_some(())).count();
+        assert_eq!(whole, 1, "there is memory for one of {CLIENTS} answers");
+        drop(clients);
+        // The server may need a moment to see that the others have gone.
+        let length = live.ask_until_served(&get(&format!("/{}", LENGTH / 4))).body.len();
+        assert_eq!(length, LENGTH / 4);
+    })
+}
