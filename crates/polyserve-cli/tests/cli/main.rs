@@ -46,7 +46,7 @@ const HERE: &str = env!("CARGO_TARGET_TMPDIR");
 /// The command with the arguments in `line`, separated by blanks. It inherits no environment variable that it reads, and no
 /// ignored signal: tests may run in the background of a script.
 fn polyserve(line: &str) -> Command {
-    let mut command = Command::new("env");
+    let mut command = Command::new("/usr/bin/env"); // by its path: a test may set another PATH
     command.args(["--default-signal=INT,HUP", env!("CARGO_BIN_EXE_polyserve")]);
     let is_read = |name: &str| name.starts_with("POLYSERVE_") || ["TCP_ADDRESS", "THREAD_POOL_SIZE"].contains(&name);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_read)) {

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Dir, array, ended, has, interrupted, json, misused, parsed, printed, text, texts};
+use super::{Dir, array, ended, has, interrupted, json, misused, parsed, printed, signalled, text, texts};
 
 const TINY: &str = "matrix --pools=2,4 --connections=3,20 --requests=60";
 const RECORD: &str = "matrix.jsonl";
@@ -57,7 +58,7 @@ fn a_signal_makes_no_wrong_answer_good() {
     let dir = Dir::new("matrix-wrong-signal");
     let args = "--servers=pool_server --pools=2 --connections=2 --requests=100 --rounds=1000 --methods=put";
     let is_wrong = |_| fs::read_to_string(dir.path(RECORD)).is_ok_and(|text| text.contains(r#""reason":"wrong""#));
-    let output = interrupted(&format!("matrix {args} --max-body=5 --json --out={dir}"), is_wrong);
+    let output = signalled(Signal::INT, &format!("matrix {args} --max-body=5 --json --out={dir}"), is_wrong);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let measured = parsed(&output);
     assert_eq!((&measured["interrupted"], &measured["cells"]), (&true.into(), &Value::Array(Vec::new())));

@@ -122,7 +122,6 @@ fn a_signal_ends_it_with_a_report() {
     let line = format!("recommend {args} --servers=tokio_tcp,leader_followers --repos=two_level --json --out={dir}");
     let turns = || fs::read_to_string(dir.path(TURNS)).unwrap_or_default();
     let output = interrupted(&line, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
-    assert!(output.status.success(), "{}", text(&output.stderr));
     let report = parsed(&output);
     assert_eq!((&report["interrupted"], &report["time_was_up"]), (&true.into(), &false.into()));
     assert_eq!((&report["failed"], array(&report["ranked"]).len()), (&Value::Array(Vec::new()), 2));

@@ -115,7 +115,7 @@ fn traced(name: &str, args: &[&str], load: impl FnOnce(SocketAddr)) -> Option<Ca
     strace.args(["serve", "--listen", "127.0.0.1:0", "--server", name]).args(args).stdin(Stdio::null());
     let serving = Serving::start(strace);
     load(serving.addr);
-    kill_process(process(&logs), Signal::INT).unwrap();
+    kill_process(process(&logs), Signal::TERM).unwrap();
     assert!(serving.end().0.success());
     Some(thread(&logs))
 }
@@ -146,7 +146,7 @@ fn process(logs: &Dir) -> Pid {
 fn thread(logs: &Dir) -> Calls {
     let logs = thread_logs(logs);
     let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");
-    let lines = log.lines().take_while(|line| !line.starts_with("--- SIGINT"));
+    let lines = log.lines().take_while(|line| !line.starts_with("--- SIGTERM"));
     // In a debug build the standard library asks before each close whether the descriptor is open.
     let lines: Vec<&str> = lines.filter(|line| !(cfg!(debug_assertions) && line.starts_with("fcntl("))).collect();
     let first = lines.iter().position(|line| line.starts_with("epoll_pwait(") || line.starts_with("accept4("));
