@@ -45,8 +45,8 @@ const MAX_BATCH: usize = 8 << 20;
 /// long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
-/// The pause between two looks at whether the path of the store still names its directory. A store that was moved goes on for as
-/// long, and its writes go to the moved directory.
+/// The pause between two looks at whether the path of the store still names its directory, and the names in it its files. A store
+/// that was moved goes on for as long, and its writes go to the moved directory or file.
 const VERIFY_EACH: Duration = Duration::from_secs(1);
 
 /// The bytes that are tried to see whether writes succeed again.
@@ -228,6 +228,7 @@ pub(crate) struct Committer<R, E: Identifiable> {
     tries: Vec<Completer<Result<(), RepoError>>>,
     /// When the place of the directory was last verified.
     verified: Instant,
+    verify_each: Duration,
 }
 
 impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
@@ -250,13 +251,14 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
             answers: VecDeque::new(),
             tries: Vec::new(),
             verified: Instant::now(),
+            verify_each: VERIFY_EACH,
         }
     }
 
-    /// Compacts on the thread that commits.
+    /// Compacts on the thread that commits, and verifies the directory before each batch.
     #[cfg(test)]
     pub(crate) fn compacting_inline(self) -> Self {
-        Self { compactor: self.compactor.inline(), ..self }
+        Self { compactor: self.compactor.inline(), verify_each: Duration::ZERO, ..self }
     }
 
     /// The loop of the thread. It ends when the mailbox is closed and empty.
@@ -375,10 +377,10 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     /// is unknown what was written, or if the directory is not the store's any more.
     fn store(&mut self) -> Result<(), NotAppended> {
         let start = Instant::now();
-        if start.duration_since(self.verified) >= VERIFY_EACH {
+        if start.duration_since(self.verified) >= self.verify_each {
             self.verified = start;
-            if let Err(reason) = self.disk.verify() {
-                self.stop("the directory of the store was moved, removed or replaced", reason);
+            if let Err(reason) = self.disk.verify(&self.compactor.needed(&self.log)) {
+                self.stop("the directory or a file of the store was moved, removed or replaced", reason);
                 return Ok(());
             }
         }

@@ -14,7 +14,8 @@ use std::thread::{self, JoinHandle};
 
 use crate::commit::report;
 use crate::compaction::{Compacted, compact};
-use crate::disk::Disk;
+use crate::disk::{Disk, FileId};
+use crate::format::Kind;
 use crate::log::{AppendError, Log};
 use crate::recovery::{Files, Recovered};
 
@@ -27,6 +28,8 @@ pub(crate) struct Compactor {
     /// The least number of bytes of logs for a compaction.
     min_bytes: u64,
     files: Files,
+    /// The name of each file before the present log that the store needs, and the file.
+    complete: Vec<(String, FileId)>,
     snapshot_bytes: u64,
     /// The bytes of the complete logs.
     complete_bytes: u64,
@@ -57,6 +60,7 @@ impl Compactor {
             disk: Arc::clone(disk),
             min_bytes,
             files: recovered.files.clone(),
+            complete: recovered.complete.clone(),
             snapshot_bytes: recovered.snapshot_bytes,
             complete_bytes: recovered.complete_bytes,
             tried_bytes: 0,
@@ -71,6 +75,13 @@ impl Compactor {
     pub(crate) fn inline(mut self) -> Self {
         self.is_inline = true;
         self
+    }
+
+    /// Returns the names that the next start needs, with the files that must have them. While a compaction runs, which removes
+    /// files, that is the log alone.
+    pub(crate) fn needed(&self, log: &Log) -> Vec<(String, FileId)> {
+        let complete = if self.running.is_none() { &*self.complete } else { &[] };
+        complete.iter().cloned().chain([log.named()]).collect()
     }
 
     /// Ends a compaction that is complete, or begins one if it is due.
@@ -107,6 +118,7 @@ impl Compactor {
 
     fn begin(&mut self, log: &mut Log) -> Result<(), AppendError> {
         let (complete, bytes) = (self.files.clone(), self.complete_bytes + log.len());
+        let named = log.named();
         self.tried_bytes = bytes;
         match log.rotate() {
             Ok(()) => {}
@@ -120,6 +132,7 @@ impl Compactor {
         }
         let next = log.number();
         self.files.logs.push(next);
+        self.complete.push(named);
         self.complete_bytes = bytes;
         let (disk, cancelled) = (Arc::clone(&self.disk), Arc::new(AtomicBool::new(false)));
         if self.is_inline {
@@ -149,7 +162,8 @@ impl Compactor {
 
     /// Makes the list of files that of the disk. `compacted_bytes` are those of the logs.
     fn note(&mut self, next: u64, compacted_bytes: u64, compacted: Compacted) {
-        if let Some(bytes) = compacted.bytes {
+        if let Some((bytes, file)) = compacted.snapshot {
+            self.complete = vec![(Kind::Snapshot.file_name(next), file)];
             self.snapshot_bytes = bytes;
             self.files.snapshot = Some(next);
             self.files.logs.retain(|number| *number >= next);

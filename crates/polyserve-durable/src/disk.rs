@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Seek};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,19 +51,33 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of bytes that files may still take.
     fn room(&self) -> io::Result<u64>;
 
-    /// Checks that the next start of the store opens this directory, and that no other process may lock it.
+    /// Checks that the next start of the store opens this directory and finds `files` by their names, and that no other process may
+    /// lock the directory.
     ///
     /// # Errors
     ///
-    /// Returns the reason if it is known that one of both is wrong.
-    fn verify(&self) -> Result<(), String>;
+    /// Returns the reason if it is known that one of these is wrong.
+    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String>;
+
+    /// Notes in the directory that it has a log.
+    fn note_log(&self) -> io::Result<()>;
+
+    /// Whether it is noted that the directory had a log. If it has none now, the log was lost.
+    fn has_noted_log(&self) -> bool;
 }
+
+/// The numbers of a file's device and of its inode. No two files that exist have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(pub u64, pub u64);
 
 /// An open file.
 #[allow(clippy::len_without_is_empty)]
 pub trait DiskFile: fmt::Debug + Send {
     /// Returns the number of bytes.
     fn len(&self) -> io::Result<u64>;
+
+    /// Returns what tells the file from all others.
+    fn id(&self) -> io::Result<FileId>;
 
     /// Reads at `offset`. Returns the number of bytes, which is 0 at the end only.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -107,6 +121,9 @@ pub struct Directory {
 /// The name of the lock file.
 pub(crate) const LOCK: &str = "lock";
 
+/// The line of the lock file of a directory that had a log. The line before it is the number of the process.
+const HAS_LOG: &str = "has a log";
+
 /// A file is for its owner alone: it holds the entities of clients.
 const FILE_MODE: u32 = 0o600;
 
@@ -136,12 +153,8 @@ impl Directory {
                 Err(error) => return Err(failed("lock")(error.into())),
             }
         };
-        // The number is only for the error message of the next process, so a failure is none. Another text in a file of that
-        // name is not the store's, and stays.
-        if io::read_to_string(&lock).is_ok_and(|text| text.trim().is_empty() || text.trim().parse::<u32>().is_ok()) {
-            let number = format!("{}\n", std::process::id());
-            let _ = lock.set_len(0).and_then(|()| FileExt::write_all_at(&lock, number.as_bytes(), 0));
-        }
+        // The number is only for the error message of the next process, so a failure is none.
+        let _ = LockText::read(&lock).and_then(|text| text.write(&lock, text.has_log));
         directory.lock_file = Some(lock);
         directory.is_read_only = false;
         Ok(Arc::new(directory))
@@ -202,8 +215,8 @@ impl Directory {
 
     /// The error if another process has locked the directory. The lock file names that process.
     fn in_use(&self) -> OpenError {
-        let holder = self.open_at(LOCK, OFlags::RDONLY).and_then(io::read_to_string).unwrap_or_default();
-        OpenError::InUse { path: self.path.clone(), process: holder.trim().parse().ok() }
+        let holder = self.open_at(LOCK, OFlags::RDONLY).and_then(|file| LockText::read(&file));
+        OpenError::InUse { path: self.path.clone(), process: holder.ok().and_then(|holder| holder.process) }
     }
 
     fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
@@ -225,9 +238,46 @@ impl Directory {
     }
 }
 
+/// What a lock file states.
+struct LockText {
+    /// The number of the process that wrote it.
+    process: Option<u32>,
+    /// Whether the directory had a log.
+    has_log: bool,
+    /// Whether it may be written: a text of another program stays.
+    is_own: bool,
+}
+
+impl LockText {
+    fn read(file: &File) -> io::Result<Self> {
+        let mut reader = file;
+        let _ = reader.rewind(); // a pipe cannot
+        let text = io::read_to_string(reader)?;
+        let process = text.lines().next().and_then(|line| line.trim().parse().ok());
+        let has_log = process.is_some() && text.lines().any(|line| line == HAS_LOG);
+        Ok(Self { process, has_log, is_own: process.is_some() || text.trim().is_empty() })
+    }
+
+    /// Writes the number of this process, and whether the directory has a log. At each moment, the file has the line of the
+    /// log if it had it before.
+    fn write(&self, file: &File, has_log: bool) -> io::Result<()> {
+        if !self.is_own {
+            return Ok(());
+        }
+        let log = if has_log { HAS_LOG } else { "" };
+        let text = format!("{}\n{log}\n", std::process::id());
+        FileExt::write_all_at(file, text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)
+    }
+}
+
+fn id_of(stat: &Stat) -> FileId {
+    FileId(stat.st_dev, stat.st_ino)
+}
+
 /// Whether both are of one file.
 fn is_same(one: &Stat, other: &Stat) -> bool {
-    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    id_of(one) == id_of(other)
 }
 
 impl Drop for Directory {
@@ -318,7 +368,7 @@ impl Disk for Directory {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    fn verify(&self) -> Result<(), String> {
+    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
         let path = self.path.display();
         let own = fstat(&self.handle).map_err(|error| format!("the directory {path} cannot be looked at: {error}"))?;
         match stat(&self.path) {
@@ -330,6 +380,13 @@ impl Disk for Directory {
             // Nothing is known, for example because a directory above must not be searched any more.
             Err(_) => {}
         }
+        for (name, id) in files {
+            match statat(&self.handle, name.as_str(), AtFlags::empty()) {
+                Ok(found) if id_of(&found) != *id => return Err(format!("the file {name} in {path} was replaced")),
+                Err(Errno::NOENT) => return Err(format!("the file {name} in {path} was removed")),
+                _ => {}
+            }
+        }
         match &self.lock_file {
             Some(file) if !self.is_locked && !self.is_named(LOCK, file) => {
                 Err(format!("the lock file in {path} was removed or replaced"))
@@ -337,11 +394,23 @@ impl Disk for Directory {
             _ => Ok(()),
         }
     }
+
+    fn note_log(&self) -> io::Result<()> {
+        self.lock_file.as_ref().map_or(Ok(()), |file| LockText::read(file)?.write(file, true))
+    }
+
+    fn has_noted_log(&self) -> bool {
+        self.lock_file.as_ref().is_some_and(|file| LockText::read(file).is_ok_and(|text| text.has_log))
+    }
 }
 
 impl DiskFile for File {
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(&fstat(self)?))
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {

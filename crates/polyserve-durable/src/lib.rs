@@ -33,9 +33,11 @@
 //!   lock file is removed. (NFS cannot lock a directory. There, a store stops writing if its lock file is removed, within a second
 //!   of its next write.) Files are opened by the handle of the directory: neither a `chdir` nor a new name of the directory leads
 //!   writes elsewhere.
-//! * **A store that is moved stops.** It looks once a second, before a write, whether its path still names its directory. If not, it
-//!   stops writing. So a moved store goes on for up to a second. What it answers in that time is in the moved directory.
-//! * **A missing file is an error at the next start.** Each complete log states that another one follows.
+//! * **A store that is moved stops.** It looks once a second, before a write, whether its path still names its directory, and the
+//!   names in it still its files. If not, it stops writing. So a moved store goes on for up to a second. What it answers in that time
+//!   is in the moved directory, or in the file that was removed or replaced. Never copy a backup into the directory of a store in use.
+//! * **A missing file is an error at the next start.** Each complete log states that another one follows, and the lock file that
+//!   there was a first one. (A directory that has lost all its files is an empty one.)
 //!
 //! [`EntityRepo::status`](polyserve_core::EntityRepo::status) is the error that a write would get. After a write without room, it
 //! tries whether there is room again.

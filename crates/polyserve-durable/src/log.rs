@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, FileId};
 use crate::format::{FileHeader, FrameBuffer, HEADER, Kind};
 use crate::mistakes::unless;
 
@@ -33,6 +33,7 @@ pub(crate) enum AppendError {
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
+    id: FileId,
     header: FileHeader,
     /// The offset behind the last frame.
     end: u64,
@@ -47,7 +48,8 @@ impl Log {
         file.write_all_at(&header.encode(), 0)?;
         unless!(NoHeaderSync, file.sync()?);
         unless!(NoLogNameSync, disk.sync()?);
-        Ok(Self { disk: Arc::clone(disk), file, header, end: HEADER as u64, next_frame: 1 })
+        let id = file.id()?;
+        Ok(Self { disk: Arc::clone(disk), file, id, header, end: HEADER as u64, next_frame: 1 })
     }
 
     /// Goes on with a log that was read to its end. Cuts what stands behind its last frame.
@@ -62,12 +64,18 @@ impl Log {
             file.sync()?;
         }
         unless!(NoNameSyncAtOpen, disk.sync()?);
-        Ok(Self { disk: Arc::clone(disk), file, header, end, next_frame })
+        let id = file.id()?;
+        Ok(Self { disk: Arc::clone(disk), file, id, header, end, next_frame })
     }
 
     /// Returns the number of the log.
     pub(crate) fn number(&self) -> u64 {
         self.header.number
+    }
+
+    /// Returns the name that the log must have, and its file.
+    pub(crate) fn named(&self) -> (String, FileId) {
+        (Kind::Log.file_name(self.number()), self.id)
     }
 
     /// Returns the length in bytes.
@@ -192,8 +200,9 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Completes the snapshot: it is durable under its name before this returns. Returns its length.
-    pub(crate) fn finish(mut self) -> io::Result<u64> {
+    /// Completes the snapshot: it is durable under its name before this returns. Returns its length, and its
+    /// file.
+    pub(crate) fn finish(mut self) -> io::Result<(u64, FileId)> {
         if !self.frame.is_empty() {
             self.write_frame()?;
         }
@@ -203,6 +212,6 @@ impl SnapshotWriter {
         let name = Kind::Snapshot.file_name(self.header.number);
         self.disk.rename(&(name.clone() + INCOMPLETE), &name)?;
         unless!(NoSnapshotNameSync, self.disk.sync()?);
-        Ok(self.end)
+        Ok((self.end, self.file.id()?))
     }
 }

@@ -218,7 +218,10 @@ pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Backu
     let CopyPath { to, incomplete, above } = CopyPath::new(&source, to.as_ref())?;
     let copied = Directory::create(&incomplete).and_then(|target| {
         let copied = copy_all(&opened, extents, &(Arc::clone(&target) as _)).and_then(|report| {
-            target.sync().map_err(|source| OpenError::io("sync", &incomplete, source))?;
+            target
+                .note_log()
+                .and_then(|()| target.sync())
+                .map_err(|source| OpenError::io("sync", &incomplete, source))?;
             let moved = fs::rename(&incomplete, &to).and_then(|()| sync_parent(&to));
             moved.map(|()| report).map_err(|source| OpenError::io("create", &to, source))
         });

@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, FileId};
 use crate::error::{Damage, OpenError};
 use crate::format::{FileHeader, HEADER, Kind, NoFileHeader};
 use crate::log::{INCOMPLETE, Log};
@@ -312,6 +312,8 @@ pub(crate) struct Recovered {
     /// The last log, to go on with.
     pub(crate) log: Log,
     pub(crate) files: Files,
+    /// The name of each file before the last log, and the file.
+    pub(crate) complete: Vec<(String, FileId)>,
     /// The bytes of the snapshot.
     pub(crate) snapshot_bytes: u64,
     /// The bytes of all logs but the last.
@@ -346,6 +348,8 @@ pub(crate) fn recover(
         read.filter_map(|(_, extent)| extent.as_ref()).map(|extent| extent.end).sum()
     };
     let (snapshot_bytes, complete_bytes) = (bytes(Kind::Snapshot), bytes(Kind::Log));
+    let complete = opened.iter().map(|file| Ok((file.name.clone(), file.file.id().map_err(file.failed("look at"))?)));
+    let complete = complete.collect::<Result<_, OpenError>>()?;
     let (log, torn) = match last {
         Some((StoreFile { name, file, .. }, Some(extent))) => {
             let log = Log::reopen(disk, file, extent.header, (extent.end, extent.next_frame));
@@ -354,6 +358,9 @@ pub(crate) fn recover(
         // A new directory, or a crash at the creation of its first log.
         _ => {
             let number = files.logs.last().copied().unwrap_or(1);
+            if disk.has_noted_log() {
+                return Err(lost_log(&Kind::Log.file_name(number)));
+            }
             let created = Log::create(disk, number);
             let log =
                 created.map_err(|source| OpenError::io("create", Path::new(&Kind::Log.file_name(number)), source));
@@ -366,7 +373,18 @@ pub(crate) fn recover(
     for name in files.obsolete.drain(..) {
         disk.remove(&name).map_err(|source| OpenError::io("remove", Path::new(&name), source))?;
     }
-    Ok(Recovered { log, files, snapshot_bytes, complete_bytes, torn })
+    if !disk.has_noted_log() {
+        // Without the note, a start does not notice that the only log was lost. That is no reason to fail.
+        let _ = disk.note_log();
+    }
+    Ok(Recovered { log, files, complete, snapshot_bytes, complete_bytes, torn })
+}
+
+/// Returns the error of a directory that had a log and has none, or an empty file of its name.
+fn lost_log(name: &str) -> OpenError {
+    let reason = "the directory had a log, and its files were removed or emptied; \
+                  restore them, or remove the lock file to begin with an empty store";
+    OpenError::io("find the records of", Path::new(name), io::Error::new(io::ErrorKind::NotFound, reason))
 }
 
 /// Returns the error of a frame with a right checksum that has no records.

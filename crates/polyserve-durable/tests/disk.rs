@@ -13,7 +13,7 @@ use std::time::Duration;
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject};
 use polyserve_conformance::engine_conformance;
 use polyserve_core::{Entity, EntityRepo as _, Put, RepoError};
-use polyserve_durable::disk::{Directory, Disk, DiskFile};
+use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 
@@ -257,8 +257,16 @@ impl Disk for FaultyDisk {
         self.directory.room()
     }
 
-    fn verify(&self) -> Result<(), String> {
-        self.directory.verify()
+    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
+        self.directory.verify(files)
+    }
+
+    fn note_log(&self) -> io::Result<()> {
+        self.directory.note_log()
+    }
+
+    fn has_noted_log(&self) -> bool {
+        self.directory.has_noted_log()
     }
 }
 
@@ -266,6 +274,10 @@ impl DiskFile for FaultyFile {
     fn len(&self) -> io::Result<u64> {
         self.faults.pass()?;
         self.file.len()
+    }
+
+    fn id(&self) -> io::Result<FileId> {
+        self.file.id()
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {

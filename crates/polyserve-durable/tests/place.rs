@@ -101,6 +101,92 @@ fn a_store_behind_a_link_that_was_changed_stops() {
     assert_eq!(open(&dir.join("one")).unwrap().recovery().entities as i64, answered);
 }
 
+/// Regression test: the log of a store in use was removed, or a copy got its name. Later writes were answered, and the next start
+/// found none of them and reported no error. A store that loses its snapshot or an older log stops too.
+#[test]
+fn a_store_that_has_lost_a_file_stops() {
+    let dir = TestDir::new("files-lost");
+    for (number, file) in ["log-", "snapshot-"].into_iter().enumerate() {
+        for replaced in [false, true] {
+            let path = dir.join(format!("store-{number}-{replaced}"));
+            let mut store = Some(open(&path).unwrap());
+            put(store.as_ref().unwrap(), 0).unwrap();
+            if file == "snapshot-" {
+                drop(store.take());
+                compact(&path);
+                store = Some(open(&path).unwrap());
+            }
+            let store = store.unwrap();
+            let names = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let lost = path.join(names.filter(|name| name.starts_with(file)).max().unwrap());
+            if replaced {
+                fs::copy(&lost, dir.join("copy")).unwrap();
+                fs::rename(dir.join("copy"), &lost).unwrap();
+            } else {
+                fs::remove_file(&lost).unwrap();
+            }
+            write_until_stopped(&store);
+            assert!(matches!(store.status().wait(), Err(RepoError::ReadOnly(_))));
+            assert!(store.fetch(&0).unwrap().is_some(), "reads go on");
+            drop(store);
+            assert!(replaced || open(&path).is_err(), "{}", lost.display());
+        }
+    }
+}
+
+/// Makes a snapshot of the store.
+fn compact(path: &Path) {
+    let options = DurableOptions::default().compact_from(1);
+    let has_snapshot = || {
+        let mut names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.any(|name| name.starts_with("snapshot-") && !name.ends_with(".tmp"))
+    };
+    let store = Durable::open_with(path, Sharded::new(), &options).unwrap();
+    while !has_snapshot() {
+        put(&store, 0).unwrap();
+    }
+}
+
+/// Regression test: a directory that had lost its only log was an empty store.
+#[test]
+fn a_directory_that_has_lost_its_only_log_is_no_empty_store() {
+    let dir = TestDir::new("log-lost");
+    let (path, copy) = (dir.join("store"), dir.join("copy"));
+    let log = |path: &Path| path.join("log-0000000000000001");
+    drop(open(&path).unwrap());
+    put(&open(&path).unwrap(), 1).unwrap();
+    polyserve_durable::maintenance::backup(&path, &copy).unwrap();
+    for path in [&path, &copy] {
+        for cut in [true, false] {
+            if cut {
+                fs::write(log(path), "").unwrap();
+            } else {
+                fs::remove_file(log(path)).unwrap();
+            }
+            for _ in 0..2 {
+                let error = open(path).unwrap_err();
+                let reason = std::error::Error::source(&error).unwrap().to_string();
+                assert!(error.to_string().contains("log-0000000000000001"), "{error}");
+                assert!(reason.contains("remove the lock file"), "{reason}");
+            }
+        }
+        fs::remove_file(path.join("lock")).unwrap();
+        assert_eq!(open(path).unwrap().recovery().entities, 0);
+    }
+}
+
+/// A crash before the first log is durable leaves a lock file with the number of the process.
+#[test]
+fn a_directory_that_never_had_a_log_is_an_empty_store() {
+    let dir = TestDir::new("no-log-yet");
+    for (name, content) in [("named", "123\n"), ("empty", ""), ("foreign", "text of others\n")] {
+        let path = dir.join(name);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("lock"), content).unwrap();
+        assert_eq!(open(&path).unwrap().recovery().entities, 0);
+    }
+}
+
 const DIRECTORY: &str = "POLYSERVE_CHDIR_DIRECTORY";
 const WRITES: i64 = 300;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_durable::disk::{Directory, Disk, DiskFile};
+use polyserve_durable::disk::{Directory, Disk, DiskFile, FileId};
 
 use crate::Failure;
 
@@ -57,11 +57,31 @@ impl Disk for SlowDisk {
     fn sync(&self) -> io::Result<()> {
         self.0.sync()
     }
+
+    fn room(&self) -> io::Result<u64> {
+        self.0.room()
+    }
+
+    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
+        self.0.verify(files)
+    }
+
+    fn note_log(&self) -> io::Result<()> {
+        self.0.note_log()
+    }
+
+    fn has_noted_log(&self) -> bool {
+        self.0.has_noted_log()
+    }
 }
 
 impl DiskFile for SlowFile {
     fn len(&self) -> io::Result<u64> {
         self.0.len()
+    }
+
+    fn id(&self) -> io::Result<FileId> {
+        self.0.id()
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -70,6 +90,10 @@ impl DiskFile for SlowFile {
 
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
+    }
+
+    fn reserve(&mut self, len: u64) -> io::Result<()> {
+        self.0.reserve(len)
     }
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {

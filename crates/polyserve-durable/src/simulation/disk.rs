@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, FileId};
 
 /// What the disk does instead of what it was asked to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,8 @@ struct State {
     live: BTreeMap<String, usize>,
     durable: BTreeMap<String, usize>,
     unsynced: Vec<NameChange>,
+    /// Whether it is noted that there is a log. A note that is durable at once is the worst case.
+    has_noted_log: bool,
     faults: Faults,
     calls: u64,
     has_power: bool,
@@ -128,7 +130,9 @@ impl SimulatedDisk {
         for change in state.unsynced.iter().filter(|_| random.random()) {
             apply(change.clone(), &mut names);
         }
-        Self::with(contents, names, faults)
+        let next = Self::with(contents, names, faults);
+        lock(&next.0).has_noted_log = state.has_noted_log;
+        next
     }
 
     /// Returns the disk as another process sees it after the first one was killed.
@@ -138,6 +142,7 @@ impl SimulatedDisk {
         let next = Self::with(contents, state.live.clone(), faults);
         lock(&next.0).durable = state.durable.clone();
         lock(&next.0).unsynced = state.unsynced.clone();
+        lock(&next.0).has_noted_log = state.has_noted_log;
         next
     }
 
@@ -186,6 +191,10 @@ impl SimulatedDisk {
         }
         if fails { Err(io::ErrorKind::StorageFull.into()) } else { result }
     }
+}
+
+fn id_of(content: usize) -> FileId {
+    FileId(0, content as u64)
 }
 
 /// Returns what a power failure leaves of a file: some of the unsynced changes, in any order, torn and rotten.
@@ -345,8 +354,23 @@ impl Disk for SimulatedDisk {
         Ok(lock(&self.0).room() as u64)
     }
 
-    fn verify(&self) -> Result<(), String> {
+    fn verify(&self, files: &[(String, FileId)]) -> Result<(), String> {
+        let state = lock(&self.0);
+        let is_named =
+            |(name, id): &&(String, FileId)| state.live.get(name).map(|content| id_of(*content)) == Some(*id);
+        files
+            .iter()
+            .find(|file| !is_named(file))
+            .map_or(Ok(()), |(name, _)| Err(format!("{name} was removed or replaced")))
+    }
+
+    fn note_log(&self) -> io::Result<()> {
+        lock(&self.0).has_noted_log = true;
         Ok(())
+    }
+
+    fn has_noted_log(&self) -> bool {
+        lock(&self.0).has_noted_log
     }
 }
 
@@ -368,6 +392,10 @@ impl SimulatedFile {
 impl DiskFile for SimulatedFile {
     fn len(&self) -> io::Result<u64> {
         self.call(|content, _, _| Ok(content.live.len() as u64))
+    }
+
+    fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(self.1))
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -154,7 +154,7 @@ fn a_cancelled_compaction_ends_soon() {
         });
         let compacted = compact(&shared(&disk), &files, 2, &cancelled);
         is_complete = !cancelled.load(Ordering::Relaxed);
-        if !is_complete && compacted.bytes.is_none() {
+        if !is_complete && compacted.snapshot.is_none() {
             assert!(compacted.error.is_none());
             assert!(after.load(Ordering::Relaxed) <= 8, "call {call}: {} more", after.load(Ordering::Relaxed));
             assert_eq!(disk.list().unwrap(), ["log-0000000000000001", "log-0000000000000002"]);

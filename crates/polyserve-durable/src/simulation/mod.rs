@@ -331,6 +331,49 @@ fn writes_stop_after_the_first_failure_and_reads_go_on() {
     }
 }
 
+/// Any file that the next start needs is removed or replaced. The next batch is not answered as done, and no reader sees it.
+#[test]
+fn a_lost_file_stops_writes() {
+    for replaced in [false, true] {
+        for position in 0.. {
+            let disk = SimulatedDisk::new(Faults::default());
+            let (mut committer, memory) = open(&disk).unwrap();
+            let (mut random, mut state) = (ChaCha8Rng::seed_from_u64(5), Stored::new());
+            while disk.list().unwrap().len() < 2 {
+                let (mut writes, answers) = batch(&mut random, &mut state);
+                committer.commit(&mut writes);
+                assert_eq!(outcome(answers), BatchEnd::Done);
+            }
+            let before = stored(&memory);
+            let names = disk.list().unwrap();
+            let Some(name) = names.get(position) else { break };
+            disk.remove(name).unwrap();
+            if replaced {
+                disk.create(name).unwrap();
+            }
+            for _ in 0..3 {
+                let (mut writes, answers) = loop {
+                    let mut next = state.clone();
+                    let drawn = batch(&mut random, &mut next);
+                    // A batch that changes nothing writes nothing.
+                    if next != state {
+                        break drawn;
+                    }
+                };
+                committer.commit(&mut writes);
+                let answers: Vec<_> = answers.into_iter().map(Answer::wait).collect();
+                assert!(
+                    answers.iter().all(|answer| matches!(answer, Err(RepoError::ReadOnly(_)))),
+                    "{name}: {answers:?}"
+                );
+                assert_eq!(stored(&memory), before, "{name}");
+            }
+            drop(committer);
+            assert!(replaced || open(&disk.after_kill(Faults::default())).is_err(), "{name}");
+        }
+    }
+}
+
 /// Kills a process at call `call`, so that the system's cache keeps what was not synced. The next process opens the store and
 /// shows what is stored. Then the power fails, before the first write.
 fn killed_then_power_failure(seed: u64, call: u64) -> Result<bool, String> {
