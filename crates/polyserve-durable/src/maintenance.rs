@@ -5,7 +5,7 @@
 use std::fs;
 use std::io;
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -204,18 +204,20 @@ const MAX_TRIES: u32 = 100;
 ///
 /// # Errors
 ///
-/// Returns an error if `to` exists or lies in the store, if a file is damaged, or if one cannot be read or written. Then there is
+/// Returns an error if `to` exists, lies in the store, or has `..` behind a directory that does not exist, if a file is damaged, or if one cannot be read or written. Then there is
 /// no `to`.
 ///
 /// The copy is written to a new directory: the name of `to`, with `.incomplete` behind it. A backup that fails
 /// removes the directory, and those above it that it has created. A backup that is killed leaves them, and the next one returns an
 /// error that names the directory.
 pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<BackupReport, OpenError> {
-    let directory = existing(directory.as_ref())?;
+    let directory = directory.as_ref();
+    find_store(directory)?;
     let source = Directory::unlocked(directory)?;
+    // A wrong `to` is found before the whole store is read.
+    let CopyPath { to, incomplete, above } = CopyPath::new(&source, to.as_ref())?;
     let opened = open_all(&source, directory)?;
     let extents = read_files(&opened, Following::NewLog, &mut Tolerance::None, |_, _| Ok(()))?;
-    let CopyPath { to, incomplete, above } = CopyPath::new(&source, to.as_ref())?;
     let copied = Directory::create(&incomplete).and_then(|target| {
         let copied = copy_all(&opened, extents, &(Arc::clone(&target) as _)).and_then(|report| {
             target
@@ -267,6 +269,11 @@ impl CopyPath {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
         let above = parent.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/")).to_owned();
+        // The new directories would make the rest of the path lead elsewhere, into the store for example.
+        if parent.strip_prefix(&above).is_ok_and(|new| new.components().any(|part| part == Component::ParentDir)) {
+            let reason = "there is `..` behind the name of a directory that does not exist";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
         if source.contains(&above).map_err(failed)? {
             let reason = "it lies in the store that is copied";
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, reason)));

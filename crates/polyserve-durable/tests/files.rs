@@ -114,6 +114,30 @@ fn a_backup_into_the_store_is_refused() {
     assert_eq!(fs::read_dir(store.join("below")).unwrap().count(), 0);
 }
 
+/// Regression test: the path led into the store, but only after its missing directories had been created.
+#[test]
+fn a_backup_behind_missing_directories_and_back_is_refused() {
+    let dir = TestDir::new("backup-dots");
+    put(&open(&dir.join("store")), 1);
+    for target in ["n/m/../../store/copy", "n/../store/copy", "n/../copy", "store/n/../../copy"] {
+        let error = maintenance::backup(dir.join("store"), dir.join(target)).unwrap_err();
+        let reason = std::error::Error::source(&error).unwrap().to_string();
+        assert!(reason.contains("`..` behind the name of a directory that does not exist"), "{target}: {reason}");
+    }
+    assert_eq!(fs::read_dir(&*dir).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(dir.join("store")).unwrap().count(), 2);
+}
+
+/// Regression test: a backup read the whole store before it looked at the directory to write. Its file is damaged here.
+#[test]
+fn a_backup_looks_at_its_directory_first() {
+    let dir = TestDir::new("backup-order");
+    put(&open(&dir.join("store")), 1);
+    fs::write(dir.join("store").join("log-0000000000000001"), "damaged ".repeat(10)).unwrap();
+    let error = maintenance::backup(dir.join("store"), &*dir).unwrap_err();
+    assert!(error.to_string().starts_with("cannot create "), "{error}");
+}
+
 /// Regression test: the backup of a store with a log that was being created copied no file and reported success.
 #[test]
 fn the_backup_of_an_empty_store_is_a_store() {
