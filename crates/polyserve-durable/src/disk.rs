@@ -22,6 +22,7 @@ use rustix::fs::{
     fstatvfs, linkat, openat, renameat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::error::OpenError;
 
@@ -149,7 +150,7 @@ impl Directory {
             match flock(&file, exclusive) {
                 Ok(()) if directory.is_named(LOCK, &file) => break file,
                 Ok(()) => {} // it was removed before it was locked
-                Err(Errno::WOULDBLOCK) => return Err(directory.in_use()),
+                Err(Errno::WOULDBLOCK) => return Err(directory.in_use(&file)),
                 Err(error) => return Err(failed("lock")(error.into())),
             }
         };
@@ -170,7 +171,7 @@ impl Directory {
         let shared = FlockOperation::NonBlockingLockShared;
         directory.lock_handle(shared)?;
         match directory.open_at(LOCK, OFlags::RDONLY) {
-            Ok(file) if flock(&file, shared) == Err(Errno::WOULDBLOCK) => Err(directory.in_use()),
+            Ok(file) if flock(&file, shared) == Err(Errno::WOULDBLOCK) => Err(directory.in_use(&file)),
             Ok(file) => {
                 directory.lock_file = Some(file);
                 Ok(directory)
@@ -204,7 +205,7 @@ impl Directory {
     /// Locks the handle, if the file system can.
     fn lock_handle(&mut self, operation: FlockOperation) -> Result<(), OpenError> {
         match flock(&self.handle, operation) {
-            Err(Errno::WOULDBLOCK) => Err(self.in_use()),
+            Err(Errno::WOULDBLOCK) => Err(self.in_use(&self.handle)),
             // The lock file alone has to do.
             locked => {
                 self.is_locked = locked.is_ok();
@@ -213,10 +214,18 @@ impl Directory {
         }
     }
 
-    /// The error if another process has locked the directory. The lock file names that process.
-    fn in_use(&self) -> OpenError {
+    /// The error if another process has locked `locked`. The lock file names a store's process. A check writes no number, so the file
+    /// may name a process that has ended: then a shared lock succeeds, as for a second check.
+    fn in_use(&self, locked: &File) -> OpenError {
+        if flock(locked, FlockOperation::NonBlockingLockShared).is_ok() {
+            let _ = flock(locked, FlockOperation::Unlock);
+            return OpenError::InUse { path: self.path.clone(), process: None };
+        }
         let holder = self.open_at(LOCK, OFlags::RDONLY).and_then(|file| LockText::read(&file));
-        OpenError::InUse { path: self.path.clone(), process: holder.ok().and_then(|holder| holder.process) }
+        OpenError::InUse {
+            path: self.path.clone(),
+            process: holder.ok().and_then(|holder| holder.process).filter(|process| exists(*process)),
+        }
     }
 
     fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
@@ -269,6 +278,12 @@ impl LockText {
         FileExt::write_all_at(file, text.as_bytes(), 0)?;
         file.set_len(text.len() as u64)
     }
+}
+
+/// Whether there is a process with this number.
+fn exists(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) != Err(Errno::SRCH))
 }
 
 fn id_of(stat: &Stat) -> FileId {
@@ -487,6 +502,28 @@ mod tests {
         drop(directory);
         Directory::lock(&root).unwrap();
         drop(inherited);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    /// Regression test: while a check ran, a start named the process of the last store, which had ended.
+    #[test]
+    fn a_process_that_does_not_hold_the_locks_is_not_named() {
+        let root = std::env::temp_dir().join(format!("polyserve-disk-named-{}", std::process::id()));
+        let named = || match Directory::lock(&root) {
+            Err(OpenError::InUse { process, .. }) => process,
+            other => panic!("{other:?}"),
+        };
+        let store = Directory::lock(&root).unwrap();
+        assert_eq!(named(), Some(std::process::id()));
+        drop(store);
+        let check = Directory::lock_to_read(&root).unwrap();
+        assert_eq!(named(), None, "this process exists, and holds no exclusive lock");
+        drop(check);
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let _store = Directory::lock(&root).unwrap();
+        fs::write(root.join(LOCK), format!("{}\n", ended.id())).unwrap();
+        assert_eq!(named(), None);
         fs::remove_dir_all(&root).unwrap();
     }
 

@@ -13,7 +13,7 @@ pub enum OpenError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The number of the process, if the lock file names it.
+        /// The number of the process, if it is a store that the lock file names.
         process: Option<u32>,
     },
     /// A file has damage that no crash leaves. `polyserve durable check` lists all damage, and
