@@ -63,7 +63,8 @@
 //! [`DurableOptions`]; a write beyond the limits fails with `Overloaded`. A repair needs a file system with hard links.
 //!
 //! A store writes and removes only files with names of its own: `lock`, `log-` and `snapshot-` with a number, and `damaged-`
-//! before such a name. Only their owner may read them (0600), and new directories (0700).
+//! before such a name. Only their owner may read new files (0600) and new directories (0700). Files and directories that exist keep
+//! their modes; a compaction replaces old logs and snapshots by new files.
 //!
 //! Files of format version 1 are read too, and later files of the directory are of version 2. Logs of version 1 do not state that
 //! another one follows, so it is not noticed if the last one is missing.
