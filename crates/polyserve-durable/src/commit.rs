@@ -49,6 +49,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_
 /// that was moved goes on for as long, and its writes go to the moved directory or file.
 const VERIFY_EACH: Duration = Duration::from_secs(1);
 
+/// The pause between two tries to see whether writes succeed again. Clients choose how often they ask.
+const TRY_EACH: Duration = Duration::from_secs(1);
+
 /// The bytes that are tried to see whether writes succeed again.
 const TRY_BYTES: usize = 64 << 10;
 
@@ -229,6 +232,8 @@ pub(crate) struct Committer<R, E: Identifiable> {
     /// When the place of the directory was last verified.
     verified: Instant,
     verify_each: Duration,
+    /// The last append or try that was not done, and when it was. `None` if a later one was done.
+    rejected: Option<(Instant, NotAppended)>,
 }
 
 impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
@@ -252,6 +257,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
             tries: Vec::new(),
             verified: Instant::now(),
             verify_each: VERIFY_EACH,
+            rejected: None,
         }
     }
 
@@ -400,6 +406,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         let was_rejecting = self.shared.is_rejecting.load(Ordering::Relaxed);
         match appended {
             Ok(()) => {
+                self.rejected = None;
                 if was_rejecting {
                     self.shared.is_rejecting.store(false, Ordering::Relaxed);
                     report(|| tracing::info!("the durable store accepts writes again"));
@@ -413,7 +420,9 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                         || polyserve_core::throttled!(warn, %error, "the durable store rejects writes until its log can be written"),
                     );
                 }
-                Err(NotAppended::new(&error))
+                let rejected = NotAppended::new(&error);
+                self.rejected = Some((Instant::now(), rejected.clone()));
+                Err(rejected)
             }
             Err(AppendError::Unknown(error)) => {
                 self.stop(in_general(&error), format!("its log cannot be written: {error}"));
@@ -422,21 +431,21 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         }
     }
 
-    /// Answers those that ask whether a write would succeed.
+    /// Answers those that ask whether a write would succeed. If the last one was not done, it tries, at most once each
+    /// [`TRY_EACH`]. In between, the last result is the answer.
     fn answer_tries(&mut self) {
         if self.tries.is_empty() {
             return;
         }
-        let is_rejecting = self.shared.is_rejecting.load(Ordering::Relaxed);
-        let mut rejected = None;
-        if is_rejecting && self.shared.stopped.get().is_none() {
+        let is_due = self.rejected.as_ref().is_some_and(|(at, _)| at.elapsed() >= TRY_EACH);
+        if is_due && self.shared.stopped.get().is_none() {
             let tried = self.log.try_room(TRY_BYTES);
-            rejected = self.note_append(tried).err();
+            let _ = self.note_append(tried); // it notes the result
         }
         for reply in self.tries.drain(..) {
-            let result = match (self.shared.stopped.get(), &rejected) {
+            let result = match (self.shared.stopped.get(), &self.rejected) {
                 (Some(stopped), _) => Err(stopped.to_repo_error()),
-                (None, Some(rejected)) => Err(rejected.to_repo_error()),
+                (None, Some((_, rejected))) => Err(rejected.to_repo_error()),
                 (None, None) => Ok(()),
             };
             // A waker may panic.

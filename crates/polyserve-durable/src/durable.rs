@@ -276,7 +276,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
         self.memory.len()
     }
 
-    /// The answer costs no system call, unless the last write found no room: then the thread of the log tries to write.
+    /// The answer costs no system call, unless the last write found no room: then the thread of the log tries to write, at
+    /// most once a second.
     fn status(&self) -> Answer<Result<(), RepoError>> {
         if let Some(stopped) = self.shared.stopped.get() {
             return Answer::Now(Err(stopped.to_repo_error()));

@@ -40,7 +40,7 @@
 //!   there was a first one. (A directory that has lost all its files is an empty one.)
 //!
 //! [`EntityRepo::status`](polyserve_core::EntityRepo::status) is the error that a write would get. After a write without room, it
-//! tries whether there is room again.
+//! tries whether there is room again, at most once a second.
 //!
 //! # What it costs
 //!

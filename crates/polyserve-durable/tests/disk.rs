@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject};
 use polyserve_conformance::engine_conformance;
@@ -50,6 +50,8 @@ struct FaultState {
     error: Option<ErrorKind>,
     /// The time that a sync of a file takes.
     delay: Duration,
+    /// The number of writes to files.
+    writes: u64,
     /// The error of a write to a file, which has written its first bytes.
     write_error: Option<ErrorKind>,
     /// The error of a sync of a file.
@@ -173,11 +175,31 @@ fn a_write_without_room_is_rejected_and_later_ones_succeed() {
         }
         assert_eq!(store.len().wait().unwrap(), 1, "reads go on, and show no rejected write");
         disk.change(|state| state.write_error = None);
-        assert!(store.status().wait().is_ok(), "{kind}: there is room again, without a write");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = store.status().wait() {
+            assert!(Instant::now() < deadline, "{kind}: there is room again, without a write: {error}");
+        }
         assert_eq!(put(1).unwrap(), Put::Replaced, "{kind}");
     }
     drop(store);
     assert_eq!(disk.open().recovery().entities, 1);
+}
+
+/// Regression test: each question for the status of a full store wrote 64 KiB, cut and synced them, on the thread that commits.
+#[test]
+fn questions_for_the_status_of_a_full_store_share_a_try() {
+    let disk = ControlledDisk::new();
+    let store = disk.open();
+    disk.change(|state| state.write_error = Some(ErrorKind::StorageFull));
+    let begin = Instant::now();
+    assert!(matches!(store.put(Entity::new(1, "text", 0.5)).wait(), Err(RepoError::Full(_))));
+    let writes = || disk.faults.state.lock().unwrap().writes;
+    let before = writes();
+    for _ in 0..1_000 {
+        assert!(matches!(store.status().wait(), Err(RepoError::Full(_))));
+    }
+    let (tries, seconds) = (writes() - before, begin.elapsed().as_secs());
+    assert!(tries <= seconds, "{tries} tries in {seconds} s");
 }
 
 /// A failed fsync, also that of a cut, stops all writes, and the status is that of a write.
@@ -287,7 +309,11 @@ impl DiskFile for FaultyFile {
 
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.faults.pass()?;
-        let Some(kind) = self.faults.state.lock().unwrap().write_error else {
+        let mut state = self.faults.state.lock().unwrap();
+        state.writes += 1;
+        let write_error = state.write_error;
+        drop(state);
+        let Some(kind) = write_error else {
             return self.file.write_all_at(bytes, offset);
         };
         self.file.write_all_at(&bytes[..bytes.len() / 2], offset)?;
