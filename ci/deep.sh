@@ -22,7 +22,7 @@ durable() {
     POLYSERVE_CRASHES=200 cargo test -q --release -p polyserve-durable --test crash
 }
 
-disk() { ci/disk.sh; }
+disk() { TEST_ENGINES=required ci/disk.sh; }
 
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-cli --test cli drain; }
 
