@@ -84,6 +84,30 @@ fn entities_are_put_and_got() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
 }
 
+/// Regression test: from the second HEAD of a large entity on, the length was 0, because the body was not written.
+#[test]
+fn the_head_of_a_large_entity_has_its_length() {
+    let large = format!(r#"{{"id":1,"description":"{}","value":0.5}}"#, "x".repeat(6 * 1024));
+    let length = large.len().to_string();
+    let running = serve(Arc::new(EntityService::new(StdMutex::new())), |_| ());
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(running.local_addr()).await;
+        let put = sender.send_request(request(Method::PUT, "/1", large)).await.expect("an answer");
+        assert_eq!(put.status(), StatusCode::CREATED);
+        for _ in 0..2 {
+            let head = sender.send_request(request(Method::HEAD, "/1", "")).await.expect("an answer");
+            assert_eq!(head.headers().get_all("content-length").iter().collect::<Vec<_>>(), [&length]);
+            assert_eq!(text(head).await, "");
+        }
+    });
+    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+    for _ in 0..2 {
+        client.send(b"HEAD /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it takes it");
+        let head = client.receive_head().expect("an answer");
+        assert_eq!(head.header("content-length"), Some(length.as_str()));
+    }
+}
+
 /// The hook sees the answers of all streams.
 #[test]
 fn the_hook_sees_streams() {

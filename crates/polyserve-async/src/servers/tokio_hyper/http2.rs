@@ -259,7 +259,8 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let mut response = answer(open.streams(), request).await;
             if head_only && let Some(length) = response.body().size_hint().exact() {
                 *response.body_mut() = ReplyBody::of(Bytes::new());
-                response.headers_mut().insert(CONTENT_LENGTH, length.into());
+                // A body that was omitted has set its length.
+                response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
             }
             let reservation = reserve(&connection, is_safe, response.body()).unwrap_or_else(|| {
                 response = crate::tower::response(out_of_memory_reply(), Vec::new());
