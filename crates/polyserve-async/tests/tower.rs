@@ -21,7 +21,7 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use polyserve_async::servers::TokioHyper;
 use polyserve_async::servers::tokio_hyper::TowerTarget;
-use polyserve_async::tower::AsTower;
+use polyserve_async::tower::{AsTower, DrainBegun};
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::answer::promise;
 use polyserve_core::service::{Echo, EntityService};
@@ -432,6 +432,33 @@ fn the_clients_address_is_passed_on() {
         let (shown, own) = address_shown(running.local_addr(), path);
         assert_eq!(shown, own, "{path}");
     }
+}
+
+/// Regression test: a service in a router did not see that the server drains.
+#[test]
+fn the_drain_is_passed_on() {
+    let shows = |request: Request<'_>| Reply::text(request.draining.to_string());
+    let handler = |request: http::Request<axum::body::Body>| async move {
+        request.extensions().get::<DrainBegun>().is_some().to_string()
+    };
+    let running = serve(Router::new().route("/", get(handler)).nest_service("/nested", AsTower::new(shows)), |_| ());
+    let addr = running.local_addr();
+    let begun = ["/", "/nested"].map(|path| {
+        let mut client = client(&running);
+        let line = format!("GET {path} HTTP/1.1\r\n");
+        assert_eq!(client.ask(format!("{line}Host: a\r\n\r\n").as_bytes(), 200).text(), "false", "{path}");
+        client.send(line.as_bytes()).expect("it takes the request line");
+        (client, path)
+    });
+    let drain = std::thread::spawn(move || running.shutdown());
+    while TcpStream::connect(addr).is_ok() {
+        std::thread::yield_now();
+    }
+    for (mut client, path) in begun {
+        client.send(b"Host: a\r\n\r\n").expect("it takes the rest");
+        assert_eq!(client.expect_last(200).text(), "true", "{path}");
+    }
+    drain.join().expect("no panic").expect("it ends well");
 }
 
 /// Regression test: axum's `ConnectInfo` was not there, and each such handler was answered with 500.

@@ -35,7 +35,7 @@ use crate::types::{head, reply};
 /// timeouts and for the validity of requests.
 ///
 /// A request's peer is the [`SocketAddr`] among the extensions of the `http::Request`, which `TokioHyper::serve_tower` puts
-/// there. [`with_peer`](Self::with_peer) finds it elsewhere, for other servers.
+/// there. [`with_peer`](Self::with_peer) finds it elsewhere, for other servers. In a drain, [`DrainBegun`] is among the extensions.
 ///
 /// A layer that changes the body, such as a compression, must also change a strong `ETag`: two bodies must not have the same strong
 /// tag (RFC 9110, 8.8.3.3). The compression of `tower-http` does not, so put it around a service without entity tags.
@@ -57,6 +57,11 @@ pub struct AsTower {
     /// The budget that an incomplete body counts towards.
     memory: Option<MemoryBudget>,
 }
+
+/// The extension of an `http::Request` that came in a drain: a service then gets a request that is
+/// [`draining`](Request::draining). `TokioHyper::serve_tower` puts it there; another server may do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainBegun;
 
 /// The default limit of a body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -171,8 +176,10 @@ impl AsTower {
     ) -> Result<http::Response<ReplyBody>, BoxFuture<Reply>> {
         let mut in_place = Vec::new();
         let peer = (self.peer)(&parts.extensions);
-        let answer = self
-            .ask(parts, method, |service, head| service.call(Request::new(head, body).with_peer(peer), &mut in_place));
+        let draining = parts.extensions.get::<DrainBegun>().is_some();
+        let answer = self.ask(parts, method, |service, head| {
+            service.call(Request::new(head, body).with_peer(peer).with_draining(draining), &mut in_place)
+        });
         match answer {
             Answer::Now(reply) => Ok(response(reply, in_place)),
             Answer::Later(future) => Err(future),

@@ -4,6 +4,6 @@
 
 mod as_tower;
 
-pub use as_tower::{AsTower, ReplyBody};
+pub use as_tower::{AsTower, DrainBegun, ReplyBody};
 #[cfg(feature = "http2")]
 pub(crate) use as_tower::{caught, response};

@@ -207,7 +207,7 @@ impl TokioHyper {
     ///
     /// The client's address is a `SocketAddr` among the extensions of the request. A make-service that is called with that
     /// address is served too: with `router.into_make_service_with_connect_info::<SocketAddr>()`, axum's handlers get it as
-    /// `ConnectInfo<SocketAddr>`.
+    /// `ConnectInfo<SocketAddr>`. In a drain, [`DrainBegun`](crate::tower::DrainBegun) is among the extensions too.
     ///
     /// # Errors
     ///

@@ -30,6 +30,7 @@ use super::error_response::{OUT_OF_MEMORY, TOO_LARGE, reply_to};
 use super::response;
 use super::response::{MAX_PIECE, TrackedBody};
 use super::validate::validate;
+use crate::tower::DrainBegun;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -264,6 +265,9 @@ where
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         if let Some(peer) = connection.peer {
             parts.extensions.insert(peer);
+        }
+        if connection.server().shutdown.is_begun() {
+            parts.extensions.insert(DrainBegun);
         }
         let body = RequestBody {
             incoming,
