@@ -47,7 +47,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_
 
 /// The pause between two looks at whether the path of the store still names its directory, and the names in it its files. A store
 /// that was moved goes on for as long, and its writes go to the moved directory or file.
-const VERIFY_EACH: Duration = Duration::from_secs(1);
+pub(crate) const VERIFY_EACH: Duration = Duration::from_secs(1);
 
 /// The pause between two tries to see whether writes succeed again. Clients choose how often they ask.
 const TRY_EACH: Duration = Duration::from_secs(1);
@@ -385,8 +385,8 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         let start = Instant::now();
         if start.duration_since(self.verified) >= self.verify_each {
             self.verified = start;
-            if let Err(reason) = self.disk.verify(&self.compactor.needed(&self.log)) {
-                self.stop("the directory or a file of the store was moved, removed or replaced", reason);
+            self.verify();
+            if self.shared.stopped.get().is_some() {
                 return Ok(());
             }
         }
@@ -399,6 +399,13 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
             self.shared.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Stops all writes if the directory, or a file that the next start needs, is not the store's any more.
+    fn verify(&self) {
+        if let Err(reason) = self.disk.verify(&self.compactor.needed(&self.log)) {
+            self.stop("the directory or a file of the store was moved, removed or replaced", reason);
+        }
     }
 
     /// Notes whether an append has succeeded.
@@ -436,6 +443,9 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     fn answer_tries(&mut self) {
         if self.tries.is_empty() {
             return;
+        }
+        if self.shared.stopped.get().is_none() {
+            self.verify();
         }
         let is_due = self.rejected.as_ref().is_some_and(|(at, _)| at.elapsed() >= TRY_EACH);
         if is_due && self.shared.stopped.get().is_none() {

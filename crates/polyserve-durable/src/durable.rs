@@ -5,8 +5,8 @@ use std::fs;
 use std::future::ready;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise,
 };
 
-use crate::commit::{CommitCounts, Committer, Shared, Write, WriteReply};
+use crate::commit::{CommitCounts, Committer, Shared, VERIFY_EACH, Write, WriteReply};
 use crate::compactor::Compactor;
 use crate::disk::{Directory, Disk};
 use crate::error::OpenError;
@@ -109,6 +109,8 @@ pub struct Durable<R, E: Identifiable = Entity> {
     mailbox: Arc<Mailbox<Write<E>>>,
     shared: Arc<Shared>,
     queue_bytes: u64,
+    /// When a status is to verify the place of the directory again.
+    next_verification: Mutex<Instant>,
     recovery: Recovery,
     thread: Option<JoinHandle<()>>,
     /// The directory to remove when the store is dropped.
@@ -170,6 +172,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
             mailbox,
             shared,
             queue_bytes: options.queue_bytes,
+            next_verification: Mutex::new(Instant::now()),
             recovery,
             thread,
             temporary: None,
@@ -276,13 +279,20 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
         self.memory.len()
     }
 
-    /// The answer costs no system call, unless the last write found no room: then the thread of the log tries to write, at
-    /// most once a second.
+    /// At most once a second, the thread of the log looks at the directory: it must still be the store's. If the last write found
+    /// no room, that thread also tries to write, at most once a second. Otherwise the answer costs no system call.
     fn status(&self) -> Answer<Result<(), RepoError>> {
         if let Some(stopped) = self.shared.stopped.get() {
             return Answer::Now(Err(stopped.to_repo_error()));
         }
-        if !self.shared.is_rejecting.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let mut next = self.next_verification.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = *next <= now;
+        if is_due {
+            *next = now + VERIFY_EACH;
+        }
+        drop(next);
+        if !is_due && !self.shared.is_rejecting.load(Ordering::Relaxed) {
             return Answer::Now(Ok(()));
         }
         let (reply, answer) = promise(Err(RepoError::Closed));

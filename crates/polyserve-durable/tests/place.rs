@@ -84,6 +84,20 @@ fn a_store_that_was_moved_writes_nothing_at_its_old_path_and_stops() {
     }
 }
 
+/// Regression test: the status of a store that was moved was good until the next write.
+#[test]
+fn the_status_of_a_store_that_was_moved_needs_no_write() {
+    let dir = TestDir::new("moved-status");
+    let (path, moved) = (dir.join("store"), dir.join("elsewhere"));
+    let store = open(&path).unwrap();
+    fs::rename(&path, &moved).unwrap();
+    match store.status().wait() {
+        Err(RepoError::ReadOnly(reason)) => assert!(reason.to_string().contains("moved"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(put(&store, 1), Err(RepoError::ReadOnly(_))));
+}
+
 /// A link that names another directory now would lead the next start there.
 #[test]
 fn a_store_behind_a_link_that_was_changed_stops() {
