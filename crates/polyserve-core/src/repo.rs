@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional};
@@ -130,6 +131,10 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
         Answer::Now(Ok(()))
     }
 }
+
+/// The max time that a health check waits for [`EntityRepo::status`]: 0.8 s, because probes often give up after a second. A repo
+/// that asks another process gives up sooner, so that the check names the repo's error.
+pub const MAX_STATUS_WAIT: Duration = Duration::from_millis(800);
 
 /// Returns the answer to a write under [`Condition::ALWAYS`].
 #[inline]

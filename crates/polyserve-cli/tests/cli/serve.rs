@@ -262,7 +262,7 @@ fn a_health_check_is_answered_if_that_is_asked_for() {
     let serving = serve_with("POLYSERVE_READY", "/readyz", "--ready /other");
     assert!(ask(&serving, "GET").starts_with("HTTP/1.1 400 "), "the flag wins");
     let slow = serve("--ready /readyz --repo-delay 10m");
-    has(&ask(&slow, "GET"), &["HTTP/1.1 503 ", "the repo does not answer"]);
+    has(&ask(&slow, "GET"), &["HTTP/1.1 503 ", "The store does not answer."]);
     // A request that began before the drain is told of the drain.
     let draining = serve("--ready /readyz");
     let mut client = TcpStream::connect(draining.addr).unwrap();

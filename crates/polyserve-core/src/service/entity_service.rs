@@ -505,14 +505,18 @@ fn error_reply(error: &RepoError) -> Reply {
         RepoError::ReadOnly(reason) => {
             // The repo has reported it once. A message for each write could fill the disk.
             tracing::debug!(error = error as &dyn Error, "the repo takes no more writes");
-            let detail = format_args!("The store takes no more writes: {reason}.");
-            Reply::problem(Status::INTERNAL_SERVER_ERROR, detail)
+            Reply::problem(Status::INTERNAL_SERVER_ERROR, read_only(reason))
         }
         RepoError::Other(_) => {
             throttled!(warn, error = in_one_line(error), "the repo failed");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
         }
     }
+}
+
+/// The detail of [`RepoError::ReadOnly`].
+pub(super) fn read_only(reason: &dyn fmt::Display) -> String {
+    format!("The store takes no more writes: {reason}.")
 }
 
 fn header(reply: Reply, name: &'static str, value: String) -> Reply {

@@ -1,6 +1,8 @@
 //! The answer to a health check: whether the server takes requests, and its store writes.
 //!
-//! Invariant: at most one check of the store is in progress. Requests that come meanwhile wait for the same check.
+//! Invariants: at most one check of the store is in progress. Requests that come meanwhile wait for the same check. A result is
+//! used only if its check took at most [`MAX_STATUS_WAIT`]: then it is no older than that. A later result is dropped, and the store
+//! is asked again.
 //!
 //! Cost of a request: one call of [`EntityRepo::status`], or none if a check is in progress.
 
@@ -8,28 +10,25 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::Instant;
 
+use super::entity_service::read_only;
 use super::{Head, Reply, Request, Service, Status, welcome};
 use crate::answer::{Answer, BoxFuture};
 use crate::entity::Identifiable;
-use crate::repo::{EntityRepo, RepoError};
-use crate::sync::{Mutex, lock};
+use crate::repo::{EntityRepo, MAX_STATUS_WAIT, RepoError};
+use crate::sync::{Mutex, lock, now};
 use crate::timer;
-
-/// The max time that a request waits for the store. Probes often give up after a second.
-const MAX_WAIT: Duration = Duration::from_millis(800);
 
 /// Answers at one path with 200, or with 503 in a drain and if the store takes no writes.
 pub(super) struct Ready {
     path: String,
-    status: Box<dyn Fn() -> Answer<Result<(), RepoError>> + Send + Sync>,
     check: Arc<StatusCheck>,
 }
 
 /// The check that is in progress, if there is one.
-#[derive(Default)]
 struct StatusCheck {
+    status: Box<dyn Fn() -> Answer<Result<(), RepoError>> + Send + Sync>,
     state: Mutex<StatusCheckState>,
     /// The requests that wait for the check, by ticket.
     waiting: Mutex<BTreeMap<u64, Waker>>,
@@ -37,13 +36,21 @@ struct StatusCheck {
 
 #[derive(Default)]
 struct StatusCheckState {
-    pending: Option<BoxFuture<Result<(), RepoError>>>,
-    /// The number of checks that have begun.
-    checks: u64,
+    /// The result of a check that is in progress, and when the check began.
+    pending: Option<(BoxFuture<Result<(), RepoError>>, Instant)>,
+    /// The number of checks that have ended in time.
+    ended: u64,
     /// The number of requests that have waited.
     tickets: u64,
-    /// The error of the last check that has ended, if it was one.
-    error: Option<String>,
+    /// What the last check that has ended in time found to be wrong.
+    problem: Option<String>,
+}
+
+impl StatusCheckState {
+    fn end(&mut self, status: Result<(), RepoError>) {
+        self.ended += 1;
+        self.problem = status.err().map(|error| detail(&error));
+    }
 }
 
 /// Wakes all requests that wait: each of them may be the next to poll.
@@ -57,8 +64,8 @@ impl Wake for StatusCheck {
 /// A request that waits for a check.
 struct Waiter {
     check: Arc<StatusCheck>,
-    /// The number of the check.
-    number: u64,
+    /// The number of checks that had ended before.
+    ended: u64,
     ticket: u64,
     timeout: BoxFuture<()>,
 }
@@ -67,27 +74,34 @@ impl Future for Waiter {
     type Output = Option<String>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<String>> {
-        let Self { check, number, ticket, timeout } = self.get_mut();
+        let Self { check, ended, ticket, timeout } = self.get_mut();
         lock(&check.waiting).insert(*ticket, cx.waker().clone());
         let mut state = lock(&check.state);
-        if state.checks == *number
-            && let Some(mut pending) = state.pending.take()
-        {
-            state.error = Some(String::from("the check panicked")); // unless it is replaced below
+        while state.ended == *ended {
+            let (mut pending, begun) = match state.pending.take() {
+                Some(pending) => pending,
+                None => match (check.status)() {
+                    Answer::Now(status) => {
+                        state.end(status);
+                        break;
+                    }
+                    Answer::Later(pending) => (pending, now()),
+                },
+            };
             match pending.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(check)))) {
                 Poll::Pending => {
-                    state.pending = Some(pending);
+                    state.pending = Some((pending, begun));
                     drop(state);
-                    let late = || Some(String::from("the repo does not answer"));
-                    return timeout.as_mut().poll(cx).map(|()| late());
+                    return timeout.as_mut().poll(cx).map(|()| Some(String::from("The store does not answer.")));
                 }
-                Poll::Ready(status) => state.error = status.err().map(|error| error.to_string()),
+                Poll::Ready(status) if begun.elapsed() <= MAX_STATUS_WAIT => state.end(status),
+                Poll::Ready(_) => {} // it is too old
             }
         }
-        let error = state.error.clone();
+        let problem = state.problem.clone();
         drop(state);
         Arc::clone(check).wake();
-        Poll::Ready(error)
+        Poll::Ready(problem)
     }
 }
 
@@ -99,25 +113,25 @@ impl Drop for Waiter {
 
 impl Ready {
     pub(super) fn new<E: Identifiable>(path: String, store: impl EntityRepo<E>) -> Self {
-        Self { path, status: Box::new(move || store.status()), check: Arc::default() }
+        let status = Box::new(move || store.status());
+        Self { path, check: Arc::new(StatusCheck { status, state: Mutex::default(), waiting: Mutex::default() }) }
     }
 
-    /// Asks the store, unless a check is in progress. Returns the text of the error, if there is one.
-    fn error(&self) -> Answer<Option<String>> {
-        let mut state = lock(&self.check.state);
+    /// Asks the store, unless a check is in progress. Returns what is wrong, if anything is.
+    fn problem(&self) -> Answer<Option<String>> {
+        let check = Arc::clone(&self.check);
+        let mut state = lock(&check.state);
         if state.pending.is_none() {
-            match (self.status)() {
-                Answer::Now(status) => return Answer::Now(status.err().map(|error| error.to_string())),
-                Answer::Later(pending) => {
-                    state.checks += 1;
-                    state.pending = Some(pending);
-                }
+            match (check.status)() {
+                Answer::Now(status) => return Answer::Now(status.err().map(|error| detail(&error))),
+                Answer::Later(pending) => state.pending = Some((pending, now())),
             }
         }
         state.tickets += 1;
-        let timeout = Box::pin(timer::after(MAX_WAIT).into_future());
-        let check = Arc::clone(&self.check);
-        Answer::later(Waiter { check, number: state.checks, ticket: state.tickets, timeout })
+        let (ended, ticket) = (state.ended, state.tickets);
+        drop(state);
+        let timeout = Box::pin(timer::after(MAX_STATUS_WAIT).into_future());
+        Answer::later(Waiter { check, ended, ticket, timeout })
     }
 }
 
@@ -129,14 +143,22 @@ impl Service for Ready {
         if request.draining {
             return Answer::Now(not_ready("The server is shutting down."));
         }
-        self.error().map(|error| match error {
+        self.problem().map(|problem| match problem {
             None => uncached(Reply::text("ready")),
-            Some(error) => not_ready(&format!("The server takes no writes: {error}.")),
+            Some(problem) => not_ready(&problem),
         })
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         welcome::refuse(head, &self.path)
+    }
+}
+
+/// What is wrong with a store that takes no writes, in one sentence.
+fn detail(error: &RepoError) -> String {
+    match error {
+        RepoError::ReadOnly(reason) => read_only(reason),
+        error => format!("The store takes no writes: {error}."),
     }
 }
 
@@ -247,16 +269,36 @@ mod tests {
     }
 
     /// A store that does not answer is not asked again, and each health check ends.
+    ///
+    /// Regression test: if all requests had given up, the next one got the answer to their check, whatever its age.
     #[test]
-    fn a_store_that_hangs_is_asked_once() {
+    fn a_store_that_hangs_is_asked_once_and_its_late_answer_is_not_used() {
         let (store, routes) = served();
-        for _ in 0..2 {
-            assert_eq!(ask(&routes, Method::Get, "/readyz", false).wait().status().code(), 503);
-            assert_eq!(lock(&store.checks).len(), 1);
+        for answers_before_the_request in [false, true] {
+            for _ in 0..2 {
+                assert_eq!(ask(&routes, Method::Get, "/readyz", false).wait().status().code(), 503);
+                assert_eq!(lock(&store.checks).len(), 1);
+            }
+            let mut late = lock(&store.checks).pop();
+            let mut answer_late = || late.take().expect("it was asked").complete(Ok(())).unwrap();
+            if answers_before_the_request {
+                answer_late();
+            }
+            let answer = ask(&routes, Method::Get, "/readyz", false);
+            if !answers_before_the_request {
+                answer_late();
+            }
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| answer.wait());
+                while lock(&store.checks).is_empty() {
+                    assert!(!waiting.is_finished(), "the store is not asked again");
+                    std::thread::yield_now();
+                }
+                let check = lock(&store.checks).pop().expect("it was asked again");
+                check.complete(Err(RepoError::Closed)).unwrap();
+                assert_eq!(waiting.join().unwrap().status().code(), 503);
+            });
+            assert!(lock(&store.checks).is_empty());
         }
-        let waiting = ask(&routes, Method::Get, "/readyz", false);
-        let check = lock(&store.checks).pop().expect("it was asked");
-        check.complete(Ok(())).unwrap();
-        assert_eq!(waiting.wait().status().code(), 200);
     }
 }

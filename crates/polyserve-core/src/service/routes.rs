@@ -88,7 +88,10 @@ impl Routes {
     /// Adds the answer to a health check at `path`, such as `/readyz`: 200 if the server takes requests and the store takes
     /// writes, else 503. In a drain it is 503.
     ///
-    /// The store is asked by [`EntityRepo::status`], once at a time. If it does not answer within 0.8 s, the answer is 503.
+    /// The store is asked by [`EntityRepo::status`], once at a time. If it does not answer within [`MAX_STATUS_WAIT`], the answer is
+    /// 503, and the store's late answer is not used.
+    ///
+    /// [`MAX_STATUS_WAIT`]: crate::repo::MAX_STATUS_WAIT
     ///
     /// # Errors
     ///

@@ -32,9 +32,9 @@ pub(super) fn refuse(head: &Head<'_>, path: &str) -> Option<Reply> {
     let allow = |reply: Reply| reply.with_header("Allow", ALLOW).expect("Allow is a valid header field");
     match (head.method, head.path()) {
         (Method::Options, "*") => Some(allow(Reply::empty(Status::NO_CONTENT))),
-        (_, other) if other != path => Some(Reply::problem(Status::NOT_FOUND, "there is nothing at this path")),
+        (_, other) if other != path => Some(Reply::problem(Status::NOT_FOUND, "There is nothing at this path.")),
         (Method::Get | Method::Head, _) => None,
         (Method::Options, _) => Some(allow(Reply::empty(Status::NO_CONTENT))),
-        _ => Some(allow(Reply::problem(Status::METHOD_NOT_ALLOWED, "this path answers GET and HEAD"))),
+        _ => Some(allow(Reply::problem(Status::METHOD_NOT_ALLOWED, "This path answers GET and HEAD."))),
     }
 }
