@@ -13,7 +13,7 @@ use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::service::{Page, Routes};
 use polyserve::signals::Signals;
-use polyserve::{Drain, ServerConfig, ServerExt as _};
+use polyserve::{Drain, Entity, Identifiable as _, ServerConfig, ServerExt as _};
 use polyserve_lab::Misuse;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::limits::raise_descriptors;
@@ -59,7 +59,8 @@ pub(crate) struct ServeArgs {
     /// `--service entity`. [env: POLYSERVE_ETAGS] [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     etags: Option<bool>,
-    /// The path of a health check, such as /readyz: it answers 200, or 503 in a drain or if the repo takes no writes.
+    /// The path of a health check, such as /readyz: it answers 200, or 503 if the repo takes no writes. In a drain, a request on
+    /// an open connection gets 503, and a new connection is refused.
     /// [env: POLYSERVE_READY] [default: none]
     #[arg(long, value_name = "PATH")]
     ready: Option<String>,
@@ -91,6 +92,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
+    let ready_path = ready_path(args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
@@ -118,9 +120,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     }
     let store = Arc::clone(&repo);
     let mut service = (catalog.service(&args.service)?.make)(repo);
-    if let Some(path) = ready_path(args)? {
+    if let Some((source, path)) = ready_path {
         let ready = Routes::new().ready(path.as_str(), Arc::clone(&store));
-        let ready = ready.map_err(|error| Misuse(format!("--ready (or {READY}): {error}")))?;
+        let ready = ready.map_err(|_| Misuse(format!("{source} {path:?} must be a path such as /readyz")))?;
         service = Arc::new(ready.otherwise(service));
     }
     if let Some(nanoseconds) = args.spin {
@@ -208,16 +210,23 @@ fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Cat
     Ok(catalog.with_service(Entry::entity(move |service| service.strict_media_type(strict).etags(etags))))
 }
 
-/// Returns the path of the health check, from the arguments or the environment.
-fn ready_path(args: &ServeArgs) -> anyhow::Result<Option<String>> {
-    if args.ready.is_some() {
-        return Ok(args.ready.clone());
+/// Returns the path of the health check with its source, which is the flag or the variable.
+fn ready_path(args: &ServeArgs) -> Result<Option<(&'static str, String)>, Misuse> {
+    let (source, path) = match (&args.ready, std::env::var(READY)) {
+        (Some(path), _) => ("--ready", path.clone()),
+        (None, Ok(path)) => (READY, path),
+        (None, Err(VarError::NotPresent)) => return Ok(None),
+        (None, Err(VarError::NotUnicode(_))) => return Err(Misuse(format!("{READY} is not UTF-8 text"))),
+    };
+    if path.is_empty() && source == READY {
+        return Ok(None); // an empty variable counts as none
     }
-    match std::env::var(READY) {
-        Ok(path) => Ok(Some(path).filter(|path| !path.is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Misuse(format!("{READY} is not UTF-8 text")).into()),
+    if args.service == ENTITY
+        && let Some(id) = path.strip_prefix('/').and_then(Entity::parse_id)
+    {
+        return Err(Misuse(format!("{source} {path:?} is the path of entity {id}: use a path such as /readyz")));
     }
+    Ok(Some((source, path)))
 }
 
 fn on_or_off(text: &str) -> Result<bool, String> {

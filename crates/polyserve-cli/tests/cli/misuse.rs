@@ -28,8 +28,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --service echo --etags on", "--service entity"),
     ("serve --etags maybe", "on or off"),
     ("serve --repo-delay=2h", "more than an hour"),
-    ("serve --ready readyz", "\"readyz\" is no prefix of a path"),
-    ("serve --ready /", "--ready (or POLYSERVE_READY)"),
+    ("serve --ready readyz", "--ready \"readyz\" must be a path such as /readyz"),
+    ("serve --ready /", "--ready \"/\" must be a path such as /readyz"),
+    ("serve --ready /1", "--ready \"/1\" is the path of entity 1: use a path such as /readyz"),
     // The load generator.
     ("load https://localhost/", "https is not supported"),
     ("load nonsense", "no URL"),
