@@ -19,7 +19,7 @@ const INCREMENTS: u64 = 100;
 
 fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;
-    // With tags, the service answers with `ETag` and evaluates conditions.
+    // With tags, the service answers with `ETag`, which a client sends back in `If-Match`.
     let service = EntityService::new(Sharded::new()).etags(true);
     let server = PoolServer::mpsc(ServerConfig::default())?;
     let running = server.serve(Settings::from_env()?.listen, service)?;

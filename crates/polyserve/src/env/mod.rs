@@ -2,8 +2,8 @@
 //!
 //! For every setting the first source with a value counts: the flag, then the `POLYSERVE_...` variable, then the published
 //! servers' variable (`TCP_ADDRESS`, `THREAD_POOL_SIZE`), then the default. Overridden values are not checked. An empty
-//! variable counts as none. An unknown `POLYSERVE_...` variable is an error, unless it has the form of a variable that
-//! Kubernetes or a container link injects for a service named `polyserve`, see [`check_variables`].
+//! variable counts as none. An unknown `POLYSERVE_...` variable is an error, unless it has one of the forms that Kubernetes
+//! or a container link injects for a service with the name `polyserve` or `polyserve-...`. [`check_variables`] lists them.
 //!
 //! A server refuses a setting that it does not have. If a flag has set it, that is an error. If a variable has set it, the
 //! setting is left out with a warning, see [`Settings::make`].
@@ -69,7 +69,8 @@ pub const READY: &str = "POLYSERVE_READY";
 /// The variable that makes the entity service reject a `Content-Type` other than JSON. A boolean, off by default.
 pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
 
-/// The variable that sets whether entities have tags and conditions are evaluated. Its value is that of a [`switch`].
+/// The variable that sets whether entities have tags. Conditions are evaluated in any case: without a tag, `*` is judged by
+/// whether the entity exists, and a list of tags names no entity. Its value is that of a [`switch`].
 pub const ETAGS: &str = "POLYSERVE_ETAGS";
 
 /// Parses the value of the boolean variable `name`. An absent or empty value is false.
@@ -292,14 +293,23 @@ const OTHER_VARIABLES: &[&str] = &[
     "POLYSERVE_BUILT_BY",
     "POLYSERVE_BUILT_FROM",
     "POLYSERVE_CASES",
+    "POLYSERVE_CHDIR_DIRECTORY",
     "POLYSERVE_CONFORMANCE_CHILD",
     "POLYSERVE_CRASHES",
+    "POLYSERVE_CRASH_DIRECTORY",
+    "POLYSERVE_CRASH_LIFE",
     "POLYSERVE_DRAIN_ROUNDS",
+    "POLYSERVE_FAULTS",
     "POLYSERVE_MODELS",
     "POLYSERVE_MODEL_FAULT",
     "POLYSERVE_MODEL_LIMIT",
     "POLYSERVE_SEED",
     "POLYSERVE_SEEDS",
+    "POLYSERVE_SMALL_DISK",
+    "POLYSERVE_TEST_IN_NETWORK",
+    "POLYSERVE_TEST_MARK",
+    "POLYSERVE_TEST_SERVE",
+    "POLYSERVE_TEST_STRESS_CASE",
     "POLYSERVE_TEST_WAITS",
 ];
 
@@ -319,8 +329,16 @@ const PREFIX: &str = "POLYSERVE_";
 /// Checks that every `POLYSERVE_...` variable among `variables` is known: a setting's, the project's own, or one of `more`.
 /// An empty variable counts as none.
 ///
-/// Kubernetes and container links inject variables for each service, among them `POLYSERVE_PORT=tcp://10.0.0.1:80` and
-/// `POLYSERVE_SERVICE_HOST` if a service is named `polyserve`. Variables of such a form are skipped.
+/// Kubernetes and container links inject variables for each service. For a service with the name `polyserve`, or with a name
+/// that begins with `polyserve-`, exactly these are skipped. After `POLYSERVE` each may have `_` and the rest of the service's
+/// name, as in `POLYSERVE_CANARY_PORT`. `*` stands for letters, digits and `_`, at least one.
+///
+/// | variable | if its value |
+/// |---|---|
+/// | `POLYSERVE_SERVICE_HOST` | is any |
+/// | `POLYSERVE_SERVICE_PORT`, `POLYSERVE_SERVICE_PORT_*` | is any |
+/// | `POLYSERVE_PORT` | begins with `tcp://`, `udp://` or `sctp://` |
+/// | `POLYSERVE_PORT_80_TCP` of any number, or with `_UDP` or `_SCTP`; also with `_PROTO`, `_PORT` or `_ADDR` at its end | is any |
 ///
 /// # Errors
 ///

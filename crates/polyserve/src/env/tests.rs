@@ -1,6 +1,7 @@
 use super::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::time::Duration;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -203,6 +204,40 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
     }
     let raw = OsString::from_vec(b"POLYSERVE_\xff".to_vec());
     assert!(check_variables([(raw, "5".into())], &[]).unwrap_err().to_string().contains("is unknown"));
+}
+
+/// The names of variables in the files under `path`: all of a script, and those between quotation marks of other files. Other names
+/// in code are examples.
+fn variables_under(path: &Path, names: &mut BTreeSet<String>) {
+    if path.is_dir() {
+        // The tests of the variables use names that are unknown.
+        if ["src/env", "polyserve-cli/tests", "target", "node_modules"].iter().any(|skipped| path.ends_with(skipped)) {
+            return;
+        }
+        std::fs::read_dir(path).unwrap().for_each(|entry| variables_under(&entry.unwrap().path(), names));
+    } else if let Ok(text) = std::fs::read_to_string(path) {
+        let start =
+            if path.extension().is_some_and(|extension| extension == "rs") { "\"POLYSERVE_" } else { "POLYSERVE_" };
+        for (at, _) in text.match_indices(start) {
+            let name = text[at..].trim_start_matches('"');
+            let end = name.find(|char: char| !char.is_ascii_uppercase() && !char.is_ascii_digit() && char != '_');
+            let name = &name[..end.unwrap_or(name.len())];
+            names.extend((name != PREFIX).then(|| name.to_owned()));
+        }
+    }
+}
+
+/// Regression test: `ci/disk.sh` sets a variable that the command did not know, so the command did not start there.
+#[test]
+fn the_projects_own_variables_are_known() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut names = BTreeSet::new();
+    for folder in ["ci", ".ci", "crates", "benches/benches"] {
+        variables_under(&root.join(folder), &mut names);
+    }
+    assert!(names.len() > 20, "{names:?}");
+    let unknown = |name: &&String| check_variables([((*name).into(), "1".into())], &[]).is_err();
+    assert_eq!(names.iter().filter(unknown).collect::<Vec<_>>(), [""; 0]);
 }
 
 /// Regression test: the list lacked the settings of the service and of the log, and was left out with a suggestion.
