@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Dir, array, ended, has, interrupted, json, misused, parsed, printed, signalled, text, texts};
+use super::{Dir, array, ended, has, json, misused, parsed, printed, signalled, text, texts};
 
 const TINY: &str = "matrix --pools=2,4 --connections=3,20 --requests=60";
 const RECORD: &str = "matrix.jsonl";
