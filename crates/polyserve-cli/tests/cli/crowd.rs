@@ -53,15 +53,16 @@ fn an_idle_crowd_is_held_and_every_slice_recorded() {
     has(&misused(&format!("crowd --out={dir}")), &["not overwritten"]);
 }
 
+/// At its limit the server refuses a part of a crowd that holds requests: none of its connections is idle.
 #[test]
 fn what_the_server_refuses_is_counted() {
     let few = "--max-connections=20 --servers=pool_server --kind=slow-heads --connections=30";
-    let report = parsed(&ended(1, &format!("{TINY} --json {few}"))); // the server is full
-    assert!(report["rows"][0]["unserved"].is_string(), "{report}");
+    let report = json(&format!("{TINY} {few}"));
     let counts = &report["rows"][0]["crowd"];
     let count = |name: &str| counts[name].as_u64().unwrap();
     assert!(count("refused") > 0 && count("held") < 30, "{counts}");
-    assert_eq!(count("held") + count("refused") + count("cut") + count("unreachable"), 30, "{counts}");
+    let ends = count("held") + count("refused") + count("cut") + count("unreachable");
+    assert!(ends >= 30 && ends <= count("opened"), "{counts}");
 }
 
 #[test]

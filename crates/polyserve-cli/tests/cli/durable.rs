@@ -55,7 +55,7 @@ fn a_store_that_takes_no_writes_is_not_ready() {
     while ready().starts_with("HTTP/1.1 200 ") {
         assert!(Instant::now() < deadline, "the store goes on");
     }
-    let reason = "The store takes no more writes: the directory of the store was moved, removed or replaced.";
+    let reason = "The store takes no more writes: the directory or a file of the store was moved, removed or replaced.";
     has(&ready(), &["HTTP/1.1 503 ", reason]);
     assert!(get(&serving, 1).starts_with("HTTP/1.1 200 "));
 }
