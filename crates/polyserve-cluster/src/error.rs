@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use polyserve_core::RepoError;
-pub(crate) use polyserve_core::log::{in_one_line, with_causes};
+pub(crate) use polyserve_core::log::in_one_line;
 
 /// The source of an error.
 pub(crate) type Source = Box<dyn Error + Send + Sync>;

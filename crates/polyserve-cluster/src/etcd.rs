@@ -23,11 +23,12 @@ use std::time::Duration;
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KvClient, PutOptions, Txn, TxnOp,
 };
+use polyserve_core::log::with_causes;
 use polyserve_core::{Entity, Identifiable, Put, Removed};
 use tokio::time::timeout;
 use tonic::{Code, ConnectError as TonicConnectError, Status};
 
-use crate::error::{ConnectError, EngineFailure, Source, in_one_line, with_causes};
+use crate::error::{ConnectError, EngineFailure, Source, in_one_line};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
 use crate::urls;

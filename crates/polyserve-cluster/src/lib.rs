@@ -55,6 +55,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis_cluster;
 mod remote;
+#[cfg(any(feature = "etcd", feature = "redis"))]
 mod urls;
 
 pub use self::error::ConnectError;
