@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, parsed, printed, texts};
+use super::{Dir, array, descriptors, has, interrupted, json, misused, parsed, printed, texts};
 
 const TINY: &str = "crowd --good=4 --rounds=2 --slice=20ms --warm-up=20ms --time=300ms --rate=200";
 
