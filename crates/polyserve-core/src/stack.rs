@@ -1,13 +1,13 @@
 //! Stack for code of an entity's type, which recurses over a nested value: reading, writing, copying and dropping it.
 //!
-//! A body has at most [`MAX_DEPTH`] levels, and code that serde derives takes at most [`PER_LEVEL`] bytes of stack for a level.
+//! A body has at most 128 levels, and code that serde derives takes at most 64 KiB of stack for a level.
 //! A thread may have less stack than that: a server may have a thread for each connection, and a caller's runtime has any stack.
 //! So the stack grows if what remains is too small.
 //!
 //! Invariant: a value that was read from a body is noted before anything else sees it. [`for_values`] then has stack for the most
 //! deeply nested value of the process. What a body nests in fields that the type ignores is no part of the value, and is not noted.
 //!
-//! Cost: a load of an atomic for each call of [`for_values`] while no value has more than [`SHALLOW`] levels. Later, for the life of
+//! Cost: a load of an atomic for each call of [`for_values`] while no value has more than two levels. Later, for the life of
 //! the process, the remaining stack is computed as well: a thread-local variable and a subtraction. If it is too small for the most
 //! deeply nested value, a new stack is mapped for the call, touched and unmapped, once for each request: some 5 to 10 us. Only pages
 //! that are touched take memory. A thread that has [`FOR_ANY_VALUE`] never grows its stack.

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 pub const MAX_TURN_REQUESTS: u32 = 16;
 
 /// A turn that has taken this long ends before its next request. The clock is read at most at every
-/// [fourth](CLOCK_INTERVAL) request, so a turn may take longer by the time of three requests.
+/// fourth request, so a turn may take longer by the time of three requests.
 pub const MAX_TURN_TIME: Duration = Duration::from_millis(1);
 
 /// The number of requests between two clock reads.
