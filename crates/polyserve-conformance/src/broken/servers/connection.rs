@@ -42,7 +42,7 @@ pub(super) fn reject(server: &RunContext, tracked: &TrackedConnection) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
         let name = if server.has(Flaw::RejectsWithoutRetryAfter) { "X-Again" } else { "Retry-After" };
         let reply = reply.with_header(name, "1").expect("the field is valid");
-        if connection.output.answer(&reply, &[], false, Some("close")) && connection.output.flush() {
+        if connection.output.answer(reply, Vec::new(), false, Some("close")) && connection.output.flush() {
             connection.linger();
         }
     }
@@ -133,7 +133,7 @@ impl Connection<'_> {
                     0 if !self.has(Flaw::HasNoFirstByteTimeout) => TimeLimit::FirstByte,
                     _ => TimeLimit::Idle,
                 };
-                match self.fill(Instant::now() + limit.of(&self.server.config), true) {
+                match self.fill_with_request(Instant::now() + limit.of(&self.server.config)) {
                     Got::Bytes => {}
                     Got::Late if self.has(Flaw::AnswersIdleTimeouts) => return self.refuse(TIMED_OUT),
                     Got::End if self.served == 0 && self.has(Flaw::StopsAcceptingAfterAnEmptyConnection) => {
@@ -162,7 +162,7 @@ impl Connection<'_> {
                         .map_or(self.input.len(), |at| at + 4);
                     self.input.drain(..next);
                     let reply = Reply::problem(refusal.status, refusal.detail);
-                    if !self.output.answer(&reply, &[], false, Some("close")) {
+                    if !self.output.answer(reply, Vec::new(), false, Some("close")) {
                         return Ended::Gone;
                     }
                 }
@@ -188,12 +188,12 @@ impl Connection<'_> {
         let (reply, body) = match early {
             // The end of the body is not read, so later requests cannot be read either.
             Some(reply) if !is_complete && self.has(Flaw::DrainsRefusedBodies) => {
-                self.output.answer(&reply, &[], head.is_head(), None);
+                self.output.answer(reply, Vec::new(), head.is_head(), None);
                 self.rest_of_body(&mut reading, is_complete)?;
                 return Ok(true);
             }
             Some(reply) if !is_complete => {
-                self.output.answer(&reply, &[], head.is_head(), Some("close"));
+                self.output.answer(reply, Vec::new(), head.is_head(), Some("close"));
                 return Ok(false);
             }
             Some(reply) => (reply, Vec::new()),
@@ -224,7 +224,7 @@ impl Connection<'_> {
             true if head.is_1_0() && !self.has(Flaw::OmitsKeepAliveOnHttp10) => Some("keep-alive"),
             true => None,
         };
-        let was_sent = self.output.answer(&reply, &body, head.is_head(), connection);
+        let was_sent = self.output.answer(reply, body, head.is_head(), connection);
         if was_sent { Ok(keeps && !self.has(Flaw::ClosesAfterEveryAnswer)) } else { Err(Stop::Gone) }
     }
 
@@ -276,6 +276,19 @@ impl Connection<'_> {
             Got::Bytes => Ok(()),
             Got::Late => Err(Stop::Refused(TIMED_OUT)),
             Got::End | Got::Evicted | Got::Gone => Err(Stop::Gone),
+        }
+    }
+
+    /// Reads until a request begins. An empty line begins none.
+    fn fill_with_request(&mut self, deadline: Instant) -> Got {
+        loop {
+            let got = self.fill(deadline, true);
+            while self.input.starts_with(b"\r\n") {
+                self.input.drain(..2);
+            }
+            if got != Got::Bytes || !self.input.is_empty() {
+                return got;
+            }
         }
     }
 
@@ -342,7 +355,7 @@ impl Connection<'_> {
             status => Reply::problem(status, refusal.detail),
         };
         let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
-        let was_sent = self.output.answer(&reply, &[], to_head, Some("close"));
+        let was_sent = self.output.answer(reply, Vec::new(), to_head, Some("close"));
         if was_sent && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
     }
 

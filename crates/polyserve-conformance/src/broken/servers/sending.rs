@@ -46,8 +46,7 @@ impl<'a> AnswerBuffer<'a> {
 
     /// Reserves memory for an answer with a body of this length. Returns false if there is none, and the answer may be refused.
     pub(super) fn reserve(&mut self, is_safe: bool, length: usize) -> bool {
-        let held = self.held.iter().map(|held| held.bytes.len()).sum::<usize>();
-        let bytes = 3 * (held + length); // the reply, its bytes, and the bytes of all held answers
+        let bytes = length + self.held.iter().map(|held| held.bytes.len()).sum::<usize>();
         if !is_safe || self.has(Flaw::KeepsAnyAnswer) {
             self.reservation.set(&self.server.memory, bytes);
             return true;
@@ -62,12 +61,14 @@ impl<'a> AnswerBuffer<'a> {
 
     /// Sends an answer, or holds it back so that answers to requests that arrived together are sent together. Returns
     /// whether the connection is still open.
-    pub(super) fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
-        let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
+    pub(super) fn answer(&mut self, reply: Reply, in_place: Vec<u8>, to_head: bool, connection: Option<&str>) -> bool {
+        let mut bytes = self.encode(&reply, &in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
         self.report(reply.status(), &bytes);
         if self.has(Flaw::SendsPartOfAPanickedAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
             bytes.splice(..0, in_place.iter().copied());
         }
+        // Only the bytes are kept while the client takes them.
+        drop((reply, in_place));
         if self.has(Flaw::SendsHalfAnswersInTheDrain) && self.server.shutdown.is_begun() {
             self.write(&bytes[..bytes.len() / 2]);
             return false;
@@ -104,13 +105,14 @@ impl<'a> AnswerBuffer<'a> {
         if self.has(Flaw::ReorderedPipeline) {
             self.held.reverse();
         }
-        let bytes = self.held.iter().map(|held| held.bytes.as_slice()).collect::<Vec<_>>().concat();
-        let written = self.write(&bytes);
-        let mut end = 0;
-        for held in self.held.drain(..) {
-            end += held.bytes.len();
-            self.server.answered.fetch_add(u64::from(held.counts && end <= written), Ordering::SeqCst);
+        let (mut bytes, mut counted_ends) = (Vec::new(), Vec::new());
+        for mut held in self.held.drain(..) {
+            bytes.append(&mut held.bytes);
+            counted_ends.extend(held.counts.then_some(bytes.len()));
         }
+        let written = self.write(&bytes);
+        let answered = counted_ends.iter().filter(|end| **end <= written).count();
+        self.server.answered.fetch_add(answered as u64, Ordering::SeqCst);
         self.reservation = Reservation::default();
         written == bytes.len()
     }
