@@ -129,6 +129,12 @@ impl Reservation {
         }
     }
 
+    /// Whether nothing is reserved.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// The number of reserved bytes, in whole steps.
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |reserved| reserved.bytes)

@@ -7,7 +7,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::syntax::{is_percent_encoded, is_sub_delim, is_unreserved};
+use super::syntax::{host_name_len, is_sub_delim, is_unreserved};
 
 /// A valid authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,7 @@ pub(super) fn read(text: &[u8]) -> Option<Authority> {
         }
         rest.get(1..)?
     } else {
-        let end = memchr::memchr(b':', text).unwrap_or(text.len());
-        let (name, rest) = text.split_at_checked(end)?;
-        if !is_name(name) {
-            return None;
-        }
-        rest
+        text.get(host_name_len(text)?..)?
     };
     let port_is_valid = match rest {
         [] => true,
@@ -42,11 +37,6 @@ pub(super) fn read(text: &[u8]) -> Option<Authority> {
     };
     let host = if rest.len() == text.len() { Authority::Empty } else { Authority::Host };
     port_is_valid.then_some(host)
-}
-
-/// Whether text is a name: `*( unreserved / pct-encoded / sub-delims )`.
-fn is_name(name: &[u8]) -> bool {
-    name.iter().all(|&b| is_unreserved(b) || is_sub_delim(b) || b == b'%') && is_percent_encoded(name)
 }
 
 /// Whether text in brackets is an IPv6 address or an address of a future version (`v1.x`).

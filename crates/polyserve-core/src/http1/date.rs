@@ -1,4 +1,4 @@
-//! The value of the `Date` header.
+//! The `Date` header.
 //!
 //! Invariant: the text is always the date of one second. Each thread formats its own text, so no thread reads a text that
 //! another thread is writing.
@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub struct Date {
     second: u64,
-    text: String,
+    line: String,
 }
 
 impl Date {
     /// Creates the date of `now`.
     pub fn new(now: SystemTime) -> Self {
-        let mut date = Self { second: u64::MAX, text: String::new() };
+        let mut date = Self { second: u64::MAX, line: String::new() };
         date.refresh(now);
         date
     }
@@ -27,14 +27,19 @@ impl Date {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(MAX_SECOND);
         if second != self.second {
             self.second = second;
-            self.text =
-                httpdate::fmt_http_date(UNIX_EPOCH.checked_add(Duration::from_secs(second)).unwrap_or(UNIX_EPOCH));
+            let date = UNIX_EPOCH.checked_add(Duration::from_secs(second)).unwrap_or(UNIX_EPOCH);
+            self.line = format!("Date: {}\r\n", httpdate::fmt_http_date(date));
         }
     }
 
     /// Returns the text, which is 29 bytes long.
     pub fn as_str(&self) -> &str {
-        &self.text
+        self.line.strip_prefix("Date: ").and_then(|text| text.strip_suffix("\r\n")).unwrap_or_default()
+    }
+
+    /// Returns the whole line: the name, the text, and the end of the line.
+    pub fn line(&self) -> &str {
+        &self.line
     }
 }
 
@@ -49,9 +54,9 @@ mod tests {
     fn the_format_is_fixed_for_any_time() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         let mut date = Date::new(at(784_111_777));
-        assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(date.line(), "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
         date.refresh(at(784_111_778));
-        assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:38 GMT");
+        assert_eq!(date.line(), "Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n");
         for odd in [at(MAX_SECOND + 10), UNIX_EPOCH - Duration::from_secs(1)] {
             date.refresh(odd);
             assert_eq!(date.as_str().len(), 29);

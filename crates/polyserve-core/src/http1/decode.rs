@@ -11,7 +11,7 @@
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
 //! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
 //!
-//! Cost: one pass of `memchr`, one pass of `httparse`, one pass over the fields; no allocation.
+//! Cost: one pass of `httparse`, one that counts the lines, one over the fields; no allocation.
 
 use std::mem::MaybeUninit;
 
@@ -112,7 +112,10 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
 /// Whether all lines of a head that `httparse` accepted end in CRLF: one line for each field, and two more. `httparse`
 /// accepts a CR only before an LF, so counting is enough.
 fn ends_in_crlf(head: &[u8], fields: usize) -> bool {
-    memchr::memchr_iter(b'\r', head).count() == fields.saturating_add(2)
+    // The sum of a chunk fits a byte. So the compiler counts 16 bytes with a few instructions.
+    let in_chunk = |chunk: &[u8]| chunk.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(u8::from(byte == b'\r')));
+    let count = head.chunks(128).fold(0_usize, |sum, chunk| sum.saturating_add(usize::from(in_chunk(chunk))));
+    count == fields.saturating_add(2)
 }
 
 /// Returns the fault of bytes that are not a valid head, or `None` if more bytes can complete them.

@@ -14,7 +14,7 @@ pub struct AnswerHead<'a> {
     pub close: bool,
     /// Whether the answer is sent without its body, because the request was HEAD.
     pub head_only: bool,
-    /// The value of the `Date` header.
+    /// The `Date` header, with the end of its line.
     pub date: &'a str,
     /// The value of the `Server` header; `None` omits the header.
     pub server_header: Option<&'a str>,
@@ -53,9 +53,8 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
     } else if head.version == Version::Http10 {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
-    out.extend_from_slice(b"Date: ");
     out.extend_from_slice(head.date.as_bytes());
-    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(b"\r\n");
     if !head.head_only && !reply.status().is_bodiless() {
         out.extend_from_slice(body);
     }
@@ -91,8 +90,13 @@ mod tests {
     use crate::condition::ETag;
     use crate::service::Body;
 
-    const HEAD: AnswerHead<'static> =
-        AnswerHead { version: Version::Http11, close: false, head_only: false, date: "D", server_header: None };
+    const HEAD: AnswerHead<'static> = AnswerHead {
+        version: Version::Http11,
+        close: false,
+        head_only: false,
+        date: "Date: D\r\n",
+        server_header: None,
+    };
 
     fn text(reply: &Reply, head: &AnswerHead<'_>) -> String {
         let mut out = Vec::new();

@@ -1,4 +1,36 @@
 //! Classes of bytes in the grammars of HTTP (RFC 9110, 5.6) and of URIs (RFC 3986).
+//!
+//! Cost: a text is checked in one pass, with a load from a table for each byte.
+
+/// A set of bytes: `true` at the index of each of its bytes.
+type ByteSet = [bool; 256];
+
+/// Defines the set of the bytes for which `$is_in` holds.
+macro_rules! byte_set {
+    ($(#[$doc:meta])* $name:ident: $is_in:expr) => {
+        $(#[$doc])*
+        #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // an index out of bounds does not compile
+        static $name: ByteSet = {
+            let mut set = [false; 256];
+            let mut byte = 0;
+            while byte < set.len() {
+                set[byte] = $is_in(byte as u8);
+                byte += 1;
+            }
+            set
+        };
+    };
+}
+
+byte_set! {
+    /// The bytes of a URI without a fragment, and brackets.
+    IN_URI: is_in_uri
+}
+
+byte_set! {
+    /// The bytes of a host's name: `unreserved / sub-delims / "%"`.
+    IN_NAME: is_in_name
+}
 
 /// Whether a byte may stand in a token: a method, a field name, the name of a chunk extension.
 pub(super) fn is_token(byte: u8) -> bool {
@@ -18,8 +50,32 @@ pub(super) fn is_target(target: &[u8]) -> bool {
 }
 
 fn is_uri(target: &[u8]) -> bool {
-    target.iter().all(|&b| matches!(b, b'!' | b'$'..=b';' | b'=' | b'?'..=b'[' | b']' | b'_' | b'a'..=b'z' | b'~'))
-        && is_percent_encoded(target)
+    encoded_len(target, &IN_URI) == Some(target.len())
+}
+
+/// Returns the length of the name of a host at the start of `text`: `*( unreserved / pct-encoded / sub-delims )`. `None` if it
+/// has a `%` without two hexadecimal digits.
+pub(super) fn host_name_len(text: &[u8]) -> Option<usize> {
+    encoded_len(text, &IN_NAME)
+}
+
+/// Returns the number of bytes up to the first that is not one of `bytes`. `None` if two hexadecimal digits do not follow a `%`.
+fn encoded_len(text: &[u8], bytes: &ByteSet) -> Option<usize> {
+    let mut has_percent = false;
+    let is_other = |&byte: &u8| {
+        has_percent |= byte == b'%';
+        bytes.get(usize::from(byte)) != Some(&true)
+    };
+    let length = text.iter().position(is_other).unwrap_or(text.len());
+    (!has_percent || is_percent_encoded(text.get(..length)?)).then_some(length)
+}
+
+const fn is_in_uri(byte: u8) -> bool {
+    matches!(byte, b'!' | b'$'..=b';' | b'=' | b'?'..=b'[' | b']' | b'_' | b'a'..=b'z' | b'~')
+}
+
+const fn is_in_name(byte: u8) -> bool {
+    is_unreserved(byte) || is_sub_delim(byte) || byte == b'%'
 }
 
 /// Whether the path is that of a URI, and the query has no byte that browsers encode: control bytes, space, `"`, `#`, `<` and
@@ -33,7 +89,7 @@ fn has_lenient_query(target: &[u8]) -> bool {
 }
 
 /// Whether two hexadecimal digits follow each `%`.
-pub(super) fn is_percent_encoded(text: &[u8]) -> bool {
+fn is_percent_encoded(text: &[u8]) -> bool {
     let mut rest = text;
     while let Some(at) = memchr::memchr(b'%', rest) {
         let Some([_, high, low, after @ ..]) = rest.get(at..) else { return false };
@@ -46,12 +102,12 @@ pub(super) fn is_percent_encoded(text: &[u8]) -> bool {
 }
 
 /// Whether a byte is unreserved in a URI (RFC 3986, 2.3).
-pub(super) fn is_unreserved(byte: u8) -> bool {
+pub(super) const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 /// Whether a byte is a sub-delimiter in a URI (RFC 3986, 2.2).
-pub(super) fn is_sub_delim(byte: u8) -> bool {
+pub(super) const fn is_sub_delim(byte: u8) -> bool {
     matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
 }
 

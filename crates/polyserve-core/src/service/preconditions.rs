@@ -11,13 +11,19 @@ use crate::condition::{Condition, ETag, Tags};
 /// # Errors
 ///
 /// Returns a 400 if a field of a write is malformed. A condition that is not understood must not be taken for one that holds.
+#[inline]
 pub(super) fn condition(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
+    // The lengths of the names decide for almost every request.
+    let may_have = |(name, _): (&str, &[u8])| name.len() == IF_MATCH.len() || name.len() == IF_NONE_MATCH.len();
+    if head.headers.iter().any(may_have) { read(head, etags) } else { Ok(Condition::ALWAYS) }
+}
+
+fn read(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
     let (mut if_match, mut if_none_match) = (Ok(None), Ok(None));
     for (name, value) in head.headers.iter() {
-        // The lengths decide for almost every field.
-        if name.len() == IF_MATCH.len() && name.eq_ignore_ascii_case(IF_MATCH) {
+        if name.eq_ignore_ascii_case(IF_MATCH) {
             add(&mut if_match, value, TagComparison::Strong);
-        } else if name.len() == IF_NONE_MATCH.len() && name.eq_ignore_ascii_case(IF_NONE_MATCH) {
+        } else if name.eq_ignore_ascii_case(IF_NONE_MATCH) {
             add(&mut if_none_match, value, TagComparison::Weak);
         }
     }

@@ -221,7 +221,14 @@ impl<T: Transport> Drive<'_, T> {
     }
 
     /// Reserves the memory of large buffers, before a wait. If memory is used up, releases what is not needed.
+    #[inline]
     fn reserve_buffers(&mut self) {
+        if self.buffers.is_large() || !self.reservation.is_empty() {
+            self.reserve_large_buffers();
+        }
+    }
+
+    fn reserve_large_buffers(&mut self) {
         let memory = &self.server.env.memory;
         let reserved = self.session.reserved_bytes();
         if !self.reservation.try_set(memory, self.buffers.kept_bytes().saturating_sub(reserved)) {

@@ -58,7 +58,7 @@ pub(super) struct Answers {
     bytes: Vec<u8>,
     /// One copy's length.
     length: usize,
-    /// The range of the date in a copy.
+    /// The range of the date's line in a copy.
     date: Range<usize>,
     second: u64,
     clock: Clock,
@@ -73,11 +73,10 @@ impl Answers {
         if close {
             bytes.extend_from_slice(b"Connection: close\r\n");
         }
-        bytes.extend_from_slice(b"Date: ");
         let start = bytes.len();
-        bytes.extend_from_slice(date(second).as_str().as_bytes());
+        bytes.extend_from_slice(date(second).line().as_bytes());
         let date = start..bytes.len();
-        bytes.extend_from_slice(b"\r\n\r\n");
+        bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(BODY.as_bytes());
         Self { length: bytes.len(), bytes, date, second, clock }
     }
@@ -104,7 +103,7 @@ impl Answers {
     fn renew(&mut self, second: u64) {
         let date = date(second);
         for copy in self.bytes.chunks_exact_mut(self.length) {
-            copy[self.date.clone()].copy_from_slice(date.as_str().as_bytes());
+            copy[self.date.clone()].copy_from_slice(date.line().as_bytes());
         }
         self.second = second;
     }
@@ -115,7 +114,7 @@ impl Answers {
     }
 }
 
-/// The date of a second, always of one length.
+/// The date of a second. Its line always has the same length.
 fn date(second: u64) -> Date {
     Date::new(UNIX_EPOCH + Duration::from_secs(second))
 }
@@ -132,12 +131,12 @@ mod tests {
         for second in [784_111_777, 784_111_778] {
             answers.renew(second);
             let text = String::from_utf8(answers.bytes.clone()).unwrap();
-            let expected = format!("Connection: close\r\nDate: {}\r\n\r\n{BODY}", date(second).as_str());
+            let expected = format!("Connection: close\r\n{}\r\n{BODY}", date(second).line());
             assert_eq!(text.matches(&expected).count(), 3, "{text}");
         }
         // The next send has the clock's second in every copy.
         let text = String::from_utf8(answers.take(1).to_vec()).unwrap();
-        assert!(text.contains(date(answers.second).as_str()) && answers.second > 784_111_778, "{text}");
+        assert!(text.contains(date(answers.second).line()) && answers.second > 784_111_778, "{text}");
         assert_eq!(answers.bytes, text.repeat(3).as_bytes());
         assert_eq!((answers.owed(0), answers.owed(1), answers.owed(answers.length + 1)), (0, 1, 2));
         shutdown.begin(Instant::now());

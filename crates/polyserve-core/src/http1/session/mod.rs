@@ -300,6 +300,15 @@ impl Session {
     /// request in work uses, so it is not reserved.
     #[inline]
     fn reserve(&mut self, memory: &MemoryBudget, output: usize) {
+        let has_body = matches!(self.state, SessionState::Body(_) | SessionState::Skip(_));
+        let keeps_nothing = !has_body && self.buffered.is_empty() && self.unsent.is_none();
+        if keeps_nothing && output <= OUTPUT_BOUND && self.reservation.is_empty() {
+            return;
+        }
+        self.reserve_kept(memory, output);
+    }
+
+    fn reserve_kept(&mut self, memory: &MemoryBudget, output: usize) {
         let output = if output > OUTPUT_BOUND { output } else { 0 };
         self.reservation.set(memory, self.kept_bytes().saturating_add(output));
     }

@@ -84,8 +84,21 @@ impl Session {
             || (scratch.closing && following == Following::Nothing)
             || (scratch.others_wait && following != Following::Request);
         scratch.set_memory(&env.memory);
-        let refusal = self.memory_refusal(context, reply, env, scratch);
-        let reply = refusal.as_ref().unwrap_or(reply);
+        if self.lacks_memory(context, reply, env, scratch) {
+            return self.encode_as(context, &out_of_memory_reply(), close, env, scratch);
+        }
+        self.encode_as(context, reply, close, env, scratch)
+    }
+
+    /// Appends an answer. `close`: the connection closes after it. Returns whether the connection stays open.
+    fn encode_as(
+        &mut self,
+        context: AnswerContext,
+        reply: &Reply,
+        close: bool,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) -> bool {
         if cfg!(polyserve_without = "date_cache") {
             scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
@@ -93,7 +106,7 @@ impl Session {
             version: context.version,
             close,
             head_only: context.head_only,
-            date: scratch.date.as_str(),
+            date: scratch.date.line(),
             server_header: env.server_header.as_deref(),
         };
         let start = scratch.out.len();
@@ -108,19 +121,17 @@ impl Session {
         !close
     }
 
-    /// The answer in place of `reply`, if its request was safe and there is no memory to keep the answer until the client takes
-    /// it.
-    fn memory_refusal(&mut self, context: AnswerContext, reply: &Reply, env: &Env, scratch: &Scratch) -> Option<Reply> {
+    /// Whether the request was safe, and there is no memory to keep its answer until the client takes it.
+    fn lacks_memory(&mut self, context: AnswerContext, reply: &Reply, env: &Env, scratch: &Scratch) -> bool {
         let length = scratch.out.len().saturating_add(reply.body_bytes(&scratch.body).len());
         if length <= FREE_BYTES || !context.is_safe || context.head_only {
-            return None;
+            return false;
         }
         // A large answer is reserved before it is known whether the client takes it at once: other threads may encode one too.
-        let has_room = match length {
-            ..=OUTPUT_BOUND => env.memory.has_room(length),
-            length => self.reservation.try_set(&env.memory, self.kept_bytes().saturating_add(length)),
-        };
-        (!has_room).then(out_of_memory_reply)
+        match length {
+            ..=OUTPUT_BOUND => !env.memory.has_room(length),
+            length => !self.reservation.try_set(&env.memory, self.kept_bytes().saturating_add(length)),
+        }
     }
 
     /// Refuses a body because there is no memory for it.
