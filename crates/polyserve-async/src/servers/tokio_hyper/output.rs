@@ -157,10 +157,10 @@ impl HyperBuffers {
         self
     }
 
-    /// The output, and the present date.
+    /// The output, and the line of the present date.
     pub(super) fn dated(&mut self) -> (&mut Output, &str) {
         self.date.refresh(SystemTime::now());
-        (&mut self.output, self.date.as_str())
+        (&mut self.output, self.date.line())
     }
 }
 
