@@ -4,8 +4,8 @@
 # * Nothing else should run on the machine. The script first prints its parts and an estimate of their time.
 # * After an interruption, the same command continues. The parts can be recorded one by one, with commits of records and
 #   docs between them.
-# * At the end, the docs show the records of that directory. The figures in prose, also in the docs of polyserve-memory,
-#   have to be compared with them by hand.
+# * At the end, the docs show the records of that directory. The figures in prose, and what the headers of the
+#   strategies say about wins and losses, have to be compared with them by hand.
 set -uo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."

@@ -221,9 +221,9 @@ pub fn send(stream: impl AsFd, bytes: &[u8], last: bool) -> io::Result<usize> {
 /// Returns the flags to send with. `last`: only the close of the connection follows.
 ///
 /// On Linux, the last bytes are sent with `MSG_MORE`: they wait in the kernel and leave in one segment with the close, or with
-/// the shutdown of the writing side. That saves a segment for each connection, which is a fifth of the server's CPU time on
-/// short connections, and it saves the client a wake-up. The kernel delivers all bytes that it has accepted, whether more
-/// follow or not.
+/// the shutdown of the writing side. That saves a segment for each connection, which is a large part of the server's CPU
+/// time on short connections, and it saves the client a wake-up. The kernel delivers all bytes that it has accepted, whether
+/// more follow or not.
 pub fn send_flags(last: bool) -> SendFlags {
     #[cfg(target_os = "linux")]
     const MORE: SendFlags = SendFlags::MORE;

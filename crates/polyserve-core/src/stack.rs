@@ -9,8 +9,8 @@
 //!
 //! Cost: a load of an atomic for each call of [`for_values`] while no value has more than two levels. Later, for the life of
 //! the process, the remaining stack is computed as well: a thread-local variable and a subtraction. If it is too small for the most
-//! deeply nested value, a new stack is mapped for the call, touched and unmapped, once for each request: some 5 to 10 us. Only pages
-//! that are touched take memory. A thread that has [`FOR_ANY_VALUE`] never grows its stack.
+//! deeply nested value, a new stack is mapped for the call, touched and unmapped, once for each request: system calls and page
+//! faults. Only pages that are touched take memory. A thread that has [`FOR_ANY_VALUE`] never grows its stack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

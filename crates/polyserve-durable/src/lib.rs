@@ -46,7 +46,7 @@
 //!
 //! A write is answered later: it costs an fsync, shared with all writes that arrived during the fsync before it. No server
 //! blocks a thread for it. A caller that waits for each write gets at most one write for each one or two fsyncs. A read is
-//! that of the repo in memory. A put is encoded and read back on the caller's thread, about a microsecond.
+//! that of the repo in memory. A put is encoded and read back on the caller's thread.
 //!
 //! Memory: all entities are in the repo in memory. A compaction needs 28 to 57 bytes for a while for each id that was written since
 //! the newest snapshot, and half as much again while its table grows.
@@ -79,6 +79,10 @@
 //!
 //! Source: group commit after `DeWitt` et al., "Implementation techniques for main memory database systems" (1984); the order of
 //! sync and publication after "durable linearizability" (Izraelevitz, Mendes and Scott, 2016).
+//!
+//! *Wins when* writes must survive a crash of the machine and come from many clients at once, because these share fsyncs.
+//! Reads are those of the repo in memory. *Loses when* one client waits for each of its writes, when the entities do not fit
+//! in memory, and when they must stay served while the machine is down. Figures: `docs/SCALING.md`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

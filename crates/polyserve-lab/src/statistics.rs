@@ -8,7 +8,7 @@
 //!
 //! Invariant: the interval depends on the ratios and the seed only, not on the machine. A verdict needs ten rounds.
 //! A difference also needs an interval that does not overlap the band of ties ([`tie_band`]). Cost: O(rounds) for each
-//! resample, about 10 ms for an estimate of 40 rounds.
+//! resample.
 //!
 //! [`LinearFit`] is the straight line of least squares. A power is a line through logarithms.
 //!

@@ -5,7 +5,7 @@
 //!
 //! Invariant: the same arguments give the same row in every version and on every machine; tests pin some rows. Therefore
 //! the module reads the ChaCha8 keystream by its own arithmetic: the ranges and seeds of a random-number library may
-//! change with the library's version. Cost: one or two cipher blocks and one allocation a row, about 0.3 us.
+//! change with the library's version. Cost: one or two cipher blocks and one allocation a row.
 
 use polyserve_core::Entity;
 use rand_chacha::ChaCha8Rng;

@@ -1,6 +1,7 @@
 //! The order of a thread's requests.
 //!
-//! Invariant: the sequence is a function of the traffic, its seed, its part and the thread's number. Cost: about 10 ns a request.
+//! Invariant: the sequence is a function of the traffic, its seed, its part and the thread's number. Cost: at most two
+//! random numbers a request.
 
 use std::sync::Arc;
 

@@ -34,9 +34,8 @@
 //! Source: the actor model (Hewitt, Bishop and Steiger, 1973).
 //!
 //! *Wins when* an operation must not run on the caller's thread, for instance in a library that is not thread-safe. No
-//! record measures that. *Loses when* operations are short, as here, because sending a message costs many times the
-//! operation: 0.08 M operations a second at half puts on two threads, `sharded` 14.1
-//! (`docs/results/2026-11-25/stores-workers.jsonl`).
+//! record measures that. *Loses when* operations are short, as here, because sending a message costs far more than the
+//! operation: every other store here is far ahead. Record: `stores-workers` in `docs/results/2026-11-25`.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

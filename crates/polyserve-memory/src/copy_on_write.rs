@@ -26,7 +26,7 @@
 //! hold 10 million.
 //!
 //! `len` takes every shard's lock in turn; it is exact if no other operation runs. Dropping the repo checks the debts
-//! for every slot of its tables: a quarter of a microsecond for each entity.
+//! for every slot of its tables.
 //!
 //! Memory: 8 bytes for each two entities in the table, 16 bytes for each entity and for each chunk in the chunks, and
 //! an allocation with a count for each entity. A replaced or removed entity is dropped at once, outside the lock, or by
@@ -35,13 +35,11 @@
 //! Source: linear hashing (Litwin, VLDB 1980); the `arc-swap` crate.
 //!
 //! *Wins when* almost all operations are reads of one entity, or of a few, and no lock may block them; only `papaya` is
-//! faster, which frees removed entities later. On two threads it does 72.7 M gets a second of one id, `papaya` 105, stores
-//! with locks at most 11.1 (`stores-skew.jsonl`). *Loses when* reads are of many ids: 33.2 M gets a second among 1 000
-//! entities, `papaya` 51.1, `sharded` 43.1 (`stores-keys.jsonl`). It loses when puts are frequent, which allocate twice and
-//! check the debts of all readers: 3.0 M operations a second at half puts, `sharded` 14.1 (`stores-workers.jsonl`). It
-//! loses most in a large store, because table, chunk, entity and description are one pointer more than in other maps:
-//! 7.6 M gets a second among a million, `papaya` 14.2, `sharded` 18.1 (`stores-keys.jsonl`). Records:
-//! `docs/results/2026-11-25`, two cores.
+//! faster, which frees removed entities later, and stores with locks are far behind (`stores-skew`). *Loses when* reads
+//! are of many ids: `papaya` and `sharded` are ahead (`stores-keys`). It loses when puts are frequent, which allocate
+//! twice and check the debts of all readers (`stores-workers`). It loses most in a large store, because table, chunk,
+//! entity and description are one pointer more than in other maps (`stores-keys`). Records: `docs/results/2026-11-25`,
+//! on two cores.
 
 pub(crate) mod shard;
 mod sync;

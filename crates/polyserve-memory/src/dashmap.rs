@@ -11,12 +11,11 @@
 //!
 //! Source: the `dashmap` crate.
 //!
-//! *Wins when* the program uses it already; no record has it first. On one thread it comes close: 32.5 M gets a second,
-//! `std_rwlock` 34.7, `sharded` 30.2. *Loses when* two threads share it: it does 0.80 of `sharded`'s gets (25.7
-//! M a second), 0.94 of its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It
-//! loses when one id takes all reads, because one id is one lock: 10.7 M gets a second, `papaya` 105
-//! (`stores-skew.jsonl`). It keeps memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 32.1
-//! (`stores-memory.jsonl`). Records: `docs/results/2026-11-25`, two cores.
+//! *Wins when* the program uses it already; or, by little, when two threads get and put one id (`stores-skew`). On one
+//! thread it is close to `std_rwlock`, and reads faster than `sharded`. *Loses when* two threads share it: `sharded` is
+//! ahead with gets, with puts, and most with inserts and removes (`stores-workers`). It loses when one id takes all
+//! reads, because one id is one lock: `papaya` is far ahead (`stores-skew`). It keeps most of its memory after all
+//! entities were removed, unlike `sharded` (`stores-memory`). Records: `docs/results/2026-11-25`, on two cores.
 
 use std::fmt;
 

@@ -17,8 +17,8 @@
 //!   other entity of more than 528 packed bytes.
 //! * An entity of another type is built from its bytes for each get, if the type does not say how its packed form is
 //!   shown.
-//! * **A get checks that a copied description is UTF-8**, because safe code cannot make a `&str` of bytes otherwise. At
-//!   15 bytes the check takes some nanoseconds.
+//! * **A get checks that a copied description is UTF-8**, because safe code cannot make a `&str` of bytes otherwise.
+//!   The check reads each byte once.
 //! * A put of a known id overwrites the old record if the new one fits and fills at least half of it. Otherwise the new
 //!   record is added at the end, and the old one is dead. A page that is then less than half live is moved, record by
 //!   record: at most 8 KiB, and sometimes as much of a second page. Amortised, at most one byte is moved for each byte
@@ -38,14 +38,13 @@
 //!
 //! Source: the slotted pages of databases, without slots, because the table has the address of each record.
 //!
-//! *Wins when* there are many small entities: with ten million of 15 characters, an entity takes 44.7 bytes, and 114.3 in
-//! a plain map (`stores-memory.jsonl`). It wins when half of the operations are puts of known ids, and descriptions keep
-//! their length: at 256 bytes 7.5 M operations a second on two threads, all others below 3.7 (`stores-payload.jsonl`); at
-//! 15 bytes it ties with `sharded` (14.2 and 14.1 M; `stores-workers.jsonl`). *Loses when* entities are read that are
-//! in no cache, because table, page and record are a miss each: 8.2 M gets a second among a million, `sharded` 18.1
-//! (`stores-keys.jsonl`). It loses when copied descriptions are long, because each get checks them: at 256 bytes 12.7 M
-//! gets a second, `sharded` 33.4 (`stores-payload.jsonl`); and when ids are new: 5.9 M inserts, `scc` 13.6
-//! (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, two cores.
+//! *Wins when* there are many small entities: an entity takes less memory than in any other store here
+//! (`stores-memory`). It wins when gets and puts of known ids are equally frequent, and descriptions keep their length:
+//! with descriptions of some hundred bytes it is far ahead of all others (`stores-payload`), and with short ones it
+//! ties with `sharded` (`stores-workers`). *Loses when* entities are read that are in no cache, because table, page and
+//! record are a miss each: `sharded` is ahead with a million (`stores-keys`). It loses when copied descriptions are
+//! long, because each get checks them (`stores-payload`); and when ids are new, where `scc` is ahead
+//! (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
 
 mod pack;
 mod pages;

@@ -22,13 +22,12 @@
 //!
 //! Source: the `papaya` crate.
 //!
-//! *Wins when* several cores read and the entities fit the caches: 44.4 M gets a second on two threads, `sharded` 32.3
-//! (`stores-workers.jsonl`), and most if one id takes all reads: 105 M, stores with locks at most 11.1
-//! (`stores-skew.jsonl`). *Loses when* one operation in twenty or more is a put, which allocates, and frees much later:
-//! 17.9 M operations a second at 5 % puts, `sharded` 27.8; 2.9 M at half puts, `sharded` 14.1, and one operation in a
-//! hundred then takes 20 us, in `sharded` 0.6 us. It loses on one thread: 21.3 M gets a second, `std_rwlock` 34.7
-//! (`stores-workers.jsonl`). It takes 126.3 bytes for each entity, a plain map 114.3 (`stores-memory.jsonl`).
-//! Records: `docs/results/2026-11-25`, two cores.
+//! *Wins when* several cores read and the entities fit the caches (`stores-workers`), and most if one id takes all
+//! reads, where stores with locks are far behind (`stores-skew`). *Loses when* one operation in twenty or more is a
+//! put, which allocates, and frees much later: `sharded` is ahead, by far if there are as many puts as gets, and some
+//! operations then take much longer than the median. It loses on one thread: `std_rwlock` reads faster
+//! (`stores-workers`). An entity takes more memory than in a plain map (`stores-memory`). Records:
+//! `docs/results/2026-11-25`, on two cores.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};

@@ -16,10 +16,10 @@
 //!
 //! Source: the `scc` crate.
 //!
-//! *Wins when* ids are mostly new and are spread over the map: a lock for 32 entries is rarely contended, and nothing is
-//! allocated. On two threads it does 13.6 M inserts a second, `dashmap` 8.6 (`stores-workers.jsonl`). *Loses when* one id
-//! takes all reads, because its readers write one word: 9.3 M gets a second, `papaya` 105 (`stores-skew.jsonl`); and when
-//! one thread reads: 25.1 M, `std_rwlock` 34.7 (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, two cores.
+//! *Wins when* ids are mostly new and are spread over the map: a bucket's lock is rarely contended, and nothing is
+//! allocated. With two threads no other store here inserts faster (`stores-workers`). *Loses when* one id takes all
+//! reads, because its readers write one word: `papaya` is far ahead (`stores-skew`); and when one thread reads:
+//! `std_rwlock` is ahead (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
 
 use std::fmt;
 

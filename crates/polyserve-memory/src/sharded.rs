@@ -19,16 +19,12 @@
 //!
 //! Source: lock striping, as in Java's `ConcurrentHashMap` before version 8; the table is after F14 (see `table`).
 //!
-//! *Wins when* there are more entities than the caches hold: with a million on two threads it does 18.1 M gets a
-//! second, `dashmap` 15.4, and 8.7 M operations at half puts, `dashmap` 7.5 (`stores-keys.jsonl`); with ten million, in
-//! three rounds, 13.0 M gets, `papaya` 11.0, and 6.6 M operations at half puts, `dashmap` 5.7
-//! (`stores-ten-million.jsonl`). It wins when entities come and go: 15.6 M inserts and removes in turn, `scc` 12.9
-//! (`stores-workers.jsonl`). *Loses when* all entities fit the caches and several cores read: 32.3 M gets a second,
-//! `papaya` 44.4 (`stores-workers.jsonl`), and most if one id takes all reads: 11.1 M, `papaya` 105
-//! (`stores-skew.jsonl`), because the lock's word moves between the cores. It loses when ids are mostly new, because
-//! tables grow by being rebuilt: 6.0 M inserts a second on two threads, `scc` 13.6. On one thread the shards have no
-//! use: 30.2 M gets a second, `std_rwlock` 34.7 (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, two
-//! cores.
+//! *Wins when* there are more entities than the caches hold: with a million and with ten million it is ahead of all
+//! other stores here, with gets only and with as many puts (`stores-keys`, `stores-ten-million`). It wins when entities
+//! come and go (`stores-workers`). *Loses when* all entities fit the caches and several cores read: `papaya` is ahead
+//! (`stores-workers`), and by far if one id takes all reads (`stores-skew`), because the lock's word moves between the
+//! cores. It loses when ids are mostly new, because tables grow by being rebuilt: `scc` is far ahead. On one thread the
+//! shards have no use: `std_rwlock` reads faster (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
 
 mod table;
 

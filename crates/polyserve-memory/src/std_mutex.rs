@@ -9,10 +9,9 @@
 //!
 //! Source: the textbook design.
 //!
-//! *Wins when* one thread has it for itself, and entities do not come and go: 27.9 M operations a second with 5 % puts,
-//! `sharded` 24.8, and 14.5 M at half puts, `sharded` 13.6. *Loses when* several threads use it: two threads that read
-//! get 6.4 M a second together, one alone 34.3 (`stores-workers.jsonl`). Records: `docs/results/2026-11-25`, 100 000
-//! entities, two cores.
+//! *Wins when* one thread has it for itself, and entities do not come and go: it is ahead of `sharded` with few puts,
+//! and with as many puts as gets. *Loses when* several threads use it: two threads that read do less together than one
+//! alone. Record: `stores-workers` in `docs/results/2026-11-25`, on two cores.
 
 use std::collections::HashMap;
 use std::fmt;

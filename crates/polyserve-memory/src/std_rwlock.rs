@@ -10,11 +10,10 @@
 //!
 //! Source: the textbook design.
 //!
-//! *Wins when* one thread has it for itself, and entities do not come and go: 34.7 M gets a second, `dashmap` 32.5,
-//! `sharded` 30.2; and 13.2 M inserts, `sharded` 6.4. *Loses when* several threads read: two threads get 10.1 M a
-//! second together, 1.6 times as many as with `std_mutex`, and a quarter of `papaya`'s 44.4. It loses when puts are
-//! frequent: 5.5 M operations a second at half puts on two threads, `sharded` 14.1. Record:
-//! `docs/results/2026-11-25/stores-workers.jsonl`, 100 000 entities, two cores.
+//! *Wins when* one thread has it for itself, and entities do not come and go: no other store here does more gets or
+//! inserts. *Loses when* several threads read: two threads do less together than one alone, more than with `std_mutex`,
+//! and far less than with `papaya`. It loses when puts are frequent: with two threads `sharded` is far ahead. Record:
+//! `stores-workers` in `docs/results/2026-11-25`, on two cores.
 
 use std::collections::HashMap;
 use std::fmt;

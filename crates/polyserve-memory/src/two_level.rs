@@ -21,12 +21,10 @@
 //!
 //! Source: the published entity servers.
 //!
-//! *Wins when* descriptions are large and half of the operations are puts of known ids: at 4 KiB it does 2.03 M
-//! operations a second on two threads, `dashmap` 1.92, `sharded` 1.86; at 16 KiB 1.70, `dashmap` 1.47
-//! (`stores-payload.jsonl`). *Loses when* operations are short, because two locks cost more than their overlap saves:
-//! at 15 bytes it does 7.3 M, ahead of the single locks (4.9 and 5.5) and behind every sharded store (13.3 to 14.2). It
-//! loses when ids are mostly new: 2.5 M inserts a second on two threads, `scc` 13.6 (`stores-workers.jsonl`). Records:
-//! `docs/results/2026-11-25`, 100 000 entities, two cores.
+//! *Wins when* descriptions have some KiB and gets and puts of known ids are equally frequent: it is ahead of all other
+//! stores here (`stores-payload`). *Loses when* operations are short, because two locks cost more than their overlap
+//! saves: it is ahead of the single locks and behind every sharded store (`stores-workers`). It loses when ids are
+//! mostly new: `scc` is far ahead (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -17,9 +17,9 @@
 //!
 //! Source: the published comparison of a page that sometimes waits, with `futures_executor::ThreadPool` of 100 threads.
 //!
-//! *Wins when* nothing: it is here to be compared with. *Loses when* connections are kept: with 64 of them, half of the
-//! requests of `tokio_tcp` (`servers-kept` in `docs/results/2026-11-25`). It also loses if answers are deferred, because each
-//! of them holds a thread.
+//! *Wins when* nothing: it is here to be compared with. *Loses when* connections are kept: it answers fewer requests
+//! than `tokio_tcp` (`servers-kept`). It also loses if answers are deferred, because each of them holds a thread.
+//! Records: `docs/results/2026-11-25`.
 
 use std::io;
 use std::sync::Arc;

@@ -10,12 +10,11 @@
 //! Cost of a job, in addition to `queue`'s: a task, which is an allocation and an entry in the async-executor's list of all
 //! tasks behind one lock, and a search for a sleeping thread.
 //!
-//! *Wins when* short jobs must be tasks of a runtime: on one core, a job of one word takes 2.9 times as long as
-//! `rayon::spawn`, and 3.6 times as long on `TokioTasks`. *Loses when* jobs need no runtime: on `CrossbeamPool`, such a
-//! job takes 0.57 of the time of `rayon::spawn`. With tasks of a second all executors are within 5 % (`docs/EXPERIMENTS.md`).
-//! Record: `docs/STRATEGIES.md`, "Executors for CPU work".
-//!
 //! Source: async-executor, as the smol crate runs it.
+//!
+//! *Wins when* short jobs must be tasks of a runtime: a job of one word takes less time than on `TokioTasks`.
+//! *Loses when* jobs need no runtime: such a job takes much less time on `CrossbeamPool`, and on rayon. With tasks of a
+//! second all executors are close (`docs/EXPERIMENTS.md`). Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

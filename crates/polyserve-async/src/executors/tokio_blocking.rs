@@ -6,15 +6,14 @@
 //!
 //! Invariant: the slots bound the pool's queue, which has no bound of its own.
 //!
-//! Cost of a job, in addition to `queue`'s: an allocation, the pool's lock twice, and a wake-up or a thread's start. tokio's
-//! `spawn_blocking` alone, without a bound, takes longer (bench `executors`).
-//!
-//! *Wins when* jobs come in bursts, because threads that are not needed end. No record measures that. With tasks of a second
-//! all executors are within 5 % (`docs/EXPERIMENTS.md`). *Loses when* jobs are short: on one core, a job of one word takes 4.5
-//! times as long as `rayon::spawn`, and on `CrossbeamPool` 0.57 of that time. Record: `docs/STRATEGIES.md`, "Executors for
-//! CPU work".
+//! Cost of a job, in addition to `queue`'s: an allocation, the pool's lock twice, and a wake-up or a thread's start. The
+//! bench `executors` compares it with tokio's `spawn_blocking` alone, without a bound.
 //!
 //! Source: tokio's `spawn_blocking`.
+//!
+//! *Wins when* jobs come in bursts, because threads that are not needed end. No record measures that. With tasks of a
+//! second all executors are close (`docs/EXPERIMENTS.md`). *Loses when* jobs are short: a job of one word takes longer
+//! than on any other executor here. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -18,13 +18,13 @@
 //! In the last two cases the watch spawns an empty task from outside. That wakes a thread, which also finds the job.
 //!
 //! Cost of a job, in addition to `queue`'s and `watch`'s: a task, which is an allocation and an entry in the runtime's list
-//! of all tasks. A job that a job submits costs two tasks. tokio's `spawn` alone takes about as long (bench `executors`).
-//!
-//! *Wins when* jobs share threads with other work on tokio, and are long: with tasks of a second all executors are within
-//! 5 % (`docs/EXPERIMENTS.md`). *Loses when* jobs are short: on one core, a job of one word takes 3.6 times as long as
-//! `rayon::spawn`, and on `CrossbeamPool` 0.57 of that time. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
+//! of all tasks. A job that a job submits costs two tasks. The bench `executors` compares it with tokio's `spawn` alone.
 //!
 //! Source: tokio's multi-thread scheduler; "Making the Tokio scheduler 10x faster", 2019.
+//!
+//! *Wins when* jobs share threads with other work on tokio, and are long: with tasks of a second all executors are
+//! close (`docs/EXPERIMENTS.md`). *Loses when* jobs are short: a job of one word takes much longer than on rayon, and
+//! on `CrossbeamPool`. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use std::io;
 

@@ -19,12 +19,12 @@
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; one runtime for each core as in actix-web and ntex.
 //!
-//! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. It answers
-//! 1.30 times the requests of bare hyper (`compare-get`), and 2.11 times as many pipelined (`compare-pipeline`). Records:
+//! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. It
+//! answers more requests than bare hyper (`compare-get`), by far if they are pipelined (`compare-pipeline`). Records:
 //! `docs/results/2026-11-25`.
 //!
-//! *Loses when* connections are few, because the kernel may give most of them to one core; and if a service blocks inside
-//! `call`, because every connection of that core waits. No record measures these two.
+//! *Loses when* connections are few, because the kernel may give most of them to one core; and if a service blocks
+//! inside `call`, because every connection of that core waits. No record measures these two.
 
 use std::io;
 use std::net::TcpListener;

@@ -19,13 +19,13 @@
 //!
 //! Source: tokio's guide to a server, without a buffer for each connection.
 //!
-//! *Wins when* answers wait for something else and connections are many. If every 10th answer waits 2 s, 1 thread answers all
-//! 499 requests a second that 100 clients send; a `pool_server` of 8 threads answers 40. An idle connection takes 1.0
-//! KiB. On one core it ties with `tokio_per_core`: 1.29 and 1.30 times the requests of bare hyper. Record:
-//! `docs/STRATEGIES.md`.
+//! *Wins when* answers wait for something else and connections are many: an answer that waits holds no thread, so one
+//! thread answers as many requests as `pool_server` with a worker for each connection (`page`). On one core it ties
+//! with `tokio_per_core`, and answers more requests than bare hyper (`compare-get`). Records:
+//! `docs/results/2026-11-25`.
 //!
-//! *Loses when* a service blocks inside `call`: a worker's newest task waits in a slot from which other workers cannot take
-//! it. No record measures that.
+//! *Loses when* a service blocks inside `call`: a worker's newest task waits in a slot from which other workers cannot
+//! take it. No record measures that.
 
 use std::io;
 use std::sync::Arc;

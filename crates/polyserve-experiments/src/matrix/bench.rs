@@ -1,8 +1,8 @@
 //! Measures one cell: starts a process, stores an entity, warms up, sends the requests, verifies the store, ends the process.
 //!
 //! Invariant: a wrong answer, or a difference between the counts of client and server, leaves the cell without a sample.
-//! While the requests run, no other thread of this command runs on the server's cores. Cost: about 50 ms besides the
-//! requests; a sample of the process every 100 ms, about 30 us each.
+//! While the requests run, no other thread of this command runs on the server's cores. Cost: starting, verifying and
+//! ending the process; a sample of the process every 100 ms.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;

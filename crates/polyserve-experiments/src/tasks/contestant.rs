@@ -1,7 +1,7 @@
 //! The lab's side of a contestant: its process, the requests and the answers.
 //!
 //! Invariant: a returned answer has every task once, and no task ends before it begins. Cost: a count of the process's
-//! threads every quarter of a task, or every 100 ms if that is shorter; about 20 us each.
+//! threads every quarter of a task, or every 100 ms if that is shorter.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Figures of the kernel: a process's resident memory and context switches, and the CPU time that other processes used.
 //!
 //! Invariant: a thread or process that ends during a read is no error; it is left out. Cost: one small file, and one more
-//! for each thread of the process, about 20 us each: too much for the measured time of a turn.
+//! for each thread of the process: too much for the measured time of a turn.
 //!
 //! Source: proc(5).
 

@@ -2,7 +2,7 @@
 //! of rates has the fixed rate alone.
 //!
 //! Invariant: a process has no figures if it sent a wrong answer, or if its own count of answers contradicts the client's. Cost:
-//! the times below, 50 us more for each connection, and the time to store the entities.
+//! the times below, the time to open each connection, and the time to store the entities.
 
 use std::collections::HashMap;
 use std::time::Duration;

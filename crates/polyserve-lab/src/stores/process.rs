@@ -1,6 +1,6 @@
 //! A process for each store run, so that no store run shares memory and heap with another one.
 //!
-//! Invariant: the process has ended when the function returns. Cost: starting the process, some ms.
+//! Invariant: the process has ended when the function returns. Cost: starting the process.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};

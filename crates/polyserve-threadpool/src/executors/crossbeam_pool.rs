@@ -8,15 +8,15 @@
 //!
 //! Cost of a job: a send by its submitter and a receive by its worker, one atomic exchange each. There is no lock around
 //! the queue, and no system call unless a worker is parked. A bounded queue is one array. An unbounded queue is a list of
-//! blocks of 31 jobs, and costs about a tenth more. A worker that finds the channel empty spins for some microseconds
+//! blocks of 31 jobs, and costs a little more (`executors`). A worker that finds the channel empty spins for a moment
 //! before it parks (crossbeam's issue 821), on a core that the submitter could use.
 //!
-//! *Wins when* jobs are short: on one core, a job of one word takes 0.57 of the time of `rayon::spawn`. It takes 0.67 on
-//! `StealingPool`, 0.70 on `MpscPool`, and more on each other executor. *Loses when* nothing that was measured. With
-//! tasks of a second all executors are within 5 % (`docs/EXPERIMENTS.md`). Many workers that take very short jobs from one
-//! queue were not measured. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
-//!
 //! Source: the array and list flavours of `crossbeam-channel`, after Vyukov's bounded MPMC queue.
+//!
+//! *Wins when* jobs are short: on one core, a job of one word takes less time than on any other executor here, and on
+//! rayon. *Loses when* nothing that was measured. With tasks of a second all executors are close
+//! (`docs/EXPERIMENTS.md`). Many workers that take very short jobs from one queue were not measured. Record:
+//! `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use std::fmt;
 use std::io;

@@ -12,13 +12,13 @@
 //! idle, a job costs two wake-ups instead of one: the worker in the channel, and the next worker in the lock. A bounded
 //! queue is one array. An unbounded queue is a list of blocks.
 //!
-//! *Wins when* only std may be used, or it is to be compared with published thread pools. On one core, a job of one word
-//! takes 0.70 of the time of `rayon::spawn`. With tasks of a second all executors are within 5 % (`docs/EXPERIMENTS.md`).
-//! *Loses when* jobs are short: a job of one word takes 1.2 times as long as on `CrossbeamPool`. The lock serialises the
+//! Source: the thread pool of the Rust book's last chapter, and of the published entity servers.
+//!
+//! *Wins when* only std may be used, or it is to be compared with published thread pools. On one core, a job of one
+//! word takes less time than on rayon. With tasks of a second all executors are close (`docs/EXPERIMENTS.md`).
+//! *Loses when* jobs are short: a job of one word takes longer than on `CrossbeamPool`. The lock serialises the
 //! workers, and a worker that is preempted while it holds the lock stops all of them. Record: `docs/STRATEGIES.md`,
 //! "Executors for CPU work".
-//!
-//! Source: the thread pool of the Rust book's last chapter, and of the published entity servers.
 
 use std::fmt;
 use std::io;

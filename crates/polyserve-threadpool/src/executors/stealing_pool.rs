@@ -36,14 +36,14 @@
 //! count by its worker, and a steal for every batch of up to 32 jobs. Memory: 64 slots for each worker, growing; the
 //! injector allocates a block for 63 jobs.
 //!
-//! *Wins when* jobs submit jobs, or many cores take short jobs, because workers meet at the injector once a batch. No record
-//! measures that. From one submitter outside, on one core, a job of one word takes 0.67 of the time of `rayon::spawn`, which
-//! steals too. *Loses when* the only submitter is outside: such a job takes 1.2 times as long as on `CrossbeamPool`. With
-//! tasks of a second all executors are within 5 % (`docs/EXPERIMENTS.md`). Record: `docs/STRATEGIES.md`, "Executors for CPU
-//! work".
-//!
 //! Source: the deque of Chase and Lev and the injector, from `crossbeam-deque`; searching workers as in Go's scheduler
 //! and tokio's.
+//!
+//! *Wins when* jobs submit jobs, or many cores take short jobs, because workers meet at the injector once a batch. No
+//! record measures that. From one submitter outside, on one core, a job of one word takes less time than on rayon,
+//! which steals too. *Loses when* the only submitter is outside: such a job takes longer than on `CrossbeamPool`. With
+//! tasks of a second all executors are close (`docs/EXPERIMENTS.md`). Record: `docs/STRATEGIES.md`, "Executors for CPU
+//! work".
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

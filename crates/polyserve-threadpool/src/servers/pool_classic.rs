@@ -27,10 +27,10 @@
 //!
 //! Source: the thread pool server of the Rust book's last chapter, and the published entity servers.
 //!
-//! *Wins when* connections are short: 1.8 times the requests of `thread_per_connection` (`servers-close`), because no
-//! thread is made for a connection. *Loses when* connections are kept and there are more of them than workers: kept ones
-//! are closed so that others get a worker, which leaves a fifth of the requests of `tokio_tcp` (`servers-kept`). Records:
-//! `docs/results/2026-11-25`.
+//! *Wins when* connections are short: it answers more requests than `thread_per_connection` (`servers-close`), because
+//! no thread is made for a connection. *Loses when* connections are kept and there are more of them than workers: kept
+//! ones are closed so that others get a worker, and it answers by far fewer requests than `tokio_tcp` (`servers-kept`).
+//! Records: `docs/results/2026-11-25`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -25,9 +25,9 @@
 //!
 //! Source: the iterative server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
-//! *Wins when* the code must be short and connections have one request each: it serves as many of them as `tokio_tcp`
-//! (`servers-close`). *Loses when* connections are kept by several clients: a fifth of the requests of `tokio_tcp`
-//! (`servers-kept`), because each of them is closed for the next one. Records: `docs/results/2026-11-25`.
+//! *Wins when* the code must be short and connections have one request each: it ties with `pool_server`
+//! (`servers-close`). *Loses when* connections are kept by several clients, because each of them is closed for the next
+//! one: it answers by far fewer requests than `tokio_tcp` (`servers-kept`). Records: `docs/results/2026-11-25`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -28,10 +28,10 @@
 //!
 //! Source: the threaded server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
-//! *Wins when* there are more kept connections than a pool has workers: with 64 of them, 2.4 times the requests of
-//! `pool_classic` (`servers-kept`). *Loses when* connections are short, because each costs a thread: 0.6 of the requests
-//! of `tokio_tcp` (`servers-close`); and against an event loop on kept connections: half of them (`servers-kept`).
-//! Records: `docs/results/2026-11-25`.
+//! *Wins when* there are more kept connections than a pool has workers: it then answers more requests than
+//! `pool_classic` (`servers-kept`). *Loses when* connections are short, because each costs a thread: it answers fewer
+//! requests than every other server of this project (`servers-close`); and against an event loop on kept connections
+//! (`servers-kept`). Records: `docs/results/2026-11-25`.
 
 use std::io;
 use std::net::TcpStream;

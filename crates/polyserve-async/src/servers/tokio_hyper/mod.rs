@@ -38,8 +38,8 @@
 //! batch of requests. A body of known length that is awaited costs two more system calls, and wakes no task before it
 //! is complete or 16 KiB have arrived.
 //!
-//! Memory: an idle connection takes about 2 KiB. If many connections were busy in the same second, glibc's allocator keeps
-//! their memory: about 10 KiB for each (`crowd-idle`).
+//! Memory: an idle connection is a task without buffers. If many connections were busy in the same second, glibc's
+//! allocator keeps the memory of their buffers (`crowd-idle`).
 //!
 //! Deviations from the contract, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together with
 //! `Transfer-Encoding: chunked` is ignored; a URL without a path gets the path `/`, also in OPTIONS.
@@ -50,11 +50,11 @@
 //! pieces, the status may be 400 or 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with
 //! `tokio_tcp`.
 //!
-//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers 0.73 of
-//! the requests of `tokio_tcp` for GET (`servers-kept`), 0.65 for PUT (`compare-put`), and a third pipelined
-//! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
-//!
 //! Source: hyper 1.
+//!
+//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers
+//! fewer requests than `tokio_tcp` for GET (`servers-kept`) and PUT (`compare-put`), and by far fewer pipelined
+//! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
 //!
 //! # Layout
 //!

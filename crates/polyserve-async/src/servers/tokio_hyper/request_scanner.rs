@@ -10,9 +10,8 @@
 //! line. A line ends with LF or CRLF. With `Transfer-Encoding`, a `Content-Length` is ignored. For heads that hyper refuses,
 //! the scanner's state does not matter, because the connection ends.
 //!
-//! Cost: one `memchr` for each line of a head. A chunked body is copied once into a buffer that is dropped. A GET with one
-//! field costs about 620 instructions: 6 % of the server's instructions in user space, and 8 % if 16 GETs are pipelined
-//! (callgrind, release build, with and without the scanner).
+//! Cost: one `memchr` for each line of a head. A chunked body is copied once into a buffer that is dropped. The scan's share
+//! of a request's cost is larger if requests are pipelined.
 
 use memchr::memchr;
 use polyserve_core::Status;

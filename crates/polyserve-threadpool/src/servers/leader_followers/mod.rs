@@ -65,9 +65,10 @@
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
-//! *Wins when* connections have one request each: it ties with `pool_server` (`servers-close`). *Loses when* connections
-//! are kept, because each request then costs a switch of threads: 0.6 of the requests of `tokio_tcp` (`servers-kept`).
-//! Records: `docs/results/2026-11-25`. If a service blocks, other connections wait for up to 10 ms.
+//! *Wins when* connections have one request each: it ties with `pool_server` (`servers-close`). *Loses when*
+//! connections are kept, because each request then costs a switch of threads: it answers fewer requests than
+//! `tokio_tcp` (`servers-kept`); and when a service blocks, because other connections wait until the supervisor has
+//! checked twice. Records: `docs/results/2026-11-25`.
 
 mod connection;
 mod connection_slot;

@@ -14,7 +14,7 @@
 //!              service is slow, it polls, and submits a job for each connection
 //! ```
 //!
-//! While turns take at most 200 us on average, a worker polls itself, serves what is ready, and polls again (leader and
+//! While turns are short on average (`SLOW_TURN`), a worker polls itself, serves what is ready, and polls again (leader and
 //! followers). So a request costs no switch of threads. Before a worker waits for a deferred answer, it passes the poll role
 //! to the supervisor. While the service is slow, each worker does so. If a service blocks its thread, the supervisor
 //! detects within 10 ms that no worker makes progress, and polls. On an executor that is shared with other work, the
@@ -38,9 +38,9 @@
 //! Source: Schmidt and others, *Leader/Followers* (2000), around the thread pool of the published servers.
 //!
 //! *Wins when* answers need no wait: no server of this project answers more requests over kept connections
-//! (`servers-kept`), and none keeps a p99 of 1 ms up to a higher rate (`capacity`). *Loses when* the service defers its
-//! answers, because each of them holds a worker: if one request in ten waits for 2 s, 8 workers answer 40 requests a
-//! second, and `tokio_tcp` 499 (`page`). Records: `docs/results/2026-11-25`.
+//! (`servers-kept`), and none keeps its latencies up to a higher rate (`capacity`). *Loses when* the service defers its
+//! answers, because each of them holds a worker: with few workers it answers by far fewer requests than `tokio_tcp`
+//! (`page`). Records: `docs/results/2026-11-25`.
 
 mod acceptor;
 mod connection;
