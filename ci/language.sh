@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the language of the code: no names that were replaced by standard terms, no phrases that hide their noun, no
-# type name twice in a crate, and no type with the name of a public type of another crate. Prints file:line and the
-# rule. Exits with 1 if there is a finding.
+# type name twice in a crate, no type with the name of a public type of another crate, and no measured figures in the
+# header of a module. Prints file:line and the rule. Exits with 1 if there is a finding.
 # ci/language.sh [--count] [CRATE...]
 # By default it checks all crates, and the pages in the root and in docs. --count prints the number of findings of each
 # crate and rule.
@@ -43,6 +43,30 @@ my %repeated_types = map { $_ => 1 } qw(Key Sample Report);
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
     |at[ ]the[ ]most|knock(?:s|ed|ing)?|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
+
+# Figures stand in pages that are spliced from records. A header names the record and the direction. So the paragraphs of
+# a header that say when a strategy wins and loses have no numbers and no shares, and the rest has no measured times.
+my $figure = qr/((?<![\w\/.])\d[\d.,]*|\b(?:half|third|quarter|fifth|tenth) of\b|\b(?:times|twice) (?:as|the)\b)/;
+my $measured = qr/(\b\d[\d.,]* (?:us|ns)\b)/;
+
+# figures PARAGRAPH: returns the figures in a paragraph of a header. Names of records, code and titles are in quotes.
+sub figures {
+    my ($text) = @_;
+    my $rule = $text =~ /\*(?:Wins|Loses) when\*/ ? $figure : $measured;
+    $text =~ s/`[^`]*`|"[^"]*"//g;
+    return $text =~ /$rule/g;
+}
+
+# The rule finds a planted figure, and allows what is none.
+for my $planted ('it answers 0.8 of the requests', 'it does 44.4 M gets a second', 'an idle connection takes 761 bytes',
+    'all are within 5 %', 'a fifth of the requests', 'it takes three times as long') {
+    die "the rule for figures does not find \"$planted\"\n" unless figures("*Wins when* jobs are short: $planted.");
+}
+die "the rule for figures does not find a measured time\n" unless figures('Cost: a system call, some 5 to 10 us.');
+for my $allowed ('*Loses when* a million ids are new: `scc` is ahead (`stores-workers`). Records: `docs/results/2026-11-25`.',
+    '*Wins when* HTTP/2 is needed.', 'Cost: two allocations, 4 KiB, and a wait of at most 50 ms.') {
+    die "the rule for figures finds one in \"$allowed\"\n" if figures($allowed);
+}
 
 my $counts = @ARGV && $ARGV[0] eq '--count' && shift @ARGV;
 @crates = @ARGV if @ARGV;
@@ -106,11 +130,29 @@ sub source {
     }
 }
 
+# header CRATE FILE: checks the paragraphs of the module's header.
+sub header {
+    my ($crate, $file) = @_;
+    open my $in, '<', $file or die "$file: $!";
+    my ($paragraph, $start) = ('', 0);
+    while (my $line = <$in>) {
+        my $text = $line =~ m{^//! (.+)} ? $1 : '';
+        $start = $. unless length $paragraph;
+        $paragraph .= " $text" if length $text;
+        next if length $text;
+        found($crate, "$file:$start", "figure in a header \"$_\"", $paragraph) for figures($paragraph);
+        $paragraph = '';
+    }
+}
+
 for my $crate (@crates) {
     my $top = -d "crates/$crate" ? "crates/$crate" : $crate;
     my %types;
     my @files = grep { !m{^benches/(peers|ladder|engines)/} } split /\n/, `git ls-files '$top/*.rs'`;
-    source($crate, $_, \%types) for grep { -e } @files;
+    for (grep { -e } @files) {
+        source($crate, $_, \%types);
+        header($crate, $_);
+    }
     for my $name (sort keys %types) {
         my @places = @{$types{$name}};
         my %in_file = map { s/:\d+$//r => 1 } @places; # a file may define a type once per platform
