@@ -50,12 +50,6 @@
 //! pieces, the status may be 400 or 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with
 //! `tokio_tcp`.
 //!
-//! Source: hyper 1.
-//!
-//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers
-//! fewer requests than `tokio_tcp` for GET (`servers-kept`) and PUT (`compare-put`), and by far fewer pipelined
-//! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
-//!
 //! # Layout
 //!
 //! This file and `connection` show the way of a connection. The rest are helpers:
@@ -70,6 +64,12 @@
 //! * `response`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
 //! * `turn`: the limit on the requests that one poll serves.
 //! * `http2`: a connection over HTTP/2.
+//!
+//! Source: hyper 1.
+//!
+//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers
+//! fewer requests than `tokio_tcp` for GET (`servers-kept`) and PUT (`compare-put`), and by far fewer pipelined
+//! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
 
 mod connection;
 mod connection_state;
