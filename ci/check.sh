@@ -57,9 +57,10 @@ never() {
 
 echo; echo "== the arrows between crates point one way"
 never polyserve-sys 'polyserve.*'
-never polyserve-core 'polyserve-(memory|cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
-never polyserve-memory 'polyserve-(cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
-never polyserve-durable 'polyserve-(memory|cluster|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-core 'polyserve.*|httparse|socket2|rustix|tokio|hyper|mio'
+never polyserve-serving 'polyserve-(memory|cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
+never polyserve-memory 'polyserve-(serving|cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|httparse|socket2|rustix|tokio|mio'
+never polyserve-durable 'polyserve-(serving|memory|cluster|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|httparse|socket2|tokio|mio'
 never polyserve-threadpool 'polyserve-(memory|cluster|durable|engines|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
 never polyserve-async 'polyserve-(memory|cluster|durable|engines|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
@@ -68,7 +69,7 @@ never polyserve-async 'async-io|async-executor|futures-executor' --no-default-fe
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor' --no-default-features --features tower
 never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
-never polyserve-cluster 'polyserve-(memory|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
+never polyserve-cluster 'polyserve-(serving|memory|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-cluster 'etcd-client|redis|tokio-postgres' --no-default-features
 never polyserve-cluster 'redis|tokio-postgres' --no-default-features --features etcd
 never polyserve-cluster 'etcd-client|tokio-postgres' --no-default-features --features redis

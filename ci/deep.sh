@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 random() {
-    POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --test random
+    POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-serving --test random
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-conformance --lib brute
 }
 

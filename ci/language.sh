@@ -24,6 +24,7 @@ my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCE
 # These names were replaced in one crate only. In other crates they are the common term.
 my %old_in = (
     'polyserve-core' => { map { $_ => 1 } qw(give held) },
+    'polyserve-serving' => { map { $_ => 1 } qw(give held) },
     'polyserve-threadpool' => { map { $_ => 1 } qw(word visit base room look place) },
     'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting judging refusal) },
     'polyserve-load' => { map { $_ => 1 } qw(script rest resting REST) },
@@ -31,7 +32,8 @@ my %old_in = (
 );
 # Types that may have the same name as a public type of another crate, and the reasons.
 my %shared_types = (
-    Framing => 'How the end of a body is found: of a request in the core, of an answer in the load, of both in the broken servers.',
+    Framing => 'How the end of a body is found: of a request in the codec, of an answer in the load, of both in the broken servers.',
+    Header => 'A header field of a request in the core, the first line of a journal in the lab.',
     Key => 'The key of a cell: each experiment has its own, and `Experiment::Key` names it.',
     Sample => 'One observation of a cell: each experiment has its own, and `Experiment::Sample` names it.',
     Report => 'The result of a run: each experiment has its own, and `Experiment::Report` names it; the load has the result of one load.',

@@ -32,7 +32,7 @@ cargo run -q --release --bin polyserve -- page --parts twins --rounds 1 --page-w
 manifest=benches/ladder/Cargo.toml
 cargo fmt --check --manifest-path "$manifest"
 cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/clippy --all-targets --features all,warp,mimalloc -- -D warnings
-# Tests polyserve-core as the ladder builds it: without the pipeline flush and the date cache.
+# Tests polyserve-serving as the ladder builds it: without the pipeline flush and the date cache.
 RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' \
-    cargo test -q --target-dir target/ladder/without -p polyserve-core --test without
+    cargo test -q --target-dir target/ladder/without -p polyserve-serving --test without
 cargo run -q --release --bin polyserve -- ladder --rungs pipeline-flush,waker-array,header-hash,clock-reads --rounds 3 --connections 8

@@ -47,7 +47,7 @@ fn decoding(suite: &mut Suite) {
     for (name, head, field_count) in [("curl", CURL, 3), ("ab", AB, 4), ("browser", BROWSER, 12)] {
         group.bench(name, |b| {
             b.iter(|| {
-                let mut fields = decode::fields();
+                let mut fields = decode::Fields::new();
                 match decode::head(black_box(head.as_bytes()), &limits, &mut fields) {
                     Decoded::Head(parsed) => {
                         assert_eq!((parsed.length, parsed.head.target), (head.len(), "/1"));

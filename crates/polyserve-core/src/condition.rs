@@ -59,8 +59,9 @@ impl ETag {
         u128::from_be_bytes(self.0)
     }
 
-    /// Returns the text.
-    pub(crate) fn text(self) -> [u8; Self::TEXT] {
+    /// Returns the text with its quotes, as [`Display`](fmt::Display) writes it. Cost: no allocation.
+    #[inline]
+    pub fn text(self) -> [u8; Self::TEXT] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'"'; Self::TEXT];
         for (pair, byte) in text[1..].chunks_exact_mut(2).zip(self.0) {

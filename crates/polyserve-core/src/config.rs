@@ -1,5 +1,7 @@
 //! Every limit of a server, in one [`ServerConfig`].
 
+mod memory;
+
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -7,6 +9,8 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
+
+pub use memory::default_memory;
 
 use crate::answer_hook::{AnswerHook, AnswerReport};
 use crate::text::truncate;
@@ -63,7 +67,7 @@ pub struct ServerConfig {
     pub max_body: usize,
     /// Max bytes of incomplete bodies and of answers that clients have not taken, of all connections together. Beyond it, a
     /// new body and the answer to a safe method become 503. `None` is the default: a quarter of the machine's memory, or of the
-    /// cgroup's if that is less. See [`memory`](crate::memory).
+    /// cgroup's if that is less.
     pub memory: Option<usize>,
     /// Max number of requests on one connection before it is closed. `None`, the default, is no limit.
     pub requests_per_connection: Option<u64>,
@@ -216,9 +220,9 @@ impl ServerConfig {
         self.queue.unwrap_or(DEFAULT_QUEUE)
     }
 
-    /// Returns the memory budget in bytes: as configured, or [`default_budget`](crate::memory::default_budget).
+    /// Returns the memory budget in bytes: as configured, or [`default_memory`].
     pub fn memory_or_default(&self) -> usize {
-        self.memory.unwrap_or_else(crate::memory::default_budget)
+        self.memory.unwrap_or_else(default_memory)
     }
 
     /// Refuses a configured queue. For a server that has none.

@@ -5,16 +5,15 @@
 //!
 //! A request passes the following parts in this order. No part calls an earlier one:
 //!
-//! 1. A [`Server`] moves bytes between a socket and the session. Sibling crates implement servers with [`net`] and
-//!    [`serving`].
-//! 2. [`serving::http1::Session`] is the sans-io HTTP/1.1 connection. It decodes requests, calls the service, and encodes
-//!    the replies.
+//! 1. A [`Server`] moves bytes between a socket and the session. Sibling crates implement servers with the toolkit of
+//!    `polyserve-serving`.
+//! 2. `http1::Session` of that crate is the sans-io HTTP/1.1 connection. It decodes requests, calls the service, and
+//!    encodes the replies.
 //! 3. A [`Service`], for example [`service::EntityService`], turns a request into a [`Reply`].
 //! 4. An [`EntityRepo`] stores the entities of that service.
 //!
-//! [`timer`] completes a promise after a delay, [`config`] holds every limit, [`shutdown`] begins a drain. [`serving`] is the
-//! toolkit for authors of servers. It is unstable, and so are the modules that it exports: the codec, the locks, and the
-//! isolation of panics.
+//! [`timer`] completes a promise after a delay, [`config`] holds every limit, [`shutdown`] begins a drain. Hidden modules
+//! are unstable: they are for the sibling crates, and `polyserve-serving` exports some of them to authors of servers.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -24,23 +23,19 @@ pub mod condition;
 pub mod config;
 pub mod entity;
 pub mod executor;
-#[doc(hidden)]
-pub mod http1;
 mod json;
+pub mod listen_on;
 #[doc(hidden)]
 pub mod log;
 #[doc(hidden)]
 pub mod mailbox;
-pub mod memory;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
-pub mod net;
 #[doc(hidden)]
 pub mod panics;
 pub mod repo;
 pub mod server;
 pub mod service;
-pub mod serving;
 pub mod shutdown;
 pub mod stack;
 #[doc(hidden)]
@@ -55,7 +50,7 @@ pub use config::{ConfigError, ServerConfig};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason};
 pub use json::InvalidEntity;
-pub use net::{IntoListenOn, ListenOn};
+pub use listen_on::{IntoListenOn, ListenOn};
 pub use repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 pub use server::{Connections, CounterSource, Counters, Drain, Running, Server, ServerExt};
 pub use service::{Head, Headers, Method, Reply, Request, Service, Status, Version};

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, promise};
-use crate::net::{IntoListenOn, ListenOn};
+use crate::listen_on::{IntoListenOn, ListenOn};
 use crate::panics::isolate;
 use crate::service::Service;
 use crate::shutdown::Shutdown;
@@ -239,7 +239,7 @@ pub struct Running {
 impl Running {
     /// Starts `main` as the server's main thread, with this thread name. For authors of servers.
     ///
-    /// `counters` returns the present counters; [`ServerState::counters`](crate::serving::ServerState::counters) has most of them.
+    /// `counters` returns the present counters; `polyserve_serving::ServerState::counters` has most of them.
     ///
     /// `main` is to return soon after `shutdown` has begun, at the shutdown's deadline at the latest. Everything that it has
     /// started is to have ended by then.

@@ -136,9 +136,9 @@ impl Shutdown {
         ThreadRegistration { shared: Arc::clone(&self.shared), key }
     }
 
-    /// Calls `act` while this thread holds the lock.
-    #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
-    pub(crate) fn while_locked<T>(&self, act: impl FnOnce() -> T) -> T {
+    /// Calls `act` while this thread holds the lock. For tests of what takes no lock.
+    #[doc(hidden)]
+    pub fn while_locked<T>(&self, act: impl FnOnce() -> T) -> T {
         let _held = lock(&self.shared.state);
         act()
     }

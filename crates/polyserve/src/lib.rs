@@ -65,8 +65,10 @@
 //! # Layout
 //!
 //! * The modules of `polyserve-core`, with the four seams (repo, service, executor, server): [`answer`], [`condition`],
-//!   [`config`], [`entity`], [`executor`], [`net`], [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main
-//!   types are here at the root. [`serving`] is the toolkit for authors of servers; it is unstable.
+//!   [`config`], [`entity`], [`executor`], [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are
+//!   here at the root.
+//! * `polyserve-serving`: [`net`], the sockets of servers; and [`serving`], the toolkit for authors of servers, which is
+//!   unstable.
 //! * The strategies, by feature: [`memory`], `durable`, `cluster`, [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
@@ -118,11 +120,15 @@ pub use polyserve_core::{
     Reply, RepoError, Request, Running, Server, ServerConfig, ServerExt, Service, Shutdown, Status, Version, promise,
 };
 pub use polyserve_core::{
-    answer, answer_hook, condition, config, entity, executor, identifiable, net, repo, server, service, serving,
-    shutdown, timer,
+    answer, answer_hook, condition, config, entity, executor, identifiable, repo, server, service, shutdown, timer,
 };
+#[doc(inline)]
+pub use polyserve_serving::net;
 #[cfg(feature = "signals")]
 pub use signals::ServeUntilSignal;
+
+#[doc(inline)]
+pub use polyserve_serving as serving;
 
 /// Repos in memory, one locking strategy each.
 #[cfg(feature = "memory")]

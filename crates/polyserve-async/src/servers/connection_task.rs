@@ -33,9 +33,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use polyserve_core::http1::{Phase, Session, TimeLimit, Want};
-use polyserve_core::net;
-use polyserve_core::serving::{ServerState, ThreadBuffers, with_buffers};
+use polyserve_serving::http1::{Phase, Session, TimeLimit, Want};
+use polyserve_serving::net;
+use polyserve_serving::{ServerState, ThreadBuffers, with_buffers};
 
 use super::toolkit::{AdmitResult, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
 

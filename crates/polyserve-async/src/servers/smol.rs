@@ -33,8 +33,8 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use async_executor::Executor;
-use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::{Bound, bind};
 
 use super::connection_task::ConnectionTask;
 use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup, block_on};

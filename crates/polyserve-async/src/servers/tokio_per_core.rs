@@ -31,8 +31,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyserve_core::serving::ServerState;
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service, net};
+use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::ServerState;
+use polyserve_serving::net;
 use tokio::runtime::{Builder, Handle};
 
 use super::connection_task::ConnectionTask;

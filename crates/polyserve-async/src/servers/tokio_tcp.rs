@@ -30,8 +30,8 @@
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
 use super::connection_task::ConnectionTask;

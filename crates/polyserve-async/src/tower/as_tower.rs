@@ -23,9 +23,9 @@ use http::request::Parts;
 use http::{Extensions, HeaderValue};
 use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
-use polyserve_core::http1::session::panicked;
-use polyserve_core::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
+use polyserve_serving::http1::session::panicked;
+use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 
 use crate::types::{head, reply};
 

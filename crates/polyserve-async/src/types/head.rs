@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderMap, Uri};
 use polyserve_core::config::MAX_HEADERS;
-use polyserve_core::http1::decode::RequestLine;
 use polyserve_core::service::Header;
 use polyserve_core::{Headers, Version};
+use polyserve_serving::http1::decode::RequestLine;
 
 /// Most requests have at most this many fields.
 const USUAL_FIELDS: usize = 16;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
-use polyserve_core::serving::EVICTION_GRACE;
 use polyserve_core::{Connections, ServerConfig};
+use polyserve_serving::EVICTION_GRACE;
 
 use super::limits::BODY_AWAITED;
 use super::live::{Live, eventually};

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Connections;
-use polyserve_core::http1::time_limit::BODY_GRACE;
 use polyserve_core::service::Echo;
+use polyserve_serving::http1::time_limit::BODY_GRACE;
 
 use super::live::{StopOnDrop, eventually};
 use super::services::{DelayedAnswers, HeldAnswers, Large, let_pass};

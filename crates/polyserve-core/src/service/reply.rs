@@ -79,11 +79,13 @@ impl Status {
     }
 
     /// Returns the numeric code.
+    #[inline]
     pub fn code(self) -> u16 {
         self.0
     }
 
     /// Whether an answer with this status has neither a body nor a `Content-Length` (RFC 9110).
+    #[inline]
     pub fn is_bodiless(self) -> bool {
         matches!(self.0, 204 | 304)
     }
@@ -314,21 +316,25 @@ impl Reply {
     }
 
     /// Returns the status.
+    #[inline]
     pub fn status(&self) -> Status {
         self.status
     }
 
     /// Returns the media type of the body, if there is one.
+    #[inline]
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
 
     /// Returns the tag that [`with_etag`](Self::with_etag) has set, if there is one.
+    #[inline]
     pub fn etag(&self) -> Option<ETag> {
         self.etag
     }
 
     /// Returns the header fields that were added, without the `ETag` of [`etag`](Self::etag).
+    #[inline]
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.headers.iter().map(|(name, value)| (&**name, value.as_str()))
     }
@@ -353,6 +359,7 @@ impl Reply {
     /// assert!(matches!(reply.body(), Body::Static(_) | Body::Owned(_)));
     /// assert_eq!(&*reply.into_body().into_bytes(Vec::new()), b"hello");
     /// ```
+    #[inline]
     pub fn body_bytes<'a>(&'a self, in_place: &'a [u8]) -> &'a [u8] {
         match &self.body {
             Body::InPlace => in_place,
@@ -363,6 +370,7 @@ impl Reply {
     }
 
     /// Returns the number of bytes of a body that was [omitted](Body::Omitted). A server sends it in `Content-Length`.
+    #[inline]
     pub fn omitted_length(&self) -> Option<usize> {
         match self.body {
             Body::Omitted(length) => Some(length),

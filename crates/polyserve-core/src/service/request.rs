@@ -3,8 +3,6 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-pub use httparse::Header;
-
 /// The methods that reach a service: those of RFC 9110 except CONNECT and TRACE, and PATCH of RFC 5789.
 ///
 /// ```
@@ -27,6 +25,7 @@ pub enum Method {
 
 impl Method {
     /// Parses a method's name, which is case-sensitive. Returns `None` if it is not one of these methods.
+    #[inline]
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "GET" => Self::Get,
@@ -66,6 +65,21 @@ pub enum Version {
     Http2,
 }
 
+/// A header field of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// The name, in the case in which it was sent.
+    pub name: &'a str,
+    /// The value, without the space around it.
+    pub value: &'a [u8],
+}
+
+impl fmt::Debug for Header<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, String::from_utf8_lossy(self.value))
+    }
+}
+
 /// The header fields of a request, in the order in which they were sent.
 ///
 /// ```
@@ -84,21 +98,25 @@ pub struct Headers<'a> {
 
 impl<'a> Headers<'a> {
     /// Wraps `fields`. Their names must be tokens.
+    #[inline]
     pub fn new(fields: &'a [Header<'a>]) -> Self {
         Self { fields }
     }
 
     /// Returns the first value of the field `name`, ignoring case.
+    #[inline]
     pub fn get(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
 
     /// Returns every value of the field `name`, ignoring case.
+    #[inline]
     pub fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
     /// Returns the names and values of all fields.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.fields.iter().map(|field| (field.name, field.value))
     }

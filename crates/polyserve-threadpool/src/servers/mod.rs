@@ -8,8 +8,8 @@
 //! | [`pool_classic`] | one job each on any [`Executor`](polyserve_core::Executor) | a poll, a read and a write |
 //! | [`pool_server`] | multiplexed over any [`Executor`](polyserve_core::Executor) | a read, a write, its share of a poll |
 //!
-//! All drive the same sans-io [`Session`](polyserve_core::http1::Session). The loop of all but [`pool_server`] is
-//! [`serving::blocking`](polyserve_core::serving::blocking).
+//! All drive the same sans-io [`Session`](polyserve_serving::http1::Session). The loop of all but [`pool_server`] is
+//! [`serving::blocking`](polyserve_serving::blocking).
 //!
 //! Each server has a *main thread*, which its `serve` starts and which ends the drain. It accepts, or, if other threads do,
 //! it watches them: then it is called the *supervisor*. It never calls the service, so it can end a run in which every other

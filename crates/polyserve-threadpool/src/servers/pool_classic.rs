@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A connection goes from accept to close in two files: this one accepts, queues and rejects it, and
-//! [`serving::blocking`](polyserve_core::serving::blocking) reads, calls the service and writes.
+//! [`serving::blocking`](polyserve_serving::blocking) reads, calls the service and writes.
 //!
 //! A connection holds its worker until it closes. If others wait for a worker, or several did in the last 100 ms, the next
 //! answer says `Connection: close`. If others wait, connections that have been idle for 50 ms are closed, and linger. A
@@ -41,13 +41,14 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::blocking::{Served, serve_pooled};
-use polyserve_core::serving::{
-    Accepted, Bound, EVICTION_GRACE, Incoming, OpenConnections, SHUTDOWN_SLACK, ServerState, bind,
-};
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, net,
+    ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service,
+};
+use polyserve_serving::blocking::{Served, serve_pooled};
+use polyserve_serving::net;
+use polyserve_serving::{
+    Accepted, Bound, EVICTION_GRACE, Incoming, OpenConnections, SHUTDOWN_SLACK, ServerState, bind,
 };
 
 use super::executor_source::ExecutorSource;

@@ -41,14 +41,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
-use polyserve_core::http1::Phase;
-use polyserve_core::serving::blocking::{Read, Transport, drive};
-use polyserve_core::serving::{
+use polyserve_core::sync::lock;
+use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::blocking::{Read, Transport, drive};
+use polyserve_serving::http1::Phase;
+use polyserve_serving::net;
+use polyserve_serving::{
     ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, EVICTION_GRACE, LingeringSet, SHUTDOWN_SLACK,
     ServerState, ThreadBuffers, bind, drain_backlog, wait,
 };
-use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
 
 use super::silent_connections::SilentConnections;

@@ -127,7 +127,7 @@ mod tests {
     use std::io::Write as _;
     use std::net::TcpListener;
 
-    use polyserve_core::serving::wait;
+    use polyserve_serving::wait;
     use rustix::event::PollFlags;
 
     fn is_readable(silent: &SilentConnections) -> bool {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A connection goes from accept to close in two files: this one accepts it and starts its thread, and
-//! [`serving::blocking`](polyserve_core::serving::blocking) reads, calls the service, writes and closes. Each read and each
+//! [`serving::blocking`](polyserve_serving::blocking) reads, calls the service, writes and closes. Each read and each
 //! write has a timeout.
 //!
 //! Invariant: a connection is in [`OpenConnections`] from before its thread starts until after its last byte is sent, so
@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{Bound, Incoming, OpenConnection, OpenConnections, ServerState, bind, blocking};
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::{Bound, Incoming, OpenConnection, OpenConnections, ServerState, bind, blocking};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
 /// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is

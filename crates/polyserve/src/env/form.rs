@@ -79,7 +79,7 @@ pub(super) mod bytes {
     }
 }
 
-/// A number of bytes. The default is [`default_budget`](polyserve_core::memory::default_budget).
+/// A number of bytes. The default is [`default_memory`](polyserve_core::config::default_memory).
 pub(super) mod memory {
     pub(crate) const NAME: &str = super::bytes::NAME;
     pub(crate) const FORM: &str = super::bytes::FORM;

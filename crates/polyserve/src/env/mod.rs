@@ -33,7 +33,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use polyserve_core::config::MAX_WORKERS;
-use polyserve_core::{ConfigError, ServerConfig, net};
+use polyserve_core::{ConfigError, ServerConfig, listen_on};
 
 use crate::catalog::{ServerEntry, UnknownName};
 pub use setting::{SETTINGS, Setting};
@@ -269,7 +269,7 @@ impl Sources<'_> {
         };
         let Some(value) = found else { return Ok(None) };
         let refused = |error: std::io::Error| value.wrong(shorten(&format!("cannot be used: {error}"), 200));
-        net::resolve(&value.text).map(Some).map_err(refused)
+        listen_on::resolve(&value.text).map(Some).map_err(refused)
     }
 
     fn pool_size(&self) -> Result<Option<usize>, SettingError> {

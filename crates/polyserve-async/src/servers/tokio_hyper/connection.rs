@@ -23,9 +23,10 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use polyserve_core::http1::TimeLimit;
-use polyserve_core::serving::ServerState;
-use polyserve_core::{BoxFuture, net};
+use polyserve_core::BoxFuture;
+use polyserve_serving::ServerState;
+use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::net;
 
 use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;

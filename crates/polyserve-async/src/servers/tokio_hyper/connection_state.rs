@@ -18,13 +18,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use hyper::server::conn::http1;
-use polyserve_core::http1::decode::Refusal;
-use polyserve_core::http1::encode::CONTINUE;
-use polyserve_core::http1::session::panicked;
 use polyserve_core::panics::text_of;
-use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, Reply, Status};
+use polyserve_serving::ServerState;
+use polyserve_serving::http1::decode::Refusal;
+use polyserve_serving::http1::encode::CONTINUE;
+use polyserve_serving::http1::session::panicked;
 
 use super::output::{self, HyperBuffers, Output};
 use super::request_scanner::{Position, RequestScanner};

@@ -3,10 +3,10 @@
 //! hyper answers them with an empty response. This project's codec decodes the bytes that hyper refused, and its answer
 //! replaces that of hyper. If these bytes are not in memory any more, the answer has hyper's status.
 
-use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
-use polyserve_core::http1::encode::{self, AnswerHead};
-use polyserve_core::memory::out_of_memory_reply;
 use polyserve_core::{Reply, Status, Version};
+use polyserve_serving::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
+use polyserve_serving::http1::encode::{self, AnswerHead};
+use polyserve_serving::memory::out_of_memory_reply;
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
 
@@ -35,7 +35,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, un
     let limits = &connection.server().env.limits;
     let refused = state.refused_bytes(unused).map(|bytes| {
         let bytes = without_blank(bytes);
-        let mut fields = decode::fields();
+        let mut fields = decode::Fields::new();
         let refusal = match decode::head(bytes, limits, &mut fields) {
             Decoded::Refused(refusal) => refusal,
             Decoded::Head(Parsed { framing: Framing::Length(length), .. }) if length > limits.max_body as u64 => {

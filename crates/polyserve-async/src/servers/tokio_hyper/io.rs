@@ -15,8 +15,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use polyserve_core::http1::session::OUTPUT_BOUND;
-use polyserve_core::net;
+use polyserve_serving::http1::session::OUTPUT_BOUND;
+use polyserve_serving::net;
 
 use super::connection_state::{ConnectionState, Stage};
 use crate::servers::toolkit::{AsyncSocket as _, Direction, Transfer};

@@ -95,9 +95,9 @@ use http::HeaderValue;
 use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
 use polyserve_core::IntoListenOn;
-use polyserve_core::http1::session::OUTPUT_BOUND;
-use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::http1::session::OUTPUT_BOUND;
+use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
 #[cfg(feature = "tower")]

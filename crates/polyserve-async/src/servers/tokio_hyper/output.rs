@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-use polyserve_core::http1::date::Date;
-use polyserve_core::http1::turn::Turn;
-use polyserve_core::memory::Reservation;
-use polyserve_core::net;
-use polyserve_core::serving::ServerState;
+use polyserve_serving::ServerState;
+use polyserve_serving::http1::date::Date;
+use polyserve_serving::http1::turn::Turn;
+use polyserve_serving::memory::Reservation;
+use polyserve_serving::net;
 
 use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, Direction, TokioSocket, Transfer};
 

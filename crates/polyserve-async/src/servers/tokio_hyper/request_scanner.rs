@@ -15,9 +15,9 @@
 
 use memchr::memchr;
 use polyserve_core::Status;
-use polyserve_core::http1::chunked::Chunked;
-use polyserve_core::http1::decode::{Limits, Refusal};
-use polyserve_core::http1::session::MAX_EMPTY_LINES;
+use polyserve_serving::http1::chunked::Chunked;
+use polyserve_serving::http1::decode::{Limits, Refusal};
+use polyserve_serving::http1::session::MAX_EMPTY_LINES;
 
 /// The scanner of one connection.
 #[derive(Debug, Default)]

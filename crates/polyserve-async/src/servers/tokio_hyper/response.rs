@@ -18,8 +18,8 @@ use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use polyserve_core::Reply;
-use polyserve_core::memory::Reservation;
 use polyserve_core::service::Body as ReplyBody;
+use polyserve_serving::memory::Reservation;
 
 use super::connection_state::{ConnectionState, HyperShared};
 use crate::types::reply::{fill, status};

@@ -19,11 +19,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use polyserve_core::http1::decode::Framing;
 use polyserve_core::log::in_one_line;
-use polyserve_core::memory::{Reservation, out_of_memory_reply};
 use polyserve_core::panics::text_of;
 use polyserve_core::{Reply, Status};
+use polyserve_serving::http1::decode::Framing;
+use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 
 use super::connection_state::{ConnectionState, Stage};
 use super::error_response::{OUT_OF_MEMORY, TOO_LARGE, reply_to};

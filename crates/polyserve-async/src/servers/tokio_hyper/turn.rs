@@ -3,7 +3,7 @@
 //! hyper serves 16 requests in a poll, and then wakes its task by reference. tokio runs a task that is woken so before it
 //! looks at its sockets, 61 times in a row. Two parts prevent that:
 //!
-//! * [`TurnGate`] passes a request to the service only while the [`Turn`](polyserve_core::http1::turn::Turn) is not over.
+//! * [`TurnGate`] passes a request to the service only while the [`Turn`](polyserve_serving::http1::turn::Turn) is not over.
 //!   Otherwise the request waits for the next turn.
 //! * [`PollWaker`] notes a wake that comes while hyper is polled. The connection's loop then decides when it polls again.
 //!

@@ -1,8 +1,8 @@
 //! The checks of a request that hyper omits, for both kinds of service.
 
 use http::request::Parts;
-use polyserve_core::http1::decode::{self, Framing, Refusal, RequestLine};
 use polyserve_core::{Headers, Method, Status};
+use polyserve_serving::http1::decode::{self, Framing, Refusal, RequestLine};
 
 use super::connection_state::{ConnectionState, Stage};
 use crate::types::head;

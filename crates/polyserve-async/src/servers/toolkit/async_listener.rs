@@ -12,9 +12,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use polyserve_core::serving::ACCEPT_BACKOFF;
 use polyserve_core::shutdown::ShutdownBegun;
-use polyserve_core::{net, timer};
+use polyserve_core::timer;
+use polyserve_serving::ACCEPT_BACKOFF;
+use polyserve_serving::net;
 
 use super::async_socket::{AsyncSocket, Direction, Transfer};
 use super::connection_registry::ConnectionRegistry;

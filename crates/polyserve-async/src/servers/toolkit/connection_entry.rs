@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::task::Waker;
 
-use polyserve_core::net;
-use polyserve_core::serving::IdleSince;
 use polyserve_core::sync::lock;
+use polyserve_serving::IdleSince;
+use polyserve_serving::net;
 
 use super::async_socket::AsyncSocket;
 

@@ -24,9 +24,10 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{FoundConnections, IdleQueue, IdleSince, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use polyserve_core::sync::lock;
-use polyserve_core::{Counters, Drain, net};
+use polyserve_core::{Counters, Drain};
+use polyserve_serving::net;
+use polyserve_serving::{FoundConnections, IdleQueue, IdleSince, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use slab::Slab;
 
 use super::async_socket::AsyncSocket;

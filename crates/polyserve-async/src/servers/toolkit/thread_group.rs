@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use polyserve_core::Completer;
 use polyserve_core::answer::{Answer, promise};
-use polyserve_core::serving::SHUTDOWN_SLACK;
+use polyserve_serving::SHUTDOWN_SLACK;
 
 /// The threads of a run. Dropping the group signals them to end, and waits for none.
 pub(crate) struct ThreadGroup {

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use polyserve_core::ServerConfig;
-use polyserve_core::serving::SHUTDOWN_SLACK;
+use polyserve_serving::SHUTDOWN_SLACK;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::async_listener::AsyncListener;

@@ -8,10 +8,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use polyserve_core::memory::MemoryBudget;
-use polyserve_core::serving::EVICTION_GRACE;
 use polyserve_core::sync::lock;
-use polyserve_core::{Drain, ListenOn, Running, ServerConfig, Service, Shutdown, net};
+use polyserve_core::{Drain, ListenOn, Running, ServerConfig, Service, Shutdown};
+use polyserve_serving::EVICTION_GRACE;
+use polyserve_serving::memory::MemoryBudget;
+use polyserve_serving::net;
 
 use super::Flaw;
 use super::connection::{reject, serve_connection};

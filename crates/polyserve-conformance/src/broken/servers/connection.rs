@@ -9,11 +9,11 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use polyserve_core::http1::TimeLimit;
-use polyserve_core::memory::{Reservation, out_of_memory_reply};
 use polyserve_core::service::{Body, Status};
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Head, Method, Reply, Request};
+use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 
 use super::Flaw;
 use super::body::PartialBody;

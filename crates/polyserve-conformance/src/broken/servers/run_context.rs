@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use polyserve_core::memory::MemoryBudget;
 use polyserve_core::sync::lock;
 use polyserve_core::{Counters, ETag, ServerConfig, Service, Shutdown};
+use polyserve_serving::memory::MemoryBudget;
 
 use super::Flaw;
 use crate::client::imf_fixdate;

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use polyserve_core::http1::TimeLimit;
-use polyserve_core::memory::Reservation;
 use polyserve_core::service::Status;
 use polyserve_core::{AnswerReport, Reply};
+use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::memory::Reservation;
 
 use super::Flaw;
 use super::run_context::{RunContext, TICK, is_tick};

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::ServerConfig;
-use polyserve_core::http1::Phase;
-use polyserve_core::net;
-use polyserve_core::serving::blocking::{Read, Transport, drive};
-use polyserve_core::serving::{EVICTION_GRACE, READ_RETRY, ServerState, ThreadBuffers};
+use polyserve_serving::blocking::{Read, Transport, drive};
+use polyserve_serving::http1::Phase;
+use polyserve_serving::net;
+use polyserve_serving::{EVICTION_GRACE, READ_RETRY, ServerState, ThreadBuffers};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -290,7 +290,7 @@ mod tests {
     use std::sync::Arc;
 
     use polyserve_core::service::Echo;
-    use polyserve_core::serving::{Bound, bind, linger};
+    use polyserve_serving::{Bound, bind, linger};
 
     use super::super::connection_slot::IdleClock;
     use super::*;

@@ -5,7 +5,7 @@
 //! locks for a connection, a few stores for a request.
 //!
 //! The thread of an idle connection looks for an eviction itself at the end of a grace,
-//! [`EVICTION_GRACE`](polyserve_core::serving::EVICTION_GRACE). After that it must be woken. It stores that and then
+//! [`EVICTION_GRACE`](polyserve_serving::EVICTION_GRACE). After that it must be woken. It stores that and then
 //! loads whether the connection was evicted. An eviction stores that and then loads whether the thread must be woken.
 //! All four are sequentially consistent: one of the two sees the other.
 
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use polyserve_core::net;
-use polyserve_core::serving::{CROWDED_AFTER, IdleSince};
 use polyserve_core::sync::lock;
+use polyserve_serving::net;
+use polyserve_serving::{CROWDED_AFTER, IdleSince};
 
 /// The clock of the idle connections. Also stores whether there were more active connections than the limit a short time ago.
 pub(super) struct IdleClock {

@@ -82,9 +82,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use connection::Leader;
-use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
 use polyserve_core::sync::{lock, write};
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
 use threads::RunState;
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.

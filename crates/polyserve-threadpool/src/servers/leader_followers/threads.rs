@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::net;
-use polyserve_core::serving::{
+use polyserve_core::sync::{lock, read};
+use polyserve_serving::net;
+use polyserve_serving::{
     ACCEPT_BACKOFF, Bound, FoundConnections, IdleQueue, LingeringSet, ServerState, ThreadBuffers, wait,
 };
-use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_timeouts};

@@ -12,8 +12,8 @@ use std::time::Instant;
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use polyserve_core::net;
-use polyserve_core::serving::ACCEPT_BACKOFF;
+use polyserve_serving::ACCEPT_BACKOFF;
+use polyserve_serving::net;
 
 /// The token under which the listener is registered.
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);

@@ -1,7 +1,7 @@
 //! A connection and its turns. A turn reads, calls the service and writes.
 //!
 //! A turn ends if the connection has to wait, or after a bounded amount of work: after [`MAX_FULL_READS`] reads that filled
-//! the buffer, at the end of the session's [turn](polyserve_core::http1::turn), and, while other connections wait, before a
+//! the buffer, at the end of the session's [turn](polyserve_serving::http1::turn), and, while other connections wait, before a
 //! second deferred answer.
 
 use std::io::{self, ErrorKind, Read as _};
@@ -13,9 +13,9 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::ServerConfig;
-use polyserve_core::http1::{Phase, Session, TimeLimit, Want};
-use polyserve_core::net;
-use polyserve_core::serving::{IdleSince, ServerState, ThreadBuffers, WaitOutcome};
+use polyserve_serving::http1::{Phase, Session, TimeLimit, Want};
+use polyserve_serving::net;
+use polyserve_serving::{IdleSince, ServerState, ThreadBuffers, WaitOutcome};
 use rustix::io::Errno;
 
 use super::timing::millis;

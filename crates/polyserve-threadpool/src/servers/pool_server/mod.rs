@@ -56,8 +56,8 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, Executor, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_serving::{Bound, bind};
 
 use super::executor_source::ExecutorSource;
 use crate::{CrossbeamPool, MpscPool, StealingPool};

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use mio::net::TcpStream;
-use polyserve_core::serving::IdleSince;
 use polyserve_core::sync::lock;
+use polyserve_serving::IdleSince;
 
 use super::connection::Connection;
 use super::slot_state::{PARKED, QUEUED, SlotState};

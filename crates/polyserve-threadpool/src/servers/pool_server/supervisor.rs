@@ -16,9 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
-use polyserve_core::http1::Phase;
-use polyserve_core::serving::{SHUTDOWN_SLACK, with_buffers};
 use polyserve_core::sync::lock;
+use polyserve_serving::http1::Phase;
+use polyserve_serving::{SHUTDOWN_SLACK, with_buffers};
 
 use super::connection::{Connection, TurnResult};
 use super::ready_list::{ReadyEntry, SupervisorAction, WATCH_INTERVAL};

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token, Waker};
 use polyserve_core::Executor;
-use polyserve_core::http1::Session;
-use polyserve_core::serving::{
+use polyserve_core::sync::lock;
+use polyserve_serving::http1::Session;
+use polyserve_serving::{
     ACCEPT_BACKOFF, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard, wait_for_answer,
     with_buffers,
 };
-use polyserve_core::sync::lock;
 
 use super::acceptor::{Acceptor, LISTENER};
 use super::connection::{Connection, MAX_FULL_READS, TurnContext, TurnResult};

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use polyserve_core::http1::TimeLimit;
-use polyserve_core::memory::Reservation;
 use polyserve_core::sync::lock;
+use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::memory::Reservation;
 
 use super::super::connection_state::ConnectionState;
 use crate::tower::ReplyBody;

@@ -1,0 +1,469 @@
+//! Serving one connection on a thread that may block, from its first byte to its close.
+//!
+//! [`serve`] serves a connection on a thread of its own, and [`serve_pooled`] on a thread of a pool. Both run the loop
+//! [`drive`]: read, call the service, write.
+//!
+//! The loop reads and writes through a [`Transport`], which decides how the thread waits. [`PolledSocket`] is a transport
+//! that waits in `poll(2)`. A server may use its own transport.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::panics::isolate;
+use rustix::event::PollFlags;
+
+use super::{
+    EVICTION_GRACE, OpenConnection, OpenConnections, READ_RETRY, ServerState, ThreadBuffers, WaitOutcome, linger, wait,
+    wait_for_answer, with_buffers,
+};
+use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::memory::Reservation;
+use crate::net;
+
+/// A socket, as a thread that may block uses it.
+pub trait Transport {
+    /// Reads some bytes, waiting until `deadline` at the latest.
+    ///
+    /// Bytes in the socket are read before a timeout is reported, even if the deadline passed long ago. So a request that
+    /// arrived in time is served after a pause of the whole process. While the phase [may close](Phase::may_close), the
+    /// connection may be evicted, and a drain closes it as soon as the socket is empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the connection is lost.
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
+
+    /// Writes until all is written, the deadline has passed or the client is gone. Returns the number of bytes written.
+    ///
+    /// `last`: the connection is closed next. `deadline`: if the kernel does not take all bytes at once, it returns the
+    /// deadline of the wait that begins, given the number of unsent bytes. It is called at most once.
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize;
+
+    /// Returns the address of the connection's other end.
+    fn peer(&self) -> Option<SocketAddr>;
+
+    /// Whether other connections wait for this thread. If so, the answers that are written next say `Connection: close`.
+    fn others_wait(&self) -> bool {
+        false
+    }
+
+    /// Called before the thread waits for an answer that comes later.
+    fn about_to_wait(&mut self) {}
+}
+
+/// The result of a read.
+#[derive(Debug)]
+pub enum Read {
+    /// This number of bytes was read.
+    Bytes(usize),
+    /// The client sends no more.
+    End,
+    /// The deadline has passed, and the socket is empty.
+    TimedOut,
+    /// Nothing was read. A shutdown has begun, so the caller has to read again with the new deadline.
+    Again,
+    /// The connection was idle, or a body was skipped, and the connection is to be closed.
+    Leave,
+    /// The connection was idle, and is to be closed for another. It lingers, because a request may be on its way.
+    Evicted,
+}
+
+/// A thread that has waited for this long for bytes releases large buffers.
+const SHRINK_AFTER: Duration = Duration::from_millis(500);
+
+/// Serves a connection to its end. Returns whether it must linger.
+///
+/// `accepted`: when the connection was accepted. The time that it has waited for a thread since then counts towards its
+/// first idle timeout and head timeout.
+pub fn drive(
+    transport: &mut impl Transport,
+    server: &ServerState,
+    buffers: &mut ThreadBuffers,
+    accepted: Instant,
+) -> bool {
+    let session = Session::from_peer(transport.peer());
+    let reservation = Reservation::default();
+    let mut drive = Drive { transport, server, buffers, session, queued: accepted.elapsed(), reservation };
+    let linger = drive.run();
+    server.count(&mut drive.session);
+    linger
+}
+
+/// Serves a connection on this thread, from its first byte to its close, and removes it from `connections`. It does not count
+/// towards the limit while it lingers.
+///
+/// `accepted`: as in [`drive`]. `grace`: as in [`PolledSocket::new`].
+pub fn serve(
+    connection: Arc<OpenConnection>,
+    connections: &OpenConnections,
+    server: &ServerState,
+    accepted: Instant,
+    grace: Duration,
+) {
+    isolate_logged(|| {
+        with_buffers(|buffers| {
+            let mut socket = PolledSocket::new(&connection, connections, server, grace);
+            if drive(&mut socket, server, buffers, accepted) {
+                connections.set_lingering(&connection);
+                linger(connection.stream(), server, &mut buffers.input);
+            }
+        });
+    });
+    connections.leave(connection);
+}
+
+/// The state in which [`serve_pooled`] leaves a connection.
+#[derive(Debug)]
+pub enum Served {
+    /// The connection is closed.
+    Closed,
+    /// The connection does not count any more. It must linger.
+    Lingering(TcpStream),
+    /// The connection has not sent a byte. It counts as silent, and is to be served again when its first byte is there.
+    Silent(TcpStream),
+}
+
+/// Serves a connection on this thread of a pool, until it closes or gives the thread up because it has not sent a byte.
+///
+/// `stream` waited for a thread, as [`OpenConnections::wait_for_thread`] counts. `queued`: when it began to wait. The time
+/// since then counts towards its first idle timeout and head timeout. `first_byte`: how long this thread waits for the
+/// first byte if no connection waits for a thread.
+pub fn serve_pooled(
+    stream: TcpStream,
+    connections: &OpenConnections,
+    server: &ServerState,
+    queued: Instant,
+    first_byte: Duration,
+) -> Served {
+    let connection = connections.enter_waiting(stream);
+    let mut socket = PolledSocket::pooled(&connection, connections, server, first_byte);
+    let lingers = isolate_logged(|| with_buffers(|buffers| drive(&mut socket, server, buffers, queued)));
+    let lingers = lingers.unwrap_or(false);
+    let served = if socket.is_silent() {
+        connections.set_silent(connection).map(Served::Silent)
+    } else {
+        connections.leave(connection).filter(|_| lingers).map(Served::Lingering)
+    };
+    served.unwrap_or(Served::Closed)
+}
+
+/// Returns `None` if `work` panics, and logs the panic.
+fn isolate_logged<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let result = isolate(work);
+    if let Err(text) = &result {
+        let _ = isolate(|| {
+            polyserve_core::throttled!(error, panic = text, "a connection's thread panicked; the connection is closed");
+        });
+    }
+    result.ok()
+}
+
+struct Drive<'a, T> {
+    transport: &'a mut T,
+    server: &'a ServerState,
+    buffers: &'a mut ThreadBuffers,
+    session: Session,
+    /// How long the connection has waited for its thread.
+    queued: Duration,
+    /// The buffers that the thread keeps while it waits.
+    reservation: Reservation,
+}
+
+impl<T: Transport> Drive<'_, T> {
+    fn run(&mut self) -> bool {
+        let server = self.server;
+        let mut want = self.session.want();
+        let mut stage = self.session.stage();
+        let mut since = Instant::now();
+        loop {
+            let last = matches!(want, Want::Close { .. });
+            if !self.buffers.scratch.out().is_empty() && !self.write(last) {
+                return self.abandon();
+            }
+            server.count(&mut self.session);
+            want = match want {
+                Want::Close { linger } => return linger,
+                Want::Write | Want::Yield => self.resume(),
+                Want::Read(phase) => {
+                    if self.session.stage() != stage {
+                        stage = self.session.stage();
+                        since = Instant::now();
+                    }
+                    match self.read(phase, self.deadline(since)) {
+                        Some(next) => next,
+                        None => return false,
+                    }
+                }
+                Want::Answer => {
+                    self.transport.about_to_wait();
+                    self.reserve_buffers();
+                    match wait_for_answer(&mut self.session, server) {
+                        WaitOutcome::Here => self.resume(),
+                        WaitOutcome::TimedOut => self.time_out(),
+                        WaitOutcome::Cut => return self.abandon(),
+                    }
+                }
+            };
+        }
+    }
+
+    /// The deadline of the present wait, which began at `since`.
+    fn deadline(&self, since: Instant) -> Instant {
+        let limit = self.session.time_limit();
+        let (request, _) = self.session.stage();
+        let is_first = request == 0 && matches!(limit, TimeLimit::FirstByte | TimeLimit::Idle | TimeLimit::Head);
+        let limit = limit.of(&self.server.config);
+        since + if is_first { limit.saturating_sub(self.queued) } else { limit }
+    }
+
+    /// Reserves the memory of large buffers, before a wait. If memory is used up, releases what is not needed.
+    #[inline]
+    fn reserve_buffers(&mut self) {
+        if self.buffers.is_large() || !self.reservation.is_empty() {
+            self.reserve_large_buffers();
+        }
+    }
+
+    fn reserve_large_buffers(&mut self) {
+        let memory = &self.server.env.memory;
+        let reserved = self.session.reserved_bytes();
+        if !self.reservation.try_set(memory, self.buffers.kept_bytes().saturating_sub(reserved)) {
+            self.buffers.shrink();
+            self.reservation.set(memory, self.buffers.kept_bytes().saturating_sub(reserved));
+        }
+    }
+
+    fn write(&mut self, last: bool) -> bool {
+        self.buffers.scratch.release_body();
+        self.reserve_buffers();
+        let out = self.buffers.scratch.out();
+        let length = out.len();
+        let config = &self.server.config;
+        let deadline = |unsent| Instant::now() + TimeLimit::Write { unsent }.of(config);
+        let written = self.transport.write(out, last, &deadline);
+        self.session.written(written, &mut self.buffers.scratch);
+        written == length
+    }
+
+    /// Reads once. Returns `None` if the connection is to be closed at once.
+    fn read(&mut self, phase: Phase, deadline: Instant) -> Option<Want> {
+        let server = self.server;
+        let deadline = server.within(deadline);
+        match self.read_or_shrink(phase, deadline) {
+            Ok(Read::Bytes(count)) => {
+                let others_wait = self.transport.others_wait();
+                Some(self.buffers.receive(count, &mut self.session, server, others_wait))
+            }
+            Ok(Read::End) if server.is_over() => {
+                self.abandon(); // this side may have ended it
+                None
+            }
+            Ok(Read::End) => Some(self.session.end_of_input()),
+            Ok(Read::TimedOut) if !server.is_over() => Some(self.time_out()),
+            Ok(Read::Again) => Some(self.session.want()),
+            // The client may still be sending the body, so the connection lingers.
+            Ok(Read::Leave) if phase == Phase::Skip => Some(self.time_out()),
+            Ok(Read::Leave) => None,
+            Ok(Read::Evicted) => Some(Want::Close { linger: true }),
+            Ok(Read::TimedOut) | Err(_) => {
+                self.abandon();
+                None
+            }
+        }
+    }
+
+    /// Reads once. If nothing comes for a while, releases large buffers, and waits again.
+    fn read_or_shrink(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let shrink_at = Instant::now() + SHRINK_AFTER;
+        if shrink_at < deadline && self.buffers.is_large() {
+            self.reserve_buffers();
+            match self.transport.read(&mut self.buffers.input, phase, shrink_at)? {
+                Read::TimedOut => self.buffers.shrink(),
+                read => return Ok(read),
+            }
+        }
+        self.reserve_buffers();
+        self.transport.read(&mut self.buffers.input, phase, deadline)
+    }
+
+    fn resume(&mut self) -> Want {
+        self.buffers.refresh_closing(self.server, self.transport.others_wait());
+        self.session.resume(&self.server.env, &mut self.buffers.scratch)
+    }
+
+    fn time_out(&mut self) -> Want {
+        self.buffers.refresh(self.server);
+        self.session.time_out(&self.server.env, &mut self.buffers.scratch)
+    }
+
+    /// Gives the connection up. Returns that it does not linger.
+    fn abandon(&mut self) -> bool {
+        self.server.abandon(&mut self.session);
+        false
+    }
+}
+
+/// A connection of [`OpenConnections`]. Its thread waits in `poll(2)`.
+///
+/// It is evicted if others wait for a thread while it is idle or skips a body. A drain wakes its thread by
+/// [`OpenConnections::evict_idle`]. On a thread of a pool, a connection that has not sent a byte gives its thread up.
+#[derive(Debug)]
+pub struct PolledSocket<'a> {
+    connection: &'a Arc<OpenConnection>,
+    connections: &'a OpenConnections,
+    server: &'a ServerState,
+    /// Nothing was read yet; the connection counts as idle from this time on.
+    silent_until: Option<Instant>,
+    /// The connection has a thread of a pool.
+    is_pooled: bool,
+    is_silent: bool,
+}
+
+impl<'a> PolledSocket<'a> {
+    /// Creates a connection from which nothing was read yet. It cannot be evicted for `grace`, because its first bytes
+    /// usually follow.
+    pub fn new(
+        connection: &'a Arc<OpenConnection>,
+        connections: &'a OpenConnections,
+        server: &'a ServerState,
+        grace: Duration,
+    ) -> Self {
+        let silent_until = Some(Instant::now() + grace);
+        Self { connection, connections, server, silent_until, is_pooled: false, is_silent: false }
+    }
+
+    /// Creates a connection on a thread of a pool, from which nothing was read yet. If its first byte does not arrive within
+    /// `first_byte`, or if others wait for a thread, the connection [is silent](Self::is_silent), and leaves.
+    pub fn pooled(
+        connection: &'a Arc<OpenConnection>,
+        connections: &'a OpenConnections,
+        server: &'a ServerState,
+        first_byte: Duration,
+    ) -> Self {
+        Self { is_pooled: true, ..Self::new(connection, connections, server, first_byte) }
+    }
+
+    /// Whether the connection has left its thread without having sent a byte. It can be served again.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Waits for the socket, and for an eviction if `is_idle`.
+    fn wait(&self, flags: PollFlags, is_idle: bool, deadline: Instant) -> io::Result<()> {
+        let eviction = self.connection.eviction().filter(|_| is_idle).map(|fd| (fd, PollFlags::IN));
+        let sockets = [(self.connection.stream().as_fd(), flags)].into_iter().chain(eviction);
+        wait(sockets, Some(deadline), &mut Vec::new())
+    }
+
+    /// Whether the connection may be evicted while it waits for a request. A connection of a pool
+    /// cannot be evicted before its first byte, but a drain closes it.
+    fn may_be_evicted(&self) -> bool {
+        let is_over = |until| Instant::now() >= until;
+        self.silent_until.is_none_or(|until| if self.is_pooled { self.is_draining() } else { is_over(until) })
+    }
+
+    /// Whether the connection gives its thread up, because its first byte is not there.
+    fn gives_up(&self) -> bool {
+        let is_late = |until| Instant::now() >= until || self.connections.lacks_threads();
+        self.is_pooled && self.silent_until.is_some_and(is_late) && !self.is_draining()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.server.shutdown.is_begun()
+    }
+}
+
+impl Transport for PolledSocket<'_> {
+    fn peer(&self) -> Option<SocketAddr> {
+        net::peer(self.connection.stream())
+    }
+
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let mut is_idle = false; // whether the connection is noted as idle, so that it may be evicted
+        let mut grace_until = None;
+        // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
+        let mut waits_first = phase.may_close() && self.silent_until.is_none();
+        loop {
+            if phase.may_close() && !is_idle && self.may_be_evicted() {
+                self.connections.set_idle(self.connection);
+                is_idle = true;
+                grace_until = Some(Instant::now() + EVICTION_GRACE);
+            }
+            let grace = grace_until.filter(|until| !self.is_draining() && Instant::now() < *until);
+            if is_idle && grace.is_none() {
+                self.connection.must_be_woken();
+            }
+            // The checks come after the stores: either the drain sees that this connection is idle, or this thread sees the
+            // drain. The same holds for an eviction.
+            let is_evicted = is_idle && self.connection.is_evicted();
+            let leaves = is_idle && (self.is_draining() || is_evicted) && grace.is_none();
+            if leaves || !std::mem::take(&mut waits_first) {
+                match net::receive(self.connection.stream(), buffer) {
+                    Ok(0) if self.connection.is_read_closed() && phase.may_close() => return Ok(Read::Leave),
+                    Ok(0) if self.connection.is_read_closed() && Instant::now() < self.server.within(deadline) => {
+                        // A request began to arrive at the same time. Its rest can still be read.
+                        thread::park_timeout(READ_RETRY);
+                        continue;
+                    }
+                    Ok(0) => return Ok(Read::End),
+                    Ok(count) => {
+                        if is_idle {
+                            self.connections.set_busy(self.connection);
+                        }
+                        if self.silent_until.take().is_some() {
+                            self.connection.set_has_sent();
+                        }
+                        return Ok(Read::Bytes(count));
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                    Err(_) if leaves && self.is_draining() => return Ok(Read::Leave),
+                    Err(_) if leaves => return Ok(Read::Evicted),
+                    Err(_) => {}
+                }
+                if self.gives_up() {
+                    self.is_silent = true;
+                    return Ok(Read::Leave);
+                }
+                if Instant::now() >= deadline {
+                    return Ok(Read::TimedOut);
+                }
+            }
+            // Without a descriptor, this thread looks for an eviction at the end of the grace.
+            let grace = grace.filter(|_| is_evicted || self.connection.eviction().is_none());
+            let until = grace.or(self.silent_until.filter(|_| phase == Phase::FirstByte && !is_idle));
+            self.wait(PollFlags::IN, is_idle && !is_evicted, until.map_or(deadline, |until| until.min(deadline)))?;
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
+        let mut written = 0;
+        let mut until = None;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match net::send(self.connection.stream(), rest, last) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let deadline = self.server.within(*until.get_or_insert_with(|| deadline(rest.len())));
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        written
+    }
+
+    fn others_wait(&self) -> bool {
+        self.connections.must_announce_close(self.connection)
+    }
+}
+
+#[cfg(test)]
+mod tests;

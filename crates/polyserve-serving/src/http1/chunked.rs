@@ -1,0 +1,295 @@
+//! The chunked transfer coding (RFC 9112, 7.1), decoded byte by byte.
+//!
+//! Extensions and trailers must follow the grammar, and are then dropped. Together they are bounded by the limit of a
+//! head. A line ends in CRLF only.
+//!
+//! Invariant: the result does not depend on how the bytes were split. Cost: a state transition for each byte of a chunk's
+//! frame; data is copied in blocks.
+
+use polyserve_core::service::Status;
+
+use super::decode::Limits;
+use super::refusal::Refusal;
+use super::syntax::{is_text, is_token};
+
+/// The state of a chunked body that is being read.
+#[derive(Debug)]
+pub struct Chunked {
+    state: ChunkState,
+    /// Number of bytes of the present chunk that are missing.
+    remaining: u64,
+    /// Number of data bytes so far.
+    total: u64,
+    digits: u8,
+    /// Number of bytes of extensions and trailers so far.
+    overhead: usize,
+    trailers: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkState {
+    Size,
+    /// In white space after the size or after an extension's value: only a semicolon may follow.
+    BeforeSemicolon,
+    /// After a semicolon: the extension's name must follow.
+    NameStart,
+    Name,
+    /// In white space after a name: an equals sign or a semicolon must follow.
+    AfterName,
+    /// After an equals sign: the extension's value must follow.
+    ValueStart,
+    /// In a value that is a token.
+    Token,
+    /// In a value that is a quoted string.
+    Quoted,
+    /// After a backslash in a quoted string.
+    Escaped,
+    /// After the closing quote.
+    AfterQuoted,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    Done,
+}
+
+impl Default for Chunked {
+    fn default() -> Self {
+        Self { state: ChunkState::Size, remaining: 0, total: 0, digits: 0, overhead: 0, trailers: 0 }
+    }
+}
+
+const MALFORMED: Refusal = Refusal { status: Status::BAD_REQUEST, detail: "The chunked body is malformed." };
+const TOO_LARGE: Refusal =
+    Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." };
+const TOO_LONG: Refusal = Refusal {
+    status: Status::HEADER_FIELDS_TOO_LARGE,
+    detail: "The chunk extensions and trailers are longer than this server takes.",
+};
+
+impl Chunked {
+    /// Creates the state before the first byte.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the body is complete.
+    pub fn is_done(&self) -> bool {
+        self.state == ChunkState::Done
+    }
+
+    /// Reads from `input` and appends data to `body`. Returns the number of bytes used: all of them, unless the body is
+    /// complete before the end of `input`.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`Refusal`] if the body is malformed or exceeds `limits`.
+    pub fn decode(&mut self, input: &[u8], body: &mut Vec<u8>, limits: &Limits) -> Result<usize, Refusal> {
+        let mut rest = input;
+        while let Some((&byte, after)) = rest.split_first() {
+            match self.state {
+                ChunkState::Done => break,
+                ChunkState::Data => {
+                    rest = self.data(rest, body);
+                    continue;
+                }
+                ChunkState::Size => self.size(byte, limits)?,
+                ChunkState::SizeLf => self.end_of_size(byte)?,
+                ChunkState::DataCr => self.expect(byte, b'\r', ChunkState::DataLf)?,
+                ChunkState::DataLf => self.expect(byte, b'\n', ChunkState::Size)?,
+                ChunkState::TrailerStart
+                | ChunkState::TrailerName
+                | ChunkState::TrailerValue
+                | ChunkState::TrailerLf
+                | ChunkState::EndLf => self.trailer(byte, limits)?,
+                _ => self.extension(byte, limits)?,
+            }
+            rest = after;
+        }
+        Ok(input.len().saturating_sub(rest.len()))
+    }
+
+    fn expect(&mut self, byte: u8, expected: u8, next: ChunkState) -> Result<(), Refusal> {
+        if byte != expected {
+            return Err(MALFORMED);
+        }
+        self.state = next;
+        Ok(())
+    }
+
+    fn data<'b>(&mut self, input: &'b [u8], body: &mut Vec<u8>) -> &'b [u8] {
+        let count = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
+        let (data, rest) = input.split_at_checked(count).unwrap_or((input, &[]));
+        body.extend_from_slice(data);
+        self.remaining = self.remaining.saturating_sub(count as u64);
+        self.total = self.total.saturating_add(count as u64);
+        if self.remaining == 0 {
+            self.state = ChunkState::DataCr;
+        }
+        rest
+    }
+
+    fn size(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' if self.digits < 16 => {
+                let digit = (byte as char).to_digit(16).unwrap_or_default();
+                self.remaining = (self.remaining << 4) | u64::from(digit);
+                self.digits = self.digits.saturating_add(1);
+                let max_size = (limits.max_body as u64).saturating_sub(self.total);
+                if self.remaining > max_size { Err(TOO_LARGE) } else { Ok(()) }
+            }
+            b'\r' | b';' | b' ' | b'\t' if self.digits > 0 => self.extension(byte, limits),
+            _ => Err(MALFORMED),
+        }
+    }
+
+    /// Reads a byte after a size's digits, up to the CR. The grammar is that of RFC 9112, 7.1.1:
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
+    fn extension(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
+        self.state = match (self.state, byte) {
+            (ChunkState::Size | ChunkState::Name | ChunkState::Token | ChunkState::AfterQuoted, b'\r') => {
+                ChunkState::SizeLf
+            }
+            (
+                ChunkState::Size
+                | ChunkState::BeforeSemicolon
+                | ChunkState::Name
+                | ChunkState::AfterName
+                | ChunkState::Token
+                | ChunkState::AfterQuoted,
+                b';',
+            ) => ChunkState::NameStart,
+            (ChunkState::Name | ChunkState::AfterName, b'=') => ChunkState::ValueStart,
+            (
+                ChunkState::Size | ChunkState::BeforeSemicolon | ChunkState::Token | ChunkState::AfterQuoted,
+                b' ' | b'\t',
+            ) => ChunkState::BeforeSemicolon,
+            (ChunkState::Name | ChunkState::AfterName, b' ' | b'\t') => ChunkState::AfterName,
+            (ChunkState::NameStart | ChunkState::ValueStart, b' ' | b'\t') => self.state,
+            (ChunkState::NameStart | ChunkState::Name, byte) if is_token(byte) => ChunkState::Name,
+            (ChunkState::ValueStart | ChunkState::Token, byte) if is_token(byte) => ChunkState::Token,
+            (ChunkState::ValueStart | ChunkState::Escaped, b'"') => ChunkState::Quoted,
+            (ChunkState::Quoted, b'"') => ChunkState::AfterQuoted,
+            (ChunkState::Quoted, b'\\') => ChunkState::Escaped,
+            (ChunkState::Quoted | ChunkState::Escaped, byte) if is_text(byte) => ChunkState::Quoted,
+            _ => return Err(MALFORMED),
+        };
+        match (self.state, byte) {
+            (ChunkState::SizeLf, _) | (ChunkState::NameStart, b';') => Ok(()), // delimiters do not count towards the limit
+            _ => self.count_overhead(limits),
+        }
+    }
+
+    fn end_of_size(&mut self, byte: u8) -> Result<(), Refusal> {
+        if byte != b'\n' {
+            return Err(MALFORMED);
+        }
+        self.state = if self.remaining == 0 { ChunkState::TrailerStart } else { ChunkState::Data };
+        self.digits = 0;
+        Ok(())
+    }
+
+    fn trailer(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
+        match (self.state, byte) {
+            (ChunkState::TrailerStart, b'\r') => self.state = ChunkState::EndLf,
+            (ChunkState::TrailerStart, byte) if is_token(byte) => {
+                self.trailers = self.trailers.saturating_add(1);
+                if self.trailers > limits.max_headers {
+                    return Err(TOO_LONG);
+                }
+                self.state = ChunkState::TrailerName;
+                self.count_overhead(limits)?;
+            }
+            (ChunkState::TrailerName, b':') => self.state = ChunkState::TrailerValue,
+            (ChunkState::TrailerName, byte) if is_token(byte) => self.count_overhead(limits)?,
+            (ChunkState::TrailerValue, b'\r') => self.state = ChunkState::TrailerLf,
+            (ChunkState::TrailerValue, byte) if is_text(byte) => self.count_overhead(limits)?,
+            (ChunkState::TrailerLf, b'\n') => self.state = ChunkState::TrailerStart,
+            (ChunkState::EndLf, b'\n') => self.state = ChunkState::Done,
+            _ => return Err(MALFORMED),
+        }
+        Ok(())
+    }
+
+    fn count_overhead(&mut self, limits: &Limits) -> Result<(), Refusal> {
+        self.overhead = self.overhead.saturating_add(1);
+        if self.overhead > limits.max_head { Err(TOO_LONG) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_head: 64, max_headers: 3, max_body: 32 };
+
+    fn decode(input: &[u8]) -> Result<(Vec<u8>, usize, bool), Refusal> {
+        let (mut chunked, mut body) = (Chunked::new(), Vec::new());
+        let used = chunked.decode(input, &mut body, &LIMITS)?;
+        Ok((body, used, chunked.is_done()))
+    }
+
+    #[test]
+    fn every_split_reads_the_same() {
+        let input: &[u8] = b"5;a=\"b\"\r\nhello\r\n0A \t;x\r\n, world!!\n\r\n0\r\nTrailer: v\r\nX:\r\n\r\nGET /";
+        let end = input.len() - 5;
+        assert_eq!(decode(input), Ok((b"hello, world!!\n".to_vec(), end, true)));
+        for split in 0..=end {
+            let (mut chunked, mut body) = (Chunked::new(), Vec::new());
+            let (first, second) = input.split_at(split);
+            assert_eq!(chunked.decode(first, &mut body, &LIMITS), Ok(split));
+            assert_eq!(chunked.decode(second, &mut body, &LIMITS), Ok(end - split));
+            assert!(chunked.is_done());
+            assert_eq!(body, b"hello, world!!\n");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused() {
+        let malformed: [&[u8]; 21] = [
+            b"\r\n",
+            b";x\r\n",
+            b"-1\r\n",
+            b"+1\r\n",
+            b"0x1\r\n",
+            b"1_0\r\n",
+            b" 1\r\n",
+            b"1 \r\n",
+            b"1\n",
+            b"1;a\n",
+            b"1\rX",
+            b"1;a\rb\r\n",
+            b"1;\0\r\n",
+            b"1;\r\n",
+            b"1; =\r\n",
+            b"1\r\nab\r\n",
+            b"1\r\na\n",
+            b"0\r\n\n",
+            b"0\r\n fold\r\n",
+            b"0\r\na b: c\r\n",
+            b"0\r\nnocolon\r\n",
+        ];
+        for input in malformed {
+            assert_eq!(decode(input), Err(MALFORMED), "{}", String::from_utf8_lossy(input));
+        }
+        assert_eq!(decode(b"00000000000000001\r\n"), Err(MALFORMED));
+    }
+
+    #[test]
+    fn everything_is_bounded() {
+        assert!(!decode(b"20\r\n").unwrap().2);
+        for large in ["21\r\n", "ffffffffffffffff\r\n", "1f\r\n0123456789012345678901234567890\r\n2\r\n"] {
+            assert_eq!(decode(large.as_bytes()), Err(TOO_LARGE), "{large}");
+        }
+        let extension = format!("1;{}\r\n", "x".repeat(65));
+        let trailer = format!("0\r\nA: {}\r\n\r\n", "x".repeat(65));
+        for long in [extension.as_str(), trailer.as_str(), "0\r\na:\r\nb:\r\nc:\r\nd:\r\n\r\n"] {
+            assert_eq!(decode(long.as_bytes()), Err(TOO_LONG), "{long}");
+        }
+    }
+}

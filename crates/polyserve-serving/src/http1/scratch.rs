@@ -1,0 +1,191 @@
+//! The state that connections share: the environment of a server, and the buffers of a thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use polyserve_core::answer_hook::AnswerHook;
+use polyserve_core::config::ServerConfig;
+use polyserve_core::service::Service;
+
+use super::date::Date;
+use super::decode::Limits;
+use super::turn::Turn;
+use crate::memory::MemoryBudget;
+
+/// The environment that all connections of a server share.
+pub struct Env {
+    /// The service that answers requests.
+    pub service: Arc<dyn Service>,
+    /// The limits of a request's size.
+    pub limits: Limits,
+    pub(super) server_header: Option<Box<str>>,
+    pub(super) requests_per_connection: u64,
+    /// The memory that all connections share.
+    pub memory: MemoryBudget,
+    /// Sees every answer.
+    pub on_answer: Option<AnswerHook>,
+}
+
+impl Env {
+    /// Creates the environment of a server that serves `service` within the limits of `config`.
+    pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
+        Self {
+            service,
+            limits: Limits::from(config),
+            server_header: config.server_header.as_deref().map(Box::from),
+            requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
+            memory: MemoryBudget::new(config.memory_or_default()),
+            on_answer: config.on_answer.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// A buffer with a larger capacity is freed after use.
+const MAX_KEPT_CAPACITY: usize = 256 * 1024;
+
+/// The buffers and the date that the connections of one thread share. One connection at a time uses them.
+#[derive(Debug)]
+pub struct Scratch {
+    pub(super) out: Vec<u8>,
+    /// The offset in `out` at which each answer ends.
+    pub(super) ends: Vec<usize>,
+    pub(super) body: Vec<u8>,
+    pub(super) date: Date,
+    pub(super) closing: bool,
+    pub(super) others_wait: bool,
+    /// `None` if the work of one connection is not limited.
+    turn: Option<Turn>,
+    /// The budget of the server that the output belongs to.
+    pub(super) memory: Option<MemoryBudget>,
+}
+
+impl Scratch {
+    /// Creates empty buffers.
+    pub fn new() -> Self {
+        Self {
+            out: Vec::new(),
+            ends: Vec::new(),
+            body: Vec::new(),
+            date: Date::new(SystemTime::now()),
+            closing: false,
+            others_wait: false,
+            turn: None,
+            memory: None,
+        }
+    }
+
+    /// Sets the time for the `Date` header and whether the server is draining. To be called before each batch, that is,
+    /// before [`Session::receive`](super::Session::receive), [`resume`](super::Session::resume) or
+    /// [`time_out`](super::Session::time_out).
+    ///
+    /// If `closing`, the session closes after the last request of which bytes have arrived: the answer to that request
+    /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
+    /// does not close by itself: closing it is the server's decision.
+    pub fn refresh(&mut self, now: SystemTime, closing: bool) {
+        self.date.refresh(now);
+        self.closing = closing;
+        self.others_wait = false;
+        if let Some(turn) = &mut self.turn {
+            turn.note_time(now);
+        }
+    }
+
+    /// Begins a turn of a connection. After [`MAX_TURN_REQUESTS`](super::turn::MAX_TURN_REQUESTS) requests, or if `clock`
+    /// shows that the turn has taken [`MAX_TURN_TIME`](super::turn::MAX_TURN_TIME), the session's next step is
+    /// [`Want::Yield`](super::Want::Yield) before a further request. The turn starts with the next
+    /// [`refresh`](Self::refresh).
+    ///
+    /// # Cost
+    ///
+    /// `clock` is called for every fourth request that follows another one in the same turn.
+    #[inline]
+    pub fn begin_turn(&mut self, clock: fn() -> SystemTime) {
+        self.turn = Some(Turn::new(clock));
+    }
+
+    /// Ends the turn. Without a turn, the work of one connection is not limited.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// Whether the session yields before a further request.
+    pub fn turn_is_over(&mut self) -> bool {
+        self.turn.as_mut().is_some_and(Turn::is_over)
+    }
+
+    pub(super) fn count_request(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.count_request();
+        }
+    }
+
+    /// Sets whether other connections wait for this thread. To be called after [`refresh`](Self::refresh), which resets
+    /// it.
+    ///
+    /// If `others_wait`, the session closes soon, whatever the client sends. The answer to the last request that has
+    /// arrived completely carries `Connection: close`; the start of a further request is dropped. After a deferred
+    /// answer the session closes at once, and drops all further requests. A client repeats requests that are not
+    /// answered before a `Connection: close` (RFC 9112, 9.6).
+    pub fn set_others_wait(&mut self, others_wait: bool) {
+        self.others_wait = others_wait;
+    }
+
+    /// Returns the bytes to write for the connection that was served last.
+    pub fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// Bytes that the buffers can hold without an allocation.
+    pub fn capacity(&self) -> usize {
+        let ends = self.ends.capacity().saturating_mul(size_of::<usize>());
+        self.out.capacity().saturating_add(self.body.capacity()).saturating_add(ends)
+    }
+
+    /// Releases the buffers if they hold more than `limit` bytes and no output waits to be written.
+    #[inline]
+    pub fn trim(&mut self, limit: usize) {
+        if self.capacity() > limit && self.out.is_empty() {
+            (self.out, self.ends, self.body) = (Vec::new(), Vec::new(), Vec::new());
+        }
+    }
+
+    /// Notes the budget that the output counts towards if it is kept.
+    #[inline]
+    pub(super) fn set_memory(&mut self, memory: &MemoryBudget) {
+        if !self.memory.as_ref().is_some_and(|known| known.is(memory)) {
+            self.memory = Some(memory.clone());
+        }
+    }
+
+    /// Releases the buffer of a body that was copied into the output, if it is large. To be called before a wait for the client
+    /// to take the output.
+    pub(crate) fn release_body(&mut self) {
+        if self.body.capacity() > MAX_KEPT_CAPACITY {
+            self.body = Vec::new();
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.out.clear();
+        self.ends.clear();
+        for buffer in [&mut self.out, &mut self.body] {
+            if buffer.capacity() > MAX_KEPT_CAPACITY {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,463 @@
+//! One HTTP/1.1 connection without its socket: bytes go in, answers come out.
+//!
+//! A server reads bytes and passes them to [`Session::receive`]. It writes the bytes of [`Scratch::out`], reports the
+//! number of bytes written to [`Session::written`], and then takes the step that the returned [`Want`] names. Servers
+//! differ in when they take that step, and on which thread.
+//!
+//! Invariants:
+//!
+//! * Requests are answered in order, one at a time. Answers to pipelined requests are collected and written together.
+//! * The answers do not depend on how the bytes were split. There are two exceptions, which depend on whether the body
+//!   had arrived (RFC 9110, 10.1.1): `100 Continue`, and whether the refusal of a request that expects it closes the
+//!   connection.
+//! * The output holds complete answers only, even if the service panics.
+//! * Memory is bounded: the limits cover a head, a body and the collected output. What a connection keeps while it waits counts
+//!   towards the [memory budget](crate::memory) of its server.
+//!
+//! Cost: an idle connection owns no buffer. A request that arrives in one piece is parsed in the read buffer. Otherwise
+//! its bytes are copied once or twice.
+//!
+//! # Layout
+//!
+//! * `read`: from bytes to requests.
+//! * `respond`: from requests to answers.
+//! * `buffered_input`: bytes that were received and not yet used.
+//! * `pending_body`: a request with an incomplete body.
+//! * `unsent`: answers that the kernel has not accepted yet.
+
+mod buffered_input;
+mod pending_body;
+mod read;
+mod respond;
+mod unsent;
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use buffered_input::BufferedInput;
+use pending_body::PendingBody;
+use polyserve_core::answer::BoxFuture;
+use polyserve_core::executor::isolated;
+use polyserve_core::panics::{drop_payload, panic_text};
+use polyserve_core::service::{Method, Reply, Status, Version};
+use unsent::Unsent;
+
+use super::decode::{Parsed, Refusal};
+use super::scratch::{Env, Scratch};
+use super::time_limit::TimeLimit;
+use crate::memory::{MemoryBudget, Reservation};
+
+/// If the collected answers have at least this many bytes, they are written before the next request is answered.
+pub const OUTPUT_BOUND: usize = 64 * 1024;
+
+/// The maximum number of empty lines that are skipped before a request line.
+pub const MAX_EMPTY_LINES: u8 = 32;
+
+/// A phase of a request. Each phase has its own timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Waiting for the first byte of the connection.
+    FirstByte,
+    /// Waiting for the first byte of a further request.
+    Idle,
+    /// Waiting for the rest of a head.
+    Head,
+    /// Waiting for the rest of a body.
+    Body,
+    /// Waiting for the rest of a refused body. Its request was answered, so the bytes are skipped.
+    Skip,
+    /// Waiting for the service's answer.
+    Answer,
+}
+
+impl Phase {
+    /// Whether every request that has begun is answered, so that the server may close the connection. If the rest of a
+    /// body is skipped, a connection that closes must linger: the client may still be sending.
+    pub fn may_close(self) -> bool {
+        matches!(self, Self::FirstByte | Self::Idle | Self::Skip)
+    }
+}
+
+/// The next step of a server, after it has written the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Want {
+    /// Read bytes and call [`Session::receive`].
+    Read(Phase),
+    /// Wait for the service: call [`Session::poll_answer`] until it is ready, then [`Session::resume`].
+    Answer,
+    /// Write the output, then call [`Session::resume`].
+    Write,
+    /// The connection's [turn](Scratch::begin_turn) is over, and more requests have arrived. Write the output, serve the
+    /// other connections that are ready, and then call [`Session::resume`] in a new turn.
+    Yield,
+    /// Close the connection.
+    Close {
+        /// Whether the client may still be sending. If so, close the writing side first, and read and discard for a
+        /// while. Otherwise a reset could destroy the last answer before the client reads it.
+        linger: bool,
+    },
+}
+
+/// The state of one connection.
+pub struct Session {
+    state: SessionState,
+    want: Want,
+    buffered: BufferedInput,
+    /// Number of empty lines skipped before the request line that is expected.
+    empty_lines: u8,
+    input_ended: bool,
+    /// Number of answers encoded.
+    requests: u64,
+    answered: u64,
+    /// Number of panics of the service since they were last taken.
+    panics: u32,
+    /// The connection was rejected, and that was not taken yet.
+    rejected: bool,
+    peer: Option<SocketAddr>,
+    /// `None` unless a hook sees the answers.
+    times: Option<Box<ReadTimes>>,
+    unsent: Option<Box<Unsent>>,
+    /// The memory that the connection keeps while it waits: its input, its body and its unsent answers.
+    reservation: Reservation,
+}
+
+/// When the bytes of requests were read.
+struct ReadTimes {
+    last_read: Instant,
+    /// The time at which the first byte of the present request was read.
+    begun: Option<Instant>,
+}
+
+enum SessionState {
+    /// Between requests, or within a head.
+    Head,
+    Body(Box<PendingBody>),
+    /// The request was answered before its body arrived. The rest of the body is discarded.
+    Skip(Box<PendingBody>),
+    Answer(AnswerContext, BoxFuture<Reply>),
+    /// The answer has arrived and is not yet encoded.
+    Answered(AnswerContext, Reply),
+    Closed,
+}
+
+/// The bytes that have arrived after a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Following {
+    /// Nothing but empty lines.
+    Nothing,
+    /// While other connections wait: a part of a request, or any bytes after a deferred answer. They are not served.
+    Part,
+    /// A request, which is served. It may be incomplete if no other connection waits.
+    Request,
+}
+
+/// The properties of a request that the head of its answer depends on.
+#[derive(Clone, Copy)]
+struct AnswerContext {
+    version: Version,
+    head_only: bool,
+    keep_alive: bool,
+    /// The request has changed nothing, so another answer may take the place of its answer.
+    is_safe: bool,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Session {
+    /// Creates the state of a connection without a socket. Its requests have no peer.
+    pub fn new() -> Self {
+        Self::from_peer(None)
+    }
+
+    /// Creates the state of a connection that has just been accepted. `peer` is the address of its other end.
+    pub fn from_peer(peer: Option<SocketAddr>) -> Self {
+        Self {
+            state: SessionState::Head,
+            want: Want::Read(Phase::FirstByte),
+            buffered: BufferedInput::default(),
+            empty_lines: 0,
+            input_ended: false,
+            requests: 0,
+            answered: 0,
+            panics: 0,
+            rejected: false,
+            peer,
+            times: None,
+            unsent: None,
+            reservation: Reservation::default(),
+        }
+    }
+
+    /// Returns the server's next step, after it has written the output.
+    pub fn want(&self) -> Want {
+        self.want
+    }
+
+    /// Identifies the running wait for bytes or for an answer by the number of the request and its phase. Its
+    /// [limit](Self::time_limit) counts from the time at which this value changed.
+    pub fn stage(&self) -> (u64, Phase) {
+        let phase = match (&self.state, self.want) {
+            (SessionState::Answer(..), _) => Phase::Answer,
+            (_, Want::Read(phase)) => phase,
+            _ => Phase::Idle,
+        };
+        // A refused body that is skipped belongs to the request that was answered last.
+        let answered = u64::from(matches!(self.state, SessionState::Skip(_)));
+        (self.requests.saturating_sub(answered), phase)
+    }
+
+    /// Returns the limit on the wait that [`stage`](Self::stage) identifies. The limit of a body grows with its bytes.
+    pub fn time_limit(&self) -> TimeLimit {
+        let (_, phase) = self.stage();
+        match (phase, &self.state) {
+            (Phase::FirstByte, _) => TimeLimit::FirstByte,
+            (Phase::Idle, _) => TimeLimit::Idle,
+            (Phase::Head, _) => TimeLimit::Head,
+            (Phase::Answer, _) => TimeLimit::Answer,
+            (_, SessionState::Body(pending) | SessionState::Skip(pending)) => {
+                TimeLimit::Body { received: pending.received }
+            }
+            (Phase::Body | Phase::Skip, _) => TimeLimit::Body { received: 0 },
+        }
+    }
+
+    /// Whether a request has begun and its answer is not completely written.
+    pub fn is_busy(&self) -> bool {
+        let at_rest = matches!(self.want, Want::Read(Phase::FirstByte | Phase::Idle) | Want::Close { .. });
+        self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
+    }
+
+    /// Returns the number of answers that were completely written since the last call.
+    pub fn take_answered(&mut self) -> u64 {
+        std::mem::take(&mut self.answered)
+    }
+
+    /// Returns the number of panics of the service since the last call.
+    pub fn take_panics(&mut self) -> u32 {
+        std::mem::take(&mut self.panics)
+    }
+
+    /// Whether the connection was [rejected](Self::reject) since the last call.
+    pub fn take_rejected(&mut self) -> bool {
+        std::mem::take(&mut self.rejected)
+    }
+
+    /// Processes bytes that the client sent.
+    pub fn receive(&mut self, bytes: &[u8], env: &Env, scratch: &mut Scratch) -> Want {
+        if env.on_answer.is_some() {
+            let last_read = Instant::now();
+            match &mut self.times {
+                Some(times) => times.last_read = last_read,
+                none => *none = Some(Box::new(ReadTimes { last_read, begun: None })),
+            }
+        }
+        if self.buffered.is_empty() {
+            let used = self.run(bytes, env, scratch);
+            self.keep(bytes.get(used..).unwrap_or_default());
+        } else {
+            self.buffered.append(bytes);
+            if self.may_complete(bytes, &env.limits) {
+                self.run_buffered(env, scratch);
+            }
+        }
+        self.reserve(&env.memory, scratch.out.len());
+        self.want
+    }
+
+    /// Continues after the output was written or the answer has arrived.
+    pub fn resume(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+        self.run_buffered(env, scratch);
+        self.reserve(&env.memory, scratch.out.len());
+        self.want
+    }
+
+    /// The number of bytes that the connection keeps while it waits.
+    fn kept_bytes(&self) -> usize {
+        let body = match &self.state {
+            SessionState::Body(pending) | SessionState::Skip(pending) => pending.capacity(),
+            _ => 0,
+        };
+        let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.capacity());
+        self.buffered.capacity().saturating_add(body).saturating_add(unsent)
+    }
+
+    /// The number of bytes that are reserved for the connection: what it keeps, and a large answer in the output.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reservation.bytes()
+    }
+
+    /// Reserves the memory that the connection keeps, and that of `output` bytes that are not written yet. Other threads must
+    /// not use the room of a large answer before it is known how much the client takes. Output up to the usual bound is what a
+    /// request in work uses, so it is not reserved.
+    #[inline]
+    fn reserve(&mut self, memory: &MemoryBudget, output: usize) {
+        let has_body = matches!(self.state, SessionState::Body(_) | SessionState::Skip(_));
+        let keeps_nothing = !has_body && self.buffered.is_empty() && self.unsent.is_none();
+        if keeps_nothing && output <= OUTPUT_BOUND && self.reservation.is_empty() {
+            return;
+        }
+        self.reserve_kept(memory, output);
+    }
+
+    fn reserve_kept(&mut self, memory: &MemoryBudget, output: usize) {
+        let output = if output > OUTPUT_BOUND { output } else { 0 };
+        self.reservation.set(memory, self.kept_bytes().saturating_add(output));
+    }
+
+    /// Records that the client sends no more. Requests that have arrived completely are still answered.
+    pub fn end_of_input(&mut self) -> Want {
+        self.input_ended = true;
+        if matches!(self.want, Want::Read(_)) {
+            self.close(false);
+            self.reservation.shrink(self.kept_bytes());
+        }
+        self.want
+    }
+
+    /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is 500.
+    pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let SessionState::Answer(context, future) = &mut self.state else { return Poll::Ready(()) };
+        let context = *context;
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        let reply = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(reply)) => reply,
+            Err(panic) => self.panicked(panic),
+        };
+        self.set_answered(context, reply);
+        Poll::Ready(())
+    }
+
+    /// Ends the present [`Phase`]. Call it if the timeout of the phase has passed.
+    pub fn time_out(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+        let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
+        match (&self.state, self.want) {
+            (SessionState::Answer(context, _), _) => {
+                let context = AnswerContext { keep_alive: false, ..*context };
+                let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
+                self.encode(context, &reply, Following::Nothing, env, scratch);
+                self.close(true);
+            }
+            (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
+            (SessionState::Body(pending), Want::Read(Phase::Body)) => {
+                let head_only = is_head(&pending.head);
+                self.refuse(late("The body did not come in time."), head_only, env, scratch);
+            }
+            (_, Want::Read(Phase::Head)) => {
+                let head_only = is_head(self.buffered.unused());
+                self.refuse(late("The head did not come in time."), head_only, env, scratch);
+            }
+            _ => self.close(false),
+        }
+        self.reserve(&env.memory, scratch.out.len());
+        self.want
+    }
+
+    /// Answers 503 because the server is full, whatever the client asks for. To be called between requests only.
+    pub fn reject(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+        if matches!(self.state, SessionState::Skip(_)) {
+            self.close(true); // this request was answered
+            self.reservation.shrink(self.kept_bytes());
+            return self.want;
+        }
+        self.rejected = true;
+        let context = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false, is_safe: false };
+        let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
+        let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
+        self.encode(context, &reply, Following::Nothing, env, scratch);
+        self.close(true);
+        self.reserve(&env.memory, scratch.out.len());
+        self.want
+    }
+
+    /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other
+    /// bytes are appended to [`unsent`](Self::unsent).
+    pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
+        let (rest, complete) = Unsent::split(scratch, count);
+        self.answered = self.answered.saturating_add(complete);
+        if let Some(rest) = rest {
+            match &mut self.unsent {
+                Some(unsent) => unsent.append(&rest),
+                none => *none = Some(rest),
+            }
+        }
+        if let Some(memory) = &scratch.memory {
+            self.reserve(memory, 0);
+        }
+        scratch.clear();
+    }
+
+    /// Returns the bytes that are still to be written.
+    #[inline]
+    pub fn unsent(&self) -> &[u8] {
+        self.unsent.as_ref().map_or(&[], |unsent| unsent.rest())
+    }
+
+    /// Records that `count` more bytes of [`unsent`](Self::unsent) were written. Returns whether none are left.
+    pub fn advance(&mut self, count: usize) -> bool {
+        let Some(unsent) = &mut self.unsent else { return true };
+        self.answered = self.answered.saturating_add(unsent.advance(count));
+        let done = unsent.rest().is_empty();
+        if done {
+            self.unsent = None;
+            self.reservation.shrink(self.kept_bytes());
+        }
+        done
+    }
+
+    /// Gives up the connection. Its unsent bytes and its answer are dropped.
+    pub fn abandon(&mut self) {
+        self.unsent = None;
+        self.set_state(SessionState::Closed);
+        self.reservation = Reservation::default();
+        self.want = Want::Close { linger: false };
+    }
+}
+
+fn answer_context(parsed: &Parsed<'_>) -> AnswerContext {
+    AnswerContext {
+        version: parsed.head.version,
+        head_only: parsed.head.method == Method::Head,
+        keep_alive: parsed.keep_alive,
+        is_safe: matches!(parsed.head.method, Method::Get | Method::Head | Method::Options),
+    }
+}
+
+/// Whether the request is HEAD, even if it is malformed otherwise. Its answer has no body.
+fn is_head(head: &[u8]) -> bool {
+    head.starts_with(b"HEAD ")
+}
+
+/// Logs a service's panic and returns the answer to its request. The payload is dropped here; if its drop panics as
+/// well, that panic ends here.
+pub fn panicked(panic: Box<dyn Any + Send>) -> Reply {
+    log_panic(panic, "a service panicked");
+    Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+}
+
+/// Logs a panic of foreign code, and drops its payload. Both may panic in turn; that ends here.
+fn log_panic(panic: Box<dyn Any + Send>, what: &str) {
+    isolated(|| polyserve_core::throttled!(warn, text = panic_text(panic.as_ref()), "{what}"));
+    drop_payload(panic);
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.set_state(SessionState::Closed);
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("want", &self.want).field("requests", &self.requests).finish_non_exhaustive()
+    }
+}

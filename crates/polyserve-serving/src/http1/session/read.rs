@@ -1,0 +1,264 @@
+//! From bytes to requests: decodes heads, collects bodies, and keeps what is incomplete.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use polyserve_core::service::{Reply, Status};
+
+use super::pending_body::PendingBody;
+use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
+use super::{Following, answer_context, is_head};
+use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
+use crate::http1::encode;
+use crate::memory::FREE_BYTES;
+
+/// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment
+/// also measures a build in which each answer is written by itself.
+const FLUSH_THRESHOLD: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
+
+impl Session {
+    /// Whether `new`, the last of the buffered bytes, can change the result of decoding. A head that arrives byte by
+    /// byte is decoded once for each line, not once for each byte.
+    pub(super) fn may_complete(&self, new: &[u8], limits: &Limits) -> bool {
+        let length = self.buffered.unused().len();
+        !matches!(self.state, SessionState::Head)
+            || length.saturating_sub(new.len()) < METHOD_CHECK
+            || length > limits.max_head
+            || memchr::memchr(b'\n', new).is_some()
+    }
+
+    pub(super) fn run_buffered(&mut self, env: &Env, scratch: &mut Scratch) {
+        let mut buffered = std::mem::take(&mut self.buffered);
+        let used = self.run(buffered.unused(), env, scratch);
+        if !matches!(self.state, SessionState::Closed) {
+            buffered.remove(used);
+            self.buffered = buffered;
+        }
+    }
+
+    pub(super) fn keep(&mut self, bytes: &[u8]) {
+        if !matches!(self.state, SessionState::Closed) {
+            self.buffered.append(bytes);
+        }
+    }
+
+    /// Answers the requests that are complete in `input`. Returns the number of bytes used.
+    pub(super) fn run(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+        let mut used = 0_usize;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            if must_flush(scratch.out.len(), env) && !matches!(self.state, SessionState::Closed) {
+                self.want = Want::Write;
+                return used;
+            }
+            match &mut self.state {
+                SessionState::Closed => return input.len(),
+                SessionState::Answer(..) => {
+                    self.want = Want::Answer;
+                    return used;
+                }
+                SessionState::Answered(..) => self.respond(following_deferred(rest, scratch), env, scratch),
+                SessionState::Body(_) | SessionState::Skip(_) => {
+                    let count = self.read_body(rest, env, scratch);
+                    used = used.saturating_add(count);
+                    if count == rest.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
+                        return used;
+                    }
+                }
+                SessionState::Head => {
+                    let skipped = self.skip_empty_lines(rest);
+                    used = used.saturating_add(skipped);
+                    let rest = rest.get(skipped..).unwrap_or_default();
+                    if rest.is_empty() || rest == b"\r" {
+                        self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
+                        return used;
+                    }
+                    if let Some(times) = &mut self.times {
+                        times.begun.get_or_insert(times.last_read);
+                    }
+                    if scratch.turn_is_over() {
+                        self.want = Want::Yield;
+                        return used;
+                    }
+                    let count = self.read_head(rest, env, scratch);
+                    used = used.saturating_add(count);
+                    if matches!(self.want, Want::Read(Phase::Head)) {
+                        return used;
+                    }
+                }
+            }
+        }
+    }
+
+    fn skip_empty_lines(&mut self, input: &[u8]) -> usize {
+        let mut skipped = 0_usize;
+        while self.empty_lines < MAX_EMPTY_LINES && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+            skipped = skipped.saturating_add(2);
+            self.empty_lines = self.empty_lines.saturating_add(1);
+        }
+        skipped
+    }
+
+    /// Sets the next step: read more bytes, or close if the input has ended.
+    fn wait(&mut self, phase: Phase) {
+        self.want = Want::Read(phase);
+        if self.input_ended {
+            self.close(false);
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+        let mut fields = decode::Fields::new();
+        let parsed = match decode::head(input, &env.limits, &mut fields) {
+            Decoded::Partial => {
+                self.wait(Phase::Head);
+                return 0;
+            }
+            Decoded::Refused(refusal) => {
+                self.refuse(refusal, is_head(input), env, scratch);
+                return input.len();
+            }
+            Decoded::Head(parsed) => parsed,
+        };
+        self.empty_lines = 0;
+        let after = input.get(parsed.length..).unwrap_or_default();
+        let complete_body = match parsed.framing {
+            Framing::Length(length) if length <= env.limits.max_body as u64 => {
+                usize::try_from(length).ok().and_then(|length| after.get(..length))
+            }
+            _ => None,
+        };
+        if let Some(body) = complete_body {
+            let used = parsed.length.saturating_add(body.len());
+            let following = following(input.get(used..).unwrap_or_default(), env, scratch);
+            self.call(&parsed, body, following, env, scratch);
+            return used;
+        }
+        let head = input.get(..parsed.length).unwrap_or_default();
+        self.await_body(&parsed, head, env, scratch);
+        parsed.length
+    }
+
+    /// Handles a request with an incomplete body: refuses it early, or waits for the body.
+    fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], env: &Env, scratch: &mut Scratch) {
+        scratch.body.clear();
+        let is_too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
+        let result = catch_unwind(AssertUnwindSafe(|| env.service.head(&parsed.head)));
+        let early_reply = match result {
+            Ok(None) if is_too_large => Some(too_large_reply()),
+            Ok(early_reply) => early_reply,
+            Err(panic) => Some(self.panicked(panic)),
+        };
+        let Some(reply) = early_reply else {
+            if parsed.expects_continue {
+                scratch.out.extend_from_slice(encode::CONTINUE);
+            }
+            self.set_state(SessionState::Body(Box::new(PendingBody::new(head, parsed.framing))));
+            self.want = Want::Read(Phase::Body);
+            return;
+        };
+        // A client that expects `100 Continue` and gets a refusal may or may not send the body. The next bytes could be
+        // the body or a request, so the connection closes.
+        let keep_alive = parsed.keep_alive && !is_too_large && !parsed.expects_continue;
+        let context = AnswerContext { keep_alive, ..answer_context(parsed) };
+        if self.encode(context, &reply, Following::Nothing, env, scratch) {
+            self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
+            self.want = Want::Read(Phase::Skip);
+        } else {
+            self.close(true);
+        }
+    }
+
+    /// Reads a part of a body. Returns the number of bytes used.
+    fn read_body(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+        let (pending, skipping) = match &mut self.state {
+            SessionState::Body(pending) => (pending.as_mut(), false),
+            SessionState::Skip(pending) => (pending.as_mut(), true),
+            _ => return 0,
+        };
+        let (used, done) = match pending.read(input, &env.limits) {
+            Ok(read) => read,
+            Err(refusal) if skipping => {
+                tracing::debug!(refusal.detail, "a refused body is malformed");
+                self.close(true);
+                return input.len();
+            }
+            Err(refusal) => {
+                let head_only = is_head(&pending.head);
+                self.refuse(refusal, head_only, env, scratch);
+                return input.len();
+            }
+        };
+        if !done {
+            let kept = pending.capacity();
+            if !skipping && !self.reservation.try_set(&env.memory, kept) {
+                let head_only = is_head(&pending.head);
+                self.refuse_for_memory(head_only, env, scratch);
+                return input.len();
+            }
+            self.wait(if skipping { Phase::Skip } else { Phase::Body });
+            return used;
+        }
+        let following = following(input.get(used..).unwrap_or_default(), env, scratch);
+        match std::mem::replace(&mut self.state, SessionState::Head) {
+            SessionState::Body(pending) => self.call_pending(&pending, following, env, scratch),
+            _ => self.want = Want::Read(Phase::Idle),
+        }
+        used
+    }
+
+    fn call_pending(&mut self, pending: &PendingBody, following: Following, env: &Env, scratch: &mut Scratch) {
+        let mut fields = decode::Fields::new();
+        match decode::head(&pending.head, &env.limits, &mut fields) {
+            Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, env, scratch),
+            // The head was decoded before, so this does not happen.
+            Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), env, scratch),
+            Decoded::Partial => self.close(true),
+        }
+    }
+}
+
+/// Whether output of this length is written before the next request is read. If memory is used up, a few answers are enough.
+fn must_flush(length: usize, env: &Env) -> bool {
+    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !env.memory.has_room(length)
+}
+
+/// Classifies the bytes after a request that is answered now.
+fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
+    if is_blank(rest) {
+        Following::Nothing
+    } else if scratch.others_wait && !begins_with_request(rest, &env.limits) {
+        Following::Part
+    } else {
+        Following::Request
+    }
+}
+
+/// Classifies the bytes after a request with a deferred answer. If other connections wait, the bytes are not served: the
+/// other connections would have to wait for these answers too.
+fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
+    match (is_blank(rest), scratch.others_wait) {
+        (true, _) => Following::Nothing,
+        (false, true) => Following::Part,
+        (false, false) => Following::Request,
+    }
+}
+
+/// Whether `rest` begins with a complete request. Cost: the request is decoded here, and again when it is served.
+fn begins_with_request(rest: &[u8], limits: &Limits) -> bool {
+    let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let rest = rest.get(blank..).unwrap_or_default();
+    let mut fields = decode::Fields::new();
+    let Decoded::Head(parsed) = decode::head(rest, limits, &mut fields) else { return false };
+    let body = rest.get(parsed.length..).unwrap_or_default();
+    PendingBody::skipped(parsed.framing).read(body, limits).is_ok_and(|(_, is_complete)| is_complete)
+        || parsed.framing == Framing::Length(0)
+}
+
+/// Whether no request begins in `rest`: it holds at most empty lines.
+fn is_blank(rest: &[u8]) -> bool {
+    rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+}
+
+fn too_large_reply() -> Reply {
+    Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
+}

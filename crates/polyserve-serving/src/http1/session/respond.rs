@@ -1,0 +1,178 @@
+//! From requests to answers: calls the service and encodes its replies.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::SystemTime;
+
+use polyserve_core::answer::Answer;
+use polyserve_core::answer_hook::AnswerReport;
+use polyserve_core::service::{Reply, Request, Version};
+
+use super::buffered_input::BufferedInput;
+use super::{
+    AnswerContext, Env, Following, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want, answer_context,
+    log_panic, panicked,
+};
+use crate::http1::date::Date;
+use crate::http1::decode::{Parsed, Refusal};
+use crate::http1::encode::{self, AnswerHead};
+use crate::memory::{FREE_BYTES, out_of_memory_reply};
+
+impl Session {
+    pub(super) fn call(
+        &mut self,
+        parsed: &Parsed<'_>,
+        body: &[u8],
+        following: Following,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) {
+        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(scratch.closing);
+        let context = answer_context(parsed);
+        scratch.body.clear();
+        let in_place = &mut scratch.body;
+        match catch_unwind(AssertUnwindSafe(|| env.service.call(request, in_place))) {
+            Ok(Answer::Now(reply)) => self.finish(context, &reply, following, env, scratch),
+            Ok(Answer::Later(future)) => {
+                self.set_state(SessionState::Answer(context, future));
+                self.want = Want::Answer;
+            }
+            Err(panic) => {
+                let reply = self.panicked(panic);
+                self.finish(context, &reply, following, env, scratch);
+            }
+        }
+    }
+
+    /// Encodes a deferred answer that has arrived.
+    pub(super) fn respond(&mut self, following: Following, env: &Env, scratch: &mut Scratch) {
+        if let SessionState::Answered(context, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
+            scratch.body.clear(); // a deferred answer has a body of its own
+            self.finish(context, &reply, following, env, scratch);
+        }
+    }
+
+    fn finish(
+        &mut self,
+        context: AnswerContext,
+        reply: &Reply,
+        following: Following,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) {
+        if self.encode(context, reply, following, env, scratch) {
+            self.set_state(SessionState::Head);
+            self.want = Want::Read(Phase::Idle);
+        } else {
+            // If the client asked for the close and has sent no further request, it sends nothing more.
+            self.close(context.keep_alive || following != Following::Nothing);
+        }
+    }
+
+    /// Appends an answer. Returns whether the connection stays open.
+    pub(super) fn encode(
+        &mut self,
+        context: AnswerContext,
+        reply: &Reply,
+        following: Following,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) -> bool {
+        self.requests = self.requests.saturating_add(1);
+        let is_last = self.requests >= env.requests_per_connection;
+        let close = !context.keep_alive
+            || is_last
+            || (scratch.closing && following == Following::Nothing)
+            || (scratch.others_wait && following != Following::Request);
+        scratch.set_memory(&env.memory);
+        if self.lacks_memory(context, reply, env, scratch) {
+            return self.encode_as(context, &out_of_memory_reply(), close, env, scratch);
+        }
+        self.encode_as(context, reply, close, env, scratch)
+    }
+
+    /// Appends an answer. `close`: the connection closes after it. Returns whether the connection stays open.
+    fn encode_as(
+        &mut self,
+        context: AnswerContext,
+        reply: &Reply,
+        close: bool,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) -> bool {
+        if cfg!(polyserve_without = "date_cache") {
+            scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
+        }
+        let head = AnswerHead {
+            version: context.version,
+            close,
+            head_only: context.head_only,
+            date: scratch.date.line(),
+            server_header: env.server_header.as_deref(),
+        };
+        let start = scratch.out.len();
+        encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &head);
+        scratch.ends.push(scratch.out.len());
+        if let Some(hook) = &env.on_answer {
+            let length = scratch.out.len().saturating_sub(start);
+            let begun = self.times.as_mut().and_then(|times| times.begun.take());
+            hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
+        }
+        scratch.count_request();
+        !close
+    }
+
+    /// Whether the request was safe, and there is no memory to keep its answer until the client takes it.
+    fn lacks_memory(&mut self, context: AnswerContext, reply: &Reply, env: &Env, scratch: &Scratch) -> bool {
+        let length = scratch.out.len().saturating_add(reply.body_bytes(&scratch.body).len());
+        if length <= FREE_BYTES || !context.is_safe || context.head_only {
+            return false;
+        }
+        // A large answer is reserved before it is known whether the client takes it at once: other threads may encode one too.
+        match length {
+            ..=OUTPUT_BOUND => !env.memory.has_room(length),
+            length => !self.reservation.try_set(&env.memory, self.kept_bytes().saturating_add(length)),
+        }
+    }
+
+    /// Refuses a body because there is no memory for it.
+    pub(super) fn refuse_for_memory(&mut self, head_only: bool, env: &Env, scratch: &mut Scratch) {
+        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
+        self.encode(context, &out_of_memory_reply(), Following::Nothing, env, scratch);
+        self.close(true);
+    }
+
+    pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
+        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
+        self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
+        self.close(true);
+    }
+
+    /// Counts a panic of the service, and returns the answer.
+    #[cold]
+    pub(super) fn panicked(&mut self, panic: Box<dyn Any + Send>) -> Reply {
+        self.panics = self.panics.saturating_add(1);
+        panicked(panic)
+    }
+
+    pub(super) fn close(&mut self, linger: bool) {
+        self.set_state(SessionState::Closed);
+        self.buffered = BufferedInput::default();
+        self.want = Want::Close { linger: linger && !self.input_ended };
+    }
+
+    pub(super) fn set_answered(&mut self, context: AnswerContext, reply: Reply) {
+        self.set_state(SessionState::Answered(context, reply));
+    }
+
+    /// Changes the state. The old state may hold a service's future. Dropping it runs foreign code, which may panic.
+    pub(super) fn set_state(&mut self, state: SessionState) {
+        let old = std::mem::replace(&mut self.state, state);
+        if let SessionState::Answer(_, future) = old
+            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future)))
+        {
+            self.panics = self.panics.saturating_add(1);
+            log_panic(panic, "an answer panicked as it was dropped");
+        }
+    }
+}

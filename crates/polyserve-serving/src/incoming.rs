@@ -1,0 +1,198 @@
+//! The accept loop for servers in which the main thread accepts and rejects connections, and serves none itself.
+
+use std::io::{self, ErrorKind, PipeReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use super::accepting::{Backlog, BacklogNext};
+use super::{ACCEPT_BACKOFF, LingeringSet, ServerState, wait};
+use crate::net;
+
+/// The incoming connections of a run. Rejected connections linger here. So do closed connections that the caller adds.
+///
+/// Invariant: it checks for the shutdown before each accept, also if every connection is rejected.
+#[derive(Debug)]
+pub struct Incoming {
+    /// `None` once the drain has closed it.
+    listener: Option<TcpListener>,
+    server: Arc<ServerState>,
+    wake: PipeReader,
+    backlog: Backlog,
+    lingering: LingeringSet,
+    /// Connections accepted since this thread has waited or returned [`Accepted::Other`].
+    in_a_row: usize,
+    /// The system has no descriptor or memory left, so nothing is accepted before this time.
+    backoff: Option<Instant>,
+}
+
+/// The next event of [`Incoming::accept_or`].
+#[derive(Debug)]
+pub enum Accepted {
+    /// A connection. It does not block.
+    Connection(TcpStream),
+    /// The caller must check its other descriptor and its deadline. It is possible that neither is due.
+    Other,
+}
+
+/// Connections accepted in a row before the caller checks its other descriptor.
+const MAX_IN_A_ROW: usize = 256;
+
+impl Incoming {
+    /// The connections of `listener`, which does not block.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the process has no descriptor left.
+    pub fn new(listener: TcpListener, server: Arc<ServerState>) -> io::Result<Self> {
+        let wake = server.wake_pipe()?;
+        let (backlog, lingering) = (Backlog::new(&server.config), LingeringSet::new(server.config.linger_timeout));
+        let listener = Some(listener);
+        Ok(Self { listener, server, wake, backlog, lingering, in_a_row: 0, backoff: None })
+    }
+
+    /// Waits for a connection. Returns `None` once a shutdown has begun. The stream does not block.
+    pub fn accept(&mut self) -> Option<TcpStream> {
+        loop {
+            if let Accepted::Connection(stream) = self.next(None, None)? {
+                return Some(stream);
+            }
+        }
+    }
+
+    /// Waits for a connection, until `other` is readable, or until `deadline`. Returns `None` once a shutdown has begun.
+    ///
+    /// While connections wait, it returns [`Accepted::Other`] after each 256 of them.
+    pub fn accept_or(&mut self, other: BorrowedFd<'_>, deadline: Option<Instant>) -> Option<Accepted> {
+        self.next(Some(other), deadline)
+    }
+
+    fn next(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Option<Accepted> {
+        while !self.server.shutdown.is_begun() {
+            self.lingering.sweep();
+            self.backoff = self.backoff.filter(|until| Instant::now() < *until);
+            if self.backoff.is_none() && self.in_a_row < MAX_IN_A_ROW {
+                match net::accept(self.listener.as_ref()?) {
+                    Ok(stream) => {
+                        self.in_a_row += 1;
+                        if net::prepare(&stream).is_ok() {
+                            return Some(Accepted::Connection(stream));
+                        }
+                        continue; // the client is gone
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if net::is_connection_error(&error) => continue,
+                    Err(error) => {
+                        polyserve_core::throttled!(warn, %error, "cannot accept");
+                        self.backoff = Some(Instant::now() + ACCEPT_BACKOFF);
+                    }
+                }
+            }
+            let is_full_batch = std::mem::take(&mut self.in_a_row) == MAX_IN_A_ROW;
+            if is_full_batch || self.wait(other, deadline) {
+                return Some(Accepted::Other);
+            }
+        }
+        None
+    }
+
+    /// In a drain, returns the next connection that waits. Returns `None` when none waits any more, and the listener is
+    /// closed. If the process has no descriptor left, it pauses and retries until the shutdown's deadline; so idle
+    /// connections should be closed before.
+    pub fn accept_waiting(&mut self) -> Option<TcpStream> {
+        while let Some(listener) = &self.listener {
+            self.lingering.sweep();
+            match self.backlog.next(|| net::accept(listener)) {
+                BacklogNext::Connection(stream) if net::prepare(&stream).is_ok() => return Some(stream),
+                BacklogNext::Connection(_) => {} // the client is gone
+                BacklogNext::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+                BacklogNext::Exhausted | BacklogNext::None => self.listener = None,
+            }
+        }
+        None
+    }
+
+    /// Answers 503 on a connection that is over a limit.
+    pub fn reject(&mut self, stream: TcpStream) {
+        self.lingering.reject(stream, &self.server);
+    }
+
+    /// Lets a connection linger.
+    pub fn linger(&mut self, stream: TcpStream) {
+        self.lingering.add(stream);
+    }
+
+    /// Waits until no connection lingers, or the shutdown's deadline has passed.
+    pub fn finish(mut self) {
+        self.lingering.finish(&self.server);
+    }
+
+    /// Waits for a connection, the shutdown, or the next sweep. During a backoff it does not wait for a connection. Returns
+    /// whether `other` is readable or `deadline` has passed.
+    fn wait(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> bool {
+        let listener = self.listener.as_ref().filter(|_| self.backoff.is_none()).map(AsFd::as_fd);
+        let sockets = other.into_iter().chain([self.wake.as_fd()]).chain(listener).map(|fd| (fd, PollFlags::IN));
+        let until = [deadline, self.backoff, self.lingering.deadline()].into_iter().flatten().min();
+        let mut ready = Vec::new();
+        if let Err(error) = wait(sockets, until, &mut ready) {
+            polyserve_core::throttled!(warn, %error, "cannot wait for connections");
+            thread::park_timeout(ACCEPT_BACKOFF);
+        }
+        let is_other = other.is_some() && ready.first() == Some(&true);
+        is_other || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::time::Duration;
+
+    use polyserve_core::ServerConfig;
+    use polyserve_core::service::Echo;
+
+    use super::*;
+    use crate::{Bound, bind};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// An accept loop that only rejects ran on through a shutdown, for as long as clients came.
+    #[test]
+    fn a_loop_that_only_rejects_ends_with_the_shutdown() {
+        let Bound { listener, local_addr, server } =
+            bind(std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into(), &ServerConfig::default(), Arc::new(Echo))
+                .unwrap();
+        let server = Arc::new(server);
+        let mut incoming = Incoming::new(listener, Arc::clone(&server)).unwrap();
+        let clients = thread::spawn(move || {
+            let mut answers = 0;
+            while let Ok(mut client) = TcpStream::connect(local_addr) {
+                client.set_read_timeout(Some(PATIENCE)).unwrap();
+                let mut answer = String::new();
+                let _ = client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                if client.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 503 ") {
+                    answers += 1;
+                }
+            }
+            answers
+        });
+        let mut rejected = 0;
+        while let Some(stream) = incoming.accept() {
+            incoming.reject(stream);
+            rejected += 1;
+            if rejected == 100 {
+                server.shutdown.begin(Instant::now() + PATIENCE);
+            }
+        }
+        assert_eq!(rejected, 100);
+        while let Some(stream) = incoming.accept_waiting() {
+            incoming.reject(stream);
+        }
+        incoming.finish();
+        assert!(clients.join().unwrap() >= 100);
+    }
+}

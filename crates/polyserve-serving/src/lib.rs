@@ -1,0 +1,67 @@
+//! The toolkit for authors of polyserve servers: what servers on the codec share, whatever their strategy.
+//!
+//! This crate is unstable: its items may change in any release.
+//!
+//! | task | item |
+//! |---|---|
+//! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
+//! | accept on a thread that serves nothing | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too |
+//! | lend a thread its buffers | [`with_buffers`] |
+//! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
+//! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
+//! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
+//! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
+//! | count the bytes that waiting connections keep | [`memory`] |
+//! | choose the idle connection to close at the limit | [`IdleQueue`], [`IdleSince`] |
+//! | wait for sockets with `poll(2)` | [`wait`] |
+//! | isolate a panic of foreign code | [`panics`] |
+//! | lock without poisoning | [`sync`] |
+//! | send operations to one thread, bounded | [`mailbox`] |
+//! | decode and encode HTTP/1.1 without sockets | [`http1`] |
+//! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
+//!
+//! `examples/custom_server` is a server of these parts.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
+
+mod accepting;
+mod bind;
+pub mod blocking;
+pub mod http1;
+mod idle_queue;
+mod incoming;
+mod lingering;
+pub mod memory;
+pub mod net;
+mod open_connection;
+mod open_connections;
+mod server_state;
+mod thread_buffers;
+mod waiting;
+
+use std::time::Duration;
+
+pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
+pub use bind::{Bound, bind};
+pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
+pub use incoming::{Accepted, Incoming};
+pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
+pub use open_connection::OpenConnection;
+pub use open_connections::OpenConnections;
+#[doc(inline)]
+pub use polyserve_core::{mailbox, panics, sync};
+pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
+pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
+pub use waiting::wait;
+
+/// How long answers say `Connection: close` after there were more active connections than threads or than the limit. The next
+/// connection is often on its way when an answer is written.
+pub const CROWDED_AFTER: Duration = Duration::from_millis(100);
+
+/// A connection that is evicted goes on waiting until it has been idle for this long. A client that sends its next request at
+/// once gets an answer that says `Connection: close`, and not an end without an announcement.
+pub const EVICTION_GRACE: Duration = Duration::from_millis(50);
+
+/// The pause between two reads of a socket if its reading side was closed while a request was arriving.
+pub const READ_RETRY: Duration = Duration::from_millis(2);

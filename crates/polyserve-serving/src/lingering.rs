@@ -1,0 +1,231 @@
+//! Closed connections that are still read from, so that the client reads the last answer and not a reset.
+//!
+//! The kernel resets a connection that is closed with unread bytes, and the reset may overtake the answer. So the writing
+//! side is closed, and what comes is discarded until the client closes or the linger timeout has passed.
+//!
+//! Bounded: [`MAX_LINGERING`] connections linger at once. The oldest is closed for a new one.
+//!
+//! Cost: a connection that is added, or rejected, costs a constant number of system calls. A [sweep](LingeringSet::sweep)
+//! of n connections costs one `poll(2)` over them and at most n + 256 reads. The next one follows [`SWEEP_PAUSE`] later.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::PollFlags;
+
+use super::{ServerState, wait};
+use crate::http1::Scratch;
+
+/// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it the oldest
+/// lingering connection is closed.
+pub const MAX_LINGERING: usize = 2048;
+
+/// The time between two sweeps.
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// The reads of one sweep, shared by the connections that have input. Each of them gets one at least.
+const SWEEP_READS: usize = 256;
+
+/// Buffers that are read from one connection at a time.
+const MAX_READS: usize = 64;
+
+/// Lingering connections. The set waits for nothing itself: its owner wakes at its [`deadline`](Self::deadline) and then
+/// calls [`sweep`](Self::sweep).
+#[derive(Debug)]
+pub struct LingeringSet {
+    /// In the order of their deadlines, because all have the same timeout.
+    connections: VecDeque<(TcpStream, Instant)>,
+    timeout: Duration,
+    next_sweep: Instant,
+    scratch: Scratch,
+    ready: Vec<bool>,
+}
+
+impl LingeringSet {
+    /// Creates an empty set. Its connections linger for `timeout`.
+    pub fn new(timeout: Duration) -> Self {
+        let (connections, ready) = (VecDeque::new(), Vec::new());
+        Self { connections, timeout, next_sweep: Instant::now(), scratch: Scratch::new(), ready }
+    }
+
+    /// Closes the writing side of `stream`, and lets it linger.
+    pub fn add(&mut self, stream: TcpStream) {
+        if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let now = Instant::now();
+        if self.connections.is_empty() {
+            self.next_sweep = now + SWEEP_PAUSE;
+        } else if self.connections.len() == MAX_LINGERING
+            && let Some((oldest, _)) = self.connections.pop_front()
+        {
+            discard(oldest, &mut [0; 16 * 1024]);
+        }
+        self.connections.push_back((stream, now + self.timeout));
+    }
+
+    /// Answers 503 on a new connection, and lets it linger. Counts the answer.
+    pub fn reject(&mut self, stream: TcpStream, server: &ServerState) {
+        let mut session = server.rejecting(&stream);
+        self.scratch.refresh(SystemTime::now(), true);
+        let _ = session.reject(&server.env, &mut self.scratch);
+        let written = stream.set_nonblocking(true).and_then(|()| (&stream).write(self.scratch.out()));
+        session.written(*written.as_ref().unwrap_or(&0), &mut self.scratch);
+        server.abandon(&mut session);
+        if written.is_ok() {
+            self.add(stream);
+        }
+    }
+
+    /// Discards the bytes that have arrived, and closes a connection if its client has closed or its time is up. Does
+    /// nothing if the last sweep ended less than 10 ms ago.
+    pub fn sweep(&mut self) {
+        let now = Instant::now();
+        if self.connections.is_empty() || now < self.next_sweep {
+            return;
+        }
+        let sockets = self.connections.iter().map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
+        if wait(sockets, Some(now), &mut self.ready).is_err() {
+            self.ready.clear(); // no memory: the next sweep tries again
+        }
+        let mut buffer = [0; 16 * 1024];
+        let count = self.ready.iter().filter(|is_ready| **is_ready).count();
+        let reads = (SWEEP_READS / count.max(1)).clamp(1, MAX_READS);
+        let mut ready = self.ready.iter();
+        self.connections.retain_mut(|(stream, deadline)| {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            (!is_ready || discard_input(&*stream, &mut buffer, reads)) && *deadline > now
+        });
+        // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
+        self.next_sweep = Instant::now() + SWEEP_PAUSE;
+    }
+
+    /// The time of the next sweep; `None` if no connection lingers.
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.connections.is_empty()).then_some(self.next_sweep)
+    }
+
+    /// Whether no connection lingers.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// The number of connections that linger.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Sweeps until no connection lingers, or the shutdown's deadline has passed. For the end of a drain.
+    pub fn finish(&mut self, server: &ServerState) {
+        while let Some(next) = self.deadline().filter(|_| !server.is_over()) {
+            std::thread::park_timeout(server.within(next).saturating_duration_since(Instant::now()));
+            self.sweep();
+        }
+    }
+}
+
+/// Lets a connection linger on the calling thread: closes the writing side, and waits until the client closes or the linger
+/// timeout has passed.
+pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
+    let timeout = Instant::now() + server.config.linger_timeout;
+    if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
+        return;
+    }
+    while discard(stream, buffer) && Instant::now() < server.within(timeout) {
+        let socket = (stream.as_fd(), PollFlags::IN);
+        if wait([socket], Some(server.within(timeout)), &mut Vec::new()).is_err() {
+            return; // no memory
+        }
+    }
+}
+
+/// Reads and discards up to 64 buffers. Returns false if nothing more will come.
+pub fn discard(stream: impl Read, buffer: &mut [u8]) -> bool {
+    discard_input(stream, buffer, MAX_READS)
+}
+
+/// Reads and discards up to `max` buffers. Returns false if nothing more will come.
+fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> bool {
+    for _ in 0..max {
+        match stream.read(buffer) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use polyserve_core::ServerConfig;
+    use polyserve_core::service::Echo;
+
+    use super::*;
+
+    /// Regression test: at most 256 connections lingered at a time. If more clients were rejected at once, the first
+    /// were reset before they read their 503.
+    #[test]
+    fn more_than_a_thousand_rejected_clients_read_their_503() {
+        const CLIENTS: usize = 1100;
+        let config = ServerConfig::default();
+        let server = ServerState::new(Arc::new(Echo), &config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = LingeringSet::new(Duration::from_secs(60));
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            lingering.reject(listener.accept().unwrap().0, &server);
+            clients.push(client);
+        }
+        assert_eq!(lingering.len(), CLIENTS);
+        for mut client in clients {
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After"), "{answer}");
+        }
+        server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        lingering.finish(&server);
+        assert!(lingering.is_empty());
+        assert_eq!(server.drained(0).answered, CLIENTS as u64);
+    }
+
+    /// Regression test: every rejection read from every lingering socket.
+    #[test]
+    fn a_rejection_does_not_sweep() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = LingeringSet::new(Duration::from_secs(60));
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                lingering.reject(listener.accept().unwrap().0, &server);
+                client
+            })
+            .collect();
+        let next = lingering.deadline();
+        drop(clients);
+        lingering.reject(accepted(&listener).0, &server);
+        assert_eq!(
+            (lingering.len(), lingering.deadline()),
+            (4, next),
+            "only a sweep forgets the clients that have gone"
+        );
+        lingering.next_sweep = Instant::now() + Duration::from_secs(60);
+        lingering.sweep();
+        assert_eq!(lingering.len(), 4, "a sweep that is not due does nothing");
+    }
+
+    fn accepted(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, client)
+    }
+}

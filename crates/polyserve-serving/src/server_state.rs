@@ -1,0 +1,250 @@
+//! The state that all threads of one run of a server share, and the wait for an answer.
+//!
+//! Cost: an addition for each batch of answers. [`ServerState::is_over`] is one load until a shutdown has begun.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use polyserve_core::answer::park_until;
+use polyserve_core::config::ServerConfig;
+use polyserve_core::server::{Counters, Drain};
+use polyserve_core::service::Service;
+use polyserve_core::shutdown::{Shutdown, ThreadRegistration};
+
+use crate::http1::{Env, Session, TimeLimit};
+use crate::net;
+
+/// The time after the shutdown's deadline within which all threads end that are not in the service's code.
+pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
+
+/// The state that all threads of one run of a server share.
+#[derive(Debug)]
+pub struct ServerState {
+    /// The service, and the limits of the codec.
+    pub env: Env,
+    /// The configuration of the run, with every limit.
+    pub config: ServerConfig,
+    /// The shutdown of the run.
+    pub shutdown: Shutdown,
+    answered: AtomicU64,
+    cut: AtomicU64,
+    rejected: AtomicU64,
+    panics: AtomicU64,
+}
+
+impl ServerState {
+    /// The state of a run that has not answered any request.
+    pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
+        Self {
+            env: Env::new(service, config),
+            config: config.clone(),
+            shutdown: Shutdown::new(),
+            answered: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds the answers, the panics and the rejection of a session since the last call.
+    pub fn count(&self, session: &mut Session) {
+        self.count_answered(session.take_answered());
+        if session.take_rejected() {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        let panics = session.take_panics();
+        if panics > 0 {
+            self.panics.fetch_add(u64::from(panics), Ordering::Relaxed);
+        }
+    }
+
+    /// Creates the session of a connection that is to be rejected. It has the address of the client only if a hook wants
+    /// it.
+    pub fn rejecting(&self, socket: impl AsFd) -> Session {
+        Session::from_peer(self.env.on_answer.as_ref().and_then(|_| net::peer(socket)))
+    }
+
+    /// Counts a panic of the service. [`count`](Self::count) counts those that a session has caught.
+    pub fn count_panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the counters of a run with `open` open connections, for [`Running::start`](polyserve_core::Running::start).
+    pub fn counters(&self, open: usize) -> Counters {
+        let mut counters = Counters::default();
+        counters.open = open as u64;
+        counters.answered = self.answered.load(Ordering::Relaxed);
+        counters.rejected = self.rejected.load(Ordering::Relaxed);
+        counters.panics = self.panics.load(Ordering::Relaxed);
+        counters
+    }
+
+    /// Adds to the number of answers. An answer counts when the kernel has accepted its last byte.
+    pub fn count_answered(&self, answered: u64) {
+        if answered > 0 {
+            self.answered.fetch_add(answered, Ordering::Relaxed);
+        }
+    }
+
+    /// Abandons a session. After the shutdown's deadline, a request that it was serving counts as cut.
+    pub fn abandon(&self, session: &mut Session) {
+        if session.is_busy() && self.is_over() {
+            self.count_cut();
+        }
+        session.abandon();
+        self.count(session);
+    }
+
+    /// Counts a request as cut.
+    pub fn count_cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the result of a run, of which `stuck` threads are stuck in the service's code.
+    pub fn drained(&self, stuck: usize) -> Drain {
+        Drain::new(self.answered.load(Ordering::Relaxed), self.cut.load(Ordering::Relaxed), stuck as u64)
+    }
+
+    /// Whether the shutdown's deadline has passed, so that work is to be cut.
+    pub fn is_over(&self) -> bool {
+        self.shutdown.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// Returns `deadline`, or the shutdown's deadline if that is earlier.
+    pub fn within(&self, deadline: Instant) -> Instant {
+        self.shutdown.deadline().map_or(deadline, |cut| cut.min(deadline))
+    }
+}
+
+/// How a wait for an answer ended.
+#[derive(Debug)]
+pub enum WaitOutcome {
+    /// The answer is there.
+    Here,
+    /// The answer timeout has passed.
+    TimedOut,
+    /// The shutdown's deadline has passed.
+    Cut,
+}
+
+thread_local! {
+    /// The registration of this thread with the shutdown of the server that it served last.
+    static REGISTRATION: RefCell<Option<ThreadRegistration>> = const { RefCell::new(None) };
+}
+
+/// Registers this thread with `shutdown`, if it is not registered yet.
+fn register(shutdown: &Shutdown) {
+    let _ = REGISTRATION.try_with(|registration| {
+        let mut registration = registration.borrow_mut();
+        if !registration.as_ref().is_some_and(|registration| registration.belongs_to(shutdown)) {
+            *registration = Some(shutdown.register_thread());
+        }
+    });
+}
+
+/// Parks this thread until the session's answer is there.
+///
+/// # Cost
+///
+/// No lock except that of the answer, and one at the first wait of a thread: it registers the thread, so that a shutdown
+/// unparks the thread.
+pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutcome {
+    let timeout = Instant::now() + TimeLimit::Answer.of(&server.config);
+    register(&server.shutdown);
+    loop {
+        let draining = server.shutdown.is_begun();
+        let deadline = server.within(timeout);
+        let woken = park_until(Some(deadline), |cx| match session.poll_answer(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            // A drain may have begun since its deadline was read, so the loop starts again. A drain that
+            // begins after this check unparks the thread.
+            Poll::Pending if !draining && server.shutdown.is_begun() => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        });
+        match woken {
+            Some(true) => return WaitOutcome::Here,
+            Some(false) => {}
+            None if server.is_over() => return WaitOutcome::Cut,
+            None if Instant::now() >= timeout => return WaitOutcome::TimedOut,
+            None => {}
+        }
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Sender, channel};
+
+    use polyserve_core::answer::{Answer, Completer, promise};
+    use polyserve_core::service::{Reply, Request, Status};
+
+    use super::*;
+    use crate::ThreadBuffers;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Sends the completer of each answer.
+    struct Promises(Mutex<Sender<Completer<Reply>>>);
+
+    impl Service for Promises {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            let (completer, answer) = promise(Reply::empty(Status::INTERNAL_SERVER_ERROR));
+            self.0.lock().unwrap().send(completer).unwrap();
+            answer
+        }
+    }
+
+    /// Waits for an answer, as a server does.
+    fn ask(server: &ServerState) -> WaitOutcome {
+        let (mut session, mut buffers) = (Session::new(), ThreadBuffers::new());
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let _ = session.receive(request, &server.env, &mut buffers.scratch);
+        wait_for_answer(&mut session, server)
+    }
+
+    /// Regression test: each wait took a lock that all threads share, twice.
+    #[test]
+    fn a_wait_takes_no_lock_of_the_shutdown() {
+        let (sender, completers) = channel();
+        let (server, (outcome, outcomes)) =
+            (ServerState::new(Arc::new(Promises(Mutex::new(sender))), &ServerConfig::default()), channel());
+        std::thread::scope(|scope| {
+            let (trigger, triggers) = channel();
+            scope.spawn(|| {
+                for () in triggers {
+                    outcome.send(matches!(ask(&server), WaitOutcome::Here)).unwrap();
+                }
+            });
+            trigger.send(()).unwrap();
+            completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
+            assert!(outcomes.recv_timeout(PATIENCE).unwrap());
+            let ended = server.shutdown.while_locked(|| {
+                trigger.send(()).unwrap();
+                completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
+                outcomes.recv_timeout(PATIENCE)
+            });
+            drop(trigger);
+            assert_eq!(ended, Ok(true));
+        });
+    }
+
+    #[test]
+    fn a_drain_wakes_a_thread_that_waits() {
+        let (sender, completers) = channel();
+        let server = ServerState::new(Arc::new(Promises(Mutex::new(sender))), &ServerConfig::default());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let waiting = scope.spawn(|| ask(&server));
+                let completer = completers.recv_timeout(PATIENCE).unwrap();
+                server.shutdown.begin(Instant::now());
+                assert!(matches!(waiting.join().unwrap(), WaitOutcome::Cut));
+                drop(completer);
+            }
+        });
+    }
+}

@@ -1,0 +1,111 @@
+//! How often the codec allocates: for a GET never, for a PUT of a known id once, and for a body in pieces once.
+//!
+//! These tests are a binary of their own because they replace the allocator. Allocations are counted for each thread.
+#![forbid(unsafe_code)]
+
+#[path = "entity/repos.rs"]
+#[allow(dead_code)]
+mod repos;
+
+use allocation_counter::measure;
+use polyserve_core::service::{Echo, EntityService, Routes};
+use polyserve_core::{Entity, EntityRepo, ServerConfig};
+use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
+use repos::MapRepo;
+
+const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
+const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
+
+/// Serves one read of a kept connection.
+fn serve_once(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], status: &[u8]) {
+    let want = session.receive(bytes, env, scratch);
+    assert_eq!(want, Want::Read(Phase::Idle));
+    assert!(scratch.out().starts_with(status));
+    let length = scratch.out().len();
+    session.written(length, scratch);
+}
+
+#[test]
+fn the_hot_path() {
+    let repo = MapRepo::default();
+    assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
+    let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let pipelined = GET.repeat(16);
+    let put = format!(
+        "PUT / HTTP/1.1\r\nHost: localhost:8001\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{ENTITY}",
+        ENTITY.len()
+    );
+    for (name, bytes, status, answers, allocations) in [
+        ("GET", GET, &b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"[..], 1, 0),
+        ("16 pipelined GETs", &pipelined, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n", 16, 0),
+        // The description.
+        ("PUT of a known id", put.as_bytes(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", 1, 1),
+    ] {
+        serve_once(&mut session, &mut scratch, &env, bytes, status); // warm
+        session.take_answered();
+        let counted = measure(|| {
+            for _ in 0..100 {
+                serve_once(&mut session, &mut scratch, &env, bytes, status);
+            }
+        });
+        assert_eq!(session.take_answered(), 100 * answers);
+        assert_eq!(counted.count_total, 100 * allocations, "allocations of 100 times {name}");
+    }
+}
+
+/// A service behind a prefix costs no allocation more.
+#[test]
+fn routes() {
+    let repo = MapRepo::default();
+    assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
+    let routes = Routes::new().at("/a", Echo).unwrap().entities(EntityService::new(repo).at("/a/b")).unwrap();
+    let env = Env::new(std::sync::Arc::new(routes), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let get = b"GET /a/b/1?query HTTP/1.1\r\nHost: localhost:8001\r\n\r\n";
+    let mut serve =
+        || serve_once(&mut session, &mut scratch, &env, get, b"HTTP/1.1 200 OK\r\nContent-Type: application/json");
+    serve(); // warm
+    assert_eq!(measure(serve).count_total, 0);
+}
+
+fn announced(length: usize) -> String {
+    format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+}
+
+/// Regression test: the buffer of a body of known length started empty and doubled, with eight allocations for this body.
+#[test]
+fn a_body_in_pieces() {
+    const LENGTH: usize = 12 * 1024;
+    let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let mut serve = || {
+        assert_eq!(session.receive(announced(LENGTH).as_bytes(), &env, &mut scratch), Want::Read(Phase::Body));
+        let mut want = session.want();
+        for piece in [b'x'; LENGTH].chunks(100) {
+            want = session.receive(piece, &env, &mut scratch);
+        }
+        assert_eq!(want, Want::Read(Phase::Idle));
+        assert!(scratch.out().ends_with(&[b'x'; LENGTH]));
+        let length = scratch.out().len();
+        session.written(length, &mut scratch);
+    };
+    serve(); // warm
+    let formatting = measure(|| drop(announced(LENGTH))).count_total;
+    // One allocation each for the head, the body, its reservation, and the state of the pending request.
+    assert_eq!(measure(serve).count_total, 4 + formatting);
+}
+
+/// A client that announces a large body and does not send it costs little memory.
+#[test]
+fn an_announced_body_is_not_allocated() {
+    let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let head = announced(ServerConfig::default().max_body);
+    for (bytes, limit) in [(head.as_bytes(), 1024), (b"x", 16 * 1024 + 64)] {
+        let counted = measure(|| {
+            assert_eq!(session.receive(bytes, &env, &mut scratch), Want::Read(Phase::Body));
+        });
+        assert!(counted.bytes_max <= limit, "{} bytes for {} bytes", counted.bytes_max, bytes.len());
+    }
+}

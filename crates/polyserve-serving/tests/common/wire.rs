@@ -1,0 +1,127 @@
+//! A server without a socket: it drives a [`Session`] by the contract of `Want`, and keeps its output.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, UNIX_EPOCH};
+
+use polyserve_serving::http1::{Env, Scratch, Session, Want};
+
+/// The date of every answer in these tests.
+pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// Takes the size of a write, and returns the number of bytes that the client accepts.
+pub(crate) type AcceptFn = Box<dyn FnMut(usize) -> usize>;
+
+/// One connection, seen from the client's side.
+pub(crate) struct Wire<'e> {
+    pub(crate) session: Session,
+    env: &'e Env,
+    scratch: Scratch,
+    accept: AcceptFn,
+    want: Want,
+    /// The bytes that were written.
+    pub(crate) out: Vec<u8>,
+    /// The number of answers that the session counted as written.
+    pub(crate) answered: u64,
+}
+
+/// The number of polls of a deferred answer before a call returns.
+pub(crate) const POLLS: usize = 3;
+
+impl<'e> Wire<'e> {
+    /// Creates a connection to a client that accepts each write completely.
+    pub(crate) fn new(env: &'e Env) -> Self {
+        Self::with_accept(env, Box::new(|count| count))
+    }
+
+    /// Creates a connection to a client that accepts as many bytes as `accept` returns, and at least one.
+    pub(crate) fn with_accept(env: &'e Env, accept: AcceptFn) -> Self {
+        let session = Session::new();
+        let want = session.want();
+        let mut wire = Self { session, env, scratch: Scratch::new(), accept, want, out: Vec::new(), answered: 0 };
+        wire.drain(false);
+        wire
+    }
+
+    /// Sets whether the server is draining, and the time.
+    pub(crate) fn drain(&mut self, draining: bool) {
+        self.scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), draining);
+    }
+
+    /// Sets whether other connections wait for the server's thread.
+    pub(crate) fn others_wait(&mut self, others_wait: bool) {
+        self.drain(false);
+        self.scratch.set_others_wait(others_wait);
+    }
+
+    /// Sends `bytes` in one piece, and lets the server continue until it waits.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Want {
+        assert!(matches!(self.want, Want::Read(_)), "the server does not read: it wants {:?}", self.want);
+        self.want = self.session.receive(bytes, self.env, &mut self.scratch);
+        self.settle()
+    }
+
+    /// Ends the client's bytes.
+    pub(crate) fn end(&mut self) -> Want {
+        self.want = self.session.end_of_input();
+        self.settle()
+    }
+
+    /// Ends the present phase by its timeout.
+    pub(crate) fn time_out(&mut self) -> Want {
+        self.want = self.session.time_out(self.env, &mut self.scratch);
+        self.settle()
+    }
+
+    /// Whether the server has closed the connection, or will close it once all output is written.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.want, Want::Close { .. })
+    }
+
+    /// Returns the text that was written since the last call.
+    pub(crate) fn take_output(&mut self) -> String {
+        String::from_utf8(std::mem::take(&mut self.out)).expect("answers here are text")
+    }
+
+    /// Continues until the server waits for bytes or for an answer, or has closed the connection.
+    pub(crate) fn settle(&mut self) -> Want {
+        let mut polls = 0;
+        loop {
+            self.write();
+            assert_eq!(self.session.want(), self.want);
+            self.want = match self.want {
+                Want::Read(_) | Want::Close { .. } => return self.want,
+                Want::Write | Want::Yield => self.session.resume(self.env, &mut self.scratch),
+                Want::Answer => match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(()) => {
+                        polls = 0;
+                        self.session.resume(self.env, &mut self.scratch)
+                    }
+                    Poll::Pending if polls == POLLS => return Want::Answer,
+                    Poll::Pending => {
+                        polls += 1;
+                        Want::Answer
+                    }
+                },
+            };
+        }
+    }
+
+    fn write(&mut self) {
+        let out = self.scratch.out();
+        if !out.is_empty() {
+            let count = (self.accept)(out.len()).min(out.len());
+            self.out.extend_from_slice(&out[..count]);
+            self.session.written(count, &mut self.scratch);
+            assert!(self.scratch.out().is_empty());
+        }
+        while !self.session.unsent().is_empty() {
+            let unsent = self.session.unsent();
+            let count = (self.accept)(unsent.len()).clamp(1, unsent.len());
+            self.out.extend_from_slice(&unsent[..count]);
+            let rest = unsent.len() - count;
+            assert_eq!(self.session.advance(count), rest == 0);
+        }
+        self.answered += self.session.take_answered();
+    }
+}

@@ -1,0 +1,126 @@
+//! What a service logs while its repo fails. The subscriber is the one of this process, so there is one test.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use polyserve_core::executor::isolated;
+use polyserve_core::log::MAX_TEXT;
+use polyserve_core::service::EntityService;
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Head, Headers, Lookup, Method, Put, Removed, RepoError,
+    Request, Service, Version,
+};
+use polyserve_serving::http1::session::panicked;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+type Failure = fn() -> RepoError;
+
+/// A repo that fails as its function says.
+#[derive(Debug)]
+struct FailingRepo(Failure);
+
+impl EntityRepo for FailingRepo {
+    fn get(&self, _: &i64, _: &mut dyn FnMut(polyserve_core::EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        Answer::Now(Err(self.0()))
+    }
+
+    fn put_if(&self, _: Entity, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        Answer::Now(Err(self.0()))
+    }
+
+    fn remove_if(&self, _: &i64, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        Answer::later(std::future::ready(Err(self.0())))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Err(self.0()))
+    }
+}
+
+/// Collects the messages of this process, with the level of each.
+struct Messages(Sender<(Level, String)>);
+
+impl Subscriber for Messages {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+
+            fn record_str(&mut self, field: &Field, value: &str) {
+                self.0 += &format!("{field}={value} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let _ = self.0.send((*event.metadata().level(), text.0));
+    }
+}
+
+const REQUESTS: usize = 1_000;
+
+/// Regression test: while an engine was away, each request was a warning. Its text had the lines of PostgreSQL's `DETAIL`,
+/// with the row that was rejected.
+#[test]
+fn failures_of_one_kind_are_one_warning() {
+    const REJECTED: &str = "db error: ERROR: a check failed\nDETAIL: Failing row contains (1, secret).";
+    let (sender, messages) = channel();
+    tracing::subscriber::set_global_default(Messages(sender)).expect("no other test sets it");
+    let kinds: [(Failure, &str); 3] = [
+        (|| RepoError::Unavailable(REJECTED.into()), "the repo is unavailable"),
+        (|| RepoError::Full(REJECTED.into()), "the repo has no room"),
+        (|| RepoError::Other(REJECTED.into()), "the repo failed"),
+    ];
+    for (kind, message) in kinds {
+        let service: EntityService<_> = EntityService::new(FailingRepo(kind));
+        for number in 0..REQUESTS {
+            let (method, body) = match number % 3 {
+                0 => (Method::Get, ""),
+                1 => (Method::Put, r#"{"id":1,"description":"secret","value":0.5}"#),
+                _ => (Method::Delete, ""),
+            };
+            let head = Head { method, target: "/1", version: Version::Http11, headers: Headers::new(&[]) };
+            let reply = service.call(Request::new(head, body.as_bytes()), &mut Vec::new()).wait();
+            assert!(reply.status().code() >= 500, "{message}");
+        }
+        check(&messages, message);
+    }
+    let panics: [(fn(), &str); 2] = [
+        (|| drop(panicked(Box::new("secret"))), "a service panicked"),
+        (|| assert!(!isolated(|| resume_unwind(Box::new("secret")))), "a job panicked"),
+    ];
+    for (panic, message) in panics {
+        (0..REQUESTS).for_each(|_| panic());
+        check(&messages, message);
+    }
+}
+
+/// Checks the messages of [`REQUESTS`] failures. The text of a panic is the program's own.
+#[track_caller]
+fn check(messages: &Receiver<(Level, String)>, expected: &str) {
+    let logged: Vec<(Level, String)> = messages.try_iter().filter(|(level, _)| *level <= Level::WARN).collect();
+    // More than one comes if this process was paused.
+    assert!(logged.len() <= REQUESTS / 100, "{} messages for {REQUESTS} failures", logged.len());
+    assert!(logged.iter().any(|(_, text)| text.contains(expected)), "{logged:?}");
+    for (_, text) in logged {
+        let shows_data = text.contains("secret") && !expected.ends_with("panicked");
+        assert!(!text.contains('\n') && !shows_data && text.len() < MAX_TEXT + 100, "{text}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Answers byte for byte: bodies that are omitted, the date, the `Server` header, the fields of a reply.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use polyserve_core::service::{Body, Reply, Status};
+use polyserve_core::{Answer, Request};
+use polyserve_serving::http1::{Env, Scratch, Session};
+
+use super::support::*;
+
+/// Serves a status and a kind of body for each path.
+fn env_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
+    let call = |request: &Request<'_>, body: &mut Vec<u8>| {
+        body.extend_from_slice(b"in place");
+        Answer::Now(match request.head.path() {
+            "/204" => Reply::empty(Status::NO_CONTENT),
+            "/204-body" => Reply::new(Status::NO_CONTENT, "text/plain", Body::InPlace),
+            "/304" => Reply::empty(Status::NOT_MODIFIED),
+            "/201" => Reply::empty(Status::CREATED).with_header("Location", "/1").unwrap(),
+            "/static" => Reply::new(Status::OK, "text/plain", Body::Static(b"static")),
+            "/owned" => Reply::new(Status::OK, "text/plain", Body::Owned(b"owned".to_vec())),
+            "/599" => Reply::new(Status::new(599).unwrap(), "text/plain", Body::InPlace),
+            _ => Reply::new(Status::OK, "text/plain", Body::InPlace),
+        })
+    };
+    env_by(change, call, |_| None)
+}
+
+fn reply_to(method: &str, path: &str) -> String {
+    ask(&env_by_path(|_| ()), format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).0
+}
+
+#[test]
+fn bodies_are_where_the_reply_says() {
+    assert_eq!(reply_to("GET", "/"), ok("in place"));
+    assert_eq!(reply_to("GET", "/static"), ok("static"));
+    assert_eq!(reply_to("GET", "/owned"), ok("owned"));
+    let other = ok("in place").replacen("200 OK", "599 ", 1);
+    assert_eq!(reply_to("GET", "/599"), other);
+}
+
+#[test]
+fn answers_without_a_body() {
+    for (status, path) in [("204 No Content", "/204"), ("204 No Content", "/204-body"), ("304 Not Modified", "/304")] {
+        for method in ["GET", "HEAD", "DELETE"] {
+            assert_eq!(reply_to(method, path), format!("HTTP/1.1 {status}\r\nDate: {DATE}\r\n\r\n"), "{method} {path}");
+        }
+    }
+    let created = format!("HTTP/1.1 201 Created\r\nContent-Length: 0\r\nLocation: /1\r\nDate: {DATE}\r\n\r\n");
+    assert_eq!(reply_to("PUT", "/201"), created);
+}
+
+#[test]
+fn head_has_the_head_of_get() {
+    for (path, body) in [("/", "in place"), ("/static", "static"), ("/owned", "owned")] {
+        assert_eq!(reply_to("HEAD", path) + body, reply_to("GET", path), "{path}");
+    }
+    let env = env_by_path(|_| ());
+    let head = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let answer = ok("in place");
+    assert_eq!(ask(&env, head.repeat(3).as_bytes()).0, answer.strip_suffix("in place").unwrap().repeat(3));
+}
+
+#[test]
+fn a_server_header_only_if_it_is_configured() {
+    let env = env_by_path(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
+    let expected = ok_with("Server: polyserve/0.1 (test)\r\n", "in place");
+    assert_eq!(ask(&env, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
+    let refused = ask(&env, b"\0").0;
+    assert!(refused.contains("\r\nServer: polyserve/0.1 (test)\r\n"), "{refused}");
+    assert!(!reply_to("GET", "/").contains("Server:"));
+}
+
+#[test]
+fn the_date_is_that_of_the_last_refresh() {
+    let env = env_by_path(|_| ());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    for (seconds, date) in [
+        (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+        (951_827_696, "Tue, 29 Feb 2000 12:34:56 GMT"),
+        (951_827_697, "Tue, 29 Feb 2000 12:34:57 GMT"),
+        (253_402_300_799, "Fri, 31 Dec 9999 23:59:59 GMT"),
+    ] {
+        scratch.refresh(UNIX_EPOCH + Duration::from_secs(seconds), false);
+        let _ = session.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &env, &mut scratch);
+        assert_eq!(String::from_utf8_lossy(scratch.out()), ok("in place").replace(DATE, date));
+        session.written(scratch.out().len(), &mut scratch);
+    }
+}
+
+/// A service cannot write a field that ends its line or the head.
+#[test]
+fn a_service_cannot_break_out_of_its_answer() {
+    for (name, value) in [
+        ("X", "a\r\nEvil: 1"),
+        ("X\r\nEvil", "a"),
+        ("X", "a\0"),
+        ("X", "a\u{80}"),
+        ("X", " a"),
+        ("X", "a\t"),
+        ("", "a"),
+        ("X:", "a"),
+        ("Connection", "close"),
+        ("content-length", "5"),
+        ("Transfer-Encoding", "chunked"),
+        ("DATE", "now"),
+    ] {
+        assert!(Reply::empty(Status::OK).with_header(name, value).is_err(), "{name:?}: {value:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! A panic of the service is answered with 500 and affects no other request.
+
+use std::future::pending;
+use std::panic::resume_unwind;
+
+use polyserve_core::service::{Body, Reply, Status};
+use polyserve_core::{Answer, Request};
+use polyserve_serving::http1::{Env, Phase, Want};
+
+use super::support::*;
+
+/// Panics without a message of the panic hook.
+fn panic(text: &'static str) -> ! {
+    resume_unwind(Box::new(text))
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic("in the drop");
+    }
+}
+
+/// Serves a service that panics at the point that the path names.
+fn panicky() -> Env {
+    let call = |request: &Request<'_>, body: &mut Vec<u8>| {
+        let reply = |text: &str| Reply::new(Status::OK, "text/plain", Body::Owned(text.into()));
+        match request.head.target {
+            "/call" => {
+                body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
+                panic("in the call")
+            }
+            "/poll" => Answer::later(async { panic("in the poll") }),
+            "/drop" => {
+                let bomb = Bomb;
+                let mut text = Some(reply("dropped"));
+                Answer::later(std::future::poll_fn(move |_| {
+                    let _ = &bomb;
+                    text.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+                }))
+            }
+            "/never" => {
+                let bomb = Bomb;
+                Answer::later(async move {
+                    let _bomb = bomb;
+                    pending::<Reply>().await
+                })
+            }
+            _ => echo(request, body),
+        }
+    };
+    env_by(|_| (), call, |head| if head.target == "/head" { panic("in the head") } else { None })
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+fn internal_error(connection: &str) -> String {
+    problem_with(connection, Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+}
+
+fn echoed(path: &str) -> String {
+    ok(&echo_text("GET", path, ""))
+}
+
+#[test]
+fn wherever_it_panics_the_others_are_answered() {
+    let env = panicky();
+    for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
+        let stream = [get("/1"), get(path), get("/2")].concat();
+        assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+        assert_eq!(ask_slowly(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+    }
+}
+
+#[test]
+fn before_the_body() {
+    let env = panicky();
+    for (fields, body) in [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n")] {
+        let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Skip));
+        assert_eq!(wire.take_output(), internal_error(""));
+        assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
+        assert_eq!(wire.take_output(), echoed("/1"), "the body is skipped, the connection lives on");
+    }
+    let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    assert_eq!(ask(&env, head.as_bytes()), (internal_error(CLOSES), LINGER));
+}
+
+#[test]
+fn a_close_stays_a_close() {
+    let request = "GET /call HTTP/1.0\r\n\r\n";
+    assert_eq!(ask(&panicky(), request.as_bytes()), (internal_error(CLOSES), CLOSE));
+}
+
+/// The future panics when it is dropped: after a timeout, after a cut, or with its connection.
+#[test]
+fn in_the_drop_of_an_answer_that_is_given_up() {
+    let env = panicky();
+    let waiting = || {
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(get("/never").as_bytes()), Want::Answer);
+        wire
+    };
+    let mut wire = waiting();
+    assert_eq!(wire.time_out(), LINGER);
+    assert!(wire.take_output().starts_with("HTTP/1.1 503 "));
+    waiting().session.abandon();
+    drop(waiting());
+}
+
+/// Regression test: a panic's payload may be any value, and its drop may panic too. Such a panic ended the serving thread.
+#[test]
+fn in_the_drop_of_a_payload() {
+    fn panic_with_bomb() -> ! {
+        resume_unwind(Box::new(Bomb))
+    }
+    struct PanicsInDrop;
+    impl Drop for PanicsInDrop {
+        fn drop(&mut self) {
+            panic_with_bomb();
+        }
+    }
+    let call = |request: &Request<'_>, body: &mut Vec<u8>| match request.head.target {
+        "/call" => panic_with_bomb(),
+        "/poll" => Answer::later(async { panic_with_bomb() }),
+        "/drop" => {
+            let value = PanicsInDrop;
+            let mut reply = Some(Reply::new(Status::OK, "text/plain", Body::Static(b"dropped")));
+            Answer::later(std::future::poll_fn(move |_| {
+                let _ = &value;
+                reply.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+            }))
+        }
+        _ => echo(request, body),
+    };
+    let env = env_by(|_| (), call, |head| if head.target == "/head" { panic_with_bomb() } else { None });
+    for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
+        let stream = [get("/1"), get(path), get("/2")].concat();
+        assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+    }
+    let head = "PUT /head HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+    assert_eq!(ask(&env, head.as_bytes()).0, internal_error(""));
+}
+
+#[test]
+fn in_the_poll_and_then_in_the_drop() {
+    // The second panic comes after the first was caught; two panics in one unwinding would abort.
+    struct Twice(bool);
+    impl std::future::Future for Twice {
+        type Output = Reply;
+        fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Reply> {
+            self.0 = true;
+            panic("in the poll")
+        }
+    }
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            if self.0 {
+                panic("in the drop");
+            }
+        }
+    }
+    let env = env_by(|_| (), |_, _| Answer::later(Twice(false)), |_| None);
+    assert_eq!(ask(&env, get("/").repeat(2).as_bytes()).0, internal_error("").repeat(2));
+}

@@ -1,0 +1,200 @@
+//! Persistence: what the client asks for, the maximum number of requests, and draining.
+
+use polyserve_serving::http1::{Phase, Want};
+
+use super::support::*;
+
+const KEEPS: &str = "Connection: keep-alive\r\n";
+
+/// Sends a request with these fields, then another. Returns the `Connection` lines of the answers, and how the
+/// connection ends.
+fn connection_of(version: &str, fields: &str) -> (Vec<&'static str>, Want) {
+    let env = env();
+    let request = format!("GET / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
+    let (out, want) = ask(&env, format!("{request}{request}").as_bytes());
+    let lines = out.split("HTTP/1.1 200 OK\r\n").skip(1).map(|answer| match answer {
+        answer if answer.contains(KEEPS) => "keep-alive",
+        answer if answer.contains(CLOSES) => "close",
+        _ => "",
+    });
+    (lines.collect(), want)
+}
+
+const OPEN: Want = Want::Read(Phase::Idle);
+
+#[test]
+fn version_1_1_is_kept_by_default() {
+    for fields in [
+        "",
+        "Connection: keep-alive\r\n",
+        "Connection:\r\n",
+        "Connection: upgrade, x\r\n",
+        "Connection: closed\r\n",
+        "X: close\r\n",
+    ] {
+        assert_eq!(connection_of("1.1", fields), (vec!["", ""], OPEN), "{fields:?}");
+    }
+    for fields in [
+        "Connection: close\r\n",
+        "connection:CLOSE\r\n",
+        "Connection: keep-alive, close\r\n",
+        "Connection: close, keep-alive\r\n",
+        "Connection: ,, Close\t,\r\n",
+        "Connection: x\r\nConnection: close\r\n",
+        "Connection: close\r\nConnection: keep-alive\r\n",
+    ] {
+        // Another request was already sent, so the close must linger.
+        assert_eq!(connection_of("1.1", fields), (vec!["close"], LINGER), "{fields:?}");
+    }
+}
+
+#[test]
+fn version_1_0_closes_by_default() {
+    for fields in
+        ["", "Connection: close\r\n", "Connection: x\r\n", "Connection: keep-alive, close\r\n", "Keep-Alive: 5\r\n"]
+    {
+        assert_eq!(connection_of("1.0", fields), (vec!["close"], LINGER), "{fields:?}");
+    }
+    for fields in
+        ["Connection: keep-alive\r\n", "Connection: Keep-Alive\r\n", "Connection: x\r\nconnection: a, KEEP-ALIVE\r\n"]
+    {
+        assert_eq!(connection_of("1.0", fields), (vec!["keep-alive", "keep-alive"], OPEN), "{fields:?}");
+    }
+}
+
+/// If the client asked for the close and sent nothing after it, the close need not linger.
+#[test]
+fn a_close_that_was_asked_for_does_not_linger() {
+    for request in ["GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"] {
+        assert_eq!(ask(&env(), request.as_bytes()), (ok_with(CLOSES, &echo_text("GET", "/", "")), CLOSE));
+    }
+}
+
+#[test]
+fn requests_per_connection() {
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for limit in [1, 2, 5] {
+        let env = env_with(|c| c.requests_per_connection = Some(limit));
+        let (out, want) = ask(&env, get.repeat(8).as_bytes());
+        let body = echo_text("GET", "/", "");
+        assert_eq!((out, want), (ok(&body).repeat(limit as usize - 1) + &ok_with(CLOSES, &body), LINGER), "{limit}");
+    }
+    let env = env_with(|c| c.requests_per_connection = None);
+    assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&echo_text("GET", "/", "")).repeat(500));
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// All requests that have arrived are served, and the last answer has `Connection: close`.
+#[test]
+fn draining_closes_after_the_last_request_that_has_arrived() {
+    let env = env();
+    let mut wire = Wire::new(&env);
+    wire.drain(true);
+    let want = wire.send([get("/1"), get("/2"), get("/3")].concat().as_bytes());
+    let expected = ok(&echo_text("GET", "/1", ""))
+        + &ok(&echo_text("GET", "/2", ""))
+        + &ok_with(CLOSES, &echo_text("GET", "/3", ""));
+    assert_eq!((wire.take_output(), want), (expected, LINGER));
+}
+
+#[test]
+fn draining_still_serves_a_request_that_has_begun() {
+    let env = env();
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    for at in 1..put.len() {
+        let mut wire = Wire::new(&env);
+        let _ = wire.send([&get("/1"), &put[..at]].concat().as_bytes());
+        wire.drain(true);
+        let want = wire.send(&put.as_bytes()[at..]);
+        let expected = ok(&echo_text("GET", "/1", "")) + &ok_with(CLOSES, &echo_text("PUT", "/2", "hi"));
+        assert_eq!((wire.take_output(), want), (expected, LINGER), "split at {at}");
+    }
+    // The first part of a request arrives with another request, and both are answered while draining.
+    let mut wire = Wire::new(&env);
+    wire.drain(true);
+    assert_eq!(wire.send([&get("/1"), "GET"].concat().as_bytes()), Want::Read(Phase::Head));
+    assert_eq!(wire.take_output(), ok(&echo_text("GET", "/1", "")));
+    assert_eq!(wire.send(&get("/2").as_bytes()[3..]), LINGER);
+    assert_eq!(wire.take_output(), ok_with(CLOSES, &echo_text("GET", "/2", "")));
+}
+
+/// Old clients send an empty line after a body (RFC 9112, 2.2). The answer before it had no `Connection: close`, and
+/// the client's next request met a closed connection.
+#[test]
+fn an_empty_line_after_the_last_request_is_no_request() {
+    let env = env();
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    for after in ["\r", "\r\n", "\r\n\r\n"] {
+        for first in ["", "PU", &put[..put.len() - 1]] {
+            let mut wire = Wire::new(&env);
+            wire.drain(true);
+            if !first.is_empty() {
+                let _ = wire.send(first.as_bytes());
+            }
+            let want = wire.send([&put[first.len()..], after].concat().as_bytes());
+            assert_eq!(
+                (wire.take_output(), want),
+                (ok_with(CLOSES, &echo_text("PUT", "/2", "hi")), LINGER),
+                "{first:?} {after:?}"
+            );
+        }
+    }
+}
+
+/// Without this, a client that always has a request on its way would keep the thread that others wait for.
+#[test]
+fn a_session_closes_soon_if_others_wait() {
+    let (env, promised) = env_later(|_| ());
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    let chunked = "PUT /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+    let (get_echo, put_echo) = (echo_text("GET", "/1", ""), echo_text("PUT", "/2", "hi"));
+    // All complete requests are answered, and the start of another is dropped.
+    for second in [put, chunked] {
+        for rest in ["", "\r\n", "G", "GET /3 HTTP/1.1\r\nHost: a\r\n", &put[..put.len() - 1], "X : y\r\n\r\n"] {
+            let mut wire = Wire::new(&env);
+            wire.others_wait(true);
+            let want = wire.send([&get("/1"), "\r\n", second, rest].concat().as_bytes());
+            assert_eq!((wire.take_output(), want), (ok(&get_echo) + &ok_with(CLOSES, &put_echo), LINGER), "{rest:?}");
+        }
+    }
+    // The request had begun before.
+    let mut wire = Wire::new(&env);
+    let _ = wire.send(&put.as_bytes()[..put.len() - 1]);
+    wire.others_wait(true);
+    assert_eq!(wire.send(["i", "GET"].concat().as_bytes()), LINGER);
+    assert_eq!(wire.take_output(), ok_with(CLOSES, &put_echo));
+    // A deferred answer is the last one.
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.send(get("/later").repeat(3).as_bytes()), Want::Answer);
+    wire.others_wait(true);
+    assert!(promised.complete("x"));
+    assert_eq!((wire.settle(), wire.take_output(), promised.open()), (LINGER, ok_with(CLOSES, "x"), 0));
+    // A client that asked for the close, and sent more, is still sending.
+    let mut wire = Wire::new(&env);
+    wire.others_wait(true);
+    let closing = "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET";
+    assert_eq!((wire.send(closing.as_bytes()), wire.take_output()), (LINGER, ok_with(CLOSES, &get_echo)));
+    // An idle session stays, until the server closes it.
+    let mut wire = Wire::new(&env);
+    let _ = wire.send(get("/1").as_bytes());
+    wire.others_wait(true);
+    assert_eq!(wire.session.want(), Want::Read(Phase::Idle));
+}
+
+#[test]
+fn draining_closes_after_a_later_answer() {
+    let (env, promised) = env_later(|_| ());
+    for after in ["", "\r\n", "/1"] {
+        let mut wire = Wire::new(&env);
+        let next = if after.starts_with('/') { get(after) } else { after.to_owned() };
+        assert_eq!(wire.send([get("/later"), next].concat().as_bytes()), Want::Answer);
+        wire.drain(true);
+        assert!(promised.complete("x"));
+        let last = ok_with(CLOSES, &echo_text("GET", after, ""));
+        let expected = if after.starts_with('/') { ok("x") + &last } else { ok_with(CLOSES, "x") };
+        assert_eq!((wire.settle(), wire.take_output()), (LINGER, expected));
+    }
+}

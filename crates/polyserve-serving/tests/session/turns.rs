@@ -1,0 +1,90 @@
+//! A turn of a session is bounded in requests and in time, and each of its waits in time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
+use polyserve_serving::http1::{Phase, Scratch, Session, TimeLimit, Want};
+
+use super::support::*;
+
+const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+const NOW: SystemTime = UNIX_EPOCH;
+
+fn stopped_clock() -> SystemTime {
+    NOW
+}
+
+fn late_clock() -> SystemTime {
+    NOW + MAX_TURN_TIME
+}
+
+/// Serves `bytes`, each turn with `clock`. Returns the number of answers of each turn, and the step after the last one.
+fn turns(bytes: &[u8], clock: fn() -> SystemTime) -> (Vec<u64>, Want) {
+    let env = env();
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let mut answers = Vec::new();
+    let mut want = Want::Yield;
+    while want == Want::Yield {
+        scratch.begin_turn(clock);
+        scratch.refresh(NOW, false);
+        want = match answers.is_empty() {
+            true => session.receive(bytes, &env, &mut scratch),
+            false => session.resume(&env, &mut scratch),
+        };
+        let length = scratch.out().len();
+        session.written(length, &mut scratch);
+        answers.push(session.take_answered());
+    }
+    (answers, want)
+}
+
+/// Regression test: a batch of requests that had arrived together was answered in one turn, up to 900 requests of one read.
+#[test]
+fn a_turn_ends_after_sixteen_requests() {
+    assert_eq!(u64::from(MAX_TURN_REQUESTS), 16);
+    let idle = Want::Read(Phase::Idle);
+    assert_eq!(turns(&GET.repeat(16), stopped_clock), (vec![16], idle), "nothing follows, so nothing is put off");
+    assert_eq!(turns(&GET.repeat(40), stopped_clock), (vec![16, 16, 8], idle));
+    let half = [GET.repeat(16), GET[..20].to_vec()].concat();
+    assert_eq!(turns(&half, stopped_clock), (vec![16, 0], Want::Read(Phase::Head)));
+}
+
+#[test]
+fn a_turn_ends_after_a_millisecond() {
+    assert_eq!(turns(&GET.repeat(10), late_clock), (vec![4, 4, 2], Want::Read(Phase::Idle)));
+}
+
+/// The time between two batches of a turn counts, but a turn serves at least one request.
+#[test]
+fn a_late_turn_serves_one_request() {
+    let env = env();
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    scratch.begin_turn(stopped_clock);
+    scratch.refresh(NOW, false);
+    scratch.refresh(NOW + MAX_TURN_TIME + Duration::from_millis(1), false);
+    assert_eq!(session.receive(&GET.repeat(3), &env, &mut scratch), Want::Yield);
+    let length = scratch.out().len();
+    session.written(length, &mut scratch);
+    assert_eq!((session.take_answered(), session.is_busy()), (1, true));
+    scratch.end_turn();
+    assert_eq!(session.resume(&env, &mut scratch), Want::Read(Phase::Idle));
+}
+
+/// The limit of a wait follows from what has arrived.
+#[test]
+fn each_wait_has_its_limit() {
+    let env = env();
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.session.time_limit(), TimeLimit::FirstByte);
+    let _ = wire.send(b"\r\n");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Idle);
+    let _ = wire.send(b"POST /1 HTTP/1.1\r\nHost: a\r\n");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Head);
+    let _ = wire.send(b"Content-Length: 10\r\n\r\nabc");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Body { received: 3 });
+    let _ = wire.send(b"defg");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Body { received: 7 });
+    let _ = wire.send(b"hij");
+    assert_eq!(wire.session.time_limit(), TimeLimit::Idle);
+}

@@ -1,0 +1,20 @@
+//! The sizes of the answers of repos and services, which every call moves, and of a session.
+#![forbid(unsafe_code)]
+
+use std::mem::size_of;
+
+use polyserve_core::{Answer, Lookup, Put, Removed, Reply, RepoError};
+use polyserve_serving::http1::Session;
+
+const _: () = assert!(size_of::<Answer<Result<Lookup, RepoError>>>() <= 40);
+const _: () = assert!(size_of::<Answer<Result<Put, RepoError>>>() <= 24);
+const _: () = assert!(size_of::<Answer<Result<Removed, RepoError>>>() <= 24);
+
+#[test]
+fn the_sizes_are_what_the_docs_say() {
+    assert_eq!(size_of::<Answer<Result<Lookup, RepoError>>>(), 40);
+    println!("Answer<Reply>: {} bytes, Session: {} bytes", size_of::<Answer<Reply>>(), size_of::<Session>());
+    // An idle connection is a session and a socket.
+    assert_eq!(size_of::<Session>(), 224);
+    assert_eq!(size_of::<Answer<Reply>>(), 96);
+}

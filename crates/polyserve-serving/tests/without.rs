@@ -1,0 +1,54 @@
+//! `polyserve ladder` builds the codec without some optimisations. These tests check both builds:
+//!
+//! `RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' cargo test -p
+//! polyserve-core --test without`
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use polyserve_core::ServerConfig;
+use polyserve_core::service::Welcome;
+use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
+
+const GET: &[u8] = b"GET /welcome HTTP/1.1\r\nHost: a\r\n\r\n";
+const CACHED_DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+
+/// Returns the writes that contain the answers to three requests.
+fn writes() -> Vec<String> {
+    let env = Env::new(Arc::new(Welcome), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
+    let mut want = session.receive(&GET.repeat(3), &env, &mut scratch);
+    let mut writes = Vec::new();
+    loop {
+        let out = scratch.out();
+        if !out.is_empty() {
+            writes.push(String::from_utf8(out.to_vec()).expect("an answer is text"));
+        }
+        session.written(out.len(), &mut scratch);
+        match want {
+            Want::Write => want = session.resume(&env, &mut scratch),
+            other => {
+                assert_eq!(other, Want::Read(Phase::Idle));
+                assert_eq!(session.take_answered(), 3);
+                return writes;
+            }
+        }
+    }
+}
+
+#[test]
+fn answers_leave_together_or_one_by_one() {
+    let writes = writes();
+    let one_by_one = cfg!(polyserve_without = "pipeline_flush");
+    assert_eq!(writes.len(), if one_by_one { 3 } else { 1 });
+    assert_eq!(writes.concat().matches("Welcome!").count(), 3);
+}
+
+#[test]
+fn a_date_is_cached_or_formatted_for_each_answer() {
+    let output = writes().concat();
+    let cached = output.matches(CACHED_DATE).count();
+    assert_eq!(cached, if cfg!(polyserve_without = "date_cache") { 0 } else { 3 });
+    assert_eq!(output.matches("\r\nDate: ").count(), 3);
+}
