@@ -6,7 +6,9 @@ use std::time::Duration;
 use polyserve_conformance::broken::repos::ChecksThenWrites;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::property::{self, Outcome, Property, PropertyVerdict};
-use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject, no_increment_is_lost_over};
+use polyserve_conformance::server::{
+    Deviations, PROPERTIES, ServerSubject, a_merge_patch_loses_no_update_over, no_increment_is_lost_over,
+};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
@@ -133,6 +135,10 @@ caught! {
     evicts_without_connection_close: EvictsWithoutConnectionClose,
     evicts_silently_at_the_limit: EvictsSilentlyAtTheLimit,
     takes_only_json: TakesOnlyJson,
+    puts_patches: PutsPatches,
+    patches_what_is_absent: PatchesWhatIsAbsent,
+    drops_content_type: DropsContentType,
+    patches_without_a_condition: PatchesWithoutACondition,
     limits_nesting: LimitsNesting,
     takes_only_one_line: TakesOnlyOneLine,
     shows_its_own_address: ShowsItsOwnAddress,
@@ -185,6 +191,17 @@ fn a_store_that_checks_then_writes_loses_increments() {
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
     assert!((0..20).any(|_| is_lost()), "20 races lost no increment");
+}
+
+/// Its patches are lost too.
+#[test]
+fn a_store_that_checks_then_writes_loses_patches() {
+    let subject = ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
+    let is_lost = || {
+        let run = || a_merge_patch_loses_no_update_over(&subject, ChecksThenWrites::default());
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    assert!((0..50).any(|_| is_lost()), "50 races lost no patch");
 }
 
 /// The kit expects what a server declares: a declared flaw passes, and a server that does not deviate fails.

@@ -162,18 +162,42 @@ fn too_deep() -> InvalidEntity {
     InvalidEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels."))
 }
 
+/// Checks that a body is JSON, and returns its text.
+///
+/// # Errors
+///
+/// Returns [`InvalidEntity::NotJson`] if the body is not JSON, or is nested too deeply.
+pub(crate) fn check(body: &[u8]) -> Result<&str, InvalidEntity> {
+    if openings(body) > MAX_DEPTH && depth(body) > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    let text = utf8(body)?;
+    match deserialize::<IgnoredAny>(text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(not_json(&error)),
+    }
+}
+
+fn utf8(body: &[u8]) -> Result<&str, InvalidEntity> {
+    str::from_utf8(body).map_err(|error| {
+        InvalidEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
+    })
+}
+
+fn not_json(error: &serde_json::Error) -> InvalidEntity {
+    InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", error)))
+}
+
 /// Reads an entity from a body of bounded depth.
 fn parse<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
-    let text = std::str::from_utf8(body).map_err(|error| {
-        InvalidEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
-    })?;
+    let text = utf8(body)?;
     let read = if is_object(body) { read_object(text) } else { Err(text.into()) };
     let tried = match read {
         Ok(entity) => return Ok(entity),
         Err(tried) => tried,
     };
     Err(match deserialize::<IgnoredAny>(text) {
-        Err(error) => InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", &error))),
+        Err(error) => not_json(&error),
         Ok(_) if !is_object(body) => {
             InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object."))
         }
@@ -319,7 +343,7 @@ fn openings(body: &[u8]) -> usize {
 }
 
 /// Returns the depth of a body, or one more than [`MAX_DEPTH`] if it is deeper.
-fn depth(body: &[u8]) -> usize {
+pub(crate) fn depth(body: &[u8]) -> usize {
     let (mut depth, mut max) = (0_usize, 0);
     for (_, byte) in outside_strings(body) {
         match byte {
@@ -338,7 +362,7 @@ fn depth(body: &[u8]) -> usize {
 }
 
 /// Returns the bytes of JSON that are outside of strings, with their offsets.
-fn outside_strings(json: &[u8]) -> impl Iterator<Item = (usize, u8)> {
+pub(crate) fn outside_strings(json: &[u8]) -> impl Iterator<Item = (usize, u8)> {
     let mut rest = json;
     std::iter::from_fn(move || {
         loop {
@@ -354,7 +378,7 @@ fn outside_strings(json: &[u8]) -> impl Iterator<Item = (usize, u8)> {
 }
 
 /// Returns what follows the string that `rest` begins in.
-fn after_string(mut rest: &[u8]) -> &[u8] {
+pub(crate) fn after_string(mut rest: &[u8]) -> &[u8] {
     while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
         let is_escape = rest.get(at) == Some(&b'\\');
         rest = rest.get(at + 1 + usize::from(is_escape)..).unwrap_or_default();

@@ -29,6 +29,7 @@ pub mod listen_on;
 pub mod log;
 #[doc(hidden)]
 pub mod mailbox;
+mod merge_patch;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 #[doc(hidden)]

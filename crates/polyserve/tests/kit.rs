@@ -76,16 +76,20 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
     properties.iter().map(trial).collect()
 }
 
-/// Makes a test of a server over a store: conditional writes of concurrent clients, of both types of entities.
+/// Makes a test of a server over a store: conditional writes and patches of concurrent clients, of both types of entities.
 fn pair(server: &ServerEntry, repo: &RepoEntry) -> Trial {
     let (server, repo) = (server.clone(), repo.clone());
     Trial::test(format!("pair::{}/{}::no_increment_is_lost", server.name, repo.name), move || {
         let subject = server_subject(&server);
-        let store = (repo.make)().expect("the repo can be made");
-        let mut outcomes = vec![server::no_increment_is_lost_over(&subject, store)];
+        let store = || (repo.make)().expect("the repo can be made");
+        let mut outcomes = vec![
+            server::no_increment_is_lost_over(&subject, store()),
+            server::a_merge_patch_loses_no_update_over(&subject, store()),
+        ];
         if let Some(make) = &repo.named {
-            let store = make().expect("the repo can be made");
-            outcomes.push(server::no_increment_is_lost_of_named_entities_over(&subject, store));
+            let store = || make().expect("the repo can be made");
+            outcomes.push(server::no_increment_is_lost_of_named_entities_over(&subject, store()));
+            outcomes.push(server::a_merge_patch_loses_no_update_of_named_entities_over(&subject, store()));
         }
         assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Held), "{outcomes:?}");
         Ok(())

@@ -51,7 +51,8 @@ pub(crate) struct ServeArgs {
     /// A file that is read for each request, instead of the page in memory. With `--service page`.
     #[arg(long, value_name = "PATH")]
     page_file: Option<PathBuf>,
-    /// Answer 415 to a PUT with a Content-Type other than JSON. With `--service entity`.
+    /// Answer 415 to a PUT with a Content-Type other than JSON, and to a PATCH with one other than
+    /// application/merge-patch+json. With `--service entity`.
     /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
     #[arg(long)]
     strict_media_type: bool,

@@ -111,6 +111,7 @@ fn ask_for_little(live: &Live, body: &str, etags: bool) {
     };
     let write = |fields: &str| {
         live.ask(&with_body("PUT", "/1", fields, br#"{"counter":4095,"text":""}"#), 412);
+        live.ask(&with_body("PATCH", "/1", fields, b"{}"), 412);
         live.ask(&request("DELETE", "/1", fields), 412);
     };
     let response = head("", 200);

@@ -20,7 +20,7 @@ const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
 
 /// A server of an empty store, with tags.
 #[track_caller]
-fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
+pub(super) fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
     subject.live(Arc::new(EntityService::new(repo).etags(true)), |_| ())
 }
 
@@ -60,7 +60,7 @@ pub fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome
     for live in [entities(subject), subject.live(Arc::new(later), |_| ())] {
         live.ask(&put("/", ONE), 201);
         let tag = ETag::of(ONE.as_bytes()).to_string();
-        // The field; the status of GET, PUT and DELETE if the entity is stored; the status of PUT if nothing is stored.
+        // The field; the status of GET, PUT (and PATCH) and DELETE if the entity is stored; the status of PUT if nothing is stored.
         for (field, [got, put_over, deleted, created]) in [
             (String::from("If-Match: *"), [200, 200, 204, 412]),
             (String::from("If-Match: \"x\""), [412, 412, 412, 412]),
@@ -79,15 +79,18 @@ pub fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome
             };
             asked("GET", "", got);
             asked("HEAD", "", got);
-            asked("PUT", OTHER, put_over);
-            assert_eq!(live.ask(&get("/1"), 200).text(), if put_over == 200 { OTHER } else { ONE }, "{field:?}");
-            live.ask(&put("/1", ONE), 200);
+            for method in ["PUT", "PATCH"] {
+                asked(method, OTHER, put_over);
+                assert_eq!(live.ask(&get("/1"), 200).text(), if put_over == 200 { OTHER } else { ONE }, "{field:?}");
+                live.ask(&put("/1", ONE), 200);
+            }
             asked("DELETE", "", deleted);
             if deleted != 204 {
                 assert_eq!(live.ask(&get("/1"), 200).text(), ONE, "{field:?}");
                 live.ask(&request("DELETE", "/1", ""), 204);
             }
             asked("GET", "", 404);
+            asked("PATCH", ONE, 404);
             asked("PUT", ONE, created);
             if created == 412 {
                 live.ask(&put("/1", ONE), 201);
@@ -129,7 +132,7 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
     let other_tag = tag_of(&live.ask(&put(collection, second), 200));
     let weak = format!("W/{tag}");
     let tag_list = format!("\"x\", {tag}");
-    // The fields; the status of GET, PUT and DELETE if the first state is stored; the status of PUT if nothing is stored.
+    // The fields; the status of GET, PUT (and PATCH) and DELETE if the first state is stored; the status of PUT if nothing is stored.
     for (if_match, if_none_match, [got, put_over, deleted, created]) in [
         (None, None, [200, 200, 204, 201]),
         (Some("*"), None, [200, 200, 204, 412]),
@@ -153,9 +156,8 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
             |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
         let fields = field("If-Match", if_match) + &field("if-none-match", if_none_match);
         let asked = |method: &str, status: u16| {
-            let body = if method == "PUT" { second } else { "" };
             let bytes = match method {
-                "PUT" => with_body(method, path, &fields, body.as_bytes()),
+                "PUT" | "PATCH" => with_body(method, path, &fields, second.as_bytes()),
                 _ => request(method, path, &fields),
             };
             let mut client = live.client();
@@ -177,9 +179,11 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
             _ => check_problem(&response),
         }
         asked("HEAD", got);
-        asked("PUT", put_over);
-        shows(if put_over == 200 { second } else { first });
-        live.ask(&put(path, first), 200);
+        for method in ["PUT", "PATCH"] {
+            asked(method, put_over);
+            shows(if put_over == 200 { second } else { first });
+            live.ask(&put(path, first), 200);
+        }
         asked("DELETE", deleted);
         if deleted == 204 {
             live.ask(&get(path), 404);
@@ -190,6 +194,7 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
         // An id that is not stored is 404 for every condition: the condition is not evaluated (RFC 9110, 13.2.1).
         asked("GET", 404);
         asked("DELETE", 404);
+        asked("PATCH", 404);
         asked("PUT", created);
         if created == 201 {
             shows(second);
@@ -215,6 +220,7 @@ pub(super) fn refuse_malformed_conditions(live: &Live, sample: &TwoStates<'_>) {
         for name in ["If-Match", "If-None-Match"] {
             let fields = format!("{name}: {value}\r\n");
             check_problem(&live.ask(&with_body("PUT", path, &fields, second.as_bytes()), 400));
+            check_problem(&live.ask(&with_body("PATCH", path, &fields, second.as_bytes()), 400));
             check_problem(&live.ask(&request("DELETE", path, &fields), 400));
             assert_eq!(live.ask(&request("GET", path, &fields), 200).text(), first, "{fields}");
             let mut client = live.client();

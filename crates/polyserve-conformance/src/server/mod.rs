@@ -66,6 +66,7 @@ mod memory;
 mod named;
 mod nested;
 mod panics;
+mod patch;
 mod pipeline;
 mod queued;
 mod repos;
@@ -170,6 +171,11 @@ pub use panics::{
     a_panic_in_the_repos_thread_is_a_503, a_panic_payload_that_panics_is_a_500,
     more_panics_than_workers_leave_a_serving_server,
 };
+pub use patch::{
+    a_merge_patch_loses_no_update, a_merge_patch_loses_no_update_of_named_entities_over,
+    a_merge_patch_loses_no_update_over, a_patch_without_a_valid_result_changes_nothing,
+    patch_changes_the_named_members, patch_takes_merge_patches_only,
+};
 pub use pipeline::{
     a_later_answer_may_need_many_polls, hundreds_of_pipelined_requests_are_answered,
     large_pipelined_answers_arrive_whole, later_answers_leave_in_order, mixed_answers_keep_their_places,
@@ -234,6 +240,10 @@ kit! {
         options_say_what_is_allowed,
         other_methods_are_not_allowed,
         put_takes_any_content_type,
+        patch_changes_the_named_members,
+        a_patch_without_a_valid_result_changes_nothing,
+        patch_takes_merge_patches_only,
+        a_merge_patch_loses_no_update,
         a_refused_body_is_no_request,
         the_published_client_is_served,
         the_published_test_plan_is_served,

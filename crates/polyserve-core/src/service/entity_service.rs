@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::known_forms::{KnownForm, KnownForms};
+use super::patch;
 use super::path;
 use super::preconditions;
 use super::{Body, Head, Method, Reply, Request, Service, Status};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
-use crate::json::InvalidEntity;
+use crate::json::{self, InvalidEntity};
 use crate::log::in_one_line;
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 use crate::stack;
@@ -93,6 +94,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
     /// Sets whether a PUT with a `Content-Type` other than JSON is answered with 415. Off by default: only the body
     /// is checked. A PUT without `Content-Type` is accepted either way.
+    ///
+    /// A PATCH is a JSON Merge Patch (RFC 7396). Its type is `application/merge-patch+json`, or absent. Unless this is set, plain JSON
+    /// and the types that clients send by themselves are accepted too: `text/plain`, that of a form, and
+    /// `application/octet-stream`. Any other type, such as that of another format of patches, is always answered with 415.
     #[must_use]
     pub fn strict_media_type(mut self, strict: bool) -> Self {
         self.strict_media_type = strict;
@@ -146,11 +151,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             && !self.etags
             && let Some(reply) = refusal(None, &condition)
         {
-            return self.repo.get(&id, &mut |_| ()).map(move |found| match found {
-                Ok(Lookup::Visited | Lookup::Fetched(_)) => reply,
-                Ok(Lookup::Absent) => absent_reply(&id),
-                Err(error) => error_reply(&error),
-            });
+            return self.if_stored(id, reply);
         }
         let mut written = Ok(());
         let mut show = |entity: E::View<'_>| written = E::write_json(entity, body);
@@ -184,6 +185,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 })
             }
         }
+    }
+
+    /// Returns `reply` if the entity is stored.
+    fn if_stored(&self, id: E::Id, reply: Reply) -> Answer<Reply> {
+        self.repo.get(&id, &mut |_| ()).map(move |found| match found {
+            Ok(Lookup::Visited | Lookup::Fetched(_)) => reply,
+            Ok(Lookup::Absent) => absent_reply(&id),
+            Err(error) => error_reply(&error),
+        })
     }
 
     /// Returns the form of `json`, which a get has found after the repo gave `version`.
@@ -248,6 +258,21 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         })
     }
 
+    fn patch(&self, id: E::Id, condition: Condition, request: &[u8]) -> Answer<Reply> {
+        let patch = match json::check(request) {
+            Ok(patch) => patch,
+            Err(why) => return Answer::Now(Reply::problem(Status::BAD_REQUEST, why)),
+        };
+        if !condition.is_always() && self.refuses(&id, &condition) {
+            return Answer::Now(precondition_failed());
+        }
+        // It holds for no entity, so none needs to be written as JSON.
+        if !condition.compares_tags() && refusal(None, &condition).is_some() {
+            return self.if_stored(id, precondition_failed());
+        }
+        patch::patch(Arc::clone(&self.repo), id, condition, patch.to_owned(), self.etags)
+    }
+
     fn remove(&self, id: E::Id, condition: &Condition) -> Answer<Reply> {
         if condition.is_always() {
             return self.repo.remove(&id).map(move |removed| removed_reply(&id, removed));
@@ -297,6 +322,13 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 Route::Put(id)
             }
             (Method::Delete, Some(id)) => Route::Remove(id),
+            (Method::Patch, Some(id)) => {
+                check_is_whole(head)?;
+                check_coding(head)?;
+                patch::check_media_type(head, self.strict_media_type)?;
+                Route::Patch(id)
+            }
+            (Method::Options, Some(_)) => return Err(patch::accept_patch(options(head.method, ALLOW_ENTITY))),
             (method, Some(_)) => return Err(options(method, ALLOW_ENTITY)),
             (method, None) => return Err(options(method, ALLOW_ROOT)),
         };
@@ -320,6 +352,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
             Route::Get(id) => self.get(id, condition, request.head.method == Method::Head, body),
             Route::Put(id) => self.put(id, &condition, request.body, body),
             Route::Remove(id) => self.remove(id, &condition),
+            Route::Patch(id) => self.patch(id, condition, request.body),
         })
     }
 
@@ -338,11 +371,12 @@ enum Route<I> {
     Get(I),
     Put(Option<I>),
     Remove(I),
+    Patch(I),
 }
 
 const ALLOW_ROOT: &str = "PUT, OPTIONS";
-const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
-const ALLOW_SERVER: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
+const ALLOW_ENTITY: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
+const ALLOW_SERVER: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 
 /// Returns the answer to OPTIONS, or to a method that is not allowed.
 fn options(method: Method, allow: &'static str) -> Reply {
@@ -355,12 +389,13 @@ fn options(method: Method, allow: &'static str) -> Reply {
     header(reply, "Allow", allow.into())
 }
 
-/// Refuses a body that is a part of an entity (RFC 9110, 14.5).
+/// Refuses a body that is a part of an entity, or of a patch (RFC 9110, 14.5).
 fn check_is_whole(head: &Head<'_>) -> Result<(), Reply> {
     if head.headers.get("content-range").is_none() {
         return Ok(());
     }
-    Err(Reply::problem(Status::BAD_REQUEST, "A PUT with a Content-Range is not supported: send the whole entity."))
+    let detail = format_args!("A {} with a Content-Range is not supported: send the whole body.", head.method.as_str());
+    Err(Reply::problem(Status::BAD_REQUEST, detail))
 }
 
 /// Refuses a body with a content coding, because the service does not decode any (RFC 9110, 8.4).
@@ -440,7 +475,7 @@ fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
 }
 
 /// Returns the answer to a GET.
-fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
+pub(super) fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
     let mut reply = Reply::new(Status::OK, "application/json", json);
     reply.etag = etag;
     reply
@@ -455,7 +490,7 @@ fn tag_of_request<E: Identifiable>(entity: &E, request: &[u8], scratch: &mut Vec
     etag
 }
 
-fn precondition_failed() -> Reply {
+pub(super) fn precondition_failed() -> Reply {
     let detail = "The entity is not in the state that the request's condition names: nothing was changed.";
     Reply::problem(Status::PRECONDITION_FAILED, detail)
 }
@@ -480,16 +515,16 @@ fn removed_reply(id: &impl fmt::Display, removed: Result<Removed, RepoError>) ->
     }
 }
 
-fn absent_reply(id: &impl fmt::Display) -> Reply {
+pub(super) fn absent_reply(id: &impl fmt::Display) -> Reply {
     Reply::problem(Status::NOT_FOUND, format_args!("There is no entity {}.", path::shortened(id)))
 }
 
-fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
+pub(super) fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
     throttled!(warn, error = in_one_line(error), "an entity could not be written as JSON");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
 }
 
-fn error_reply(error: &RepoError) -> Reply {
+pub(super) fn error_reply(error: &RepoError) -> Reply {
     match error {
         RepoError::Closed | RepoError::Overloaded | RepoError::NotDone(_) | RepoError::Unavailable(_) => {
             if error.source().is_some() {
@@ -519,6 +554,6 @@ pub(super) fn read_only(reason: &dyn fmt::Display) -> String {
     format!("The store takes no more writes: {reason}.")
 }
 
-fn header(reply: Reply, name: &'static str, value: String) -> Reply {
+pub(super) fn header(reply: Reply, name: &'static str, value: String) -> Reply {
     reply.with_header(name, value).expect("a header field of our own is valid")
 }

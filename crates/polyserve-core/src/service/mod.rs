@@ -5,6 +5,7 @@ mod entity_service;
 mod file_readers;
 mod known_forms;
 mod page;
+mod patch;
 mod path;
 mod preconditions;
 mod ready;

@@ -1,6 +1,7 @@
 //! The entity service over `Session`: the whole table of the contract.
 #![forbid(unsafe_code)]
 
+mod patch;
 mod repos;
 mod values;
 #[path = "../common/wire.rs"]
@@ -274,7 +275,7 @@ fn delete_removes_once() {
 #[test]
 fn options_and_what_is_not_allowed() {
     let env = with_one();
-    let (root, entity) = ("PUT, OPTIONS", "GET, HEAD, PUT, DELETE, OPTIONS");
+    let (root, entity) = ("PUT, OPTIONS", "GET, HEAD, PUT, PATCH, DELETE, OPTIONS");
     for (target, allow) in [
         ("/", root),
         ("/?x", root),
@@ -292,7 +293,7 @@ fn options_and_what_is_not_allowed() {
         );
     }
     for (methods, target, allow) in
-        [(&["POST", "PATCH"][..], "/1", entity), (&["GET", "POST", "PATCH", "DELETE"][..], "/", root)]
+        [(&["POST"][..], "/1", entity), (&["GET", "POST", "PATCH", "DELETE"][..], "/", root)]
     {
         for method in methods {
             let response = ask(&env, &request(method, target, "", ONE.as_bytes()));
@@ -396,6 +397,11 @@ fn refused_by_the_head_alone() {
         ("POST", "/", "", 405),
         ("PUT", "/", "Content-Type: text/plain\r\n", 415),
         ("PUT", "/", "Content-Encoding: gzip\r\n", 415),
+        ("PATCH", "/", "", 405),
+        ("PATCH", "/1", "Content-Type: application/json\r\n", 415),
+        ("PATCH", "/1", "Content-Encoding: gzip\r\n", 415),
+        ("PATCH", "/1", "Content-Range: bytes 0-8/9\r\n", 400),
+        ("PATCH", "/1", "If-Match: x\r\n", 400),
         ("OPTIONS", "/", "", 204),
     ] {
         let mut wire = Wire::new(&env);
@@ -421,7 +427,8 @@ fn a_failing_repo_is_503_or_500() {
         (FailingRepo::Failing, 500, false, "The store failed."),
     ] {
         let env = serve(failing);
-        for response in [get(&env, "/1"), put(&env, "/", ONE), ask(&env, &request("DELETE", "/1", "", b""))] {
+        let patched = ask(&env, &request("PATCH", "/1", "", b"{}"));
+        for response in [get(&env, "/1"), put(&env, "/", ONE), patched, ask(&env, &request("DELETE", "/1", "", b""))] {
             response.check_problem(status);
             assert_eq!(retry_after(&response).as_deref(), retries.then_some("1"));
             assert!(!response.body.contains("secret"), "what is inside stays inside: {response:?}");

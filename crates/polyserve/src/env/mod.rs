@@ -66,7 +66,8 @@ pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 /// The variable with the path of the health check, such as `/readyz`. Without it there is none.
 pub const READY: &str = "POLYSERVE_READY";
 
-/// The variable that makes the entity service reject a `Content-Type` other than JSON. A boolean, off by default.
+/// The variable that makes the entity service reject a `Content-Type` other than JSON, and that of a PATCH if it is not that of a merge
+/// patch. A boolean, off by default.
 pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
 
 /// The variable that sets whether entities have tags. Conditions are evaluated in any case: without a tag, `*` is judged by

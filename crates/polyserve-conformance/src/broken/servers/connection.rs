@@ -14,6 +14,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Head, Method, Reply, Request};
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
+use serde_json::{Map, Value};
 
 use super::Flaw;
 use super::body::PartialBody;
@@ -394,7 +395,7 @@ impl Connection<'_> {
         {
             return Ok((unchanged, Vec::new()));
         }
-        let answered = self.ask_service(head, body)?;
+        let answered = if head.is_patch() { self.patch(head, body)? } else { self.ask_service(head, body)? };
         if self.has(Flaw::KeepsTagsByTarget) {
             head.with_head(|head| self.keep_tag(head, &answered.0));
         }
@@ -419,6 +420,31 @@ impl Connection<'_> {
             Some(tag) => tags.insert(head.target.to_owned(), tag),
             None => tags.remove(head.target),
         };
+    }
+
+    fn patch(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
+        if self.has(Flaw::PutsPatches) {
+            return self.ask_service(&head.with_method(Method::Put), body);
+        }
+        if self.has(Flaw::PatchesWithoutACondition) {
+            let (reply, written) = self.ask_service(&head.with_method(Method::Get), b"")?;
+            let read = serde_json::from_slice(reply.body_bytes(&written));
+            if let (Ok(mut entity), Ok(patch)) = (read, serde_json::from_slice(body)) {
+                merge(&mut entity, patch);
+                std::thread::sleep(TICK); // long enough for the write of another client
+                let body = entity.to_string();
+                let put = self.ask_service(&head.with_method(Method::Put), body.as_bytes())?;
+                if put.0.status() != Status::OK {
+                    return Ok(put);
+                }
+                return Ok((Reply::new(Status::OK, "application/json", Body::Owned(body.into_bytes())), Vec::new()));
+            }
+        }
+        let answered = self.ask_service(head, body)?;
+        if answered.0.status() == Status::NOT_FOUND && self.has(Flaw::PatchesWhatIsAbsent) {
+            return self.ask_service(&head.with_method(Method::Put), body);
+        }
+        Ok(answered)
     }
 
     fn ask_service(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
@@ -483,6 +509,25 @@ impl Connection<'_> {
                     detail: "The answer did not come in time.",
                 }));
             }
+        }
+    }
+}
+
+/// Merges the patch into the entity (RFC 7396, section 2).
+fn merge(entity: &mut Value, patch: Value) {
+    let Value::Object(changes) = patch else {
+        *entity = patch;
+        return;
+    };
+    if !entity.is_object() {
+        *entity = Value::Object(Map::new());
+    }
+    let Value::Object(members) = entity else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            members.remove(&name);
+        } else {
+            merge(members.entry(name).or_insert(Value::Null), change);
         }
     }
 }

@@ -182,6 +182,14 @@ flaws! {
     EvictsSilentlyAtTheLimit, caught by closes_under_load_are_announced;
     /// Refuses a body with a `Content-Type` other than `application/json`.
     TakesOnlyJson, caught by put_takes_any_content_type;
+    /// Passes a PATCH to the service as a PUT.
+    PutsPatches, caught by patch_changes_the_named_members;
+    /// Answers a PATCH of an absent entity by creating it.
+    PatchesWhatIsAbsent, caught by a_patch_without_a_valid_result_changes_nothing;
+    /// Does not pass `Content-Type` to the service.
+    DropsContentType, caught by patch_takes_merge_patches_only;
+    /// Answers a PATCH by a GET and a PUT without a condition.
+    PatchesWithoutACondition, caught by a_merge_patch_loses_no_update;
     /// Refuses a body with more than 64 levels.
     LimitsNesting, caught by a_nested_body_overflows_no_stack;
     /// Refuses a body with a line break.

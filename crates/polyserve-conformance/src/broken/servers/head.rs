@@ -17,7 +17,7 @@ pub(super) fn refuse<T>(status: Status, detail: &'static str) -> Result<T, Reque
 }
 
 /// A valid head.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ParsedHead {
     method: Method,
     target: String,
@@ -42,6 +42,15 @@ pub(super) enum Framing {
 impl ParsedHead {
     pub(super) fn is_head(&self) -> bool {
         self.method == Method::Head
+    }
+
+    /// Returns the head with this method.
+    pub(super) fn with_method(&self, method: Method) -> Self {
+        Self { method, ..self.clone() }
+    }
+
+    pub(super) fn is_patch(&self) -> bool {
+        self.method == Method::Patch
     }
 
     pub(super) fn is_safe(&self) -> bool {
@@ -118,6 +127,7 @@ pub(super) fn parse(
     }
     let dropped: &[&str] = match flaw {
         Some(Flaw::DropsConditions) => &["If-Match", "If-None-Match"],
+        Some(Flaw::DropsContentType) => &["Content-Type"],
         Some(Flaw::DropsContentRange) => &["Content-Range"],
         _ => &[],
     };

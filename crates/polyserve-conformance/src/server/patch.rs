@@ -1,0 +1,255 @@
+//! PATCH of an entity by JSON Merge Patch (RFC 7396): its statuses, its media type, and patches of concurrent clients. Its
+//! conditions are in the properties of conditions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+
+use polyserve_core::entity::NamedEntity;
+use polyserve_core::service::EntityService;
+use polyserve_core::{ETag, EntityRepo, identifiable};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::conditions::{ROUNDS, tag_of, tagged};
+use super::ids::{named_over, of_name};
+use super::live::Live;
+use super::repos::{LaterRepo, MapRepo};
+use super::status_table::{ONE, entities, over};
+use super::subject::ServerSubject;
+use super::wire::{check_problem, get, put, request, with_body};
+use crate::property::Outcome;
+
+const MERGE_PATCH: &str = "Content-Type: application/merge-patch+json\r\n";
+
+/// The bytes of a PATCH of `path`.
+fn patch(path: &str, body: &str) -> Vec<u8> {
+    with_body("PATCH", path, MERGE_PATCH, body.as_bytes())
+}
+
+/// A PATCH changes the members that it names, and no bit of the others. It is answered with 200 and the entity, as a GET shows it,
+/// and with its tag if there are tags. A member that is null is removed, and objects are merged. Both kinds of repo answer so.
+pub fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcome {
+    for live in [tagged(subject, MapRepo::default()), tagged(subject, LaterRepo::new()), entities(subject)] {
+        live.ask(&put("/", ONE), 201);
+        let has_tags = live.ask(&get("/1"), 200).header("ETag").is_some();
+        for (body, shown) in [
+            ("{}", ONE),
+            (r#"{"description":"b"}"#, r#"{"id":1,"description":"b","value":60.750847}"#),
+            (r#" {"value" : 9007199254740993.5} "#, r#"{"id":1,"description":"b","value":9007199254740994.0}"#),
+            (
+                r#"{"description":"\u00e4","unknown":{"a":null}}"#,
+                "{\"id\":1,\"description\":\"ä\",\"value\":9007199254740994.0}",
+            ),
+            (r#"{"value":-0,"absent":null}"#, "{\"id\":1,\"description\":\"ä\",\"value\":-0.0}"),
+            (ONE, ONE),
+        ] {
+            let response = live.ask(&patch("/1", body), 200);
+            assert_eq!((response.header("Content-Type"), response.text().as_str()), (Some("application/json"), shown));
+            let tag = has_tags.then(|| ETag::of(shown.as_bytes()).to_string());
+            assert_eq!(response.header("ETag"), tag.as_deref(), "of {shown}");
+            assert_eq!(live.ask(&get("/1"), 200).text(), shown, "after {body}");
+        }
+    }
+    for live in [named_over(subject, MapRepo::default()), named_over(subject, LaterRepo::new())] {
+        live.ask(&put("/named", &of_name("a b")), 201);
+        let response = live.ask(&patch("/named/%61%20b", r#"{"content":{"value":-2}}"#), 200);
+        assert_eq!(response.text(), of_name("a b").replace("1.5", "-2.0"));
+        assert_eq!(tag_of(&response), tag_of(&live.ask(&get("/named/a%20b"), 200)));
+        check_problem(&live.ask(&patch("/named/a%20b", r#"{"content":{"value":null}}"#), 422));
+        check_problem(&live.ask(&patch("/named/a%20b", r#"{"content":null}"#), 422));
+        check_problem(&live.ask(&patch("/named/a%20b", r#"{"name":"a"}"#), 400));
+        assert_eq!(live.ask(&get("/named/a%20b"), 200).text(), response.text());
+    }
+    Outcome::Held
+}
+
+/// A PATCH is answered with 400 if it is not JSON or changes the id, with 404 if the entity is absent, and with 422 if the result is
+/// no entity. It then changes nothing, and it never creates an entity.
+pub fn a_patch_without_a_valid_result_changes_nothing(subject: &ServerSubject) -> Outcome {
+    for live in [entities(subject), over(subject, LaterRepo::new())] {
+        live.ask(&put("/", ONE), 201);
+        for body in [
+            "",
+            "{",
+            "x",
+            r#"{"value":2,}"#,
+            r#"{"value":2}x"#,
+            r#"{"value":2} {}"#,
+            r#"{"id":2}"#,
+            r#"{"id":2,"value":2}"#,
+        ] {
+            check_problem(&live.ask(&patch("/1", body), 400));
+        }
+        for body in [
+            r#"{"description":null}"#,
+            r#"{"value":null}"#,
+            r#"{"value":"2"}"#,
+            r#"{"value":1e400}"#,
+            r#"{"value":1,"value":2}"#,
+            r#"{"id":null}"#,
+            "null",
+            "2",
+            r#"[{"op":"replace","path":"/value","value":2}]"#,
+        ] {
+            check_problem(&live.ask(&patch("/1", body), 422));
+        }
+        for body in [r#"{"id":2,"description":"b","value":2}"#, r#"{"id":2}"#, "{}", "null"] {
+            check_problem(&live.ask(&patch("/2", body), 404));
+        }
+        check_problem(&live.ask(&patch("/x", "{}"), 400));
+        check_problem(&live.ask(&patch("/1/2", "{}"), 404));
+        assert_eq!(live.ask(&get("/1"), 200).text(), ONE);
+        live.ask(&get("/2"), 404);
+    }
+    Outcome::Held
+}
+
+/// The type of a PATCH is that of a merge patch. Plain JSON, what clients send by themselves, and no type are accepted too. The type
+/// of another patch is answered with 415 and `Accept-Patch`, which OPTIONS sends as well. A `Content-Encoding` is answered with 415,
+/// and a `Content-Range` with 400.
+pub fn patch_takes_merge_patches_only(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    live.ask(&put("/", ONE), 201);
+    let refused = |fields: &str, status: u16| {
+        let response = live.ask(&with_body("PATCH", "/1", fields, br#"{"value":2}"#), status);
+        check_problem(&response);
+        response
+    };
+    for media_type in ["application/json-patch+json", "application/xml", "application/merge-patch+cbor", "json"] {
+        let response = refused(&format!("Content-Type: {media_type}\r\n"), 415);
+        assert_eq!(response.header("Accept-Patch"), Some("application/merge-patch+json"), "{media_type}");
+    }
+    refused(&format!("{MERGE_PATCH}Content-Encoding: gzip\r\n"), 415);
+    refused(&format!("{MERGE_PATCH}Content-Range: bytes 0-10/11\r\n"), 400);
+    assert_eq!(live.ask(&get("/1"), 200).text(), ONE);
+    for fields in [
+        MERGE_PATCH,
+        "content-type:Application/Merge-Patch+JSON; charset=utf-8\r\n",
+        "Content-Type: application/json\r\n",
+        "Content-Type: text/plain; charset=UTF-8\r\n",
+        "Content-Type: application/x-www-form-urlencoded\r\n",
+        "Content-Encoding: identity\r\n",
+        "",
+    ] {
+        live.ask(&with_body("PATCH", "/1", fields, b"{}"), 200);
+    }
+    let options = live.ask(&request("OPTIONS", "/1", ""), 204);
+    assert_eq!(options.header("Accept-Patch"), Some("application/merge-patch+json"));
+    Outcome::Held
+}
+
+/// An entity with a counter for each of several clients.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ClientCounters {
+    name: String,
+    counters: BTreeMap<String, u64>,
+}
+
+identifiable!(ClientCounters, name: String);
+
+/// Eight clients patch one entity, each a member of its own. No client sees its member go back, and at the end each member has the
+/// last value of its client. A repo that answers now and one that answers later lose nothing.
+pub fn a_merge_patch_loses_no_update(subject: &ServerSubject) -> Outcome {
+    const ROUNDS: u64 = 12;
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let counters = || ClientCounters { name: "one".into(), counters: names.map(|name| (name.into(), 0)).into() };
+    let stored = serde_json::to_string(&counters()).expect("it has a JSON form");
+    let now = EntityService::<_, ClientCounters>::new(MapRepo::default());
+    let later = EntityService::<_, ClientCounters>::new(LaterRepo::new());
+    for live in [subject.live(Arc::new(now), |_| ()), subject.live(Arc::new(later), |_| ())] {
+        live.ask(&put("/one", &stored), 201);
+        let members = names.map(|name| Patched {
+            pointer: format!("/counters/{name}"),
+            patch: Box::new(move |value| format!(r#"{{"counters":{{"{name}":{value}}}}}"#)),
+        });
+        patch_together(&live, "/one", &members, ROUNDS);
+    }
+    Outcome::Held
+}
+
+/// Two clients patch an entity in this repo, which is empty: one the description and one the value. No update is lost. It is for
+/// pairs of a server and a repo.
+///
+/// # Panics
+///
+/// Panics if an update is lost, or a request fails.
+pub fn a_merge_patch_loses_no_update_over(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
+    let live = over(subject, repo);
+    live.ask(&put("/1", ONE), 201);
+    patch_together(&live, "/1", &description_and_value("", |members| members), ROUNDS);
+    Outcome::Held
+}
+
+/// Does the same with nested members.
+///
+/// # Panics
+///
+/// Panics if an update is lost, or a request fails.
+pub fn a_merge_patch_loses_no_update_of_named_entities_over(
+    subject: &ServerSubject,
+    repo: impl EntityRepo<NamedEntity>,
+) -> Outcome {
+    let live = named_over(subject, repo);
+    live.ask(&put("/named", &of_name("a b")), 201);
+    let members = description_and_value("/content", |members| format!(r#"{{"content":{members}}}"#));
+    patch_together(&live, "/named/a%20b", &members, ROUNDS);
+    Outcome::Held
+}
+
+fn description_and_value(parent: &str, nest: fn(String) -> String) -> [Patched; 2] {
+    [
+        Patched {
+            pointer: format!("{parent}/description"),
+            patch: Box::new(move |value| nest(format!(r#"{{"description":"{value}"}}"#))),
+        },
+        Patched {
+            pointer: format!("{parent}/value"),
+            patch: Box::new(move |value| nest(format!(r#"{{"value":{value}}}"#))),
+        },
+    ]
+}
+
+/// A member that one client patches.
+struct Patched {
+    /// The path of the member in the entity (RFC 6901).
+    pointer: String,
+    /// Makes the patch that sets it to a number.
+    patch: Box<dyn Fn(u64) -> String + Sync>,
+}
+
+impl Patched {
+    /// Returns the number in an entity.
+    fn shown(&self, json: &str) -> Option<u64> {
+        let entity: Value = serde_json::from_str(json).expect("the entity is JSON");
+        let member = entity.pointer(&self.pointer)?;
+        member.as_f64().map(|number| number as u64).or_else(|| member.as_str()?.parse().ok())
+    }
+}
+
+/// One client for each member sets it to the numbers from 1 to `rounds`. The entity at `path` is stored.
+fn patch_together(live: &Live, path: &str, members: &[Patched], rounds: u64) {
+    thread::scope(|scope| {
+        for member in members {
+            scope.spawn(move || {
+                for value in 1..=rounds {
+                    let body = (member.patch)(value);
+                    let response = live.ask_until_answered(&patch(path, &body));
+                    assert_eq!(response.status, 200, "{body}: {}", response.text());
+                    assert_eq!(
+                        member.shown(&response.text()),
+                        Some(value),
+                        "the answer to {body}: {}",
+                        response.text()
+                    );
+                    let read = live.ask_until_served(&get(path)).text();
+                    assert_eq!(member.shown(&read), Some(value), "a GET after the answer to {body}: {read}");
+                }
+            });
+        }
+    });
+    let last = live.ask_until_served(&get(path)).text();
+    for member in members {
+        assert_eq!(member.shown(&last), Some(rounds), "{} after all patches: {last}", member.pointer);
+    }
+}

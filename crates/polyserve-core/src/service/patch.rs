@@ -1,0 +1,169 @@
+//! `PATCH /{id}` by JSON Merge Patch (RFC 7396): the service reads the entity, merges, and writes the result if the entity is still
+//! the one that was read. If it is not, the service begins again.
+//!
+//! Invariant: the patch was applied to exactly the entity that the write replaced, so no other write is lost. The condition of the
+//! request is evaluated on that entity too. The store only needs its conditional write.
+//!
+//! Cost: the JSON of the entity is written and hashed, read and written again, and hashed under the lock of the write. An attempt
+//! fails only if another write has been done.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::entity_service::{absent_reply, entity_reply, error_reply, header, precondition_failed, unwritable};
+use super::{Body, Head, Reply, Status};
+use crate::answer::Answer;
+use crate::condition::{Condition, Conditional, ETag};
+use crate::entity::Identifiable;
+use crate::json::InvalidEntity;
+use crate::merge_patch::{Unmergeable, merge};
+use crate::repo::{EntityRepo, Lookup, RepoError};
+use crate::stack;
+
+/// The media type of a merge patch.
+pub(super) const MEDIA_TYPE: &str = "application/merge-patch+json";
+
+/// The maximum number of times that a patch is tried.
+const MAX_ATTEMPTS: usize = 32;
+
+/// The types other than [`MEDIA_TYPE`] that are taken by default. None of them names another format of patches: they are plain JSON, and
+/// what clients send if their user has named no type.
+const NO_OTHER_PATCH: [&str; 5] =
+    ["application/json", "text/json", "text/plain", "application/x-www-form-urlencoded", "application/octet-stream"];
+
+/// Refuses a Content-Type that is not that of a merge patch. An absent and an empty one are accepted, and [`NO_OTHER_PATCH`] unless
+/// `strict`.
+pub(super) fn check_media_type(head: &Head<'_>, strict: bool) -> Result<(), Reply> {
+    let is_merge_patch = |value: &[u8]| {
+        let essence = value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
+        let is = |name: &str| essence.eq_ignore_ascii_case(name.as_bytes());
+        value.trim_ascii().is_empty() || is(MEDIA_TYPE) || (!strict && NO_OTHER_PATCH.into_iter().any(is))
+    };
+    if head.headers.all("content-type").all(is_merge_patch) {
+        return Ok(());
+    }
+    let detail = format!("The Content-Type is not that of a merge patch: send {MEDIA_TYPE}.");
+    Err(accept_patch(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail)))
+}
+
+/// Adds the field that names the format of patches (RFC 5789, section 3.1).
+pub(super) fn accept_patch(reply: Reply) -> Reply {
+    header(reply, "Accept-Patch", MEDIA_TYPE.into())
+}
+
+/// Returns the answer to a patch, which is JSON.
+pub(super) fn patch<E: Identifiable>(
+    repo: Arc<impl EntityRepo<E>>,
+    id: E::Id,
+    condition: Condition,
+    patch: String,
+    etags: bool,
+) -> Answer<Reply> {
+    let mut answer = Box::pin(async move {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(reply) = attempt::<E>(&*repo, &id, &condition, &patch, etags).await {
+                return reply;
+            }
+        }
+        let detail = "Other writes to the entity came in between each time: nothing was changed.";
+        header(Reply::problem(Status::SERVICE_UNAVAILABLE, detail), "Retry-After", "1".into())
+    });
+    // If the repo answers now, the first poll ends it. Otherwise the server polls again, with its own waker.
+    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(reply) => Answer::Now(reply),
+        Poll::Pending => Answer::Later(answer),
+    }
+}
+
+/// Returns the answer, or `None` if another write was done between the read and the write.
+async fn attempt<E: Identifiable>(
+    repo: &impl EntityRepo<E>,
+    id: &E::Id,
+    condition: &Condition,
+    patch: &str,
+    etags: bool,
+) -> Option<Reply> {
+    let (put, patched) = {
+        let stored = match read::<E>(repo, id).await {
+            Ok(stored) => stored,
+            Err(reply) => return Some(reply),
+        };
+        let version = ETag::of(&stored);
+        let etag = etags.then_some(version);
+        if !condition.if_match_holds(etag) || !condition.if_none_match_holds(etag) {
+            return Some(precondition_failed());
+        }
+        let put = stack::for_values(|| {
+            let (entity, patched) = patched::<E>(id, &stored, patch)?;
+            Ok((repo.put_if(entity, &Condition::matches(version)), patched))
+        });
+        match put {
+            Ok(put) => put,
+            Err(reply) => return Some(reply),
+        }
+    };
+    match put.await {
+        Ok(Conditional::Done(_)) => {
+            let etag = etags.then(|| ETag::of(&patched));
+            Some(entity_reply(Body::Owned(patched), etag))
+        }
+        Ok(Conditional::Refused) => None,
+        Err(error) => Some(error_reply(&error)),
+    }
+}
+
+/// Returns the JSON of the stored entity, or an answer as an error.
+fn read<E: Identifiable>(repo: &impl EntityRepo<E>, id: &E::Id) -> Answer<Result<Vec<u8>, Reply>> {
+    let (mut json, mut written) = (Vec::new(), Ok(()));
+    let found = stack::for_values(|| repo.get(id, &mut |entity| written = E::write_json(entity, &mut json)));
+    match found {
+        Answer::Now(Ok(Lookup::Visited)) => Answer::Now(written.map(|()| json).map_err(|error| unwritable(&*error))),
+        Answer::Now(found) => Answer::Now(stack::for_values(|| fetched::<E>(id, found))),
+        Answer::Later(future) => {
+            let id = id.clone();
+            Answer::later(async move {
+                let found = future.await;
+                stack::for_values(|| fetched::<E>(&id, found))
+            })
+        }
+    }
+}
+
+/// Does the same if no visit has shown the entity.
+fn fetched<E: Identifiable>(id: &E::Id, found: Result<Lookup<E>, RepoError>) -> Result<Vec<u8>, Reply> {
+    match found {
+        Ok(Lookup::Fetched(entity)) => json_of(&entity),
+        // A repo that visits answers now, and that answer does not come here.
+        Ok(Lookup::Visited | Lookup::Absent) => Err(absent_reply(id)),
+        Err(error) => Err(error_reply(&error)),
+    }
+}
+
+fn json_of<E: Identifiable>(entity: &E) -> Result<Vec<u8>, Reply> {
+    let mut json = Vec::with_capacity(128);
+    E::write_json(entity.view(), &mut json).map_err(|error| unwritable(&*error))?;
+    Ok(json)
+}
+
+/// Returns the entity after the patch, and its JSON.
+fn patched<E: Identifiable>(id: &E::Id, stored: &[u8], patch: &str) -> Result<(E, Vec<u8>), Reply> {
+    let unprocessable = |why: String| Reply::problem(Status::UNPROCESSABLE_CONTENT, why);
+    let merged = match str::from_utf8(stored).map_err(|_| Unmergeable::Target).and_then(|json| merge(json, patch)) {
+        Ok(merged) => merged,
+        Err(Unmergeable::Patch(why)) => return Err(unprocessable(why)),
+        Err(Unmergeable::Target) => {
+            let error = Box::<dyn Error + Send + Sync>::from("its JSON cannot be patched");
+            return Err(unwritable(&*error));
+        }
+    };
+    let entity = E::read_json(&merged).map_err(|(InvalidEntity::NotJson(why) | InvalidEntity::NotAnEntity(why))| {
+        unprocessable(why.replacen("The body", "The result of the patch", 1))
+    })?;
+    if entity.id() != id {
+        return Err(Reply::problem(Status::BAD_REQUEST, "The id in the patch is not the one in the path."));
+    }
+    let json = json_of(&entity)?;
+    Ok((entity, json))
+}

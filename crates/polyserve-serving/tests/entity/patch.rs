@@ -1,0 +1,346 @@
+//! PATCH by JSON Merge Patch: its statuses, writes that come in between, and entities of own types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use polyserve_core::service::EntityService;
+use polyserve_core::sync::lock;
+use polyserve_core::{
+    Answer, Condition, Conditional, ETag, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    ServerConfig, identifiable,
+};
+use polyserve_serving::http1::Env;
+use serde::{Deserialize, Serialize};
+
+use super::repos::{LaterRepo, MapRepo};
+use super::{MEDIA_TYPES, ONE, Response, ask, get, put, request, serve, serve_with};
+
+fn patch(env: &Env, target: &str, body: &str) -> Response {
+    ask(env, &request("PATCH", target, "Content-Type: application/merge-patch+json\r\n", body.as_bytes()))
+}
+
+#[test]
+fn it_answers_with_the_entity() {
+    for env in [serve(MapRepo::default()), serve(LaterRepo::default())] {
+        for (body, expected) in [
+            (r#"{"value":2.5}"#, r#"{"id":1,"description":"aZ09","value":2.5}"#),
+            (r#"{"description":"b"}"#, r#"{"id":1,"description":"b","value":60.750847}"#),
+            (r#" {"value" : -0, "id":1} "#, r#"{"id":1,"description":"aZ09","value":-0.0}"#),
+            (r#"{"value":7,"d\u0065scription":"\u00e4"}"#, r#"{"id":1,"description":"ä","value":7.0}"#),
+            ("{}", ONE),
+            (r#"{"unknown":{"a":[1]},"absent":null}"#, ONE),
+            (r#"{"id":1,"description":"whole","value":1}"#, r#"{"id":1,"description":"whole","value":1.0}"#),
+        ] {
+            assert!([200, 201].contains(&put(&env, "/1", ONE).status));
+            let response = patch(&env, "/1", body);
+            assert_eq!((response.status, response.body.as_str()), (200, expected), "{body}");
+            assert_eq!(response.field("Content-Type"), Some("application/json"));
+            assert_eq!(get(&env, "/1").body, expected, "{body}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    for env in [serve(MapRepo::default()), serve(LaterRepo::default())] {
+        assert_eq!(put(&env, "/1", ONE).status, 201);
+        let deep = format!(r#"{{"value":2,"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+        for body in
+            ["", "{", "x", r#"{"value":2,}"#, r#"{"value":2}x"#, r#"{"value":02}"#, &deep, &"[".repeat(1_000_000)]
+        {
+            patch(&env, "/1", body).check_problem(400);
+            // The patch is judged first.
+            patch(&env, "/2", body).check_problem(400);
+        }
+        ask(&env, &request("PATCH", "/1", "", b"{\"description\":\"\xff\"}")).check_problem(400);
+        for body in [r#"{"id":2}"#, r#"{"id":-1,"value":2}"#, r#"{"id":2,"description":"b","value":2}"#] {
+            patch(&env, "/1", body).check_problem(400);
+        }
+        for body in [
+            r#"{"description":null}"#,
+            r#"{"id":null}"#,
+            r#"{"id":"1"}"#,
+            r#"{"value":"2"}"#,
+            r#"{"value":1e400}"#,
+            r#"{"value":{}}"#,
+            r#"{"value":1,"value":2}"#,
+            r#"{"description":"\ud800"}"#,
+            r#"{"\ud800":1}"#,
+            "null",
+            "7",
+            r#""text""#,
+            "[]",
+            r#"[{"op":"replace","path":"/value","value":2}]"#,
+        ] {
+            patch(&env, "/1", body).check_problem(422);
+            patch(&env, "/2", body).check_problem(404);
+        }
+        let why = patch(&env, "/1", r#"{"value":[]}"#).body;
+        assert!(why.contains("The result of the patch is not an entity: value: "), "{why}");
+        assert_eq!(get(&env, "/1").body, ONE);
+        get(&env, "/2").check_problem(404);
+        patch(&env, "/x", "{}").check_problem(400);
+    }
+}
+
+/// By default, plain JSON and the types that clients send by themselves are accepted. The type of another patch never is.
+#[test]
+fn the_media_type() {
+    let repo = Arc::new(MapRepo::default());
+    for strict in [false, true] {
+        let env = serve_with(Arc::clone(&repo), strict);
+        let _ = put(&env, "/1", ONE);
+        let ask = |media_type: &str| {
+            ask(&env, &request("PATCH", "/1", &format!("Content-Type: {media_type}\r\n"), br#"{"value":2}"#))
+        };
+        for media_type in ["application/merge-patch+json", "Application/MERGE-patch+JSON ; charset=utf-8", ""] {
+            assert_eq!(ask(media_type).status, 200, "{media_type:?}");
+        }
+        let unspecific = ["application/json", "text/json;x", "text/plain", "application/x-www-form-urlencoded"];
+        for media_type in unspecific.into_iter().chain(["application/octet-stream", "text/plain; charset=UTF-8"]) {
+            assert_eq!(ask(media_type).status, if strict { 415 } else { 200 }, "{media_type:?}");
+        }
+        let other =
+            ["application/json-patch+json", "application/merge-patch+cbor", "application/problem+json", "a/b+json"];
+        for media_type in MEDIA_TYPES.into_iter().filter(|other| !unspecific.contains(other)).chain(other) {
+            let response = ask(media_type);
+            response.check_problem(415);
+            assert_eq!(response.field("Accept-Patch"), Some("application/merge-patch+json"), "{media_type:?}");
+        }
+        let both = "application/merge-patch+json\r\nContent-Type: application/json-patch+json";
+        ask(both).check_problem(415);
+        let fields = "Content-Encoding: gzip\r\n";
+        let response = super::ask(&env, &request("PATCH", "/1", fields, b"{}"));
+        response.check_problem(415);
+        assert_eq!(response.field("Accept-Encoding"), Some("identity"));
+        super::ask(&env, &request("PATCH", "/1", "Content-Range: bytes 0-1/2\r\n", b"{}")).check_problem(400);
+        assert_eq!(super::ask(&env, &request("PATCH", "/1", "", b"{}")).status, 200, "without a type");
+        for (target, accept) in [("/1", Some("application/merge-patch+json")), ("/", None), ("*", None)] {
+            let options = super::ask(&env, &request("OPTIONS", target, "", b""));
+            assert_eq!(options.field("Accept-Patch"), accept, "{target}");
+        }
+    }
+}
+
+/// A map of any entities. `before_put` writes as another client between a read and a conditional write.
+struct Contended<E: Identifiable> {
+    entities: Mutex<BTreeMap<E::Id, E>>,
+    before_put: fn(&mut BTreeMap<E::Id, E>, usize),
+    /// The number of conditional writes.
+    puts: Mutex<usize>,
+    is_later: bool,
+}
+
+impl<E: Identifiable> Contended<E> {
+    fn new(entity: E, is_later: bool, before_put: fn(&mut BTreeMap<E::Id, E>, usize)) -> Arc<Self> {
+        let entities = Mutex::new(BTreeMap::from([(entity.id().clone(), entity)]));
+        Arc::new(Self { entities, before_put, puts: Mutex::default(), is_later })
+    }
+
+    fn answer<T: Send + 'static>(&self, result: T) -> Answer<Result<T, RepoError>> {
+        if self.is_later { Answer::later(async { Ok(result) }) } else { Answer::Now(Ok(result)) }
+    }
+}
+
+impl<E: Identifiable> fmt::Debug for Contended<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contended").finish_non_exhaustive()
+    }
+}
+
+impl<E: Identifiable> EntityRepo<E> for Contended<E> {
+    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+        let entities = lock(&self.entities);
+        match entities.get(id) {
+            None => self.answer(Lookup::Absent),
+            Some(entity) if self.is_later => self.answer(Lookup::Fetched(entity.clone())),
+            Some(entity) => {
+                visit(entity.view());
+                Answer::Now(Ok(Lookup::Visited))
+            }
+        }
+    }
+
+    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        let mut entities = lock(&self.entities);
+        let mut puts = lock(&self.puts);
+        (self.before_put)(&mut entities, *puts);
+        *puts += 1;
+        if !condition.allows(entities.get(entity.id())) {
+            return self.answer(Conditional::Refused);
+        }
+        let replaced = entities.insert(entity.id().clone(), entity);
+        self.answer(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    }
+
+    fn remove_if(&self, _: &E::Id, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        self.answer(Conditional::Refused)
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.answer(lock(&self.entities).len() as u64)
+    }
+}
+
+fn serve_tagged<E: Identifiable>(repo: &Arc<Contended<E>>) -> Env {
+    let service = EntityService::<_, E>::new(Arc::clone(repo)).etags(true);
+    Env::new(Arc::new(service), &ServerConfig::default())
+}
+
+fn one() -> Entity {
+    Entity::new(1, "aZ09", 60.750847)
+}
+
+#[test]
+fn a_write_in_between_is_kept() {
+    for is_later in [false, true] {
+        let repo = Contended::new(one(), is_later, |entities, puts| {
+            if puts < 3 {
+                entities.insert(1, Entity::new(1, format!("write {puts}"), 0.5));
+            }
+        });
+        let env = serve_tagged(&repo);
+        let response = patch(&env, "/1", r#"{"value":2}"#);
+        let expected = r#"{"id":1,"description":"write 2","value":2.0}"#;
+        assert_eq!((response.status, response.body.as_str()), (200, expected));
+        assert_eq!(response.field("ETag"), Some(ETag::of(expected.as_bytes()).to_string().as_str()));
+        assert_eq!((get(&env, "/1").body.as_str(), *lock(&repo.puts)), (expected, 4));
+    }
+}
+
+/// The condition of the request holds for the entity that the write replaces, not only for the first one that was read.
+#[test]
+fn a_condition_is_evaluated_again() {
+    let tag = ETag::of(ONE.as_bytes());
+    for is_later in [false, true] {
+        for (field, without, with) in [
+            (format!("If-Match: {tag}"), 200, 412),
+            (String::from("If-Match: *"), 200, 200),
+            (format!("If-None-Match: {tag}"), 412, 412),
+            (String::from("If-None-Match: \"x\""), 200, 200),
+            (String::from("If-None-Match: *"), 412, 412),
+        ] {
+            let bytes = request("PATCH", "/1", &format!("{field}\r\n"), br#"{"value":2}"#);
+            let undisturbed = Contended::new(one(), is_later, |_, _| ());
+            assert_eq!(ask(&serve_tagged(&undisturbed), &bytes).status, without, "{field}");
+            let disturbed = Contended::new(one(), is_later, |entities, puts| {
+                if puts == 0 {
+                    entities.insert(1, Entity::new(1, "another", 0.5));
+                }
+            });
+            assert_eq!(ask(&serve_tagged(&disturbed), &bytes).status, with, "{field}");
+        }
+        let removed = Contended::new(one(), is_later, |entities, _| drop(entities.remove(&1)));
+        patch(&serve_tagged(&removed), "/1", r#"{"value":2}"#).check_problem(404);
+        assert!(lock(&removed.entities).is_empty(), "a patch creates nothing");
+        for field in ["If-Match: *", "If-Match: \"x\"", "If-None-Match: *"] {
+            let absent = request("PATCH", "/2", &format!("{field}\r\n"), b"{}");
+            ask(&serve_tagged(&removed), &absent).check_problem(404);
+        }
+    }
+}
+
+#[test]
+fn attempts_are_bounded() {
+    for is_later in [false, true] {
+        let repo = Contended::new(one(), is_later, |entities, puts| {
+            entities.insert(1, Entity::new(1, format!("write {puts}"), 0.5));
+        });
+        let response = patch(&serve_tagged(&repo), "/1", r#"{"value":2}"#);
+        response.check_problem(503);
+        assert_eq!(response.field("Retry-After"), Some("1"));
+        assert!(response.body.contains("nothing was changed"), "{}", response.body);
+        let last = lock(&repo.puts).checked_sub(1).expect("it was tried");
+        assert!((7..100).contains(&last), "attempts: {last}");
+        assert_eq!(lock(&repo.entities)[&1], Entity::new(1, format!("write {last}"), 0.5));
+    }
+}
+
+/// A type of a user: nested, with an optional and an ignored field, and with numbers that no f64 holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Account {
+    name: String,
+    big: u128,
+    small: i64,
+    ratio: f64,
+    note: Option<String>,
+    owner: Owner,
+    tags: BTreeMap<String, serde_json::Value>,
+}
+identifiable!(Account, name: String);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Owner {
+    age: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nick: Option<String>,
+}
+
+#[test]
+fn an_own_type_keeps_every_bit_of_the_other_members() {
+    let account = Account {
+        name: "a b/ä".into(),
+        big: u128::MAX,
+        small: (1 << 53) + 1,
+        ratio: f64::from_bits(0x3fd5_5555_5555_5557),
+        note: Some("\u{0} \" \\ \u{2028}".into()),
+        owner: Owner { age: 7, nick: Some("n".into()) },
+        tags: BTreeMap::from([
+            ("null".into(), serde_json::Value::Null),
+            ("list".into(), serde_json::json!([1, {"a": 2}])),
+        ]),
+    };
+    let target = "/a%20b%2F%C3%A4";
+    for is_later in [false, true] {
+        let repo = Contended::new(account.clone(), is_later, |_, _| ());
+        let env = serve_tagged(&repo);
+        let mut expected = account.clone();
+        let mut check = |body: &str, change: fn(&mut Account)| {
+            change(&mut expected);
+            let response = patch(&env, target, body);
+            let json = serde_json::to_string(&expected).unwrap();
+            assert_eq!((response.status, response.body.as_str()), (200, json.as_str()), "{body}");
+            assert_eq!(lock(&repo.entities)[&expected.name], expected, "{body}");
+            assert_eq!(response.field("ETag"), get(&env, target).field("ETag"));
+        };
+        check(r#"{"owner":{"age":8}}"#, |account| account.owner.age = 8);
+        check(r#"{"owner":{"nick":null}}"#, |account| account.owner.nick = None);
+        check(r#"{"note":null,"small":-9007199254740993}"#, |account| {
+            (account.note, account.small) = (None, -9_007_199_254_740_993);
+        });
+        check(r#"{"tags":{"list":[],"null":null,"new":{"a":null,"b":1}},"small":-0}"#, |account| {
+            account.tags =
+                BTreeMap::from([("list".into(), serde_json::json!([])), ("new".into(), serde_json::json!({"b": 1}))]);
+            account.small = 0;
+        });
+        check(r#"{"name":"a b/ä","big":9007199254740993}"#, |account| account.big = 9_007_199_254_740_993);
+        patch(&env, target, r#"{"name":"other"}"#).check_problem(400);
+        patch(&env, target, r#"{"owner":null}"#).check_problem(422);
+        let why = patch(&env, target, r#"{"owner":{"age":null}}"#);
+        why.check_problem(422);
+        assert!(why.body.contains("missing field `age`"), "{}", why.body);
+        assert_eq!(lock(&repo.entities)[&expected.name], expected);
+    }
+}
+
+/// A patch and an entity may both have 128 levels.
+#[test]
+fn a_deep_entity_is_patched() {
+    let nested = |inner: &str| {
+        format!(
+            r#"{{"name":"a","big":1,"small":1,"ratio":1,"note":null,"owner":{{"age":1}},"tags":{}{inner}{}}}"#,
+            r#"{"a":"#.repeat(127),
+            "}".repeat(127)
+        )
+    };
+    let account = Account::read_json(nested("1").as_bytes()).unwrap();
+    let repo = Contended::new(account, false, |_, _| ());
+    let env = serve_tagged(&repo);
+    let deep = |inner: &str| format!(r#"{{"tags":{}{inner}{}}}"#, r#"{"a":"#.repeat(127), "}".repeat(127));
+    assert_eq!(patch(&env, "/a", &deep(r#"2,"b":3"#)).status, 200);
+    let expected = Account::read_json(nested(r#"2,"b":3"#).as_bytes()).unwrap();
+    assert_eq!(lock(&repo.entities)["a"], expected);
+    patch(&env, "/a", &deep("[]")).check_problem(400);
+    assert_eq!(lock(&repo.entities)["a"], expected);
+}
