@@ -27,7 +27,7 @@ step ci/msrv.sh
 # 15 seconds. ci/deep.sh package also builds each package alone, which takes minutes.
 step cargo package --workspace --no-verify --allow-dirty -q
 
-for features in "" threadpool memory dashmap papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool queue-waits memory dashmap papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
@@ -77,7 +77,7 @@ never polyserve-cluster 'etcd-client|redis' --no-default-features --features pos
 never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experiments|cli)|polyserve|tokio|hyper|mio'
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
 never polyserve 'polyserve-(async|memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
-never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
+never polyserve 'polyserve-async|tokio|hyper|hdrhistogram' --no-default-features --features threadpool,dashmap
 # The build of the first command in the README.
 never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
 never polyserve 'polyserve-(conformance|engines|lab|load|report|experiments|cli)|clap|criterion' --all-features

@@ -90,6 +90,7 @@
 //! | `smol` | no | servers and executors on async-executor and async-io |
 //! | `futures` | no | an executor on the thread pool of the futures crate, and a server on it; with it `threadpool` |
 //! | `async` | no | `tokio`, `hyper`, `smol` and `futures` |
+//! | `queue-waits` | no | how long the jobs of a thread pool wait in its queue, in `PoolStats::waits` |
 //! | `env` | yes | [`mod@env`] |
 //! | `signals` | yes | [`signals`] (Unix) |
 #![cfg_attr(docsrs, feature(doc_cfg))]

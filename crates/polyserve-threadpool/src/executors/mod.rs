@@ -20,8 +20,8 @@
 //!
 //! All that [`Executor`](polyserve_core::Executor) requires, and:
 //!
-//! * `execute` allocates nothing. A job costs its queue's operations, two stores to a cache line of its worker, and the
-//!   stamp of every 61st job (see [`PoolStats::waits`]).
+//! * `execute` allocates nothing. A job costs its queue's operations and two stores to a cache line of its worker. With the
+//!   feature `queue-waits`, every 61st job has a stamp.
 //! * An idle pool costs nothing: its workers are parked.
 //! * A job may call `close` on its own pool. That close neither waits for the job's worker nor joins it, so it cannot
 //!   deadlock. That worker counts as left behind. The same holds if the job drops the pool's last handle. Jobs that are
@@ -48,5 +48,7 @@ mod workers;
 pub use crossbeam_pool::CrossbeamPool;
 pub use mpsc_pool::MpscPool;
 pub use pool_config::{OnFull, PoolConfig, Queue};
-pub use stats::{Histogram, PoolStats};
+#[cfg(feature = "queue-waits")]
+pub use stats::Histogram;
+pub use stats::PoolStats;
 pub use stealing_pool::StealingPool;

@@ -29,7 +29,11 @@ impl QueuedJob {
     /// `job`, stamped with `now` if it is sampled.
     #[inline]
     pub(super) fn new(job: Job, now: impl FnOnce() -> u64) -> Self {
-        let stamp = if is_sampled() { NonZeroU64::new(now().clamp(1, WAKE_UP.get() - 1)) } else { None };
+        let stamp = if cfg!(feature = "queue-waits") && is_sampled() {
+            NonZeroU64::new(now().clamp(1, WAKE_UP.get() - 1))
+        } else {
+            None
+        };
         Self { job, stamp }
     }
 

@@ -8,12 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
+#[cfg(feature = "queue-waits")]
 pub use hdrhistogram::Histogram;
 use polyserve_core::Job;
 use polyserve_core::executor::isolated;
 use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
-use polyserve_core::sync::{Mutex, lock, now};
+use polyserve_core::sync::now;
+#[cfg(feature = "queue-waits")]
+use polyserve_core::sync::{Mutex, lock};
 
 use super::queued_job::QueuedJob;
 
@@ -38,10 +41,12 @@ pub struct PoolStats {
     /// The number of jobs that wait for a worker now.
     pub queued: u64,
     /// The time from `execute` to the start of a job, in nanoseconds with two significant digits. It is sampled.
+    /// Only with the feature `queue-waits`.
     ///
     /// Of each submitting thread's jobs the first is stamped, and every 61st after it, over all pools. 61 is a prime, so
     /// no pattern of powers of two is missed. A stamped job costs two clock reads and a lock that only
     /// [`stats`](crate::MpscPool::stats) contends for. Other jobs cost a thread-local countdown.
+    #[cfg(feature = "queue-waits")]
     pub waits: Histogram<u64>,
 }
 
@@ -62,14 +67,20 @@ struct WorkerCounters {
     taken: AtomicU64,
     ended: AtomicU64,
     panicked: AtomicU64,
+    #[cfg(feature = "queue-waits")]
     waits: Mutex<Histogram<u64>>,
 }
 
 impl PoolCounters {
     pub(super) fn new(workers: usize) -> Self {
         let zero = || AtomicU64::new(0);
-        let counters =
-            || WorkerCounters { taken: zero(), ended: zero(), panicked: zero(), waits: Mutex::new(histogram()) };
+        let counters = || WorkerCounters {
+            taken: zero(),
+            ended: zero(),
+            panicked: zero(),
+            #[cfg(feature = "queue-waits")]
+            waits: Mutex::new(histogram()),
+        };
         Self {
             workers: (0..workers).map(|_| CachePadded::new(counters())).collect(),
             run_by_callers: zero(),
@@ -98,6 +109,7 @@ impl PoolCounters {
         // Release here, Acquire in `taken`: a thread that counts the job as taken also sees that it was submitted.
         counters.taken.store(count, Ordering::Release);
         on_taken();
+        #[cfg(feature = "queue-waits")]
         if let Some(stamp) = queued.stamp {
             let waited = self.now().saturating_sub(stamp.get());
             let _ = lock(&counters.waits).record(waited); // it resizes, so no value is out of range
@@ -148,7 +160,9 @@ impl PoolCounters {
     /// The counts of a pool in which `queued` jobs wait.
     pub(super) fn stats(&self, queued: u64) -> PoolStats {
         let by_workers: u64 = self.workers.iter().map(|counters| counters.ended.load(Ordering::Acquire)).sum();
+        #[cfg(feature = "queue-waits")]
         let mut waits = histogram();
+        #[cfg(feature = "queue-waits")]
         for counters in &self.workers {
             let _ = waits.add(&*lock(&counters.waits)); // it resizes too
         }
@@ -157,11 +171,13 @@ impl PoolCounters {
             panicked: self.panicked(),
             rejected: self.rejected.load(Ordering::Relaxed),
             queued,
+            #[cfg(feature = "queue-waits")]
             waits,
         }
     }
 }
 
+#[cfg(feature = "queue-waits")]
 fn histogram() -> Histogram<u64> {
     Histogram::new(2).expect("two significant digits are allowed")
 }
