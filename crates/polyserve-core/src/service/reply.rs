@@ -265,6 +265,18 @@ impl Reply {
         Self::new(status, Problem::<&str>::MEDIA_TYPE, Problem { status, detail }.to_json())
     }
 
+    /// Sets the body, in place of an earlier one. The media type stays as it is.
+    ///
+    /// ```
+    /// use polyserve_core::{Reply, Status};
+    /// let reply = Reply::empty(Status::OK).with_body("bytes of no media type");
+    /// assert_eq!((reply.content_type(), reply.body_bytes(&[])), (None, &b"bytes of no media type"[..]));
+    /// ```
+    pub fn with_body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
     /// Sets the `ETag` header field, in place of one that was set before. It needs no allocation.
     ///
     /// ```
